@@ -1,0 +1,69 @@
+//! The request context: who asks, in which class, and how patiently.
+
+/// What fairness is between: a user, subdivided by a job tag where one is known (0: none).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flow {
+    /// User id.
+    pub uid: u32,
+    /// Job tag, 0 when unknown.
+    pub job: u32,
+}
+
+impl Flow {
+    /// The system's own work: commits, cleaning, reclaim.
+    pub const SYSTEM: Flow = Flow { uid: u32::MAX, job: 0 };
+}
+
+/// Scheduling class of a request; a weight, not an absolute priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Somebody waits at a prompt.
+    Interactive,
+    /// Bulk work of a user.
+    Batch,
+    /// The system's own work that nobody waits for.
+    Background,
+}
+
+/// Whether a call may block the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Return `WouldBlock`, with no effect, where the call would wait for a store, a commit or a budget.
+    Never,
+    /// Wait as long as it takes.
+    Allowed,
+}
+
+/// Immutable request context.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctx {
+    /// Acting user id.
+    pub uid: u32,
+    /// Acting primary group id.
+    pub gid: u32,
+    /// Process id of the caller where there is one, else 0.
+    pub pid: u32,
+    /// The flow that pays for the request.
+    pub flow: Flow,
+    /// Scheduling class.
+    pub class: Class,
+    /// Whether this thread may be blocked.
+    pub wait: Wait,
+}
+
+impl Ctx {
+    /// A user's request that may wait.
+    pub fn user(uid: u32, gid: u32) -> Ctx {
+        Ctx { uid, gid, pid: 0, flow: Flow { uid, job: 0 }, class: Class::Interactive, wait: Wait::Allowed }
+    }
+
+    /// The system's own background work.
+    pub fn system() -> Ctx {
+        Ctx { uid: 0, gid: 0, pid: 0, flow: Flow::SYSTEM, class: Class::Background, wait: Wait::Allowed }
+    }
+
+    /// The same request with another patience.
+    pub fn with_wait(self, wait: Wait) -> Ctx {
+        Ctx { wait, ..self }
+    }
+}

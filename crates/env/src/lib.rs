@@ -1,0 +1,17 @@
+//! The injected environment: everything a deterministic test must be able to replace.
+//!
+//! * [`Env`]: monotonic and wall clock, randomness, threads.
+//! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
+//! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
+//! * [`limits`]: every bound in one place.
+//!
+//! Invariant: nothing outside this crate calls the clock, a random source or `std::thread::spawn`
+//! (`clippy.toml` enforces it).
+
+pub mod ctx;
+pub mod disk;
+pub mod limits;
+mod real;
+
+pub use ctx::{Class, Ctx, Flow, Wait};
+pub use real::{Env, Nanos};

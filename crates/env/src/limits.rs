@@ -1,0 +1,32 @@
+//! Every bound in one place. Units are in the names.
+
+/// Longest name of a directory entry.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest target of a symbolic link.
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Largest file: 16 TiB.
+pub const FILE_BYTES_MAX: u64 = 16 << 40;
+/// Longest value of one extended attribute.
+pub const XATTR_VALUE_BYTES_MAX: usize = 65536;
+/// Longest name of an extended attribute.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Names plus values of all extended attributes of one inode.
+pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
+/// Most hard links of an inode.
+pub const LINKS_MAX: u32 = 1 << 20;
+/// Largest single write that reaches the data log.
+pub const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Logical bytes in one segment.
+pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
+/// Pending data up to this many bytes rides in the metadata journal on fsync instead of waiting for its segment.
+pub const RIDE_BYTES_MAX: usize = 256 << 10;
+/// Memory for data that is not yet in a store, over all flows.
+pub const DIRTY_BYTES_MAX: usize = 96 << 20;
+/// Longest time between a write and its commit without fsync.
+pub const COMMIT_INTERVAL_MS: u64 = 500;
+/// A running transaction with this many records is committed early.
+pub const COMMIT_RECORDS_MAX: usize = 16_384;
+/// One transfer to a store; see DISK.md: larger ones make others wait.
+pub const STORE_SLICE_BYTES: usize = 256 << 10;
+/// Threads that carry calls which wait (cold reads, fsync, budgets).
+pub const BLOCKING_THREADS_MAX: usize = 64;

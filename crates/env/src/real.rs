@@ -1,0 +1,100 @@
+//! The environment of a running process, and one that tests drive by hand.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Nanoseconds; on the monotonic clock since an arbitrary start, on the wall clock since 1970 (UTC).
+pub type Nanos = u64;
+
+/// Clock, randomness and threads. Cheap to clone.
+#[derive(Clone)]
+pub struct Env(Arc<Source>);
+
+enum Source {
+    Real { start: std::time::Instant },
+    /// Time moves only when a test moves it; randomness comes from the seed.
+    Sim { now: AtomicU64, rng: Mutex<u64> },
+}
+
+impl Env {
+    /// The machine's clock and threads.
+    #[allow(clippy::disallowed_methods)] // the one place
+    pub fn real() -> Env {
+        Env(Arc::new(Source::Real { start: std::time::Instant::now() }))
+    }
+
+    /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from `seed`.
+    pub fn sim(seed: u64) -> Env {
+        Env(Arc::new(Source::Sim { now: AtomicU64::new(1_000_000_000_000_000_000), rng: Mutex::new(seed | 1) }))
+    }
+
+    /// Monotonic time.
+    pub fn now(&self) -> Nanos {
+        match &*self.0 {
+            Source::Real { start } => start.elapsed().as_nanos() as u64,
+            Source::Sim { now, .. } => now.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Wall clock, nanoseconds since 1970. The simulated one moves on by 1 ns a call, so that order shows.
+    #[allow(clippy::disallowed_methods)] // the one place
+    pub fn wall(&self) -> Nanos {
+        match &*self.0 {
+            Source::Real { .. } => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |d| d.as_nanos() as u64),
+            Source::Sim { now, .. } => now.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Moves a simulated clock; no effect on a real one.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Sim { now, .. } = &*self.0 {
+            now.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// 64 random bits. Not for secrets.
+    pub fn random(&self) -> u64 {
+        match &*self.0 {
+            Source::Real { .. } => {
+                let mut b = [0u8; 8];
+                // SAFETY: the buffer is valid for its length; a short read leaves zeros, which is harmless here.
+                unsafe { libc::getrandom(b.as_mut_ptr().cast(), b.len(), 0) };
+                u64::from_ne_bytes(b)
+            }
+            Source::Sim { rng, .. } => {
+                let mut x = rng.lock();
+                *x ^= *x << 13;
+                *x ^= *x >> 7;
+                *x ^= *x << 17;
+                *x
+            }
+        }
+    }
+
+    /// Starts a named thread.
+    ///
+    /// # Panics
+    /// When the system refuses a thread: nothing useful can go on then.
+    pub fn spawn<T: Send + 'static>(&self, name: &str, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        std::thread::Builder::new().name(name.to_string()).spawn(f).expect("the system refused a thread")
+    }
+
+    /// Sleeps (real) or moves the clock (simulated).
+    #[allow(clippy::disallowed_methods)] // the one place
+    pub fn sleep(&self, d: Duration) {
+        match &*self.0 {
+            Source::Real { .. } => std::thread::sleep(d),
+            Source::Sim { .. } => self.advance(d),
+        }
+    }
+
+    /// Whether this is a simulation: background threads are then not started; tests call their steps.
+    pub fn is_sim(&self) -> bool {
+        matches!(&*self.0, Source::Sim { .. })
+    }
+}

@@ -1,0 +1,2 @@
+//! The `lee` command.
+fn main() {}

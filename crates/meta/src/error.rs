@@ -1,0 +1,24 @@
+//! What can go wrong in a metadata engine.
+
+/// Result of an engine call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of a metadata engine.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No space: nothing of the batch is durable, it may be tried again.
+    #[error("no space for metadata")]
+    Full,
+    /// Stored bytes are not what was written.
+    #[error("metadata is damaged: {0}")]
+    Corrupt(String),
+    /// An earlier failure left the engine unusable; reopen the cell.
+    #[error("the metadata engine stopped after an error: {0}")]
+    Broken(String),
+    /// Somebody else has this directory open.
+    #[error("the metadata directory is in use by another process")]
+    Locked,
+    /// The store failed.
+    #[error("metadata store: {0}")]
+    Io(#[from] std::io::Error),
+}

@@ -1,0 +1,91 @@
+//! Metadata engines: an ordered map of byte strings with one atomic, durable [`Kv::commit`].
+//!
+//! The file system never sees an engine, only [`Kv`]. [`lsm::LsmKv`] (a directory) is `lsm-tree` tables below a journal
+//! of our own; [`mem::MemKv`] keeps its tables in memory and checkpoints them to a [`leeward_env::disk::Disk`], with the same
+//! journal: that is what simulations crash at every write. [`contract`] is the suite both pass.
+//!
+//! The journal is ours because a small durable write **rides** in it: data that fsync must make durable at once
+//! goes into the same append as the metadata that points to it (one device flush), and later, when its segment is in the
+//! pool, the ride is released.
+
+pub mod contract;
+mod error;
+pub mod journal;
+pub mod lsm;
+pub mod mem;
+
+pub use error::{Error, Result};
+
+use std::sync::Arc;
+
+/// A value; cheap to clone.
+pub type Value = Arc<[u8]>;
+
+/// Data of an unsealed segment that must survive with this commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ride {
+    /// Segment number.
+    pub segment: u64,
+    /// Logical offset in the segment.
+    pub offset: u32,
+    /// Where the data belongs, as the segment's index says it: volume, inode, offset in the file.
+    pub owner: (u32, u64, u64),
+    /// The bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+/// One atomic change. Later entries for a key win.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Keys with their new values; `None` removes.
+    pub writes: Vec<(Arc<[u8]>, Option<Value>)>,
+    /// Data that rides along.
+    pub rides: Vec<Ride>,
+}
+
+/// An ordered KV with one writer.
+pub trait Kv: Send + Sync {
+    /// The value of `key` as of the last commit.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>>;
+
+    /// Up to `limit` pairs with `from <= key < to` in order, as of one moment. Fewer than `limit` only at the end of
+    /// the range. `reverse` starts at the end.
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>>;
+
+    /// Applies `batch` atomically; durable and visible to readers when it returns. One caller at a time; readers go
+    /// on meanwhile. On [`Error::Full`] nothing of the batch is durable and it may be tried again; after another
+    /// error the engine answers every later commit with [`Error::Broken`].
+    fn commit(&self, batch: &Batch) -> Result<()>;
+
+    /// Rides whose segments were not released, in commit order: what [`Kv::open`]-time recovery must put into the
+    /// pool. Only meaningful right after opening.
+    fn take_rides(&self) -> Vec<Ride>;
+
+    /// All data of this segment is durable in the pool: its rides are no longer needed. Takes effect (on journal
+    /// space) in the background; forgetting it only costs space.
+    fn release_ride(&self, segment: u64);
+
+    /// One bounded step of background work (flush of the memtable, compaction, removal of old journal files);
+    /// `true` when there was something to do. Called by one maintenance thread, never by a user's request.
+    fn maintain(&self) -> Result<bool>;
+
+    /// Gives the engine its space reserve back or takes it: with `false` the reserve file is truncated so that
+    /// removal can go on when the disk is full; with `true` it is allocated again (an error means: not yet).
+    fn reserve(&self, hold: bool) -> Result<()>;
+
+    /// Bytes on disk and in memory, and queue lengths, for reports.
+    fn stats(&self) -> Stats;
+}
+
+/// Figures of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes in tables on disk.
+    pub table_bytes: u64,
+    /// Bytes in journal files on disk.
+    pub journal_bytes: u64,
+    /// Bytes in memory tables.
+    pub memtable_bytes: u64,
+    /// Bytes written to disk since opening: journal, flush and compaction.
+    pub written_bytes: u64,
+}

@@ -1,0 +1,50 @@
+//! Pools keep **segments**: immutable objects that the data log packs and names. Nothing else is stored here.
+//!
+//! A [`Store`] is one place (a directory; later an S3 bucket); a layout (`single`; later `replica(n)`, `erasure(k+m)`)
+//! decorates stores and is a [`Store`] again. A store knows nothing of what is inside an object: checksums are the
+//! data log's, so that they are verified end to end.
+
+mod dir;
+mod error;
+pub mod contract;
+
+pub use dir::DirStore;
+pub use error::{Error, Result};
+
+use leeward_env::disk::Space;
+use leeward_env::Ctx;
+
+/// Name of an object: a segment, and which rewriting of it (0: as first sealed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// Segment number, never reused in a cell.
+    pub segment: u64,
+    /// Generation: +1 at each rewriting by cleaning.
+    pub generation: u32,
+}
+
+/// A page-aligned, page-padded buffer, so that a store can write it around the page cache without a copy.
+pub use leeward_env::disk::real::AlignedBuf;
+
+/// One place where objects are kept.
+///
+/// Contract (run [`contract::run`] on every implementation and decorator):
+/// * `put` is durable and whole when it returns; before that the object may be absent or torn, never under another's
+///   name. An existing object of that name is replaced (it can only be a torn leftover of the same content).
+/// * `get` fills the whole buffer or fails: `NotFound`, `Short` (object ends before the range), `Io`.
+/// * `delete` of an absent object is no error.
+/// * all calls may be made from several threads at once.
+pub trait Store: Send + Sync {
+    /// Stores an object. `body.len()` is a multiple of 4096.
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()>;
+    /// Reads `buf.len()` bytes at `offset`. Around the page cache where offset, length and address are aligned to 4096.
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// Length in bytes.
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64>;
+    /// Removes an object.
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()>;
+    /// All objects with their lengths, in order. For fsck and for leftovers at start, never on a hot path.
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>>;
+    /// Free space.
+    fn space(&self) -> Result<Space>;
+}

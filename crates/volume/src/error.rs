@@ -1,0 +1,106 @@
+//! Errors of the file system, and the one table from kind to errno.
+
+/// Result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+macro_rules! errors {
+    ($($(#[$doc:meta])* $name:ident => $errno:ident, $text:literal;)*) => {
+        /// An error of the file system.
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        pub enum Error {
+            $($(#[$doc])* #[error($text)] $name,)*
+            /// Stored bytes are damaged (EIO). The text says which object.
+            #[error("damaged: {0}")]
+            Corrupt(String),
+            /// The store or the metadata engine failed (EIO). The text says how.
+            #[error("{0}")]
+            Io(String),
+        }
+
+        impl Error {
+            /// The errno that a POSIX front end answers with.
+            pub fn errno(&self) -> i32 {
+                match self {
+                    $(Error::$name => libc::$errno,)*
+                    Error::Corrupt(_) | Error::Io(_) => libc::EIO,
+                }
+            }
+
+            /// Kinds without a text of their own, with their errnos, for docs and tests.
+            pub const TABLE: &'static [(&'static str, i32)] = &[$((stringify!($name), libc::$errno),)*];
+        }
+    };
+}
+
+errors! {
+    /// No such name or inode.
+    NotFound => ENOENT, "no such file or directory";
+    /// The name is taken.
+    Exists => EEXIST, "already exists";
+    /// A directory was needed.
+    NotDir => ENOTDIR, "not a directory";
+    /// Anything but a directory was needed.
+    IsDir => EISDIR, "is a directory";
+    /// The directory has entries.
+    NotEmpty => ENOTEMPTY, "directory not empty";
+    /// Not allowed by permission bits or ACL.
+    Access => EACCES, "permission denied";
+    /// Only the owner or root may.
+    NotPermitted => EPERM, "operation not permitted";
+    /// An argument out of range.
+    Invalid => EINVAL, "invalid argument";
+    /// The name is longer than 255 bytes.
+    NameTooLong => ENAMETOOLONG, "name too long";
+    /// The file would exceed 16 TiB.
+    TooBig => EFBIG, "file too large";
+    /// A quota would be exceeded.
+    Quota => EDQUOT, "quota exceeded";
+    /// The store is full.
+    NoSpace => ENOSPC, "no space left";
+    /// Another volume.
+    CrossVolume => EXDEV, "another volume";
+    /// Too many hard links.
+    TooManyLinks => EMLINK, "too many links";
+    /// No such attribute.
+    NoData => ENODATA, "no such attribute";
+    /// The attribute value does not fit the caller's buffer or our limit.
+    Range => ERANGE, "value too large";
+    /// An attribute larger than the limit.
+    AttrTooBig => E2BIG, "attribute too large";
+    /// In use (a volume is attached here).
+    Busy => EBUSY, "busy";
+    /// Not supported for this kind of inode.
+    NotSupported => EOPNOTSUPP, "not supported";
+    /// Seek past the end.
+    NoSuchPosition => ENXIO, "no data there";
+    /// Read-only.
+    ReadOnly => EROFS, "read-only";
+    /// The inode is gone.
+    Stale => ESTALE, "stale";
+    /// The call would wait and the context forbids it; nothing happened.
+    WouldBlock => EAGAIN, "would block";
+}
+
+impl From<leeward_data::Error> for Error {
+    fn from(e: leeward_data::Error) -> Error {
+        match e {
+            leeward_data::Error::WouldBlock => Error::WouldBlock,
+            leeward_data::Error::Store(leeward_pool::Error::Full) => Error::NoSpace,
+            leeward_data::Error::Store(e @ (leeward_pool::Error::NotFound(_) | leeward_pool::Error::Short(_))) => {
+                Error::Corrupt(e.to_string())
+            }
+            leeward_data::Error::Store(e) => Error::Io(e.to_string()),
+            e => Error::Corrupt(e.to_string()),
+        }
+    }
+}
+
+impl From<leeward_meta::Error> for Error {
+    fn from(e: leeward_meta::Error) -> Error {
+        match e {
+            leeward_meta::Error::Full => Error::NoSpace,
+            leeward_meta::Error::Corrupt(s) => Error::Corrupt(s),
+            e => Error::Io(e.to_string()),
+        }
+    }
+}
