@@ -16,7 +16,6 @@ mod reader;
 mod segment;
 
 pub use error::{Error, Result};
-pub use log::{DataLog, Durable, Options, SegmentInfo};
 
 use leeward_env::Flow;
 

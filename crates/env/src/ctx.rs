@@ -49,17 +49,36 @@ pub struct Ctx {
     pub class: Class,
     /// Whether this thread may be blocked.
     pub wait: Wait,
+    /// Whether the front end counts references to the inodes it is told of (and gives them back with Forget), as
+    /// a kernel does. An inode that lost its last name is kept while references are out.
+    pub refs: bool,
 }
 
 impl Ctx {
     /// A user's request that may wait.
     pub fn user(uid: u32, gid: u32) -> Ctx {
-        Ctx { uid, gid, pid: 0, flow: Flow { uid, job: 0 }, class: Class::Interactive, wait: Wait::Allowed }
+        Ctx {
+            uid,
+            gid,
+            pid: 0,
+            flow: Flow { uid, job: 0 },
+            class: Class::Interactive,
+            wait: Wait::Allowed,
+            refs: false,
+        }
     }
 
     /// The system's own background work.
     pub fn system() -> Ctx {
-        Ctx { uid: 0, gid: 0, pid: 0, flow: Flow::SYSTEM, class: Class::Background, wait: Wait::Allowed }
+        Ctx {
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            flow: Flow::SYSTEM,
+            class: Class::Background,
+            wait: Wait::Allowed,
+            refs: false,
+        }
     }
 
     /// The same request with another patience.

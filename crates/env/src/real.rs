@@ -14,9 +14,14 @@ pub type Nanos = u64;
 pub struct Env(Arc<Source>);
 
 enum Source {
-    Real { start: std::time::Instant },
+    Real {
+        start: std::time::Instant,
+    },
     /// Time moves only when a test moves it; randomness comes from the seed.
-    Sim { now: AtomicU64, rng: Mutex<u64> },
+    Sim {
+        now: AtomicU64,
+        rng: Mutex<u64>,
+    },
 }
 
 impl Env {
@@ -28,7 +33,10 @@ impl Env {
 
     /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from `seed`.
     pub fn sim(seed: u64) -> Env {
-        Env(Arc::new(Source::Sim { now: AtomicU64::new(1_000_000_000_000_000_000), rng: Mutex::new(seed | 1) }))
+        Env(Arc::new(Source::Sim {
+            now: AtomicU64::new(1_000_000_000_000_000_000),
+            rng: Mutex::new(seed | 1),
+        }))
     }
 
     /// Monotonic time.
@@ -80,7 +88,11 @@ impl Env {
     ///
     /// # Panics
     /// When the system refuses a thread: nothing useful can go on then.
-    pub fn spawn<T: Send + 'static>(&self, name: &str, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         std::thread::Builder::new().name(name.to_string()).spawn(f).expect("the system refused a thread")
     }
 

@@ -4,15 +4,14 @@
 //! decorates stores and is a [`Store`] again. A store knows nothing of what is inside an object: checksums are the
 //! data log's, so that they are verified end to end.
 
+pub mod contract;
 mod dir;
 mod error;
-pub mod contract;
 
-pub use dir::DirStore;
 pub use error::{Error, Result};
 
-use leeward_env::disk::Space;
 use leeward_env::Ctx;
+use leeward_env::disk::Space;
 
 /// Name of an object: a segment, and which rewriting of it (0: as first sealed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -86,9 +86,9 @@ impl From<leeward_data::Error> for Error {
         match e {
             leeward_data::Error::WouldBlock => Error::WouldBlock,
             leeward_data::Error::Store(leeward_pool::Error::Full) => Error::NoSpace,
-            leeward_data::Error::Store(e @ (leeward_pool::Error::NotFound(_) | leeward_pool::Error::Short(_))) => {
-                Error::Corrupt(e.to_string())
-            }
+            leeward_data::Error::Store(
+                e @ (leeward_pool::Error::NotFound(_) | leeward_pool::Error::Short(_)),
+            ) => Error::Corrupt(e.to_string()),
             leeward_data::Error::Store(e) => Error::Io(e.to_string()),
             e => Error::Corrupt(e.to_string()),
         }

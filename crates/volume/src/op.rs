@@ -194,113 +194,193 @@ pub enum Seek {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
     /// → [`Reply::Attr`]. Name `..` gives the parent (of a volume's root: the directory it is attached in).
-    Lookup { /// In which directory.
-        dir: NodeId, /// Which name.
-        name: &'a [u8] },
+    Lookup {
+        /// In which directory.
+        dir: NodeId,
+        /// Which name.
+        name: &'a [u8],
+    },
     /// → [`Reply::Attr`].
-    GetAttr { /// Of which inode.
-        node: NodeId },
+    GetAttr {
+        /// Of which inode.
+        node: NodeId,
+    },
     /// → [`Reply::Attr`].
-    SetAttr { /// Of which inode.
-        node: NodeId, /// What to set.
-        set: SetAttr },
+    SetAttr {
+        /// Of which inode.
+        node: NodeId,
+        /// What to set.
+        set: SetAttr,
+    },
     /// → [`Reply::Data`].
-    ReadLink { /// Of which symbolic link.
-        node: NodeId },
+    ReadLink {
+        /// Of which symbolic link.
+        node: NodeId,
+    },
     /// → [`Reply::Attr`]. EEXIST when the name is there. Default ACLs and setgid of `dir` are inherited;
     /// `mode` is masked by `umask` unless a default ACL applies.
-    Make { /// In which directory.
-        dir: NodeId, /// Under which name.
-        name: &'a [u8], /// What.
-        make: Make<'a>, /// 07777 bits.
-        mode: u32, /// Bits to clear.
-        umask: u32 },
+    Make {
+        /// In which directory.
+        dir: NodeId,
+        /// Under which name.
+        name: &'a [u8],
+        /// What.
+        make: Make<'a>,
+        /// 07777 bits.
+        mode: u32,
+        /// Bits to clear.
+        umask: u32,
+    },
     /// → [`Reply::Attr`] of `node`.
-    Link { /// An existing inode, no directory.
-        node: NodeId, /// In which directory.
-        dir: NodeId, /// Under which name.
-        name: &'a [u8] },
+    Link {
+        /// An existing inode, no directory.
+        node: NodeId,
+        /// In which directory.
+        dir: NodeId,
+        /// Under which name.
+        name: &'a [u8],
+    },
     /// → [`Reply::Removed`]. Not for directories (EISDIR).
-    Unlink { /// In which directory.
-        dir: NodeId, /// Which name.
-        name: &'a [u8] },
+    Unlink {
+        /// In which directory.
+        dir: NodeId,
+        /// Which name.
+        name: &'a [u8],
+    },
     /// → [`Reply::Removed`]. ENOTEMPTY when not empty; EBUSY where a volume is attached.
-    RmDir { /// In which directory.
-        dir: NodeId, /// Which name.
-        name: &'a [u8] },
+    RmDir {
+        /// In which directory.
+        dir: NodeId,
+        /// Which name.
+        name: &'a [u8],
+    },
     /// → [`Reply::Done`].
-    Rename { /// From directory.
-        from_dir: NodeId, /// From name.
-        from_name: &'a [u8], /// To directory.
-        to_dir: NodeId, /// To name.
-        to_name: &'a [u8], /// About an existing target.
-        mode: RenameMode },
+    Rename {
+        /// From directory.
+        from_dir: NodeId,
+        /// From name.
+        from_name: &'a [u8],
+        /// To directory.
+        to_dir: NodeId,
+        /// To name.
+        to_name: &'a [u8],
+        /// About an existing target.
+        mode: RenameMode,
+    },
     /// → [`Reply::Data`], short at the end of the file.
-    Read { /// From which file.
-        node: NodeId, /// At which byte.
-        offset: u64, /// How many bytes, at most 1 MiB.
-        len: u32 },
+    Read {
+        /// From which file.
+        node: NodeId,
+        /// At which byte.
+        offset: u64,
+        /// How many bytes, at most 1 MiB.
+        len: u32,
+    },
     /// → [`Reply::Written`]. Clears setuid and setgid unless root writes.
-    Write { /// To which file.
-        node: NodeId, /// At which byte.
-        offset: u64, /// What, at most 1 MiB.
-        data: &'a [u8] },
+    Write {
+        /// To which file.
+        node: NodeId,
+        /// At which byte.
+        offset: u64,
+        /// What, at most 1 MiB.
+        data: &'a [u8],
+    },
     /// → [`Reply::Done`], when data, inode and name are durable. For directories too.
-    Fsync { /// What.
-        node: NodeId },
+    Fsync {
+        /// What.
+        node: NodeId,
+    },
     /// → [`Reply::Done`], when everything that had returned is durable (syncfs).
     SyncAll,
     /// → [`Reply::Done`].
-    Allocate { /// In which file.
-        node: NodeId, /// From which byte.
-        offset: u64, /// How many.
-        len: u64, /// How.
-        mode: Allocate },
+    Allocate {
+        /// In which file.
+        node: NodeId,
+        /// From which byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// How.
+        mode: Allocate,
+    },
     /// → [`Reply::Offset`]; ENXIO past the end.
-    SeekTo { /// In which file.
-        node: NodeId, /// From which byte.
-        offset: u64, /// For what.
-        what: Seek },
+    SeekTo {
+        /// In which file.
+        node: NodeId,
+        /// From which byte.
+        offset: u64,
+        /// For what.
+        what: Seek,
+    },
     /// → [`Reply::Written`]. Shares extents within a volume where ranges are whole; copies elsewhere.
-    CopyRange { /// From file.
-        from: NodeId, /// From byte.
-        from_offset: u64, /// To file.
-        to: NodeId, /// To byte.
-        to_offset: u64, /// How many.
-        len: u64 },
+    CopyRange {
+        /// From file.
+        from: NodeId,
+        /// From byte.
+        from_offset: u64,
+        /// To file.
+        to: NodeId,
+        /// To byte.
+        to_offset: u64,
+        /// How many.
+        len: u64,
+    },
     /// → [`Reply::Entries`]: entries after `after` in name order (empty: from the start), at most `limit`. `.` and `..` are
     /// not included. Fewer than `limit` only at the end.
-    List { /// Which directory.
-        dir: NodeId, /// Name to start after.
-        after: &'a [u8], /// How many at most.
-        limit: usize, /// Whether each entry carries its attributes.
-        attrs: bool },
+    List {
+        /// Which directory.
+        dir: NodeId,
+        /// Name to start after.
+        after: &'a [u8],
+        /// How many at most.
+        limit: usize,
+        /// Whether each entry carries its attributes.
+        attrs: bool,
+    },
     /// → [`Reply::Data`]; ENODATA.
-    GetXattr { /// Of which inode.
-        node: NodeId, /// Full name, such as `user.x`.
-        name: &'a [u8] },
+    GetXattr {
+        /// Of which inode.
+        node: NodeId,
+        /// Full name, such as `user.x`.
+        name: &'a [u8],
+    },
     /// → [`Reply::Names`].
-    ListXattr { /// Of which inode.
-        node: NodeId },
+    ListXattr {
+        /// Of which inode.
+        node: NodeId,
+    },
     /// → [`Reply::Done`].
-    SetXattr { /// Of which inode.
-        node: NodeId, /// Full name.
-        name: &'a [u8], /// The value.
-        value: &'a [u8], /// About an existing one.
-        mode: XattrMode },
+    SetXattr {
+        /// Of which inode.
+        node: NodeId,
+        /// Full name.
+        name: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+        /// About an existing one.
+        mode: XattrMode,
+    },
     /// → [`Reply::Done`]; ENODATA.
-    RemoveXattr { /// Of which inode.
-        node: NodeId, /// Full name.
-        name: &'a [u8] },
+    RemoveXattr {
+        /// Of which inode.
+        node: NodeId,
+        /// Full name.
+        name: &'a [u8],
+    },
     /// → [`Reply::StatFs`].
-    StatFs { /// In which volume.
-        node: NodeId },
+    StatFs {
+        /// In which volume.
+        node: NodeId,
+    },
     /// → [`Reply::Done`]. The front end holds `count` references fewer on `node`; an unlinked inode is freed when none is left.
     /// References are taken by every [`Reply::Attr`] of Lookup, Make and Link and each entry of a List with `attrs`,
-    /// when [`Ctx`](leeward_env::Ctx) comes from a front end that keeps them (see [`crate::Refs`]).
-    Forget { /// Which inode.
-        node: NodeId, /// How many references.
-        count: u64 },
+    /// when [`Ctx::refs`](leeward_env::Ctx) is set.
+    Forget {
+        /// Which inode.
+        node: NodeId,
+        /// How many references.
+        count: u64,
+    },
 }
 
 /// One directory entry.

@@ -1,0 +1,1 @@
+//! The format of a segment object.

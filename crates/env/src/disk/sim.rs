@@ -1,0 +1,1 @@
+//! A disk in memory that forgets, fails and lies on command.

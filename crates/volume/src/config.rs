@@ -1,0 +1,60 @@
+//! What can be set in a cell's `leeward.toml`. Every key has a default that is right for most.
+
+use serde::{Deserialize, Serialize};
+
+/// Compression of file data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// LZ4 where it pays.
+    #[default]
+    Lz4,
+    /// None.
+    None,
+}
+
+/// The settings of a cell. Units are in the names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// How file data is compressed.
+    pub compression: Compression,
+    /// Memory for data on its way to the store. 16 to 65536.
+    pub dirty_mib: u32,
+    /// Memory for cached file data. 1 to 65536.
+    pub cache_mib: u32,
+    /// Memory for cached metadata. 8 to 65536.
+    pub metadata_cache_mib: u32,
+    /// Longest time between a write and its commit without fsync. 10 to 60000.
+    pub commit_interval_ms: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            compression: Compression::Lz4,
+            dirty_mib: 96,
+            cache_mib: 64,
+            metadata_cache_mib: 96,
+            commit_interval_ms: 500,
+        }
+    }
+}
+
+impl Config {
+    /// Checks ranges; the error names the key, the value and the range.
+    pub fn check(&self) -> Result<(), String> {
+        let ranges = [
+            ("dirty-mib", self.dirty_mib, 16, 65536),
+            ("cache-mib", self.cache_mib, 1, 65536),
+            ("metadata-cache-mib", self.metadata_cache_mib, 8, 65536),
+            ("commit-interval-ms", self.commit_interval_ms, 10, 60000),
+        ];
+        for (key, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return Err(format!("{key} = {value} is out of range: {low} to {high}"));
+            }
+        }
+        Ok(())
+    }
+}
