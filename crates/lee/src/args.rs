@@ -35,15 +35,16 @@ const GROUPS: [(&str, &[&str]); 4] = [
 
 const EXAMPLES: &str = "\
 Examples:
-  lee up /srv/cell                      make a cell, serve it, mount it at /srv/cell/mnt; Ctrl-C ends it
+  lee up /srv/cell                      make it, serve it, mount it at /srv/cell/mnt
   lee up /srv/cell --mount /home --background
   cd /home && lee volume create alice --owner alice
   lee quota set alice --bytes 100G --files 1M
   lee du . && lee df                    at once, however large the tree
   lee down /srv/cell
 
-A command for one thing says more with --help, such as `lee volume create --help`.
-Exit codes: 0 done, 1 failed, 2 wrong usage; `lee status`: 3 nothing runs; `lee fsck`: 1 findings, 2 could not check.
+`lee volume create --help` and the like say more.
+Exit codes: 0 done, 1 failed, 2 wrong usage; 3 of `lee status`: nothing runs;
+of `lee fsck`: 1 findings, 2 could not check.
 ";
 
 /// The command line as clap knows it, with its help in groups.

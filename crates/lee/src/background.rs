@@ -78,7 +78,10 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
 
 /// This program: by its path, or, where that was replaced meanwhile, by what runs now.
 fn myself() -> PathBuf {
-    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+    std::env::current_exe()
+        .ok()
+        .filter(|path| path.exists())
+        .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
 /// A session of its own, and no descriptor but the first three and the pipe across the exec.

@@ -111,7 +111,10 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
 fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {
     match e.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("no such directory: name the directory of a cell, or make one with `lee up {}`", dir.display())
+            format!(
+                "no such directory: name the directory of a cell, or make one with `lee up {}`",
+                dir.display()
+            )
         }
         _ => format!("{}: name the directory of a cell that you may enter", text(e)),
     }
@@ -125,7 +128,9 @@ fn around() -> Result<CellDir, Fail> {
              name one with --cell DIR or {VARIABLE}=DIR, or make one with `lee up DIR`"
         ))
     };
-    let Ok(here) = std::env::current_dir() else { return Err(nowhere("the current directory (which is gone)")) };
+    let Ok(here) = std::env::current_dir() else {
+        return Err(nowhere("the current directory (which is gone)"));
+    };
     // The mount comes first: a file in it may look like a cell's, but the cell is the one that is mounted.
     if let Some(mount) = mounts::containing(&here) {
         return Ok(CellDir(mount.cell));

@@ -89,13 +89,8 @@ pub fn take(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTak
             text(&e)
         )))
     };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(failed)?;
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
     if !lock_soon(env, &file).map_err(failed)? {
         return Err(NotTaken::Held(read(&mut file)));
     }
@@ -115,7 +110,9 @@ pub fn holder(cell: &CellDir) -> Result<Option<Option<Holder>>, Fail> {
     let mut file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Fail::new(format!("{}: {}: run as the owner of the cell", path.display(), text(&e)))),
+        Err(e) => {
+            return Err(Fail::new(format!("{}: {}: run as the owner of the cell", path.display(), text(&e))));
+        }
     };
     // SAFETY: a valid descriptor.
     let free = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;

@@ -23,7 +23,8 @@ pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Stri
     match format {
         Format::Text => print(&text()),
         Format::Json => {
-            let json = serde_json::to_string(value).map_err(|e| Fail::new(format!("cannot be shown as JSON: {e}")))?;
+            let json = serde_json::to_string(value)
+                .map_err(|e| Fail::new(format!("cannot be shown as JSON: {e}")))?;
             print(&json)
         }
     }
@@ -112,9 +113,6 @@ mod tests {
         let mut table = Table::new(&[("NAME", Side::Left), ("BYTES", Side::Right), ("AT", Side::Left)]);
         table.row(["a".into(), "10 GiB".into(), "/a\n".into()]);
         table.row(["longer".into(), "1 B".into(), "/".into()]);
-        assert_eq!(
-            table.to_string(),
-            "NAME     BYTES  AT\na       10 GiB  /a\\n\nlonger     1 B  /\n"
-        );
+        assert_eq!(table.to_string(), "NAME     BYTES  AT\na       10 GiB  /a\\n\nlonger     1 B  /\n");
     }
 }

@@ -9,7 +9,7 @@ use crate::control::server::{Server, Service};
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
-use crate::{mounts, output, settings, system};
+use crate::{mounts, output, settings, system, when};
 use leeward_env::Env;
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_volume::admin::{Failure, Progress, Reply, Request};
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,7 +71,8 @@ pub trait Front {
 /// Why it could not be served, or not ended cleanly.
 pub fn serve(env: &Env, wish: &Wish, front: &mut dyn Front) -> Result<(), Fail> {
     let (events, inbox) = channel();
-    let desk = Arc::new(Desk { stage: Mutex::new(Stage::Serving), changed: Condvar::new(), events });
+    let stage = Mutex::new(Stage::Serving);
+    let desk = Arc::new(Desk { env: env.clone(), stage, changed: Condvar::new(), events });
     listen_to_signals(env, &desk)?;
     let mut up = Up::start(env, wish, front, &desk)?;
     if let Err(fail) = front.started(&up.started) {
@@ -100,6 +101,7 @@ enum Event {
 
 /// Where events come in and the stage is shown.
 struct Desk {
+    env: Env,
     stage: Mutex<Stage>,
     changed: Condvar,
     events: Sender<Event>,
@@ -116,8 +118,18 @@ impl Desk {
         self.changed.notify_all();
     }
 
+    /// Says what goes on, with the time where it is not said to somebody who sits there.
+    fn say(&self, what: &str) {
+        if io::stderr().is_terminal() {
+            output::note(&format!("lee: {what}"));
+        } else {
+            let now = when::utc((self.env.wall() / 1_000_000_000) as i64);
+            output::note(&format!("{now} lee: {what}"));
+        }
+    }
+
     fn ending(&self, what: String) {
-        output::note(&format!("lee: {what}"));
+        self.say(&what);
         self.set(Stage::Ending(what));
     }
 }
@@ -131,7 +143,7 @@ fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
         for signal in signals.forever() {
             let stage = desk.stage.lock().clone();
             match stage {
-                Stage::Ending(what) => output::note(&format!("lee: still {what}")),
+                Stage::Ending(what) => desk.say(&format!("still {what}")),
                 Stage::Serving | Stage::Refused(_) => desk.post(Event::Signal(signal)),
             }
         }
@@ -188,12 +200,12 @@ impl Up {
             match event {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
-                Event::Unmounted => output::note(&format!("lee: {} was unmounted", self.started.mount.display())),
+                Event::Unmounted => self.desk.say(&format!("{} was unmounted", self.started.mount.display())),
             }
             match self.unmount() {
                 Ok(()) => return self.close(),
                 Err(fail) => {
-                    output::note(&format!("lee: {fail}; still serving"));
+                    self.desk.say(&format!("{fail}; still serving"));
                     self.desk.set(Stage::Refused(fail.to_string()));
                 }
             }
@@ -214,7 +226,7 @@ impl Up {
         match self.mount.unmount() {
             Ok(Unmounted::Clean) => Ok(()),
             Ok(Unmounted::Detached) => {
-                output::note(&format!("lee: {at} is still in use: its users get errors from now on"));
+                self.desk.say(&format!("{at} was still in use: its users get errors from now on"));
                 Ok(())
             }
             Err(e) => Err(Fail::new(e.to_string())),
@@ -226,7 +238,7 @@ impl Up {
         self.desk.ending(format!("writing to {dir} what is in memory"));
         self.server = None;
         self.cell.close()?;
-        output::note(&format!("lee: {dir} is closed; everything is durable"));
+        self.desk.say(&format!("{dir} is closed; everything is durable"));
         Ok(())
     }
 }
@@ -237,7 +249,9 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
     let wrong = |what: String| Fail::new(format!("{}: {what}", dir.display()));
     match std::fs::metadata(dir) {
         Ok(m) if m.is_dir() => (),
-        Ok(_) => return Err(wrong("is not a directory: a cell needs a directory of its own, name another".into())),
+        Ok(_) => {
+            return Err(wrong("is not a directory: a cell needs a directory of its own, name another".into()));
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(dir)?,
         Err(e) => return Err(wrong(format!("{}: name a directory that you may enter", text(&e)))),
     }
@@ -268,7 +282,8 @@ fn make_directory(dir: &Path) -> Result<(), Fail> {
 
 /// A new cell is made only where nothing else is.
 fn check_empty(dir: &CellDir) -> Result<(), Fail> {
-    let unreadable = |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
+    let unreadable =
+        |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
     for entry in std::fs::read_dir(dir.path()).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
         if !NOT_OF_THE_CELL.iter().any(|n| name == *n) {
@@ -306,9 +321,11 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
         return match std::fs::create_dir(&at) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Fail::new(format!("{}: cannot be made to mount there: {}: use --mount", at.display(), text(&e))))
-            }
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Fail::new(format!(
+                "{}: cannot be made to mount there: {}: use --mount",
+                at.display(),
+                text(&e)
+            ))),
             _ => Ok(at),
         };
     };

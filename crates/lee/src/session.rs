@@ -111,8 +111,8 @@ impl Session {
         system::make_private_files();
         let lock = lock::take(&self.env, &self.cell, self.command)?;
         let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
-        let cell =
-            Cell::open(&self.env, self.cell.path(), &config).map_err(|failure| NotTaken::Failed(failure.into()))?;
+        let cell = Cell::open(&self.env, self.cell.path(), &config)
+            .map_err(|failure| NotTaken::Failed(failure.into()))?;
         Ok(Own { cell, _lock: lock })
     }
 

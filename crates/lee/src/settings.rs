@@ -15,7 +15,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// When the file cannot be read, or says what is not allowed.
 pub fn load(cell: &CellDir) -> Result<Config, Fail> {
     let path = cell.settings();
-    let unreadable = |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
+    let unreadable =
+        |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
     match std::fs::metadata(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
         Ok(m) if !m.is_file() => return Err(unreadable("not a file")),
@@ -69,14 +70,17 @@ fn keys() -> Vec<String> {
     table.keys().cloned().collect()
 }
 
-/// What a key may be set to, taken from where it is checked: a number that is always too large is tried.
+/// What a key may be set to, asked of where it is checked: by trying a word, then a number, that cannot be right.
 fn allowed(key: &str) -> String {
-    match toml::from_str::<Config>(&format!("{key} = {}", u32::MAX)) {
-        Err(e) => e.message().split("expected ").last().unwrap_or_default().replace('`', "\"").replace("\"one of\" ", ""),
-        Ok(config) => match config.check() {
-            Err(wrong) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
-            Ok(()) => "a number".into(),
-        },
+    if let Err(e) = toml::from_str::<Config>(&format!("{key} = \"?\""))
+        && let Some((_, words)) = e.message().split_once("unknown variant `?`, expected ")
+    {
+        return words.trim_start_matches("one of ").replace('`', "\"");
+    }
+    let too_large = toml::from_str::<Config>(&format!("{key} = {}", u32::MAX)).map(|config| config.check());
+    match too_large {
+        Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
+        _ => "a number".into(),
     }
 }
 
@@ -102,10 +106,16 @@ mod tests {
         assert_eq!(parse(Path::new("f"), "dirty-mib = 32").map(|c| c.dirty_mib), Ok(32));
         for (content, wanted) in [
             ("\ncache-mb = 3\n", "line 2: unknown key `cache-mb`: allowed are"),
-            ("cache-mib = \"3\"", "line 1: cache-mib = \"3\" is not possible: allowed is a number, 1 to 65536"),
+            (
+                "cache-mib = \"3\"",
+                "line 1: cache-mib = \"3\" is not possible: allowed is a number, 1 to 65536",
+            ),
             ("cache-mib = -3", "line 1: cache-mib = -3 is not possible: allowed is a number, 1 to 65536"),
             ("# x\ncache-mib = 0", "line 2: cache-mib = 0 is out of range: 1 to 65536"),
-            ("compression = \"zip\"", "line 1: compression = \"zip\" is not possible: allowed is "),
+            (
+                "compression = \"zip\"",
+                "line 1: compression = \"zip\" is not possible: allowed is \"lz4\" or \"none\"",
+            ),
             ("cache-mib", "line 1: "),
             ("\n\n[cache]\nx = 1", "line 3: "),
         ] {

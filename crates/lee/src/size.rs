@@ -74,7 +74,8 @@ fn unit_value(unit: &str, base: u64) -> Option<u64> {
         _ => return None,
     };
     let rest = &unit[1..];
-    let known = rest.is_empty() || (bytes && (rest.eq_ignore_ascii_case("b") || rest.eq_ignore_ascii_case("ib")));
+    let known =
+        rest.is_empty() || (bytes && (rest.eq_ignore_ascii_case("b") || rest.eq_ignore_ascii_case("ib")));
     known.then(|| base.pow(power))
 }
 
@@ -91,11 +92,8 @@ pub fn bytes(value: u64) -> String {
         scaled /= 1024.0;
         unit += 1;
     }
-    if scaled >= 99.95 || scaled.fract() < 0.05 {
-        format!("{scaled:.0} {}", UNITS[unit])
-    } else {
-        format!("{scaled:.1} {}", UNITS[unit])
-    }
+    let digits = if scaled >= 99.95 { format!("{scaled:.0}") } else { format!("{scaled:.1}") };
+    format!("{} {}", digits.strip_suffix(".0").unwrap_or(&digits), UNITS[unit])
 }
 
 /// A limit in bytes for a person.
@@ -137,7 +135,8 @@ mod tests {
         {
             assert_eq!(parse_bytes(text), Ok(Limit(value)), "{text}");
         }
-        for text in ["", "G", "-1", "1.", ".5", "1X", "1Gb/s", "10 G B", "0", "0.1", "9999999999P", "é", "1é"] {
+        for text in ["", "G", "-1", "1.", ".5", "1X", "1Gb/s", "10 G B", "0", "0.1", "9999999999P", "é", "1é"]
+        {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
         assert_eq!(parse_count("1M"), Ok(Limit(1_000_000)));

@@ -4,9 +4,9 @@ use crate::fail::Fail;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
 
 /// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table in use.
@@ -75,7 +75,9 @@ pub fn owner(text: &str) -> Result<Owner, Fail> {
         return Ok(passwd(Query::Uid(uid))?.unwrap_or(Owner { uid, gid: uid }));
     }
     let unknown = || {
-        Fail::new(format!("no user named `{text}` on this machine: check with `getent passwd`, or give the number"))
+        Fail::new(format!(
+            "no user named `{text}` on this machine: check with `getent passwd`, or give the number"
+        ))
     };
     let name = CString::new(text).map_err(|_| unknown())?;
     passwd(Query::Name(&name))?.ok_or_else(unknown)

@@ -32,7 +32,11 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let toml = settings::to_toml(&config)?;
     let file = cell.settings();
     output::show(asked.format, &json!({"file": file, "settings": config}), || {
-        let from = if file.exists() { "with defaults where it says nothing" } else { "which is not there: defaults" };
+        let from = if file.exists() {
+            "with defaults where it says nothing"
+        } else {
+            "which is not there: defaults"
+        };
         format!("# {}, {from}\n{toml}", file.display())
     })
 }

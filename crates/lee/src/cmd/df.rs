@@ -21,7 +21,11 @@ fn text(df: &Df) -> String {
         ("disk below", size::bytes(df.total_bytes), "size of the file system that the cell is on"),
         ("available", size::bytes(df.available_bytes), "what users may still write"),
         ("stored", size::bytes(stored), "what the cell takes there, in all"),
-        ("  data", size::bytes(df.segment_bytes), &format!("in {}", size::counted(df.segments, "segment", "segments"))),
+        (
+            "  data",
+            size::bytes(df.segment_bytes),
+            &format!("in {}", size::counted(df.segments, "segment", "segments")),
+        ),
         ("  metadata", size::bytes(df.metadata_bytes), "tables and journal"),
         ("live", size::bytes(df.live_bytes), "what users' files hold, before compression"),
         ("in memory", size::bytes(df.dirty_bytes), "written, and not yet stored"),

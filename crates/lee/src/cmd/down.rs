@@ -53,7 +53,9 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
 fn not_reached(cell: &CellDir) -> Fail {
     match lock::holder(cell) {
         Err(fail) => fail,
-        Ok(None) => Fail::new(format!("{cell}: nothing to end, no process serves it: start one with `lee up {cell}`")),
+        Ok(None) => {
+            Fail::new(format!("{cell}: nothing to end, no process serves it: start one with `lee up {cell}`"))
+        }
         Ok(Some(holder)) => Fail::new(how_to_end(cell, holder.as_ref())),
     }
 }
@@ -67,6 +69,8 @@ fn how_to_end(cell: &CellDir, holder: Option<&Holder>) -> String {
             "{cell} is in use by {h}, which does not listen (is it just starting or ending?): try again, or `kill {}`",
             h.pid
         ),
-        None => format!("{cell} is in use by a process that does not listen: find it with `fuser {cell}/lock`"),
+        None => {
+            format!("{cell} is in use by a process that does not listen: find it with `fuser {cell}/lock`")
+        }
     }
 }

@@ -3,10 +3,10 @@
 use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::locate::CellDir;
+use crate::mounts;
 use crate::output::{self, Side, Table, printable};
 use crate::session::Session;
 use crate::size::{self, Limit};
-use crate::mounts;
 use leeward_volume::admin::{QuotaInfo, Reply, Request};
 use std::path::Path;
 
@@ -52,7 +52,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Set { target, bytes, files } => {
             let quota = asked.session("quota set", |cell, session| {
                 let path = path_of(cell, session, &target)?;
-                let request = Request::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
+                let request =
+                    Request::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
                 quota_of(session.ask(&request)?)
             })?;
             show(asked, &quota)
@@ -82,17 +83,17 @@ fn path_of(cell: &CellDir, session: &mut Session, target: &str) -> Result<String
 
 fn show(asked: &Asked, quota: &QuotaInfo) -> Result<(), Fail> {
     output::show(asked.format, &Reply::Quota(quota.clone()), || {
-        format!(
-            "{}: {} of {} used, {} of {} files",
-            printable(&quota.path),
-            size::bytes(quota.used_bytes),
-            size::bytes_limit(quota.bytes),
-            size::count(quota.used_files),
-            size::count_limit(quota.files)
-        )
-        .replace("of none used", "used, no limit")
-        .replace("of none files", "files, no limit")
+        let bytes = used(size::bytes(quota.used_bytes), size::bytes_limit(quota.bytes));
+        let files = used(size::count(quota.used_files), size::count_limit(quota.files));
+        format!("{}: bytes: {bytes}; files: {files}", printable(&quota.path))
     })
+}
+
+fn used(value: String, limit: String) -> String {
+    match limit.as_str() {
+        "none" => format!("{value} used, no limit"),
+        limit => format!("{value} of {limit} used"),
+    }
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {

@@ -4,9 +4,9 @@ use super::Asked;
 use crate::background::{self, Waiting};
 use crate::fail::Fail;
 use crate::locate::CellDir;
+use crate::logging;
 use crate::output::{self, Format};
 use crate::serve::{self, Front, Started, Wish};
-use crate::logging;
 use std::path::PathBuf;
 
 /// Serve a cell and mount it; make it where there is none

@@ -69,7 +69,11 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
             let volume =
                 one(asked, "volume rename", Request::VolumeRename { name: name.clone(), to: new_name })?;
             show(asked, &volume, || {
-                format!("volume {name} is now {}; it stays attached at {}", volume.name, printable(&volume.at))
+                format!(
+                    "volume {name} is now {}; it stays attached at {}",
+                    volume.name,
+                    printable(&volume.at)
+                )
             })
         }
         Action::Remove { name } => remove(asked, &name),
@@ -158,7 +162,12 @@ fn holds(bytes: u64, files: u64, dirs: u64) -> String {
 }
 
 fn limits(bytes: u64, files: u64) -> String {
-    format!("{} bytes, {} files", size::bytes_limit(bytes), size::count_limit(files))
+    match (bytes, files) {
+        (0, 0) => "none".into(),
+        (bytes, 0) => size::bytes(bytes),
+        (0, files) => size::counted(files, "file", "files"),
+        (bytes, files) => format!("{}, {}", size::bytes(bytes), size::counted(files, "file", "files")),
+    }
 }
 
 fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {

@@ -39,7 +39,10 @@ impl Client {
             io::ErrorKind::PermissionDenied => Unreached::Failed(Fail::new(format!(
                 "{cell}: no permission to reach the process that serves it: run as its user, or as root"
             ))),
-            _ => Unreached::Failed(Fail::new(format!("{cell}: cannot reach the process that serves it: {}", text(&e)))),
+            _ => Unreached::Failed(Fail::new(format!(
+                "{cell}: cannot reach the process that serves it: {}",
+                text(&e)
+            ))),
         };
         let path = SocketPath::of(cell).map_err(failed)?;
         let stream = UnixStream::connect(path.as_path()).map_err(failed)?;

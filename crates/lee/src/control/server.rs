@@ -52,7 +52,8 @@ impl Server {
     /// # Errors
     /// When the socket cannot be made.
     pub fn start(env: &Env, cell: &CellDir, service: Arc<dyn Service>) -> Result<Server, Fail> {
-        let failed = |e: io::Error| Fail::new(format!("{cell}: cannot make the control socket: {}", text(&e)));
+        let failed =
+            |e: io::Error| Fail::new(format!("{cell}: cannot make the control socket: {}", text(&e)));
         let path = SocketPath::of(cell).map_err(failed)?;
         match std::fs::remove_file(path.as_path()) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
@@ -182,7 +183,8 @@ impl Connection<'_> {
             return Ok(Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this")));
         }
         if slot.number >= CONNECTIONS_MAX {
-            let message = format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
+            let message =
+                format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
             return Ok(Some(failure(libc::EBUSY, &message)));
         }
         Ok(None)
@@ -249,7 +251,9 @@ fn not_understood(e: &io::Error) -> Failure {
     let version = env!("CARGO_PKG_VERSION");
     failure(
         libc::EINVAL,
-        &format!("the running process (lee {version}) does not understand the request: {e}: use the same version"),
+        &format!(
+            "the running process (lee {version}) does not understand the request: {e}: use the same version"
+        ),
     )
 }
 

@@ -1,0 +1,241 @@
+//! Runs the real `lee`, and cleans up whatever it leaves, also when a test panics.
+#![allow(dead_code, clippy::disallowed_methods)]
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The binary under test.
+pub const LEE: &str = env!("CARGO_BIN_EXE_lee");
+/// Long enough for a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `lee` with these arguments, without the environment's cell.
+pub fn lee<S: AsRef<OsStr>>(args: &[S]) -> Command {
+    let mut command = Command::new(LEE);
+    command.args(args).env_remove("LEE_CELL").env_remove("LEE_LOG").stdin(Stdio::null());
+    command
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub struct Said {
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// Asserts that it went well; gives its standard output.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// Asserts that it failed with this code, printing one line `lee: ...` with all of `words` in it.
+    #[track_caller]
+    pub fn bad(self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        assert!(self.err.starts_with("lee: "), "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "`{word}` is not in {self:?}");
+        }
+        if code == 1 {
+            assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
+        }
+    }
+
+    /// The one JSON object on standard output.
+    #[track_caller]
+    pub fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.good()).expect("JSON")
+    }
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Said {
+    let Output { status, stdout, stderr } = command.output().expect("the command starts");
+    Said {
+        code: status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&stdout).into_owned(),
+        err: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Runs `lee` to its end.
+#[track_caller]
+pub fn say<S: AsRef<OsStr>>(args: &[S]) -> Said {
+    run(&mut lee(args))
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Whether tests can mount here; says so when not.
+pub fn can_mount() -> bool {
+    let able = is_root() && Path::new("/dev/fuse").exists();
+    if !able {
+        eprintln!("skipped: mounting needs root and /dev/fuse");
+    }
+    able
+}
+
+/// The same command as another user, by number.
+pub fn as_user(command: &mut Command, uid: u32) -> &mut Command {
+    command.uid(uid).gid(uid)
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A place for a cell. When it goes, what serves the cell is ended and what is mounted is unmounted.
+pub struct Place {
+    root: tempfile::TempDir,
+    pub dir: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let root = tempfile::Builder::new().prefix("lee-test-").tempdir().expect("a temporary directory");
+        let dir = root.path().canonicalize().expect("it exists").join("cell");
+        Place { root, dir }
+    }
+
+    /// Another path beside the cell.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.dir.with_file_name(name)
+    }
+
+    /// Where it is mounted by default.
+    pub fn mnt(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    pub fn arg(&self) -> &str {
+        self.dir.to_str().expect("UTF-8")
+    }
+
+    /// Serves it in the background.
+    #[track_caller]
+    pub fn up(&self) -> String {
+        say(&["up", self.arg(), "--background"]).good()
+    }
+
+    /// Asks about it.
+    #[track_caller]
+    pub fn ask(&self, args: &[&str]) -> Said {
+        run(lee(args).env("LEE_CELL", &self.dir))
+    }
+
+    /// The process that the lock names.
+    pub fn pid(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.dir.join("lock")).ok()?;
+        let holder: serde_json::Value = serde_json::from_str(&text).ok()?;
+        i32::try_from(holder["pid"].as_i64()?).ok()
+    }
+
+    /// Whether a process with that number is `lee` (and no zombie).
+    pub fn is_lee(pid: i32) -> bool {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|s| s.contains("(lee)") && !s.contains(") Z "))
+    }
+
+    /// Ends the serving process the hard way.
+    pub fn kill(&self) {
+        if let Some(pid) = self.pid().filter(|pid| Place::is_lee(*pid)) {
+            // SAFETY: a plain system call on a process that a test started.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            until("the killed process to end", || !Place::is_lee(pid));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid().filter(|pid| Place::is_lee(*pid)) {
+            // SAFETY: as in kill; only a lee that holds a lock of ours.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        let root = self.root.path().to_string_lossy().into_owned();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for at in mounts.lines().filter_map(|l| l.split(' ').nth(4)).filter(|at| at.starts_with(&root)) {
+            let _ = Command::new("umount").args(["-l", at]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// A `lee up` in the foreground; killed when a test forgets it.
+pub struct Foreground {
+    child: Option<Child>,
+}
+
+impl Foreground {
+    /// Starts it and waits until it is mounted.
+    #[track_caller]
+    pub fn up(place: &Place) -> Foreground {
+        let mut command = lee(&["up", place.arg()]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("lee starts");
+        let mut up = Foreground { child: Some(child) };
+        until("lee up", || {
+            assert!(up.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(None))), "it ended");
+            say(&["status", place.arg()]).code == 0 && is_mounted(&place.mnt())
+        });
+        up
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = self.child.as_ref().map_or(0, Child::id) as i32;
+        // SAFETY: a plain system call on our own child.
+        unsafe { libc::kill(pid, signal) };
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn ended(mut self) -> Said {
+        let mut child = self.child.take().expect("started");
+        let end = Instant::now() + PATIENCE;
+        while child.try_wait().expect("our child").is_none() {
+            if Instant::now() > end {
+                let _ = child.kill();
+                panic!("lee up does not end");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let Output { status, stdout, stderr } = child.wait_with_output().expect("our child");
+        Said {
+            code: status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&stdout).into_owned(),
+            err: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether something is mounted exactly there.
+pub fn is_mounted(at: &Path) -> bool {
+    let at = at.to_string_lossy().into_owned();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|l| l.split(' ').nth(4) == Some(&at))
+}
