@@ -1,4 +1,16 @@
-//! What front ends talk to: the [`Fs`] trait (a cell in this process; later a remote one over the wire).
+//! What front ends talk to: the [`Fs`] trait (a cell in this process; later a remote one over the wire), and the two
+//! pure structures that every front end needs with it.
+//!
+//! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
+//! * [`Cursor`]: where a directory stream is, so that a listing can go on while the directory changes.
+//!
+//! Nothing here does I/O, knows a protocol or holds a lock.
+
+mod cursor;
+mod owned;
+
+pub use cursor::{Cursor, Place};
+pub use owned::OwnedOp;
 
 use leeward_env::Ctx;
 use leeward_volume::{Cell, Op, Reply, Result, Watcher};

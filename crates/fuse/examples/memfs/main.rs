@@ -1,0 +1,41 @@
+//! `memfs MOUNTPOINT`: a file system in memory behind the very same door as a cell. What it reaches is the ceiling: the cost
+//! of the kernel, the door and nothing else. Ends on SIGTERM, SIGINT or when it is unmounted from outside.
+#![allow(clippy::disallowed_methods)]
+
+mod fs;
+
+use leeward_env::Env;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    let Some(at) = std::env::args_os().nth(1).map(PathBuf::from) else {
+        eprintln!("usage: memfs MOUNTPOINT");
+        return ExitCode::from(2);
+    };
+    match run(&at) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("memfs: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(at: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let env = Env::real();
+    let options = leeward_fuse::Options::new(Path::new("memfs"));
+    let mount = leeward_fuse::mount(Arc::new(fs::MemFs::new(&env)), &env, at, options)?;
+    println!("mounted at {}", mount.at().display());
+    while !stop.load(Ordering::Relaxed) && !mount.wait_for(Duration::from_millis(100)) {}
+    mount.unmount()?;
+    Ok(())
+}

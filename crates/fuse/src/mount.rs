@@ -1,0 +1,431 @@
+//! Mounting and unmounting, and saying what is wrong when it cannot be done.
+//!
+//! What can be known before asking the kernel is checked first, because the kernel's answers (EINVAL, EPERM) do not say which
+//! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
+//! Root mounts by itself; others through `fusermount3`.
+
+use crate::carry::Carrier;
+use crate::door::Door;
+use crate::mountinfo;
+use crate::notify::Announcer;
+use crate::pool::Pool;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use leeward_env::Env;
+use leeward_vfs::Fs;
+use parking_lot::{Condvar, Mutex};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The type shown in mount tables, after `fuse.`.
+const SUBTYPE: &str = "leeward";
+/// Read-ahead of the mount; the kernel's default of 128 is also the size of each READ.
+const READ_AHEAD_KB: &str = "1024";
+/// How long an unmount waits for users that are just leaving, in steps.
+const BUSY_STEPS: u32 = 10;
+const BUSY_STEP: Duration = Duration::from_millis(50);
+/// How long an unmount waits for the kernel's threads here to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+const HELPER: &str = "fusermount3";
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that take requests from the kernel.
+    pub threads: usize,
+    /// Who may use the mount.
+    pub access: Access,
+    /// What mount tables show as the source: the directory of the cell.
+    pub source: PathBuf,
+}
+
+impl Options {
+    /// The usual: 2 to 4 threads by cores, everybody if that is allowed.
+    pub fn new(source: &Path) -> Options {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Options { threads: cores.clamp(2, 4), access: Access::Auto, source: source.to_path_buf() }
+    }
+}
+
+/// Who may use a mount (on top of the permissions of files, which always hold).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody when root mounts or `/etc/fuse.conf` allows it, else the owner.
+    Auto,
+    /// Only the user who mounts, not even root.
+    Owner,
+    /// Everybody.
+    Everybody,
+}
+
+/// Why mounting or unmounting failed. Each message names the thing, the cause and the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// No such directory.
+    #[error("{0}: the mount point does not exist; make it with: mkdir -p {0}")]
+    Missing(PathBuf),
+    /// Something else than a directory.
+    #[error("{0}: the mount point is not a directory; name an empty directory")]
+    NotADirectory(PathBuf),
+    /// A file system is mounted there.
+    #[error(
+        "{at}: {kind} of {source_name} is already mounted there; end it (umount {at}) or choose another directory"
+    )]
+    Busy {
+        /// Where.
+        at: PathBuf,
+        /// Type of what is mounted.
+        kind: String,
+        /// Its source.
+        source_name: PathBuf,
+    },
+    /// A dead mount of another FUSE file system.
+    #[error("{0}: a mount whose server is gone is still there; take it away with: umount -l {0}")]
+    Dead(PathBuf),
+    /// The directory has entries, which would be hidden.
+    #[error("{0}: the mount point is not empty and its files would be hidden; choose an empty directory")]
+    NotEmpty(PathBuf),
+    /// No access to the mount point.
+    #[error("{0}: no permission ({1}); choose a directory that you may enter and write to")]
+    NoPermission(PathBuf, io::Error),
+    /// No FUSE in this kernel or container.
+    #[error(
+        "/dev/fuse is missing: load the module (modprobe fuse) or, in a container, start it with --device /dev/fuse \
+         --cap-add SYS_ADMIN"
+    )]
+    NoDevice,
+    /// /dev/fuse cannot be opened.
+    #[error(
+        "/dev/fuse cannot be opened ({0}); allow it for this user (chmod 666 /dev/fuse, or the device in the container)"
+    )]
+    DeviceClosed(io::Error),
+    /// fusermount3 is needed and missing.
+    #[error(
+        "{HELPER} is missing and only root can mount without it: install the package fuse3 (Debian: apt install fuse3)"
+    )]
+    NoHelper,
+    /// Root without the right to mount.
+    #[error("{0}: this root may not mount; a container needs --cap-add SYS_ADMIN --device /dev/fuse")]
+    NoRight(PathBuf),
+    /// Everybody's access was asked for by a user who cannot grant it.
+    #[error(
+        "access for everybody needs the line user_allow_other in /etc/fuse.conf; add it as root, or mount for yourself"
+    )]
+    OwnerOnly,
+    /// The kernel or fusermount3 refused for another reason.
+    #[error("{0}: cannot mount: {1}; the kernel's log (dmesg) may say more")]
+    Refused(PathBuf, String),
+    /// Unmounting failed.
+    #[error("{0}: cannot unmount: {1}; see who uses it (fuser -vm {0}) and try umount -l {0}")]
+    Stuck(PathBuf, String),
+    /// Another file system lies over ours.
+    #[error("{0}: another file system is mounted over this one; unmount that first (umount {0})")]
+    Covered(PathBuf),
+}
+
+/// How an unmount ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// Nobody used it any more.
+    Clean,
+    /// It is gone from the tree; processes that still had files open keep them until this process ends.
+    Detached,
+}
+
+/// A mounted file system. Dropping it unmounts.
+pub struct Mount {
+    env: Env,
+    at: PathBuf,
+    /// `major:minor` of the mount.
+    device: String,
+    session: Mutex<Option<BackgroundSession>>,
+    end: Arc<End>,
+}
+
+/// Told when the kernel has let go.
+#[derive(Default)]
+struct End {
+    ended: Mutex<bool>,
+    told: Condvar,
+}
+
+/// Lives as long as the kernel may still call.
+pub(crate) struct EndOnDrop(Arc<End>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        *self.0.ended.lock() = true;
+        self.0.told.notify_all();
+    }
+}
+
+/// Mounts `fs` at the directory `at` and starts serving.
+///
+/// # Errors
+/// See [`MountError`]; nothing is left mounted then.
+pub fn mount(fs: Arc<dyn Fs>, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
+    let at = prepare(at)?;
+    let config = config(&options)?;
+    let end = Arc::new(End::default());
+    let carrier = Carrier::new(fs.clone(), Pool::new(env));
+    let door = Door::new(carrier, EndOnDrop(end.clone()));
+    let refused = |e: io::Error| refused(&at, &e);
+    let session = Session::new(door, &at, &config).and_then(Session::spawn).map_err(refused)?;
+    fs.watch(Arc::new(Announcer::start(env, session.notifier())));
+    let device = mountinfo::find(&at).map(|m| m.device).unwrap_or_default();
+    raise_read_ahead(&device);
+    Ok(Mount { env: env.clone(), at, device, session: Mutex::new(Some(session)), end })
+}
+
+impl Mount {
+    /// Where it is mounted (absolute, without symbolic links).
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Whether the kernel still uses it: false after an unmount, from here or by somebody else.
+    pub fn is_alive(&self) -> bool {
+        !*self.end.ended.lock()
+    }
+
+    /// Waits until it is unmounted, from here or by somebody else.
+    pub fn wait(&self) {
+        let mut ended = self.end.ended.lock();
+        while !*ended {
+            self.end.told.wait(&mut ended);
+        }
+    }
+
+    /// Waits so long at most; true when it is unmounted.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let mut ended = self.end.ended.lock();
+        if !*ended {
+            self.end.told.wait_for(&mut ended, time);
+        }
+        *ended
+    }
+
+    /// Unmounts; what is still in use is detached from the tree. Idempotent.
+    ///
+    /// # Errors
+    /// [`MountError::Covered`] and [`MountError::Stuck`]; it stays mounted then.
+    pub fn unmount(&self) -> Result<Unmounted, MountError> {
+        let mut slot = self.session.lock();
+        let Some(session) = slot.take() else { return Ok(Unmounted::Clean) };
+        match self.detach() {
+            Ok(Unmounted::Clean) => {
+                self.wait_for(END_WAIT);
+                Ok(Unmounted::Clean)
+            }
+            Ok(Unmounted::Detached) => {
+                // Its drop would unmount the path once more, and by then that may be another's mount.
+                std::mem::forget(session);
+                Ok(Unmounted::Detached)
+            }
+            Err(e) => {
+                *slot = Some(session);
+                Err(e)
+            }
+        }
+    }
+
+    fn detach(&self) -> Result<Unmounted, MountError> {
+        for _ in 0..BUSY_STEPS {
+            if !self.is_alive() {
+                return Ok(Unmounted::Clean);
+            }
+            match mountinfo::find(&self.at) {
+                None => {
+                    return Ok(if self.wait_for(BUSY_STEP) { Unmounted::Clean } else { Unmounted::Detached });
+                }
+                Some(top) if top.device != self.device => return Err(MountError::Covered(self.at.clone())),
+                Some(_) => (),
+            }
+            match unmount_path(&self.at, Lazily::No) {
+                Ok(()) => return Ok(Unmounted::Clean),
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => self.env.sleep(BUSY_STEP),
+                Err(e) => return Err(MountError::Stuck(self.at.clone(), e.to_string())),
+            }
+        }
+        tracing::warn!("{}: still in use; detached from the tree", self.at.display());
+        let stuck = |e: io::Error| MountError::Stuck(self.at.clone(), e.to_string());
+        unmount_path(&self.at, Lazily::Yes).map_err(stuck)?;
+        Ok(Unmounted::Detached)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(e) = self.unmount() {
+            tracing::error!("{e}");
+            std::mem::forget(self.session.lock().take());
+        }
+    }
+}
+
+fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Checks what can be known beforehand; returns the path without symbolic links.
+fn prepare(at: &Path) -> Result<PathBuf, MountError> {
+    take_away_dead(at)?;
+    let named = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => MountError::Missing(at.into()),
+        io::ErrorKind::NotADirectory => MountError::NotADirectory(at.into()),
+        _ => MountError::NoPermission(at.into(), e),
+    };
+    if !std::fs::metadata(at).map_err(named)?.is_dir() {
+        return Err(MountError::NotADirectory(at.into()));
+    }
+    let at = at.canonicalize().map_err(named)?;
+    if let Some(m) = mountinfo::find(&at) {
+        return Err(MountError::Busy { at, kind: m.kind, source_name: m.source });
+    }
+    let mut entries = std::fs::read_dir(&at).map_err(named)?;
+    if entries.next().is_some() {
+        return Err(MountError::NotEmpty(at));
+    }
+    check_device()?;
+    check_user(&at)?;
+    Ok(at)
+}
+
+/// After a kill -9 the kernel keeps the mount and answers ENOTCONN on it.
+fn take_away_dead(at: &Path) -> Result<(), MountError> {
+    let dead = std::fs::metadata(at).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+    if !dead {
+        return Ok(());
+    }
+    let path = match (at.parent(), at.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            parent.canonicalize().map_or_else(|_| at.to_path_buf(), |p| p.join(name))
+        }
+        _ => at.to_path_buf(),
+    };
+    let ours = mountinfo::find(&path).is_some_and(|m| m.kind == format!("fuse.{SUBTYPE}"));
+    if !ours || unmount_path(&path, Lazily::Yes).is_err() {
+        return Err(MountError::Dead(at.into()));
+    }
+    tracing::info!("{}: took away a mount whose server is gone", path.display());
+    Ok(())
+}
+
+fn check_device() -> Result<(), MountError> {
+    match std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO)) => {
+            Err(MountError::NoDevice)
+        }
+        Err(e) => Err(MountError::DeviceClosed(e)),
+    }
+}
+
+fn check_user(at: &Path) -> Result<(), MountError> {
+    if is_root() {
+        return Ok(());
+    }
+    if !has_helper() {
+        return Err(MountError::NoHelper);
+    }
+    let path = CString::new(at.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: a string that ends in NUL.
+    if unsafe { libc::access(path.as_ptr(), libc::W_OK) } != 0 {
+        return Err(MountError::NoPermission(at.into(), io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+/// Where fuser will look, too.
+fn has_helper() -> bool {
+    if std::env::var_os("FUSERMOUNT_PATH").is_some() {
+        return true;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/bin", "/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).any(|d| d.join(HELPER).exists())
+}
+
+fn config(options: &Options) -> Result<Config, MountError> {
+    let source = options.source.to_string_lossy();
+    // Kernel and helper both understand the subtype; fuser would give it to the helper only.
+    let subtype = MountOption::CUSTOM(format!("subtype={SUBTYPE}"));
+    let mut config = Config::default();
+    config.mount_options = vec![subtype, MountOption::DefaultPermissions];
+    if is_root() {
+        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+        config.mount_options.push(MountOption::FSName(source.into_owned()));
+    } else {
+        let escaped = source.replace('\\', "\\\\").replace(',', "\\,");
+        config.mount_options.push(MountOption::FSName(escaped));
+    }
+    config.acl = acl(options.access)?;
+    config.n_threads = Some(options.threads.max(1));
+    Ok(config)
+}
+
+fn acl(access: Access) -> Result<SessionACL, MountError> {
+    match (access, is_root() || users_may_open_to_others()) {
+        (Access::Owner, _) | (Access::Auto, false) => Ok(SessionACL::Owner),
+        (Access::Auto | Access::Everybody, true) => Ok(SessionACL::All),
+        (Access::Everybody, false) => Err(MountError::OwnerOnly),
+    }
+}
+
+fn users_may_open_to_others() -> bool {
+    let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    conf.lines().any(|l| l.trim() == "user_allow_other")
+}
+
+/// The causes left after [`prepare`].
+fn refused(at: &Path, e: &io::Error) -> MountError {
+    match e.kind() {
+        io::ErrorKind::NotFound => MountError::NoRight(at.into()),
+        io::ErrorKind::PermissionDenied if !is_root() => MountError::OwnerOnly,
+        _ if is_root() && e.to_string().contains("Operation not permitted") => MountError::NoRight(at.into()),
+        _ => MountError::Refused(at.into(), e.to_string().trim().to_string()),
+    }
+}
+
+/// READs come no larger than this; only root may set it, and all works without.
+fn raise_read_ahead(device: &str) {
+    let file = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(e) = std::fs::write(&file, READ_AHEAD_KB) {
+        tracing::debug!("{file}: {e}");
+    }
+}
+
+/// Whether to leave the tree even while in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lazily {
+    Yes,
+    No,
+}
+
+fn unmount_path(at: &Path, lazily: Lazily) -> io::Result<()> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
+    let flags = if lazily == Lazily::Yes { libc::MNT_DETACH } else { 0 };
+    // SAFETY: a string that ends in NUL.
+    if unsafe { libc::umount2(path.as_ptr(), flags | libc::UMOUNT_NOFOLLOW) } == 0 {
+        return Ok(());
+    }
+    let e = io::Error::last_os_error();
+    if e.raw_os_error() == Some(libc::EPERM) { unmount_by_helper(at, lazily) } else { Err(e) }
+}
+
+fn unmount_by_helper(at: &Path, lazily: Lazily) -> io::Result<()> {
+    let flags = if lazily == Lazily::Yes { "-uz" } else { "-u" };
+    let output = Command::new(HELPER).arg(flags).arg("--").arg(at).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    match (output.status.success(), text.contains("busy")) {
+        (true, _) => Ok(()),
+        (false, true) => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        (false, false) => Err(io::Error::other(text.trim().to_string())),
+    }
+}

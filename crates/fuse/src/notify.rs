@@ -1,0 +1,61 @@
+//! Tells the kernel to drop what it caches of a name or an inode that changed without its doing.
+//!
+//! The kernel takes the inode's lock to do so, and whoever holds that lock may be waiting for an answer of ours: hence a
+//! thread of its own, which alone may wait there. Its queue is bounded; announcing to a full queue waits.
+
+use crate::convert::ino;
+use fuser::Notifier;
+use leeward_env::Env;
+use leeward_volume::{NodeId, Watcher};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+const QUEUE_MAX: usize = 65_536;
+
+enum Change {
+    Entry(NodeId, Box<[u8]>),
+    Inode(NodeId),
+}
+
+/// What the file system announces changes to.
+pub(crate) struct Announcer(SyncSender<Change>);
+
+impl Announcer {
+    /// Starts the thread; it ends when the announcer is gone or the kernel's end is.
+    pub(crate) fn start(env: &Env, kernel: Notifier) -> Announcer {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        env.spawn("fuse-notify", move || serve(&receiver, &kernel));
+        Announcer(sender)
+    }
+
+    fn announce(&self, change: Change) {
+        // After an unmount nobody listens, and nothing is cached either.
+        let _ = self.0.send(change);
+    }
+}
+
+impl Watcher for Announcer {
+    fn entry_changed(&self, dir: NodeId, name: &[u8]) {
+        self.announce(Change::Entry(dir, name.into()));
+    }
+
+    fn inode_changed(&self, node: NodeId) {
+        self.announce(Change::Inode(node));
+    }
+}
+
+fn serve(changes: &Receiver<Change>, kernel: &Notifier) {
+    for change in changes {
+        let done = match &change {
+            Change::Entry(dir, name) => kernel.inval_entry(ino(*dir), OsStr::from_bytes(name)),
+            // Length 0 from offset 0: attributes and every page.
+            Change::Inode(node) => kernel.inval_inode(ino(*node), 0, 0),
+        };
+        match done.map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::ENODEV | libc::ENOTCONN)) => return,
+            Err(e) => tracing::debug!("the kernel did not take an invalidation: errno {e:?}"),
+            Ok(()) => (),
+        }
+    }
+}
