@@ -9,7 +9,9 @@
 //! * Files are dropped from the oldest on, each drop durable before the next, so what is left has no holes.
 //! * Each record names the one before it. What follows the last good record is a torn tail only if no later record
 //!   of the journal is good; otherwise the journal is damaged.
-//! * Opening syncs what it reads: the next power cut must not take back what this process builds upon.
+//! * Opening syncs what it reads: the next power cut must not take back what this process builds upon. The last
+//!   record is also written again, for the sync of the process before may have failed, after which the system may
+//!   take the page for clean that never reached the medium. (Only the last: after a failure nothing is appended.)
 //! * Opening never appends to a file that has records; a torn tail stays where it is.
 //!
 //! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]), `next`, `books`.
@@ -116,7 +118,7 @@ impl Journal {
         each: &mut dyn FnMut(u64, Batch) -> Result<()>,
     ) -> Result<(Journal, Tail)> {
         let names = Names::list(&*disk, &options.dir)?;
-        let mut replay = Replay { last_seq: None, pages: VecDeque::new(), each };
+        let mut replay = Replay { last: None, pages: VecDeque::new(), each };
         let mut unused = Vec::new();
         for &number in &names.journal {
             let path = path(&options, number);
@@ -125,7 +127,10 @@ impl Journal {
                 unused.push(number);
             }
         }
-        let last_seq = replay.last_seq.unwrap_or(0);
+        let last_seq = replay.last_seq();
+        if let Some(last) = &replay.last {
+            last.write_again(&*disk.open(&path(&options, last.header.file), options.caching)?)?;
+        }
         let finished = replay.pages;
         // a number is never used again while a file with records of it may exist, whatever its name is now
         let number = names.journal.iter().chain(&names.spares).max().copied().unwrap_or(0);
@@ -370,7 +375,7 @@ impl Tail {
 
 /// Reads files in order and checks that their records follow each other.
 struct Replay<'a> {
-    last_seq: Option<u64>,
+    last: Option<Place>,
     pages: VecDeque<Page>,
     each: &'a mut dyn FnMut(u64, Batch) -> Result<()>,
 }
@@ -387,7 +392,7 @@ impl Replay<'_> {
             let (seq, batch) = (found.header.seq, record::decode(found.payload)?);
             let padded = found.len().next_multiple_of(ALIGN);
             page.note(seq, &batch, padded as u64);
-            self.last_seq = Some(seq);
+            self.last = Some(Place { header: found.header, at: at as u64, len: padded });
             (self.each)(seq, batch)?;
             at = (at + padded).min(bytes.len());
         }
@@ -399,19 +404,23 @@ impl Replay<'_> {
         Ok(used)
     }
 
+    fn last_seq(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.header.seq)
+    }
+
+    /// Records follow each other; the first one may follow any that was dropped.
     fn check(&self, header: Header) -> Result<()> {
-        match self.last_seq {
-            Some(last) if header.previous != last || header.seq <= last => Err(Error::Corrupt(format!(
-                "journal file {}: record {} follows {last}, not {}",
-                header.file, header.seq, header.previous
-            ))),
-            _ => Ok(()),
+        let last = self.last_seq();
+        if self.last.is_none() || (header.previous == last && header.seq > last) {
+            return Ok(());
         }
+        let Header { file, seq, previous } = header;
+        Err(Error::Corrupt(format!("journal file {file}: record {seq} follows {last}, not {previous}")))
     }
 
     /// A torn record is the last one: no good one may come after it.
     fn check_tail(&self, tail: &[u8], number: u64) -> Result<()> {
-        let last = self.last_seq.unwrap_or(0);
+        let last = self.last_seq();
         let later = (0..tail.len())
             .step_by(ALIGN)
             .skip(1)
@@ -424,6 +433,22 @@ impl Replay<'_> {
                 found.header.seq
             ))),
         }
+    }
+}
+
+/// Where a record is.
+struct Place {
+    header: Header,
+    at: u64,
+    len: usize,
+}
+
+impl Place {
+    fn write_again(&self, file: &dyn DiskFile) -> Result<()> {
+        let mut bytes = AlignedBuf::zeroed(self.len);
+        file.read_at(self.at, &mut bytes[..self.len])?;
+        file.write_at(self.at, &bytes[..self.len])?;
+        Ok(file.sync()?)
     }
 }
 
