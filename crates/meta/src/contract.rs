@@ -41,6 +41,11 @@ impl Model {
         }
     }
 
+    /// The value of a key.
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.0.get(key).map(|v| &**v)
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()

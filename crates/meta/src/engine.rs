@@ -106,6 +106,12 @@ impl<T: Tables> Engine<T> {
         &self.tables
     }
 
+    /// Makes the next flush take all that was committed so far.
+    pub fn seal(&self) {
+        let _writer = self.writer.lock();
+        self.tables.seal();
+    }
+
     fn check_alive(&self) -> Result<()> {
         self.broken.get().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
     }
