@@ -34,6 +34,11 @@ impl Buffers {
         buf
     }
 
+    /// Gives the spare ones back to the system.
+    pub(crate) fn clear(&self) {
+        self.spare.lock().clear();
+    }
+
     /// Gives a buffer back.
     pub(crate) fn give(&self, buf: AlignedBuf) {
         let mut spare = self.spare.lock();

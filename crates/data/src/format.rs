@@ -59,6 +59,9 @@ pub const CHUNK_BYTES: usize = 28;
 /// No object is longer: bounds what a damaged or hostile one can make us allocate.
 pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
+/// No logical offset is higher.
+pub const LOGICAL_BYTES_MAX: u32 = 128 << 20;
+
 const UNIT_LOG2: u16 = 16;
 const UNIT_LZ4: u32 = 1 << 31;
 
@@ -176,6 +179,9 @@ impl Index {
                 return Err("order of the chunks");
             }
             end = c.offset.checked_add(c.len).ok_or("length of a chunk")?;
+            if end > LOGICAL_BYTES_MAX {
+                return Err("offset of a chunk");
+            }
         }
         if self.packed_bytes() != u64::from(trailer.packed_bytes) {
             return Err("sum of the chunks");

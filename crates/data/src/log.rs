@@ -4,6 +4,7 @@
 //! waits for it is told of each failure. Nothing here knows what the data is for: the [`Catalog`] does.
 
 use crate::buffers::Buffers;
+use crate::format::LOGICAL_BYTES_MAX;
 use crate::pack;
 use crate::reader::{Layout, Reader};
 use crate::segment::{Laid, Segment};
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 /// How often a read follows cleaning to a newer generation before it gives up.
 const GENERATIONS_TRIED_MAX: usize = 8;
+
+/// After so long without a new segment the spare buffers are given back to the system.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// Whether data is compressed when sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +138,15 @@ struct Core {
     /// Dropped without being closed.
     abandoned: AtomicBool,
     written_bytes: AtomicU64,
+    /// When the newest segment was opened.
+    newest: AtomicU64,
 }
 
 impl DataLog {
     /// A data log over a store. Nothing may be appended or read before [`DataLog::attach`].
     pub fn new(env: Env, store: Arc<dyn Store>, options: Options) -> Arc<DataLog> {
-        assert!(options.segment_bytes > 0 && options.segment_bytes <= 1 << 30, "segment_bytes out of range");
+        let longest = LOGICAL_BYTES_MAX as usize;
+        assert!((1..=longest).contains(&options.segment_bytes), "segment_bytes out of range");
         let core = Core {
             env,
             buffers: Buffers::new(options.segment_bytes),
@@ -154,6 +161,7 @@ impl DataLog {
             stopping: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
         };
         Arc::new(DataLog { core: Arc::new(core), threads: Mutex::new(Vec::new()) })
     }
@@ -219,10 +227,18 @@ impl DataLog {
         }
     }
 
-    /// Seals every open segment whose first byte is older than `age`.
+    /// Seals every open segment whose first byte is older than `age`. To be called every now and then: it also gives
+    /// memory back when nothing is written for long.
     pub fn seal_older(&self, age: Duration) {
         let now = self.core.env.now();
-        let open = self.core.table.lock().all_open();
+        let (open, idle) = {
+            let table = self.core.table.lock();
+            (table.all_open(), table.is_empty())
+        };
+        let quiet = now.saturating_sub(self.core.newest.load(Ordering::Relaxed));
+        if idle && u128::from(quiet) > IDLE.as_nanos() {
+            self.core.buffers.clear();
+        }
         for segment in open {
             if u128::from(now.saturating_sub(segment.opened)) > age.as_nanos() {
                 self.core.seal(&segment);
@@ -429,7 +445,9 @@ impl Core {
                 return open;
             }
             if let Some(number) = fresh.take().or_else(|| table.spare_numbers.pop()) {
-                let segment = Arc::new(Segment::new(number, flow, self.env.now()));
+                let now = self.env.now();
+                self.newest.store(now, Ordering::Relaxed);
+                let segment = Arc::new(Segment::new(number, flow, now));
                 table.install(segment.clone());
                 return segment;
             }

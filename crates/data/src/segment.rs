@@ -69,9 +69,12 @@ impl Segment {
     /// Appends, and returns where; `None` when the segment is sealed or has no room.
     pub(crate) fn append(&self, owner: Owner, data: &[u8], opts: &Options, buffers: &Buffers) -> Option<u32> {
         let mut state = self.state.lock();
+        if !state.open {
+            return None; // before touching the buffer: a put may be reading it for long
+        }
         let mut buffer = self.buffer.write();
         let at = buffer.used;
-        if !state.open || at + data.len() > opts.segment_bytes || state.chunks.len() >= CHUNKS_MAX {
+        if at + data.len() > opts.segment_bytes || state.chunks.len() >= CHUNKS_MAX {
             return None;
         }
         buffer.make_room(at + data.len(), opts.segment_bytes, buffers);

@@ -13,9 +13,10 @@ use leeward_env::{Flow, Nanos};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Delay before the first retry of a put; doubled up to the longest.
+/// Delay before the first retry of a put; doubled up to the longest, which bounds how long a writer waits before it is
+/// told that the store is full.
 const RETRY_FIRST_NS: Nanos = 50_000_000;
-const RETRY_LONGEST_NS: Nanos = 5_000_000_000;
+const RETRY_LONGEST_NS: Nanos = 1_000_000_000;
 
 #[derive(Default)]
 pub(crate) struct Table {

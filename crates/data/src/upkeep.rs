@@ -1,6 +1,6 @@
 //! What recovery, cleaning and scrubbing do with whole objects.
 
-use crate::format::{BLOCK_BYTES, Index, UNIT_BYTES};
+use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, UNIT_BYTES, corrupt};
 use crate::log::{DataLog, SegmentInfo};
 use crate::pack;
 use crate::reader::Layout;
@@ -27,7 +27,7 @@ impl DataLog {
     /// in any order; the same bytes may come twice. It has generation 0 and is durable at return.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's; `Corrupt` when an offset makes no sense.
     pub fn restore(
         &self,
         ctx: &Ctx,
@@ -37,6 +37,10 @@ impl DataLog {
         let mut sorted: Vec<_> = pieces.iter().filter(|(_, _, bytes)| !bytes.is_empty()).collect();
         sorted.sort_by_key(|(offset, _, bytes)| (*offset, std::cmp::Reverse(bytes.len())));
         let end = sorted.iter().map(|(offset, _, bytes)| *offset as usize + bytes.len()).max().unwrap_or(0);
+        let id = ObjectId { segment, generation: 0 };
+        if end > LOGICAL_BYTES_MAX as usize {
+            return Err(corrupt(id, "a piece lies beyond any segment's end"));
+        }
         let mut source = self.buffers().take(end.max(BLOCK_BYTES));
         let mut chunks: Vec<Chunk> = Vec::new();
         for (offset, owner, bytes) in sorted {
@@ -48,7 +52,7 @@ impl DataLog {
                 pack::push_chunk(&mut chunks, c.offset, c.len, c.owner);
             }
         }
-        self.put_packed(ctx, ObjectId { segment, generation: 0 }, source, chunks)
+        self.put_packed(ctx, id, source, chunks)
     }
 
     /// The chunks of an object, from its verified index; sorted.
@@ -116,22 +120,41 @@ impl DataLog {
         while first < layout.blocks() {
             let count = VERIFY_BLOCKS.min(layout.blocks() - first);
             let part = &mut bytes[..count * BLOCK_BYTES];
-            match self.reader().get(ctx, id, (first * BLOCK_BYTES) as u64, part) {
-                Ok(()) => {
-                    for (n, block) in part.chunks_exact(BLOCK_BYTES).enumerate() {
-                        bad_blocks[first + n] = layout.verify(first + n, block).is_err();
-                    }
-                }
-                Err(Error::Store(leeward_pool::Error::Io(e))) if is_medium_error(&e) => {
-                    bad_blocks[first..first + count].fill(true);
-                }
-                Err(e) => return Err(e),
-            }
+            self.check_blocks(ctx, &layout, first, part, &mut bad_blocks)?;
             first += count;
         }
         self.reader().give_bounce(bytes);
         let bytes = (layout.blocks() * BLOCK_BYTES + index.tail_bytes()) as u64;
         Ok(Verified { bytes, damaged: damaged_chunks(&layout, &index, &bad_blocks) })
+    }
+
+    /// Reads blocks from `first` on into `part` and marks the bad ones. Where the device fails for the group, each block
+    /// is tried alone.
+    fn check_blocks(
+        &self,
+        ctx: &Ctx,
+        layout: &Layout,
+        first: usize,
+        part: &mut [u8],
+        bad: &mut [bool],
+    ) -> Result<()> {
+        match self.reader().get(ctx, layout.id(), (first * BLOCK_BYTES) as u64, part) {
+            Ok(()) => {
+                for (n, block) in part.chunks_exact(BLOCK_BYTES).enumerate() {
+                    bad[first + n] = layout.verify(first + n, block).is_err();
+                }
+                Ok(())
+            }
+            Err(Error::Store(leeward_pool::Error::Io(e))) if is_medium_error(&e) => {
+                if part.len() == BLOCK_BYTES {
+                    bad[first] = true;
+                    return Ok(());
+                }
+                let mut blocks = part.chunks_exact_mut(BLOCK_BYTES).enumerate();
+                blocks.try_for_each(|(n, block)| self.check_blocks(ctx, layout, first + n, block, bad))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// Removes an object; an absent one is no error.

@@ -1,5 +1,5 @@
 //! Sealing, budgets, failing stores, threads, simulation.
-#![allow(clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods, clippy::single_range_in_vec_init)]
 
 mod support;
 

@@ -105,8 +105,10 @@ fn senseless_indexes_are_refused() {
     }
 }
 
+type Written = Vec<(Addr, Vec<u8>)>;
+
 /// A small object with raw and compressed units, what was written where, and its bytes.
-fn small_object() -> (Rig, ObjectId, Vec<(Addr, Vec<u8>)>, Vec<u8>) {
+fn small_object() -> (Rig, ObjectId, Written, Vec<u8>) {
     let rig = Rig::new(options());
     let mut random = Random(5);
     let mut written = Vec::new();

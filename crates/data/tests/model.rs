@@ -1,4 +1,5 @@
 //! Round trips against a model: random writes, dead ranges, compressibility, cleaning.
+#![allow(clippy::single_range_in_vec_init)]
 
 mod support;
 
@@ -156,6 +157,54 @@ fn round_trips_with_a_tiny_cache() {
 }
 
 #[test]
+fn round_trips_without_a_cache() {
+    round_trip(Options { cache_bytes: 0, ..options() }, 31);
+}
+
+/// More segments than the usual test: `cargo test --release -- --ignored`.
+#[test]
+#[ignore = "minutes"]
+fn round_trips_many() {
+    for seed in 1..300 {
+        let compression = if seed % 3 == 0 { Compression::None } else { Compression::Lz4 };
+        let segment_bytes = [300_000, 1 << 20, 5 << 20][seed as usize % 3];
+        round_trip(
+            Options { compression, segment_bytes, dirty_bytes: 64 << 20, ..options() },
+            seed * 6_700_417,
+        );
+    }
+}
+
+/// Small files in one segment: thousands of chunks, holes everywhere, an index longer than the guess.
+#[test]
+fn many_small_chunks() {
+    let rig = Rig::new(Options { segment_bytes: 8 << 20, ..options() });
+    let mut random = Random(71);
+    let mut written = Vec::new();
+    for n in 0..6000u64 {
+        let len = 1 + random.below(900) as usize;
+        let bytes = random.text(len);
+        written.push((rig.log.append(&ctx(1), owner(n, 0), &bytes).unwrap(), bytes));
+    }
+    for (addr, bytes) in written.iter().step_by(2) {
+        rig.log.dead(*addr, bytes.len() as u32);
+    }
+    rig.log.close().unwrap();
+    let id = rig.id(written[0].0.segment);
+    assert_eq!(rig.log.index(&ctx(0), id).unwrap().len(), 3000);
+    let fresh = rig.reopened(options());
+    let live: Vec<_> = written.iter().skip(1).step_by(2).cloned().collect();
+    for (addr, bytes) in &live {
+        let mut buf = vec![0; bytes.len()];
+        fresh.log.read(&ctx(1), *addr, &mut buf).unwrap();
+        assert!(&buf == bytes);
+    }
+    // the index and each unit were fetched about once: files written together are read together
+    let gets = rig.store.gets.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(gets < 40, "{gets} requests to the store");
+}
+
+#[test]
 fn neighbours_merge_and_text_shrinks() {
     let rig = Rig::new(options());
     let text = Random(3).text(600_000);
@@ -236,4 +285,30 @@ fn damage_costs_only_what_it_hits() {
     assert!(large == noise[130_000..]);
     let info = rig.log.rewrite(&ctx(0), id, &keep[..1]).unwrap();
     assert_eq!(info.data_bytes, 40_960);
+}
+
+/// A damaged compressed unit is lost whole; blocks that the device cannot read count as damaged, one by one.
+#[test]
+fn damage_in_compressed_and_unreadable_blocks() {
+    let rig = Rig::new(options());
+    let mut random = Random(29);
+    let text = random.text(200_000);
+    let noise = random.noise(200_000);
+    let a = rig.log.append(&ctx(1), owner(1, 0), &text).unwrap();
+    let b = rig.log.append(&ctx(2), owner(2, 0), &noise).unwrap();
+    rig.log.close().unwrap();
+    let mut bytes = rig.store.bytes(rig.id(a.segment));
+    bytes[100] ^= 1;
+    rig.store.replace(rig.id(a.segment), bytes);
+    let found = rig.log.verify(&ctx(0), rig.id(a.segment)).unwrap().damaged;
+    assert_eq!(found, [Chunk { offset: 0, len: 65_536, owner: owner(1, 0) }]);
+    *rig.store.unreadable.lock().unwrap() = 8192..8193;
+    let found = rig.log.verify(&ctx(0), rig.id(b.segment)).unwrap().damaged;
+    assert_eq!(found, [Chunk { offset: 8192, len: 4096, owner: owner(2, 8192) }]);
+    let mut buf = vec![0; 150_000];
+    let read = rig.log.read(&ctx(1), Addr { offset: 20_000, ..b }, &mut buf);
+    read.unwrap();
+    assert!(buf == noise[20_000..170_000]);
+    let read = rig.log.read(&ctx(1), b, &mut buf);
+    assert!(matches!(read, Err(Error::Store(leeward_pool::Error::Io(_)))));
 }

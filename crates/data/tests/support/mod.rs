@@ -24,6 +24,8 @@ pub struct TestStore {
     pub puts: Mutex<Puts>,
     pub changed: Condvar,
     pub gets: AtomicUsize,
+    /// Reads that touch this range of any object fail with EIO.
+    pub unreadable: Mutex<std::ops::Range<u64>>,
     pub order: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -34,6 +36,7 @@ impl TestStore {
             puts: Mutex::new(Puts::Work),
             changed: Condvar::new(),
             gets: AtomicUsize::new(0),
+            unreadable: Mutex::new(0..0),
             order: Mutex::default(),
         })
     }
@@ -71,6 +74,10 @@ impl Store for TestStore {
 
     fn get(&self, _: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.gets.fetch_add(1, Ordering::Relaxed);
+        let bad = self.unreadable.lock().unwrap().clone();
+        if offset < bad.end && bad.start < offset + buf.len() as u64 {
+            return Err(std::io::Error::from_raw_os_error(5).into());
+        }
         let objects = self.objects.lock().unwrap();
         let o = objects.get(&(id.segment, id.generation)).ok_or(Error::NotFound(id))?;
         let from = offset as usize;
