@@ -10,10 +10,15 @@ use std::path::{Path, PathBuf};
 /// Alignment that O_DIRECT needs, of memory, offset and length.
 pub const ALIGN: usize = 4096;
 
+/// Buffers from this size on are mapped: zeroed by the kernel page by page as they are touched, and given back to it
+/// when dropped.
+const MAPPED_BYTES_MIN: usize = 256 << 10;
+
 /// Memory aligned to [`ALIGN`], zeroed, whose length is a multiple of it.
 pub struct AlignedBuf {
     ptr: *mut u8,
     len: usize,
+    capacity: usize,
 }
 
 // SAFETY: the buffer owns its memory exclusively.
@@ -25,10 +30,44 @@ impl AlignedBuf {
     /// At least `len` zeroed bytes, rounded up.
     pub fn zeroed(len: usize) -> AlignedBuf {
         let len = len.next_multiple_of(ALIGN).max(ALIGN);
-        // SAFETY: the size is not zero and the alignment a power of two.
-        let ptr = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        let ptr = if len >= MAPPED_BYTES_MIN {
+            Self::map(len)
+        } else {
+            // SAFETY: the size is not zero and the alignment a power of two.
+            unsafe { std::alloc::alloc_zeroed(Self::layout(len)) }
+        };
         assert!(!ptr.is_null(), "out of memory: {len} bytes");
-        AlignedBuf { ptr, len }
+        AlignedBuf { ptr, len, capacity: len }
+    }
+
+    /// Bytes that [`AlignedBuf::set_len`] may go up to.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shows another part of the capacity: `len` rounded up. Bytes that come into view hold what was there before.
+    ///
+    /// # Panics
+    /// When that is more than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        let len = len.next_multiple_of(ALIGN);
+        assert!(len <= self.capacity, "{len} bytes in a buffer of {}", self.capacity);
+        self.len = len;
+    }
+
+    fn map(len: usize) -> *mut u8 {
+        // SAFETY: a new anonymous mapping; nothing else refers to it.
+        let ptr = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if ptr == libc::MAP_FAILED { std::ptr::null_mut() } else { ptr.cast() }
     }
 
     fn layout(len: usize) -> std::alloc::Layout {
@@ -53,8 +92,13 @@ impl std::ops::DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated with the same layout.
-        unsafe { std::alloc::dealloc(self.ptr, Self::layout(self.len)) }
+        if self.capacity >= MAPPED_BYTES_MIN {
+            // SAFETY: mapped with this length, and nobody refers to it any more.
+            unsafe { libc::munmap(self.ptr.cast(), self.capacity) };
+        } else {
+            // SAFETY: allocated with the same layout.
+            unsafe { std::alloc::dealloc(self.ptr, Self::layout(self.capacity)) }
+        }
     }
 }
 
