@@ -9,6 +9,8 @@
 //! Files are made with mode 0600 and directories with 0700: what lies in them is other people's.
 
 use super::{Caching, Disk, DiskFile, Space};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -69,12 +71,14 @@ impl Drop for AlignedBuf {
 /// A directory as a [`Disk`].
 pub struct RealDisk {
     root: PathBuf,
+    /// Directories whose own names are known to be durable: nothing here removes a directory.
+    durable_dirs: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl RealDisk {
     /// The directory must exist.
     pub fn new(root: impl Into<PathBuf>) -> RealDisk {
-        RealDisk { root: root.into() }
+        RealDisk { root: root.into(), durable_dirs: Mutex::default() }
     }
 
     /// The directory.
@@ -227,6 +231,7 @@ impl Disk for RealDisk {
         match self.open_with(&path, caching, Making::Create) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 if let Some(parent) = path.parent() {
+                    self.durable_dirs.lock().clear(); // also if somebody had removed it behind our back
                     fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
                 }
                 self.open_with(&path, caching, Making::Create)
@@ -266,11 +271,16 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        let mut path = self.at(dir)?;
+        let path = self.at(dir)?;
         File::open(&path)?.sync_all()?;
-        while path != self.root && path.pop() {
-            File::open(&path)?.sync_all()?;
+        if path == self.root || self.durable_dirs.lock().contains(&path) {
+            return Ok(());
         }
+        let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.root));
+        for dir in above {
+            File::open(dir)?.sync_all()?;
+        }
+        self.durable_dirs.lock().insert(path);
         Ok(())
     }
 
