@@ -15,6 +15,7 @@
 
 mod content;
 
+use super::real::check_path;
 use super::{Caching, Disk, DiskFile, Space};
 use content::{Content, PAGE_BYTES, each_piece};
 use parking_lot::Mutex;
@@ -636,10 +637,8 @@ impl Name {
 
 /// One spelling for each path.
 fn normal(path: &str) -> io::Result<String> {
+    check_path(path)?;
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if path.starts_with('/') || parts.contains(&"..") {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a path in a disk: {path}")));
-    }
     Ok(parts.join("/"))
 }
 
