@@ -184,6 +184,27 @@ fn sealing(what: &str, data: &[u8], mib: usize, compression: Compression) {
     println!("{what:<30} append {:>6.2} GB/s, sealing {:>6.2} GB/s", gbs(append_ns), gbs(seal_ns));
 }
 
+/// As `tar` writes: many files of 1 KiB, each its own chunk; appends and lay-out on this thread.
+fn small_files(text: &[u8]) {
+    const FILES: usize = 200_000;
+    let options = Options { put_threads: 0, dirty_bytes: 1 << 30, ..Options::default() };
+    let bench = Bench::new(Arc::new(Nowhere), options, Arc::default());
+    let start = Instant::now();
+    for n in 0..FILES {
+        let owner = Owner { volume: 1, inode: n as u64, offset: 0 };
+        let at = n * 1024 % (text.len() - 1024);
+        bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+    }
+    let appended = start.elapsed().as_secs_f64();
+    bench.log.close().expect("stored");
+    let sealed = start.elapsed().as_secs_f64() - appended;
+    println!(
+        "files of 1 KiB: {:.0} appends/s, {:.0}/s laid out",
+        FILES as f64 / appended,
+        FILES as f64 / sealed
+    );
+}
+
 fn on_disk(dir: &str, what: &str, data: &[u8], mib: usize) {
     let store: Arc<dyn Store> = Arc::new(Files(RealDisk::new(dir)));
     let bench = Bench::new(store.clone(), Options::default(), Arc::default());
@@ -243,6 +264,7 @@ fn main() {
     sealing("noise", &noise, mib, Compression::Lz4);
     sealing("noise, no compression", &noise, mib, Compression::None);
     sealing("text", &text, mib, Compression::Lz4);
+    small_files(&text);
     on_disk(&dir, "noise", &noise, mib);
     on_disk(&dir, "text", &text, mib);
 }

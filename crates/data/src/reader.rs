@@ -3,6 +3,9 @@
 //! Small reads go through the cache, a whole unit at a time: files written together are read together. Large ones go
 //! past it: whole runs of units with one request to the store, decoded straight to where they are wanted; only the
 //! blocks that are needed are fetched and verified. Nothing unverified ever enters the cache or a caller's result.
+//!
+//! What goes into the cache is fetched by one thread at a time (a claim); others who miss the same wait for it. A thread
+//! holds at most one claim and waits for none while it holds one.
 
 use crate::cache::Cache;
 use crate::format::{
@@ -11,7 +14,8 @@ use crate::format::{
 use crate::{Error, Result};
 use leeward_env::{Ctx, Wait};
 use leeward_pool::{AlignedBuf, ObjectId, Store};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -163,11 +167,52 @@ pub(crate) struct Reader {
     store: Arc<dyn Store>,
     cache: Cache,
     bounce: Mutex<Vec<AlignedBuf>>,
+    /// What is being fetched for the cache.
+    claims: Mutex<FxHashSet<Wanted>>,
+    claim_ended: Condvar,
+}
+
+/// Something that the cache lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Wanted {
+    Layout(ObjectId),
+    Unit(ObjectId, usize),
+}
+
+/// The right to fetch something; ends when dropped.
+struct Claim<'a> {
+    reader: &'a Reader,
+    what: Wanted,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.reader.claims.lock().remove(&self.what);
+        self.reader.claim_ended.notify_all();
+    }
 }
 
 impl Reader {
     pub(crate) fn new(store: Arc<dyn Store>, cache_bytes: usize) -> Reader {
-        Reader { store, cache: Cache::new(cache_bytes), bounce: Mutex::new(Vec::new()) }
+        Reader {
+            store,
+            cache: Cache::new(cache_bytes),
+            bounce: Mutex::new(Vec::new()),
+            claims: Mutex::new(FxHashSet::default()),
+            claim_ended: Condvar::new(),
+        }
+    }
+
+    /// Claims something; `None` after somebody else's claim to it ended: look into the cache again.
+    fn claim(&self, what: Wanted) -> Option<Claim<'_>> {
+        let mut claims = self.claims.lock();
+        if claims.insert(what) {
+            return Some(Claim { reader: self, what });
+        }
+        while claims.contains(&what) {
+            self.claim_ended.wait(&mut claims);
+        }
+        None
     }
 
     pub(crate) fn cache(&self) -> &Cache {
@@ -191,13 +236,20 @@ impl Reader {
     }
 
     /// The layout of an object, from the cache or the store.
-    pub(crate) fn layout(&self, ctx: &Ctx, id: ObjectId) -> Result<Arc<Layout>> {
-        if let Some(layout) = self.cache.layout(id) {
+    fn layout(&self, ctx: &Ctx, id: ObjectId) -> Result<Arc<Layout>> {
+        loop {
+            if let Some(layout) = self.cache.layout(id) {
+                return Ok(layout);
+            }
+            may_wait(ctx)?;
+            let Some(_claim) = self.claim(Wanted::Layout(id)) else { continue };
+            if let Some(layout) = self.cache.layout(id) {
+                return Ok(layout); // its claim ended between our look and our claim
+            }
+            let layout = Arc::new(Layout::new(id, &self.index(ctx, id)?));
+            self.cache.layout_insert(layout.clone());
             return Ok(layout);
         }
-        let layout = Arc::new(Layout::new(id, &self.index(ctx, id)?));
-        self.cache.layout_insert(layout.clone());
-        Ok(layout)
     }
 
     /// The index of an object, from the store.
@@ -250,9 +302,20 @@ impl Reader {
                 continue;
             }
             may_wait(ctx)?;
+            let claim = match keep {
+                Keep::Units => match self.claim(Wanted::Unit(l.id, n)) {
+                    None => continue,
+                    claim => claim,
+                },
+                Keep::Edges | Keep::Nothing => None,
+            };
+            if claim.is_some() && self.cache.unit(l.id, n).is_some() {
+                continue; // somebody's claim ended between our look and our claim
+            }
             let longest = end.min(n + RUN_UNITS);
             let run_end = (n + 1..longest).find(|&m| self.cache.unit(l.id, m).is_some()).unwrap_or(longest);
             self.fetch(ctx, l, n..run_end, &want, out, keep)?;
+            drop(claim);
             n = run_end;
         }
         Ok(())

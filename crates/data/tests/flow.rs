@@ -274,3 +274,24 @@ fn threads_together() {
     stop.store(true, Ordering::Relaxed);
     assert!(cleaner.join().unwrap() > 0);
 }
+
+/// Many readers of the same cold file cost the store what one costs.
+#[test]
+fn readers_share_what_they_fetch() {
+    let rig = Rig::new(options());
+    let bytes = Random(41).text(50_000);
+    let addr = rig.log.append(&ctx(1), owner(1, 0), &bytes).unwrap();
+    rig.log.close().unwrap();
+    let cold = rig.reopened(options());
+    std::thread::scope(|s| {
+        for n in 0..16u32 {
+            let (cold, bytes) = (&cold, &bytes);
+            s.spawn(move || {
+                let mut buf = vec![0; 1000];
+                cold.log.read(&ctx(n), Addr { offset: n * 1000, ..addr }, &mut buf).unwrap();
+                assert!(buf == bytes[n as usize * 1000..][..1000]);
+            });
+        }
+    });
+    assert_eq!(rig.store.gets.load(Ordering::Relaxed), 2, "one for the index, one for the unit");
+}

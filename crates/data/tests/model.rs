@@ -163,7 +163,7 @@ fn round_trips_without_a_cache() {
 
 /// More segments than the usual test: `cargo test --release -- --ignored`.
 #[test]
-#[ignore = "minutes"]
+#[ignore = "long"]
 fn round_trips_many() {
     for seed in 1..300 {
         let compression = if seed % 3 == 0 { Compression::None } else { Compression::Lz4 };
