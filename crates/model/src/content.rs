@@ -148,14 +148,12 @@ impl Content {
 
     /// Where size or bytes differ first.
     pub fn first_difference(&self, other: &Content) -> Option<u64> {
-        let pages = self.pages.keys().chain(other.pages.keys());
-        let mut differing: Vec<u64> =
-            pages.filter(|n| self.pages.get(n) != other.pages.get(n)).copied().collect();
-        differing.sort_unstable();
+        let mine = self.pages.iter().find(|(n, page)| other.pages.get(n) != Some(page)).map(|(&n, _)| n);
+        let theirs = other.pages.keys().find(|n| !self.pages.contains_key(n)).copied();
         let zero = [0; PAGE as usize];
-        let bytes = differing.first().map(|n| {
-            let a = self.pages.get(n).map_or(&zero, |p| &**p);
-            let b = other.pages.get(n).map_or(&zero, |p| &**p);
+        let bytes = mine.into_iter().chain(theirs).min().map(|n| {
+            let a = self.pages.get(&n).map_or(&zero, |p| &**p);
+            let b = other.pages.get(&n).map_or(&zero, |p| &**p);
             n * PAGE + a.iter().zip(b).position(|(x, y)| x != y).unwrap_or(0) as u64
         });
         let sizes = (self.size != other.size).then(|| self.size.min(other.size));

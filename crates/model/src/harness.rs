@@ -9,8 +9,9 @@ use crate::compare::{
 };
 use crate::generate::{Generator, Profile};
 use crate::model::Model;
+use crate::node::Ino;
 use crate::side::{Caller, Side, Slots, ctx_of, places};
-use crate::step::{Act, Path, Step};
+use crate::step::{Act, Path, Step, Where};
 use crate::text;
 use leeward_env::Ctx;
 use leeward_volume::admin::Usage;
@@ -68,6 +69,8 @@ pub struct Harness<T> {
     pub model: Model,
     /// What it is.
     pub target: T,
+    /// Whether the last step was answered with success.
+    pub acknowledged: bool,
     model_slots: Slots,
     target_slots: Slots,
     identities: Identities,
@@ -88,6 +91,7 @@ impl<T: Target> Harness<T> {
         Harness {
             model,
             target,
+            acknowledged: false,
             model_slots: Slots::default(),
             target_slots: Slots::default(),
             identities: Identities::default(),
@@ -99,6 +103,7 @@ impl<T: Target> Harness<T> {
         match step.act {
             Act::Advance { ms } => {
                 self.target.advance(ms);
+                self.acknowledged = true;
                 return Ok(());
             }
             Act::Reopen => return self.reopen(),
@@ -108,6 +113,7 @@ impl<T: Target> Harness<T> {
         let watched = self.watched(step);
         let stats = self.stats(&watched);
         let got = self.on_target(step);
+        self.acknowledged = got.is_ok();
         let want = self.on_model(&as_done(step, &got));
         self.same_answer(step, &want, &got)?;
         if self.target.exact_times() {
@@ -129,12 +135,26 @@ impl<T: Target> Harness<T> {
         Ok(())
     }
 
+    /// The target's inodes that steps hold.
+    pub fn held(&self) -> impl Iterator<Item = NodeId> {
+        self.target_slots.0.values().copied()
+    }
+
     fn reopen(&mut self) -> Verdict {
-        self.target.reopen().map_err(|e| format!("reopening: {e}"))?;
+        let reopened = self.target.reopen();
+        self.acknowledged = reopened.is_ok();
         self.model.drop_refs();
         self.model_slots = Slots::default();
         self.target_slots = Slots::default();
+        reopened.map_err(|e| format!("reopening: {e}"))?;
         self.compare()
+    }
+
+    /// The model's inode in question, if there is one.
+    pub fn model_inode(&mut self, place: &Where) -> Option<Ino> {
+        let root = NodeId(crate::model::ROOT);
+        let found = Side { fs: &mut self.model, root, slots: &mut self.model_slots }.find(place);
+        found.ok().map(|node| node.0)
     }
 
     fn on_model(&mut self, step: &Step) -> Result<Reply> {
@@ -148,12 +168,11 @@ impl<T: Target> Harness<T> {
     }
 
     fn same_answer(&mut self, step: &Step, want: &Result<Reply>, got: &Result<Reply>) -> Verdict {
-        if let Act::Seek { file, offset, what } = &step.act {
-            let root = NodeId(crate::model::ROOT);
-            let found = Side { fs: &mut self.model, root, slots: &mut self.model_slots }.find(file);
-            if let Ok(content) = found.and_then(|node| self.model.node(node.0)?.file()) {
-                return legal_seek(content, *offset, *what, got);
-            }
+        if let Act::Seek { file, offset, what } = &step.act
+            && let Some(ino) = self.model_inode(file)
+            && let Ok(content) = self.model.node(ino).and_then(|n| n.file())
+        {
+            return legal_seek(content, *offset, *what, got);
         }
         match (want, got) {
             (Ok(w), Ok(g)) => same_reply(&self.model, &step.act, w, g, self.target.allocation_unit()),
@@ -308,7 +327,7 @@ pub fn replay<T: Target>(make: impl Fn() -> T, steps: &str) {
 }
 
 /// A panic of the system under test is a difference, too.
-fn guarded(f: impl FnOnce() -> Verdict) -> Verdict {
+pub(crate) fn guarded(f: impl FnOnce() -> Verdict) -> Verdict {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|cause| {
         let text = cause.downcast_ref::<String>().cloned();
         let text = text.or_else(|| cause.downcast_ref::<&str>().map(|s| s.to_string()));
@@ -321,10 +340,18 @@ const SHRINK_RUNS_MAX: usize = 400;
 
 /// Leaves out steps as long as there still is a difference; steps are compared one by one, so that the last is the culprit.
 pub fn shrink<T: Target>(make: impl Fn() -> T, failure: Failure) -> Failure {
-    let mut best = match try_steps(&make, &failure.steps) {
-        Ok(()) => return failure,
-        Err(earlier) => earlier,
-    };
+    match try_steps(&make, &failure.steps) {
+        Ok(()) => failure,
+        Err(earlier) => shrink_with(earlier, |steps| try_steps(&make, steps)),
+    }
+}
+
+/// Leaves out steps, in chunks that get smaller, as long as `attempt` still fails.
+pub fn shrink_with(
+    failure: Failure,
+    attempt: impl Fn(&[Step]) -> std::result::Result<(), Failure>,
+) -> Failure {
+    let mut best = failure;
     let mut chunk = best.steps.len() / 2;
     let mut runs = 0;
     while chunk > 0 {
@@ -333,7 +360,7 @@ pub fn shrink<T: Target>(make: impl Fn() -> T, failure: Failure) -> Failure {
             let mut steps = best.steps.clone();
             steps.drain(at..steps.len().min(at + chunk));
             runs += 1;
-            match try_steps(&make, &steps) {
+            match attempt(&steps) {
                 Err(smaller) => best = smaller,
                 Ok(()) => at += chunk,
             }

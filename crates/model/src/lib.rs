@@ -19,6 +19,7 @@ mod ranges;
 pub mod side;
 pub mod step;
 pub mod text;
+pub mod tree;
 pub mod usage;
 
 pub use generate::Profile;

@@ -23,12 +23,12 @@ enum Wrong {
     RenameOverFull,
     LostXattr,
     KeptSetuid,
-    WrongGroup,
+    LostGroup,
     NoTimes,
     TimesOnRead,
     SkippedListing,
-    WrongErrno,
-    WrongDotDot,
+    OtherErrno,
+    OtherParent,
     LostOrphan,
     Usage,
     SharedCopy,
@@ -47,12 +47,12 @@ const ALL: &[Wrong] = &[
     Wrong::RenameOverFull,
     Wrong::LostXattr,
     Wrong::KeptSetuid,
-    Wrong::WrongGroup,
+    Wrong::LostGroup,
     Wrong::NoTimes,
     Wrong::TimesOnRead,
     Wrong::SkippedListing,
-    Wrong::WrongErrno,
-    Wrong::WrongDotDot,
+    Wrong::OtherErrno,
+    Wrong::OtherParent,
     Wrong::LostOrphan,
     Wrong::Usage,
     Wrong::SharedCopy,
@@ -131,7 +131,7 @@ impl Twin {
                 model.apply(ctx, &Op::GetAttr { node }).map(|_| Reply::Done)
             }
             (Wrong::KeptSetuid, op @ (Op::Write { .. } | Op::SetAttr { .. })) => model.apply(&root, &op),
-            (Wrong::WrongGroup, op @ Op::Make { dir, .. }) => {
+            (Wrong::LostGroup, op @ Op::Make { dir, .. }) => {
                 let reply = model.apply(ctx, &op);
                 match reply {
                     Ok(Reply::Attr(mut a)) if a.gid != ctx.gid => {
@@ -143,11 +143,11 @@ impl Twin {
                     other => other,
                 }
             }
-            (Wrong::WrongErrno, op @ Op::RmDir { .. }) => match model.apply(ctx, &op) {
+            (Wrong::OtherErrno, op @ Op::RmDir { .. }) => match model.apply(ctx, &op) {
                 Err(Error::NotEmpty) => Err(Error::Exists),
                 other => other,
             },
-            (Wrong::WrongDotDot, Op::Lookup { dir, name: b".." }) => {
+            (Wrong::OtherParent, Op::Lookup { dir, name: b".." }) => {
                 model.apply(ctx, &Op::GetAttr { node: dir })
             }
             (Wrong::LostOrphan, op @ Op::Lookup { .. }) => model.apply(&Ctx { refs: false, ..*ctx }, &op),
@@ -169,10 +169,10 @@ impl Twin {
             (Wrong::NoTimes, Reply::Attr(a)) => a.ctime = a.btime,
             (Wrong::TimesOnRead, Reply::Attr(a)) => a.mtime = a.atime,
             (Wrong::Blocks, Reply::Attr(a)) => a.blocks = a.size.div_ceil(512),
-            (Wrong::SkippedListing, Reply::Entries(entries)) => {
-                if matches!(op, Op::List { after, .. } if !after.is_empty()) && entries.len() > 1 {
-                    entries.remove(0);
-                }
+            (Wrong::SkippedListing, Reply::Entries(entries))
+                if matches!(op, Op::List { after, .. } if !after.is_empty()) && entries.len() > 1 =>
+            {
+                entries.remove(0);
             }
             _ => {}
         }
