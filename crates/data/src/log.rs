@@ -178,7 +178,8 @@ impl DataLog {
         }
     }
 
-    /// Appends at most [`WRITE_BYTES_MAX`] bytes to the open segment of the context's flow, in one piece.
+    /// Appends at most [`WRITE_BYTES_MAX`] bytes to the open segment of the context's flow, in one piece. The segment cannot
+    /// become durable before [`DataLog::unhold`].
     ///
     /// # Errors
     /// When the flow is over its share of dirty memory: `WouldBlock` if the context forbids to wait; else waits, and
@@ -194,6 +195,16 @@ impl DataLog {
                 return Ok(Addr { segment: segment.number, offset });
             }
             core.seal(&segment);
+        }
+    }
+
+    /// The owner knows where the append went (or does not want it any more): the segment may become durable. Owed for every
+    /// successful append, so that [`Catalog::sealed`] never comes before the owner can make anything of it.
+    pub fn unhold(&self, segment: u64) {
+        let segment = self.core.table.lock().get(segment);
+        if segment.is_some_and(|s| s.unhold()) {
+            let _table = self.core.table.lock(); // no thread is between its look and its wait
+            self.core.work.notify_one();
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Segment {
     pub(crate) opened: Nanos,
     /// How many callers wait for it to be durable.
     pub(crate) waiters: AtomicU32,
+    /// Appends that the owner has not taken note of yet: until then it must not become durable.
+    holds: AtomicU32,
     state: Mutex<State>,
     buffer: RwLock<Buffer>,
 }
@@ -56,6 +58,7 @@ impl Segment {
             flow,
             opened,
             waiters: AtomicU32::new(0),
+            holds: AtomicU32::new(0),
             state: Mutex::new(State { open: true, chunks: Vec::new(), dead: Vec::new() }),
             buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0 }),
         }
@@ -81,7 +84,18 @@ impl Segment {
         buffer.bytes[at..at + data.len()].copy_from_slice(data);
         buffer.used = at + data.len();
         pack::push_chunk(&mut state.chunks, at as u32, data.len() as u32, owner);
+        self.holds.fetch_add(1, Ordering::Relaxed);
         Some(at as u32)
+    }
+
+    /// The owner has taken note of one append. True when that was the last one outstanding.
+    pub(crate) fn unhold(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::Release) == 1
+    }
+
+    /// Whether the owner has yet to take note of an append.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
     }
 
     /// Marks a range as not needed; heeded if the object is not laid out yet.

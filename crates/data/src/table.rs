@@ -146,7 +146,7 @@ impl Table {
             Backoff::Respect(now) if !self.closing => now,
             _ => Nanos::MAX,
         };
-        let eligible = |q: &Queued| !(self.closing && q.tried_at_close);
+        let eligible = |q: &Queued| !(self.closing && q.tried_at_close || q.segment.is_held());
         let rank = |q: &Queued| {
             let putting = self.flows.get(&q.segment.flow).map_or(0, |f| f.putting);
             (!q.segment.is_awaited(), putting, q.attempts, q.seal)

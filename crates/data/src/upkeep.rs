@@ -55,6 +55,17 @@ impl DataLog {
         self.put_packed(ctx, id, source, chunks)
     }
 
+    /// At open: what the object of a segment is that was put without anybody noting so.
+    ///
+    /// # Errors
+    /// The store's, `NotFound` among them; `Corrupt`.
+    pub fn adopt(&self, ctx: &Ctx, segment: u64) -> Result<SegmentInfo> {
+        let id = ObjectId { segment, generation: 0 };
+        let data_bytes = self.index(ctx, id)?.iter().map(|c| u64::from(c.len)).sum();
+        let object_bytes = self.store().len(ctx, id)?;
+        Ok(SegmentInfo { segment, generation: 0, object_bytes, data_bytes })
+    }
+
     /// The chunks of an object, from its verified index; sorted.
     ///
     /// # Errors

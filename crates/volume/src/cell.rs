@@ -118,7 +118,10 @@ impl Cell {
     /// Opens a cell and starts its threads.
     pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
         check_identity(dir)?;
-        let at = |e: Error| Failure { message: format!("cannot open the cell in {}: {e}", dir.display()), errno: e.errno() };
+        let at = |e: Error| Failure {
+            message: format!("cannot open the cell in {}: {e}", dir.display()),
+            errno: e.errno(),
+        };
         let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
         Self::start(env, Box::new(kv), store, config).map_err(at)
@@ -212,7 +215,9 @@ impl Cell {
         let stored = self.shard.log.close();
         let committed = self.shard.commit_if_dirty();
         let failed = |what: &str, e: Error| Failure {
-            message: format!("{what} could not be stored: {e}; what was not fsynced in the last second may be lost"),
+            message: format!(
+                "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
+            ),
             errno: e.errno(),
         };
         stored.map_err(|e| failed("file data", e.into()))?;
@@ -312,7 +317,8 @@ fn load_table(kv: &dyn Kv, table: Table, mut each: impl FnMut(u64, &[u8]) -> Res
 }
 
 fn load_state(kv: &dyn Kv) -> Result<State> {
-    let counters = kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
+    let counters =
+        kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
     let Pair(next_volume, next_segment) = Pair::decode(&counters)?;
     let mut st = State {
         running_id: 1,
@@ -365,7 +371,8 @@ impl Shard {
     fn find_leftovers(&self, ctx: &Ctx) -> Result<()> {
         let objects = self.store.list(ctx).map_err(leeward_data::Error::from)?;
         let mut st = self.lock();
-        let unknown = |id: &ObjectId| st.segments.get(id.segment).is_none_or(|r| r.generation != id.generation);
+        let unknown =
+            |id: &ObjectId| st.segments.get(id.segment).is_none_or(|r| r.generation != id.generation);
         let leftovers: Vec<ObjectId> = objects.into_iter().map(|(id, _)| id).filter(unknown).collect();
         st.replaced.extend(leftovers);
         Ok(())

@@ -55,7 +55,8 @@ impl Shard {
     /// How many segments are worth cleaning now.
     pub(crate) fn segments_to_clean(&self) -> u64 {
         let st = self.lock();
-        st.segments.iter().filter(|(_, r)| r.sealed && r.dead_bytes() * WORTH_PART > r.data_bytes).count() as u64
+        st.segments.iter().filter(|(_, r)| r.sealed && r.dead_bytes() * WORTH_PART > r.data_bytes).count()
+            as u64
     }
 
     fn worst_segment(&self) -> Option<ObjectId> {

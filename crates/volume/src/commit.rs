@@ -193,7 +193,7 @@ impl Shard {
         };
         let writes: Vec<(Key, _)> = tx.records.iter().map(|(k, s)| (k.clone(), s.value.clone())).collect();
         let batch = Batch { writes, rides: tx.rides.clone() };
-        if let Err(e) = self.write(&batch) {
+        if let Err(e) = self.write_batch(&batch) {
             *frozen = Some(tx);
             return Err(e);
         }
@@ -233,7 +233,7 @@ impl Shard {
     }
 
     /// Writes a batch; when the disk is full, with the space that is held back for this.
-    fn write(&self, batch: &Batch) -> Result<()> {
+    fn write_batch(&self, batch: &Batch) -> Result<()> {
         let first = self.kv.commit(batch);
         let result = match first {
             Err(leeward_meta::Error::Full) => {

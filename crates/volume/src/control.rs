@@ -36,7 +36,9 @@ impl Shard {
         match request {
             Request::VolumeCreate { name, at, uid, gid } => self.volume_create(name, at, *uid, *gid),
             Request::VolumeList => Ok(AdminReply::Volumes { volumes: self.volumes()? }),
-            Request::VolumeShow { name } => self.volume_info(self.volume_named(name)?).map(AdminReply::Volume),
+            Request::VolumeShow { name } => {
+                self.volume_info(self.volume_named(name)?).map(AdminReply::Volume)
+            }
             Request::VolumeRename { name, to } => self.volume_rename(name, to),
             Request::VolumeRemove { name } => self.volume_remove(name),
             Request::QuotaSet { path, bytes, files } => self.quota_set(path, *bytes, *files),
@@ -65,10 +67,14 @@ impl Shard {
         }
         let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
         let parent = if parent.is_empty() { "/" } else { parent };
-        let dir = self.resolve(parent).map_err(|e| refuse(&e, &format!("cannot attach at {at}: {parent}")))?;
+        let dir =
+            self.resolve(parent).map_err(|e| refuse(&e, &format!("cannot attach at {at}: {parent}")))?;
         let made = self.transact(&Ctx::system(), |tx| {
             if tx.st.volumes.values().any(|v| v.name == name && !v.removing) {
-                return Ok(Err(no(libc::EEXIST, format!("there is a volume {name} already: choose another name"))));
+                return Ok(Err(no(
+                    libc::EEXIST,
+                    format!("there is a volume {name} already: choose another name"),
+                )));
             }
             let id = tx.st.next_volume;
             if id >= VOLUMES_MAX {
@@ -119,7 +125,8 @@ impl Shard {
         let root = NodeId::new(id, 1);
         let v = self.lock().volumes.get(&id).cloned();
         let v = v.ok_or_else(|| no(libc::ENOENT, format!("volume {id} is gone")))?;
-        let usage = if v.removing { Usage::default() } else { self.usage(root).map_err(|e| refuse(&e, &v.name))? };
+        let usage =
+            if v.removing { Usage::default() } else { self.usage(root).map_err(|e| refuse(&e, &v.name))? };
         let quota = self.lock().quotas.get(root).map_or(Pair::default(), |q| q.limit);
         Ok(VolumeInfo {
             id,
@@ -157,9 +164,13 @@ impl Shard {
         if id == 0 {
             return Err(no(libc::EBUSY, "the root volume cannot be removed: it holds the others".into()));
         }
-        let inside = self.lock().volumes.values().find(|v| v.attached_dir.volume() == id && !v.removing).cloned();
+        let inside =
+            self.lock().volumes.values().find(|v| v.attached_dir.volume() == id && !v.removing).cloned();
         if let Some(inside) = inside {
-            return Err(no(libc::EBUSY, format!("volume {} is attached inside {name}: remove it first", inside.name)));
+            return Err(no(
+                libc::EBUSY,
+                format!("volume {} is attached inside {name}: remove it first", inside.name),
+            ));
         }
         let v = self.lock().volumes[&id].clone();
         let done = self.transact(&Ctx::system(), |tx| {
@@ -169,7 +180,8 @@ impl Shard {
             dir.nlink -= 1;
             tx.put_inode(v.attached_dir, &dir);
             tx.remove(keys::dentry(v.attached_dir, &v.attached_name));
-            let quotas: Vec<NodeId> = tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
+            let quotas: Vec<NodeId> =
+                tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
             for dir in quotas {
                 tx.remove(keys::quota(dir));
                 tx.then(crate::records::Effect::DropQuota(dir));
@@ -229,7 +241,13 @@ impl Shard {
             Some(q) => quota_info(path.into(), &q),
             None => {
                 let u = self.usage(node).map_err(|e| refuse(&e, path))?;
-                QuotaInfo { path: path.into(), bytes: 0, files: 0, used_bytes: u.bytes, used_files: u.files + u.dirs }
+                QuotaInfo {
+                    path: path.into(),
+                    bytes: 0,
+                    files: 0,
+                    used_bytes: u.bytes,
+                    used_files: u.files + u.dirs,
+                }
             }
         };
         Ok(AdminReply::Quota(info))

@@ -196,7 +196,11 @@ impl Census {
         }
         let loops: Vec<NodeId> = waiting.keys().copied().collect();
         for dir in loops {
-            self.say("loop", Some(dir), "a directory that is below itself, or below one that is missing".into());
+            self.say(
+                "loop",
+                Some(dir),
+                "a directory that is below itself, or below one that is missing".into(),
+            );
         }
     }
 
@@ -207,7 +211,10 @@ impl Census {
             match self.segments.get(segment) {
                 None => bad.push(format!("segment {segment} is referenced but not in the table")),
                 Some(r) if r.live_bytes != *bytes => {
-                    bad.push(format!("segment {segment}: {} live bytes recorded, {bytes} referenced", r.live_bytes));
+                    bad.push(format!(
+                        "segment {segment}: {} live bytes recorded, {bytes} referenced",
+                        r.live_bytes
+                    ));
                 }
                 Some(_) => {}
             }
@@ -236,8 +243,11 @@ impl Shard {
         self.damaged_files(&damage, &mut census)?;
         let mut report = std::mem::take(&mut census.report);
         let path = |node: Option<NodeId>| node.map(|n| self.describe(n));
-        report.findings =
-            census.bad.into_iter().map(|(kind, node, detail)| Finding { kind, path: path(node), detail }).collect();
+        report.findings = census
+            .bad
+            .into_iter()
+            .map(|(kind, node, detail)| Finding { kind, path: path(node), detail })
+            .collect();
         report.findings.sort_by(|a, b| (&a.path, &a.kind, &a.detail).cmp(&(&b.path, &b.kind, &b.detail)));
         report.findings.dedup();
         for f in &report.findings {
@@ -282,7 +292,11 @@ impl Shard {
             self.each(keys::volume_range(*volume), |k, v| {
                 if c.report.inodes % 10_000 == 0 {
                     let (done, total) = (done as u64, volumes.len() as u64);
-                    progress(Progress { phase: format!("records ({} inodes)", c.report.inodes), done, total });
+                    progress(Progress {
+                        phase: format!("records ({} inodes)", c.report.inodes),
+                        done,
+                        total,
+                    });
                 }
                 if let Err(e) = c.record(k, v) {
                     c.say("damaged-record", keys::parse(k).map(|p| p.node), e.to_string());
@@ -317,7 +331,9 @@ impl Shard {
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
             // cleaning may have rewritten or removed it meanwhile
-            let Some(record) = self.lock().segments.get(*segment).copied().filter(|r| r.sealed) else { continue };
+            let Some(record) = self.lock().segments.get(*segment).copied().filter(|r| r.sealed) else {
+                continue;
+            };
             let id = ObjectId { segment: *segment, generation: record.generation };
             c.report.segments += 1;
             match self.log.verify(&ctx, id) {

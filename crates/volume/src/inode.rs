@@ -118,7 +118,8 @@ impl Inode {
     /// Changes the number of names of a directory.
     pub fn add_entries(&mut self, by: i64) {
         if let Body::Dir { entries } = &mut self.body {
-            *entries = entries.checked_add_signed(by).expect("a directory's count of names never goes below zero");
+            *entries =
+                entries.checked_add_signed(by).expect("a directory's count of names never goes below zero");
         }
     }
 

@@ -121,9 +121,12 @@ impl Pending {
 
     /// A write that continues the last one, in the file and in the segment, becomes part of it.
     fn extend_last(&mut self, offset: u64, len: u64, addr: Addr, sequence: u64) -> bool {
-        let Some((last, Change::Write { offset: o, len: l, addr: a })) = self.queue.back_mut() else { return false };
-        let continues =
-            *o + *l == offset && a.segment == addr.segment && u64::from(a.offset) + *l == u64::from(addr.offset);
+        let Some((last, Change::Write { offset: o, len: l, addr: a })) = self.queue.back_mut() else {
+            return false;
+        };
+        let continues = *o + *l == offset
+            && a.segment == addr.segment
+            && u64::from(a.offset) + *l == u64::from(addr.offset);
         if !continues {
             return false;
         }
@@ -137,7 +140,11 @@ impl Pending {
         if let Some((&before, p)) = self.pieces.range(..offset).next_back()
             && p.end == offset
             && p.sequence == last
-            && p.source == Some(Source::Data(Addr { segment: addr.segment, offset: addr.offset - (offset - before) as u32 }))
+            && p.source
+                == Some(Source::Data(Addr {
+                    segment: addr.segment,
+                    offset: addr.offset - (offset - before) as u32,
+                }))
         {
             debug_assert!(before >= start);
             self.pieces.remove(&offset);
@@ -175,7 +182,9 @@ impl Pending {
         let rest = Piece {
             end: p.end,
             source: p.source.map(|s| match s {
-                Source::Data(a) => Source::Data(Addr { segment: a.segment, offset: a.offset + (at - start) as u32 }),
+                Source::Data(a) => {
+                    Source::Data(Addr { segment: a.segment, offset: a.offset + (at - start) as u32 })
+                }
                 Source::Unwritten => Source::Unwritten,
             }),
             sequence: p.sequence,
@@ -187,10 +196,8 @@ impl Pending {
     /// The parts of `range` that the queue decides, in order.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<Source>)> + '_ {
         let first = self.pieces.range(..=range.start).next_back().map_or(range.start, |(k, _)| *k);
-        self.pieces
-            .range(first..range.end)
-            .filter(move |(_, p)| p.end > range.start)
-            .map(move |(&start, p)| {
+        self.pieces.range(first..range.end).filter(move |(_, p)| p.end > range.start).map(
+            move |(&start, p)| {
                 let from = start.max(range.start);
                 let source = p.source.map(|s| match s {
                     Source::Data(a) => {
@@ -199,7 +206,8 @@ impl Pending {
                     Source::Unwritten => Source::Unwritten,
                 });
                 (from..p.end.min(range.end), source)
-            })
+            },
+        )
     }
 
     /// The changes whose data is durable, from the front on.

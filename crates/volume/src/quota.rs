@@ -3,9 +3,9 @@
 //! `used` includes content that is still pending: it is what an OK has promised. It starts from recursive statistics and
 //! is then kept by each operation itself.
 
+use crate::error::{Error, Result};
 use crate::inode::{Pair, Stats};
 use crate::op::NodeId;
-use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
 /// One quota.
@@ -53,7 +53,9 @@ impl Quotas {
     pub fn check(&self, dir: NodeId, by: Stats) -> Result<()> {
         let Some(quota) = self.by_dir.get(&dir) else { return Ok(()) };
         let over = |limit: u64, used: i64, add: i64| add > 0 && limit > 0 && used + add > limit as i64;
-        if over(quota.limit.0, quota.used.bytes, by.bytes) || over(quota.limit.1, quota.used.inodes(), by.inodes()) {
+        if over(quota.limit.0, quota.used.bytes, by.bytes)
+            || over(quota.limit.1, quota.used.inodes(), by.inodes())
+        {
             return Err(Error::Quota);
         }
         Ok(())

@@ -104,7 +104,14 @@ pub(crate) enum Effect {
     /// The directory's quota is gone with it.
     DropQuota(NodeId),
     /// Content changed, beyond what the records say (`size`, `allocated`).
-    Change { node: NodeId, changes: Vec<Change>, grows: i64, fills: Vec<Range<u64>>, size: u64, allocated: u64 },
+    Change {
+        node: NodeId,
+        changes: Vec<Change>,
+        grows: i64,
+        fills: Vec<Range<u64>>,
+        size: u64,
+        allocated: u64,
+    },
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
     /// The volume has no name any more; its records are freed in steps.
@@ -245,7 +252,10 @@ impl<'a> Tx<'a> {
             merged.extend(overlay.range(range.clone()).map(|(k, s)| (k.clone(), s.value.clone())));
         }
         merged.extend(
-            self.writes.iter().filter(|(k, _, _)| k >= from && k < to).map(|(k, v, _)| (k.clone(), v.clone())),
+            self.writes
+                .iter()
+                .filter(|(k, _, _)| k >= from && k < to)
+                .map(|(k, v, _)| (k.clone(), v.clone())),
         );
         let live = merged.into_iter().filter_map(|(k, v)| Some((k, v?)));
         Ok(if reverse { live.rev().take(limit).collect() } else { live.take(limit).collect() })
@@ -337,7 +347,20 @@ impl<'a> Tx<'a> {
 
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
-        let Tx { st, cache, writes, deltas, folded, references, charges, shown, effects, rides, mut dead, .. } = self;
+        let Tx {
+            st,
+            cache,
+            writes,
+            deltas,
+            folded,
+            references,
+            charges,
+            shown,
+            effects,
+            rides,
+            mut dead,
+            ..
+        } = self;
         for (key, value, new) in writes {
             st.enter(key, value, new, cache);
         }
@@ -441,8 +464,7 @@ impl State {
             }
             Entry::Vacant(e) => {
                 let below = committing.and_then(|c| c.get(e.key())).map(|s| s.value.is_none());
-                let fresh =
-                    new || below.unwrap_or_else(|| matches!(cache.get(e.key()), Some(None)));
+                let fresh = new || below.unwrap_or_else(|| matches!(cache.get(e.key()), Some(None)));
                 if value.is_some() || !fresh {
                     e.insert(Slot { value, fresh });
                 }

@@ -44,8 +44,10 @@ impl Refs {
 
     fn set(&mut self, node: NodeId, count: u64) {
         let number = node.0 / PAGE;
-        let page =
-            self.pages.entry(number).or_insert_with(|| Page { counts: Box::new([0; PAGE as usize]), used: 0 });
+        let page = self
+            .pages
+            .entry(number)
+            .or_insert_with(|| Page { counts: Box::new([0; PAGE as usize]), used: 0 });
         let slot = &mut page.counts[(node.0 % PAGE) as usize];
         let small = u16::try_from(count).unwrap_or(FULL);
         page.used = page.used + u16::from(*slot == 0 && small != 0) - u16::from(*slot != 0 && small == 0);
@@ -58,11 +60,5 @@ impl Refs {
         } else if page.used == 0 {
             self.pages.remove(&number);
         }
-    }
-
-    /// Forgets all (the front end went away).
-    pub fn clear(&mut self) {
-        self.pages.clear();
-        self.large.clear();
     }
 }

@@ -1,8 +1,8 @@
 //! Lookup, attributes, symbolic links, references.
 
 use super::check_name;
-use crate::error::{Error, Result};
 use super::content::windows_touching;
+use crate::error::{Error, Result};
 use crate::extents::WINDOW;
 use crate::inode::{Body, Inode, time};
 use crate::op::{Attr, Kind, NodeId, Reply, SetAttr, SetTime, StatFs};
@@ -101,7 +101,8 @@ impl Tx<'_> {
         }
         let mut to = size;
         if !self.st.files.contains_key(&node) {
-            let last = self.windows_in(node, inode, windows_touching(&(size..u64::MAX)), STEP_WINDOWS + 1, true)?;
+            let last =
+                self.windows_in(node, inode, windows_touching(&(size..u64::MAX)), STEP_WINDOWS + 1, true)?;
             if last.len() > STEP_WINDOWS {
                 to = to.max(u64::from(last[1]) * WINDOW).min(old);
             }
@@ -175,7 +176,8 @@ impl Shard {
     pub(crate) fn stat_fs(&self, node: NodeId) -> Reply {
         self.look_at_space();
         let (total, free) = self.space();
-        let mut s = StatFs { total_bytes: total, free_bytes: free, total_files: 1 << 40, free_files: 1 << 40 };
+        let mut s =
+            StatFs { total_bytes: total, free_bytes: free, total_files: 1 << 40, free_files: 1 << 40 };
         let st = self.lock();
         let used = st.volumes.get(&node.volume()).map_or(0, |v| v.next_inode);
         s.free_files -= used.min(s.free_files);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::extents::{self, Extents, Source, WINDOW, window_of};
 use crate::inode::{Body, Inode, Stats};
-use crate::keys::{self, tag};
+use crate::keys;
 use crate::op::{Kind, NodeId, Reply};
 use crate::pending::Change;
 use crate::records::{Effect, Tx, TxResult};
@@ -209,7 +209,14 @@ impl Tx<'_> {
             return Ok(());
         }
         self.put_inode(node, inode);
-        self.then(Effect::Change { node, changes, grows, fills, size: inode.size, allocated: inode.allocated });
+        self.then(Effect::Change {
+            node,
+            changes,
+            grows,
+            fills,
+            size: inode.size,
+            allocated: inode.allocated,
+        });
         Ok(())
     }
 
@@ -239,7 +246,12 @@ impl Tx<'_> {
                 for (window, part, _) in extents::windows(range.clone()) {
                     let base = u64::from(window) * WINDOW;
                     let mut pieces = Vec::new();
-                    self.view_records(node, inode, base + u64::from(part.start)..base + u64::from(part.end), &mut pieces)?;
+                    self.view_records(
+                        node,
+                        inode,
+                        base + u64::from(part.start)..base + u64::from(part.end),
+                        &mut pieces,
+                    )?;
                     for (hole, _) in pieces.into_iter().filter(|(_, s)| s.is_none()) {
                         let part = (hole.start - base) as u32..(hole.end - base) as u32;
                         self.replace(node, inode, window, part, Some(Source::Unwritten))?;
@@ -371,7 +383,8 @@ impl Shard {
             return Err(Error::Invalid);
         }
         let len = data.len() as u64;
-        let range = offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
+        let range =
+            offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
         self.transact(ctx, |tx| tx.file(node).map(drop))?;
         if len == 0 {
             return Ok(Reply::Written(0));

@@ -70,13 +70,21 @@ impl Tx<'_> {
         }
         let (from, to) = keys::tag_range(node, tag::LINK);
         let links = self.scan(&from, &to, 1, false)?;
-        let other = links.first().and_then(|(key, _)| keys::parse(key)?.rest.try_into().ok()).map(u64::from_be_bytes);
-        let other = other.ok_or_else(|| Error::Corrupt(format!("{node:?} has links but no record of them")))?;
+        let other =
+            links.first().and_then(|(key, _)| keys::parse(key)?.rest.try_into().ok()).map(u64::from_be_bytes);
+        let other =
+            other.ok_or_else(|| Error::Corrupt(format!("{node:?} has links but no record of them")))?;
         self.move_usage(node, inode, NodeId::new(node.volume(), other))
     }
 
     /// A name of the inode moves between directories. Does not write the inode record.
-    pub(crate) fn relink(&mut self, node: NodeId, inode: &mut Inode, from: NodeId, to: NodeId) -> TxResult<()> {
+    pub(crate) fn relink(
+        &mut self,
+        node: NodeId,
+        inode: &mut Inode,
+        from: NodeId,
+        to: NodeId,
+    ) -> TxResult<()> {
         if from == to {
             return Ok(());
         }

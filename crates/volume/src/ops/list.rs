@@ -16,7 +16,14 @@ pub const PAGE: usize = 1024;
 
 impl Shard {
     /// [`Op::List`](crate::Op::List).
-    pub(crate) fn list(&self, ctx: &Ctx, dir: NodeId, after: &[u8], limit: usize, attrs: bool) -> Result<Reply> {
+    pub(crate) fn list(
+        &self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Result<Reply> {
         if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
             return Err(Error::NotDir);
         }
@@ -48,7 +55,12 @@ impl Shard {
     }
 
     /// About `limit` records from `from` on, and where to go on (`None`: the range is done). As of one moment.
-    pub(crate) fn scan(&self, from: &Key, to: &Key, limit: usize) -> Result<(Vec<(Key, Value)>, Option<Key>)> {
+    pub(crate) fn scan(
+        &self,
+        from: &Key,
+        to: &Key,
+        limit: usize,
+    ) -> Result<(Vec<(Key, Value)>, Option<Key>)> {
         loop {
             let seq = self.lock().publish_seq;
             let page = self.kv.scan(from, to, limit, false)?;
@@ -58,10 +70,12 @@ impl Shard {
             }
             // each source is cut where it is full; beyond the first cut nothing is known of that source
             let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
-            let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+            let mut merged: BTreeMap<Key, Option<Value>> =
+                page.into_iter().map(|(k, v)| (k, Some(v))).collect();
             for overlay in st.overlays().into_iter().flatten() {
                 let mut live = 0;
-                for (key, slot) in overlay.range((Bound::Included(from.clone()), Bound::Excluded(to.clone()))) {
+                for (key, slot) in overlay.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())))
+                {
                     if end.as_ref().is_some_and(|end| key > end) {
                         break;
                     }

@@ -32,7 +32,11 @@ impl Tx<'_> {
             return Err(Error::Exists.into());
         }
         let (kind, body, rdev) = body_of(new.make)?;
-        let by = if kind == Kind::Dir { Stats { dirs: 1, ..Stats::default() } } else { Stats { files: 1, ..Stats::default() } };
+        let by = if kind == Kind::Dir {
+            Stats { dirs: 1, ..Stats::default() }
+        } else {
+            Stats { files: 1, ..Stats::default() }
+        };
         self.charge(new.dir, by)?;
         let acl = self.inherited_acl(new.dir, &parent, kind, new.mode, new.umask)?;
         let node = self.allocate_inode(new.dir.volume())?;
@@ -93,6 +97,6 @@ fn body_of(make: Make<'_>) -> Result<(Kind, Body, u32), Error> {
 }
 
 /// The body of a file without content.
-pub(crate) fn empty_file() -> Body {
+fn empty_file() -> Body {
     Body::File { inline: Extents::default(), spilled: false, windows: false }
 }

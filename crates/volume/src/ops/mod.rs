@@ -14,7 +14,7 @@ mod sync;
 mod xattr;
 
 pub(crate) use copy::Copy;
-pub(crate) use make::{NewNode, empty_file};
+pub(crate) use make::NewNode;
 pub(crate) use rename::Rename;
 
 use crate::error::Error;

@@ -88,7 +88,14 @@ impl Tx<'_> {
 
 impl Shard {
     /// [`Op::Allocate`](crate::Op::Allocate).
-    pub(crate) fn allocate(&self, ctx: &Ctx, node: NodeId, offset: u64, len: u64, mode: Allocate) -> Result<Reply> {
+    pub(crate) fn allocate(
+        &self,
+        ctx: &Ctx,
+        node: NodeId,
+        offset: u64,
+        len: u64,
+        mode: Allocate,
+    ) -> Result<Reply> {
         if len == 0 {
             return Err(Error::Invalid);
         }

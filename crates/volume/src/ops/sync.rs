@@ -79,7 +79,12 @@ impl Shard {
                     return Ok(Staged::Segments(pending.segments()));
                 }
                 let owner = (node.volume(), node.inode(), *offset);
-                rides.push(Ride { segment: addr.segment, offset: addr.offset, owner, bytes: Arc::from(bytes) });
+                rides.push(Ride {
+                    segment: addr.segment,
+                    offset: addr.offset,
+                    owner,
+                    bytes: Arc::from(bytes),
+                });
             }
         }
         tx.apply_queue(node, &queue)?;

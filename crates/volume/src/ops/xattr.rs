@@ -17,7 +17,9 @@ fn check(name: &[u8], kind: Kind) -> Result<()> {
     if name.len() > XATTR_NAME_BYTES_MAX || name.is_empty() {
         return Err(Error::Range);
     }
-    let known = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| name.starts_with(p) && name.len() > p.len());
+    let known = [&b"user."[..], b"trusted.", b"security."]
+        .iter()
+        .any(|p| name.starts_with(p) && name.len() > p.len());
     if !known && name != acl::ACCESS && name != acl::DEFAULT {
         return Err(Error::NotSupported);
     }
@@ -87,7 +89,13 @@ impl Tx<'_> {
     }
 
     /// [`Op::SetXattr`](crate::Op::SetXattr).
-    pub(crate) fn set_xattr(&mut self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode) -> TxResult<Reply> {
+    pub(crate) fn set_xattr(
+        &mut self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> TxResult<Reply> {
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
