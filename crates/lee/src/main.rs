@@ -1,2 +1,44 @@
-//! The `lee` command.
-fn main() {}
+//! The `lee` command: everything an operator does with a cell.
+//!
+//! One file per subcommand in `cmd/`; what they share is in the modules here. The command line decides nothing about
+//! the file system: it finds the cell (`locate`), reaches it (`session`: through the control socket of the process
+//! that serves it, or by opening it under the lock), asks one `leeward_volume::admin::Request`, and shows the reply
+//! (`output`). `lee up` is the exception: it is the process that serves (`serve`, `background`).
+//!
+//! Errors are values (`fail::Fail`) that name the thing, the cause and the next step; they are printed once, here.
+
+mod args;
+mod background;
+mod cmd;
+mod control;
+mod fail;
+mod locate;
+mod lock;
+mod logging;
+mod mounts;
+mod output;
+mod serve;
+mod session;
+mod settings;
+mod size;
+mod system;
+mod when;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match args::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    system::raise_open_files_limit();
+    match cmd::run(cli) {
+        Ok(code) => code,
+        Err(fail) => {
+            // Nobody may be listening; there is nothing left to do about it then.
+            let _ = writeln!(std::io::stderr(), "lee: {fail}");
+            fail.exit_code()
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The command line: what is global, and the help a person sees first. Each command's own arguments are in its file.
+
+use crate::cmd::Command;
+use crate::output;
+use clap::{CommandFactory, FromArgMatches, Parser};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Leeward: a file system that stays calm.
+///
+/// A cell is a file system in a directory of this machine. `lee up DIR` makes it, serves it and mounts it.
+#[derive(Debug, Parser)]
+#[command(name = "lee", version, disable_help_subcommand = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// The cell: its directory, or where it is mounted [else: LEE_CELL, else the one the current directory is in]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub cell: Option<OsString>,
+
+    /// Print one JSON object instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands as help shows them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Serve", &["up", "down", "status"]),
+    ("Volumes and space", &["volume", "quota", "df", "du"]),
+    ("Care", &["fsck", "sync", "config"]),
+    ("This program", &["completions", "man"]),
+];
+
+const EXAMPLES: &str = "\
+Examples:
+  lee up /srv/cell                      make a cell, serve it, mount it at /srv/cell/mnt; Ctrl-C ends it
+  lee up /srv/cell --mount /home --background
+  cd /home && lee volume create alice --owner alice
+  lee quota set alice --bytes 100G --files 1M
+  lee du . && lee df                    at once, however large the tree
+  lee down /srv/cell
+
+A command for one thing says more with --help, such as `lee volume create --help`.
+Exit codes: 0 done, 1 failed, 2 wrong usage; `lee status`: 3 nothing runs; `lee fsck`: 1 findings, 2 could not check.
+";
+
+/// The command line as clap knows it, with its help in groups.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let template = template(&command);
+    command.help_template(template).after_help(EXAMPLES)
+}
+
+/// The command line without our own layout of the help, for manual pages.
+pub fn plain_command() -> clap::Command {
+    Cli::command().after_help(EXAMPLES)
+}
+
+fn template(command: &clap::Command) -> String {
+    let mut text = String::from("{about-section}\nUsage: {usage}\n");
+    for (title, names) in GROUPS {
+        text.push_str(&format!("\n{title}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(|c| c.get_about()).map(ToString::to_string);
+            text.push_str(&format!("  {name:<12} {}\n", about.unwrap_or_default()));
+        }
+    }
+    text.push_str("\nOptions:\n{options}\n\n{after-help}");
+    text
+}
+
+/// Reads the command line. Help and mistakes are printed here; the error is what to end with.
+///
+/// # Errors
+/// The exit code: 0 after help, 2 after a mistake.
+pub fn parse() -> Result<Cli, ExitCode> {
+    let parsed = command().try_get_matches().and_then(|m| Cli::from_arg_matches(&m));
+    parsed.map_err(|e| {
+        if !e.use_stderr() {
+            let _ = e.print();
+            return ExitCode::SUCCESS;
+        }
+        let text = e.render().to_string();
+        output::note(&match text.strip_prefix("error: ") {
+            Some(rest) => format!("lee: {}", rest.trim_end()),
+            None => text.trim_end().to_string(),
+        });
+        ExitCode::from(2)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        command().debug_assert();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|g| g.1.iter().copied()).collect();
+        let command = command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(grouped, known);
+    }
+}

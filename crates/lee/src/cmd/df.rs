@@ -1,0 +1,32 @@
+//! `lee df`: the space of the cell.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::{output, size};
+use leeward_volume::admin::{Df, Reply, Request};
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.session("df", |_, session| session.ask(&Request::Df))?;
+    let Reply::Df(df) = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || text(df))
+}
+
+fn text(df: &Df) -> String {
+    let stored = df.segment_bytes + df.metadata_bytes;
+    [
+        ("disk below", size::bytes(df.total_bytes), "size of the file system that the cell is on"),
+        ("available", size::bytes(df.available_bytes), "what users may still write"),
+        ("stored", size::bytes(stored), "what the cell takes there, in all"),
+        ("  data", size::bytes(df.segment_bytes), &format!("in {}", size::counted(df.segments, "segment", "segments"))),
+        ("  metadata", size::bytes(df.metadata_bytes), "tables and journal"),
+        ("live", size::bytes(df.live_bytes), "what users' files hold, before compression"),
+        ("in memory", size::bytes(df.dirty_bytes), "written, and not yet stored"),
+        ("to reclaim", size::bytes(df.reclaim_bytes), "waits for cleaning in the background"),
+    ]
+    .map(|(name, value, meaning)| format!("{name:<11} {value:>9}   {meaning}\n"))
+    .concat()
+}

@@ -1,0 +1,72 @@
+//! `lee down`: ask the process that serves a cell to end, and wait until it is gone.
+
+use super::Asked;
+use crate::control::client::{Client, Unreached};
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::lock::{self, Holder};
+use crate::output;
+use crate::system::Process;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// After its last word a process has only to exit.
+const EXIT_WAIT: Duration = Duration::from_secs(30);
+
+/// End the process that serves a cell
+///
+/// It unmounts and makes everything durable; this returns when it is gone.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory of the cell, or where it is mounted
+    dir: Option<PathBuf>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When nothing runs, or it does not end.
+pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
+    let cell = asked.cell_or(args.dir.as_deref())?;
+    let client = match Client::connect(&cell) {
+        Ok(client) => client,
+        Err(Unreached::Failed(fail)) => return Err(fail),
+        Err(Unreached::Silent) => return Err(not_reached(&cell)),
+    };
+    let holder = lock::holder(&cell)?.flatten();
+    // Held before it is asked to end, so that the number cannot come to mean another process.
+    let process = holder.as_ref().filter(|h| h.is_here()).and_then(|h| Process::open(h.pid));
+    client.down(&mut |stage| tracing::debug!("{stage}"))?;
+    if process.is_some_and(|p| !p.ended_within(EXIT_WAIT)) {
+        return Err(Fail::new(format!(
+            "{cell}: the process that serves it was asked to end and is still there: see {}",
+            cell.log().display()
+        )));
+    }
+    let pid = holder.map(|h| h.pid);
+    output::show(asked.format, &json!({"cell": cell.path(), "ended": true, "pid": pid}), || {
+        format!("{cell} is down; everything is durable")
+    })
+}
+
+fn not_reached(cell: &CellDir) -> Fail {
+    match lock::holder(cell) {
+        Err(fail) => fail,
+        Ok(None) => Fail::new(format!("{cell}: nothing to end, no process serves it: start one with `lee up {cell}`")),
+        Ok(Some(holder)) => Fail::new(how_to_end(cell, holder.as_ref())),
+    }
+}
+
+/// What a person can do where the process cannot be reached.
+fn how_to_end(cell: &CellDir, holder: Option<&Holder>) -> String {
+    match holder {
+        Some(h) if h.command != "up" => format!("{cell} is in use by {h}: it ends by itself"),
+        Some(h) if !h.is_here() => format!("{cell} is in use by {h}: run `lee down {cell}` there"),
+        Some(h) => format!(
+            "{cell} is in use by {h}, which does not listen (is it just starting or ending?): try again, or `kill {}`",
+            h.pid
+        ),
+        None => format!("{cell} is in use by a process that does not listen: find it with `fuser {cell}/lock`"),
+    }
+}

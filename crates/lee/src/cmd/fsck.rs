@@ -1,0 +1,85 @@
+//! `lee fsck`: checks every invariant and every checksum, of a cell in use or not. Exit code 0: clean, 1: findings,
+//! 2: could not check.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::output::{self, Format, printable};
+use crate::size;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use leeward_volume::admin::{FsckReport, Progress, Reply, Request};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+const COULD_NOT_CHECK: u8 = 2;
+
+/// Runs it.
+///
+/// # Errors
+/// When it could not check everything.
+pub fn run(asked: &Asked) -> Result<ExitCode, Fail> {
+    check(asked).map_err(|fail| fail.with_code(COULD_NOT_CHECK))
+}
+
+fn check(asked: &Asked) -> Result<ExitCode, Fail> {
+    let bar = Bar::new(asked.format);
+    let asking = |progress: Progress| bar.show(&progress);
+    let reply =
+        asked.session("fsck", |_, session| session.ask_with_progress(&Request::Fsck, &mut { asking }));
+    bar.clear();
+    let reply = reply?;
+    let Reply::Fsck(report) = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || text(report))?;
+    Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn text(report: &FsckReport) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        let path = finding.path.as_deref().unwrap_or("-");
+        text.push_str(&format!("{}: {}: {}\n", finding.kind, printable(path), printable(&finding.detail)));
+    }
+    let checked = format!(
+        "checked {}, {}, {}, {} with {}",
+        size::counted(report.volumes, "volume", "volumes"),
+        size::counted(report.inodes, "inode", "inodes"),
+        size::counted(report.dentries, "name", "names"),
+        size::counted(report.segments, "segment", "segments"),
+        size::bytes(report.bytes),
+    );
+    text.push_str(&match report.findings.len() as u64 {
+        0 => format!("clean: {checked}\n"),
+        n => format!("{}: {checked}\n", size::counted(n, "finding", "findings")),
+    });
+    text
+}
+
+/// A progress bar on standard error, where somebody sees it.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(format: Format) -> Bar {
+        let watched = format == Format::Text && std::io::stderr().is_terminal();
+        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Bar(ProgressBar::with_draw_target(None, target))
+    }
+
+    fn show(&self, progress: &Progress) {
+        let template = match progress.total {
+            0 => "{msg} {spinner} {human_pos}",
+            _ => "{msg} [{bar:30}] {human_pos}/{human_len} {eta}",
+        };
+        // The templates are right, or there is a plainer bar.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.0.set_style(style);
+        }
+        if progress.total > 0 {
+            self.0.set_length(progress.total);
+        }
+        self.0.set_message(progress.phase.clone());
+        self.0.set_position(progress.done);
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,155 @@
+//! The commands, one file each. A command translates its arguments to a request and the reply to text; it decides
+//! nothing about the file system.
+
+mod completions;
+mod config;
+mod df;
+mod down;
+mod du;
+mod fsck;
+mod man;
+mod quota;
+mod status;
+mod sync;
+mod up;
+mod volume;
+
+use crate::args::Cli;
+use crate::fail::Fail;
+use crate::locate::{self, CellDir};
+use crate::logging;
+use crate::output::Format;
+use crate::session::{self, Session};
+use clap::Subcommand;
+use leeward_env::Env;
+use leeward_volume::admin::Reply;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a cell and mount it; make it where there is none
+    Up(up::Args),
+    /// End the process that serves a cell
+    Down(down::Args),
+    /// Show what serves a cell
+    Status(status::Args),
+    /// Create, list, show, rename and remove volumes
+    Volume(volume::Args),
+    /// Limit what a volume or a directory may hold
+    Quota(quota::Args),
+    /// Show the space of the cell
+    Df,
+    /// Show what is below paths, at once
+    Du(du::Args),
+    /// Check everything that is stored, in use or not
+    Fsck,
+    /// Make everything durable that was written until now
+    Sync,
+    /// Show the settings in effect
+    Config(config::Args),
+    /// Print the completions for a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write all of them to a directory
+    Man(man::Args),
+}
+
+/// What every command gets.
+pub struct Asked {
+    /// Clock and threads.
+    pub env: Env,
+    /// `--cell`.
+    pub cell: Option<OsString>,
+    /// `--json`.
+    pub format: Format,
+}
+
+impl Asked {
+    /// The cell that is meant.
+    ///
+    /// # Errors
+    /// When none is found.
+    pub fn cell(&self) -> Result<CellDir, Fail> {
+        locate::cell(self.cell.as_deref())
+    }
+
+    /// The cell that is meant by a command that takes it as an argument, too.
+    ///
+    /// # Errors
+    /// When none is found, or two are named.
+    pub fn cell_or(&self, dir: Option<&Path>) -> Result<CellDir, Fail> {
+        match (dir, &self.cell) {
+            (Some(_), Some(_)) => Err(Fail::usage("name the cell once: as DIR, or with --cell")),
+            (Some(dir), None) => locate::cell(Some(dir.as_os_str())),
+            (None, _) => self.cell(),
+        }
+    }
+
+    /// The directory that a cell is, or will be, in.
+    ///
+    /// # Errors
+    /// When none is named and none is around, or two are named.
+    pub fn directory(&self, dir: Option<PathBuf>) -> Result<PathBuf, Fail> {
+        match (dir, &self.cell) {
+            (Some(_), Some(_)) => Err(Fail::usage("name the cell once: as DIR, or with --cell")),
+            (Some(dir), None) => Ok(dir),
+            (None, _) => match locate::told(self.cell.as_deref()) {
+                Some((dir, _)) => Ok(dir.into()),
+                None => self.cell().map(|cell| cell.path().to_path_buf()),
+            },
+        }
+    }
+
+    /// Runs `work` with a way to the cell that is meant.
+    ///
+    /// # Errors
+    /// Those of `work`, or that the cell cannot be found, reached or closed.
+    pub fn session<T>(
+        &self,
+        command: &'static str,
+        work: impl FnOnce(&CellDir, &mut Session) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
+        let cell = self.cell()?;
+        logging::start();
+        session::with(&self.env, &cell, command, |session| work(&cell, session))
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The command's.
+pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
+    let format = if cli.json { Format::Json } else { Format::Text };
+    let asked = Asked { env: Env::real(), cell: cli.cell, format };
+    let done = match cli.command {
+        Command::Up(args) => up::run(&asked, args),
+        Command::Down(args) => down::run(&asked, &args),
+        Command::Status(args) => return status::run(&asked, &args),
+        Command::Volume(args) => volume::run(&asked, args),
+        Command::Quota(args) => quota::run(&asked, args),
+        Command::Df => df::run(&asked),
+        Command::Du(args) => du::run(&asked, &args),
+        Command::Fsck => return fsck::run(&asked),
+        Command::Sync => sync::run(&asked),
+        Command::Config(args) => config::run(&asked, &args),
+        Command::Completions(args) => completions::run(&asked, &args),
+        Command::Man(args) => man::run(&asked, &args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// A reply of another kind than was asked for: only another version gives one.
+fn unexpected(reply: &Reply) -> Fail {
+    Fail::new(format!("unexpected answer {reply:?}: is another version of lee running? see `lee status`"))
+}
+
+/// What a command without a JSON form says to `--json`.
+fn only_text(asked: &Asked, command: &str) -> Result<(), Fail> {
+    match asked.format {
+        Format::Text => Ok(()),
+        Format::Json => Err(Fail::usage(format!("`lee {command}` has no JSON form: leave --json out"))),
+    }
+}

@@ -1,0 +1,127 @@
+//! `lee quota`: exact limits on what a volume or a directory may hold.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::output::{self, Side, Table, printable};
+use crate::session::Session;
+use crate::size::{self, Limit};
+use crate::mounts;
+use leeward_volume::admin::{QuotaInfo, Reply, Request};
+use std::path::Path;
+
+/// Limit what a volume or a directory may hold
+///
+/// Limits are exact: the write or create that would cross one fails (EDQUOT). They hold for everything below the directory.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Set limits; what is not named stays as it was
+    Set {
+        /// A volume's name, or a directory: its path in the cell or below the mount
+        #[arg(value_name = "PATH|VOLUME")]
+        target: String,
+        /// Most bytes, such as 10G (powers of 1024), or `none`
+        #[arg(long, value_parser = size::parse_bytes, required_unless_present = "files")]
+        bytes: Option<Limit>,
+        /// Most files and directories, such as 1M (a million), or `none`
+        #[arg(long, value_parser = size::parse_count)]
+        files: Option<Limit>,
+    },
+    /// Show the limits of a volume or a directory, and what counts against them
+    Show {
+        /// A volume's name, or a directory: its path in the cell or below the mount
+        #[arg(value_name = "PATH|VOLUME")]
+        target: String,
+    },
+    /// List all limits of the cell
+    List,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Set { target, bytes, files } => {
+            let quota = asked.session("quota set", |cell, session| {
+                let path = path_of(cell, session, &target)?;
+                let request = Request::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
+                quota_of(session.ask(&request)?)
+            })?;
+            show(asked, &quota)
+        }
+        Action::Show { target } => {
+            let quota = asked.session("quota show", |cell, session| {
+                let path = path_of(cell, session, &target)?;
+                quota_of(session.ask(&Request::QuotaShow { path })?)
+            })?;
+            show(asked, &quota)
+        }
+        Action::List => list(asked),
+    }
+}
+
+/// A name without `/` is a volume's; everything else is a path.
+fn path_of(cell: &CellDir, session: &mut Session, target: &str) -> Result<String, Fail> {
+    if target.contains('/') || !mounts::is_plain_name(target.as_ref()) {
+        return mounts::path_in_cell(cell.path(), Path::new(target));
+    }
+    match session.ask(&Request::VolumeShow { name: target.into() }) {
+        Ok(Reply::Volume(volume)) => Ok(volume.at),
+        Ok(other) => Err(unexpected(&other)),
+        Err(fail) => Err(Fail::new(format!("{fail} (for a directory write ./{target} or its whole path)"))),
+    }
+}
+
+fn show(asked: &Asked, quota: &QuotaInfo) -> Result<(), Fail> {
+    output::show(asked.format, &Reply::Quota(quota.clone()), || {
+        format!(
+            "{}: {} of {} used, {} of {} files",
+            printable(&quota.path),
+            size::bytes(quota.used_bytes),
+            size::bytes_limit(quota.bytes),
+            size::count(quota.used_files),
+            size::count_limit(quota.files)
+        )
+        .replace("of none used", "used, no limit")
+        .replace("of none files", "files, no limit")
+    })
+}
+
+fn list(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.session("quota list", |_, session| session.ask(&Request::QuotaList))?;
+    let Reply::Quotas { quotas } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        let mut table = Table::new(&[
+            ("DIRECTORY", Side::Left),
+            ("BYTES", Side::Right),
+            ("LIMIT", Side::Right),
+            ("FILES", Side::Right),
+            ("LIMIT", Side::Right),
+        ]);
+        for quota in quotas {
+            table.row([
+                quota.path.clone(),
+                size::bytes(quota.used_bytes),
+                size::bytes_limit(quota.bytes),
+                size::count(quota.used_files),
+                size::count_limit(quota.files),
+            ]);
+        }
+        table.to_string()
+    })
+}
+
+fn quota_of(reply: Reply) -> Result<QuotaInfo, Fail> {
+    match reply {
+        Reply::Quota(quota) => Ok(quota),
+        other => Err(unexpected(&other)),
+    }
+}

@@ -1,0 +1,98 @@
+//! `lee status`: what serves a cell. Exit code 0 when something does, 3 when not.
+
+use super::Asked;
+use crate::control::Running;
+use crate::control::client::{Client, Unreached};
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::lock::{self, Holder};
+use crate::{output, size, when};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const NOT_RUNNING: u8 = 3;
+
+/// Show what serves a cell
+///
+/// Exit code 0 when something does, 3 when nothing runs.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory of the cell, or where it is mounted
+    dir: Option<PathBuf>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When it cannot be found out.
+pub fn run(asked: &Asked, args: &Args) -> Result<ExitCode, Fail> {
+    let cell = asked.cell_or(args.dir.as_deref())?;
+    match Client::connect(&cell) {
+        Ok(client) => show_running(asked, &cell, &client.status()?),
+        Err(Unreached::Failed(fail)) => Err(fail),
+        Err(Unreached::Silent) => match lock::holder(&cell)? {
+            Some(holder) => show_held(asked, &cell, holder.as_ref()),
+            None => show_nothing(asked, &cell),
+        },
+    }
+}
+
+fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<ExitCode, Fail> {
+    let value = json!({
+        "cell": cell.path(),
+        "running": true,
+        "state": "serving",
+        "pid": running.pid,
+        "host": running.host,
+        "since": running.since,
+        "mount": running.mount,
+        "version": running.version,
+        "volumes": running.volumes,
+        "dirty_bytes": running.dirty_bytes,
+    });
+    let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
+    output::show(asked.format, &value, || {
+        [
+            ("cell", cell.to_string()),
+            ("mounted at", running.mount.display().to_string()),
+            ("process", format!("{} on {}", running.pid, running.host)),
+            ("since", format!("{} ({})", when::utc(running.since), when::ago(age))),
+            ("version", running.version.clone()),
+            ("volumes", size::count(running.volumes)),
+            ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
+        ]
+        .map(|(name, value)| format!("{name:<11} {value}\n"))
+        .concat()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Somebody has the cell open and does not listen here.
+fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<ExitCode, Fail> {
+    let state = match holder {
+        Some(h) if h.command != "up" => "in-use",
+        Some(h) if !h.is_here() => "elsewhere",
+        _ => "starting-or-ending",
+    };
+    let value = json!({
+        "cell": cell.path(),
+        "running": true,
+        "state": state,
+        "pid": holder.map(|h| h.pid),
+        "host": holder.map(|h| &h.host),
+        "since": holder.map(|h| h.since),
+    });
+    output::show(asked.format, &value, || {
+        let who = holder.map_or_else(|| "another process".into(), Holder::to_string);
+        let more = if state == "starting-or-ending" { ", which is just starting or ending" } else { "" };
+        format!("{cell} is in use by {who}{more}")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_nothing(asked: &Asked, cell: &CellDir) -> Result<ExitCode, Fail> {
+    let value = json!({"cell": cell.path(), "running": false, "state": "down"});
+    output::show(asked.format, &value, || format!("{cell} is down: start it with `lee up {cell}`"))?;
+    Ok(ExitCode::from(NOT_RUNNING))
+}

@@ -1,0 +1,15 @@
+//! `lee sync`: everything that had returned is durable.
+
+use super::Asked;
+use crate::fail::Fail;
+use crate::output;
+use leeward_volume::admin::Request;
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.session("sync", |_, session| session.ask(&Request::Sync))?;
+    output::show(asked.format, &reply, || "everything written until now is durable".into())
+}

@@ -1,0 +1,88 @@
+//! `lee up`: make a cell where there is none, serve it, mount it.
+
+use super::Asked;
+use crate::background::{self, Waiting};
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::output::{self, Format};
+use crate::serve::{self, Front, Started, Wish};
+use crate::logging;
+use std::path::PathBuf;
+
+/// Serve a cell and mount it; make it where there is none
+///
+/// Stays in the foreground until Ctrl-C, SIGTERM, `lee down` or an unmount, and then makes everything durable. Ordinary users
+/// can do it, too, where fusermount3 is installed.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Directory of the cell: an existing cell, an empty directory, or one to be made
+    dir: Option<PathBuf>,
+
+    /// Where to mount it: an empty directory [default: DIR/mnt, which is made]
+    #[arg(long, value_name = "PATH")]
+    mount: Option<PathBuf>,
+
+    /// Return as soon as it is mounted; the log is DIR/log
+    #[arg(long)]
+    background: bool,
+
+    /// Set by --background for the process that it starts.
+    #[arg(long, hide = true, value_name = "FD")]
+    ready_fd: Option<i32>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Why the cell could not be served, or not be ended cleanly.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount };
+    if let Some(fd) = args.ready_fd {
+        let mut waiting = Waiting::on(fd)?;
+        return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));
+    }
+    if args.background {
+        let started = background::start(&wish)?;
+        return announce(asked.format, &started, &format!("ends it: lee down {}", started.cell.display()));
+    }
+    logging::start();
+    serve::serve(&asked.env, &wish, &mut Terminal { format: asked.format })
+}
+
+/// Somebody watches.
+struct Terminal {
+    format: Format,
+}
+
+impl Front for Terminal {
+    fn locked(&mut self, _cell: &CellDir) -> Result<(), Fail> {
+        Ok(())
+    }
+
+    fn started(&mut self, started: &Started) -> Result<(), Fail> {
+        // Output that cannot be written is no reason to end what is mounted and works.
+        let told = announce(self.format, started, "Ctrl-C ends it; so does lee down");
+        told.or_else(|fail| {
+            output::note(&format!("lee: {fail}"));
+            Ok(())
+        })
+    }
+}
+
+fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
+    output::show(format, started, || {
+        let mut text = String::new();
+        for at in &started.stale {
+            text.push_str(&format!("took away the dead mount {} that a killed process left\n", at.display()));
+        }
+        let (cell, at) = (started.cell.display(), started.mount.display());
+        let made = if started.created { "made the cell" } else { "opened the cell" };
+        text.push_str(&format!("{made} {cell}; it is mounted at {at}\n"));
+        text.push_str("what to try next:\n");
+        text.push_str(&format!("  cd {at}\n"));
+        text.push_str(&format!("  lee volume create home --cell {cell}\n"));
+        text.push_str(&format!("  lee df --cell {cell}\n"));
+        text.push_str(&format!("{end}\n"));
+        text
+    })
+}

@@ -1,0 +1,186 @@
+//! `lee volume`: the units of administration, each with an owner, a quota and a place in the tree.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::output::{self, Side, Table, printable};
+use crate::{mounts, size, system, when};
+use leeward_volume::admin::{Reply, Request, VolumeInfo};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Create, list, show, rename and remove volumes
+///
+/// A volume is a home directory or a project: it has an owner and a quota of its own. It is seen in the tree where it is
+/// attached. Hard links and renames do not cross its border.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Create a volume and attach it in the tree
+    Create {
+        /// Name, unique in the cell
+        name: String,
+        /// Where to attach it: a path in the cell or below its mount, not there yet [default: /NAME]
+        #[arg(long, value_name = "PATH")]
+        at: Option<PathBuf>,
+        /// Who owns it: a name or a number [default: who runs this]
+        #[arg(long, value_name = "USER")]
+        owner: Option<String>,
+    },
+    /// List all volumes
+    List,
+    /// Show one volume
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Give a volume another name; it stays where it is attached
+    Rename {
+        /// Its name
+        name: String,
+        /// The new one
+        new_name: String,
+    },
+    /// Remove a volume with all it holds: gone at once, its space comes back in the background
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Create { name, at, owner } => create(asked, name, at, owner),
+        Action::List => list(asked),
+        Action::Show { name } => {
+            let volume = one(asked, "volume show", Request::VolumeShow { name })?;
+            show(asked, &volume, || details(&volume))
+        }
+        Action::Rename { name, new_name } => {
+            let volume =
+                one(asked, "volume rename", Request::VolumeRename { name: name.clone(), to: new_name })?;
+            show(asked, &volume, || {
+                format!("volume {name} is now {}; it stays attached at {}", volume.name, printable(&volume.at))
+            })
+        }
+        Action::Remove { name } => remove(asked, &name),
+    }
+}
+
+fn create(asked: &Asked, name: String, at: Option<PathBuf>, owner: Option<String>) -> Result<(), Fail> {
+    if at.is_none() && !mounts::is_plain_name(OsStr::new(&name)) {
+        return Err(Fail::new(format!(
+            "`{}` cannot be the name of a volume: use letters, digits, `-`, `_` and `.`",
+            printable(&name)
+        )));
+    }
+    let owner = match owner {
+        Some(text) => system::owner(&text)?,
+        None => system::Owner { uid: system::uid(), gid: system::gid() },
+    };
+    let volume = asked.session("volume create", |cell, session| {
+        let at = match &at {
+            Some(path) => mounts::path_in_cell(cell.path(), path)?,
+            None => format!("/{name}"),
+        };
+        let reply = session.ask(&Request::VolumeCreate { name, at, uid: owner.uid, gid: owner.gid })?;
+        volume_of(reply)
+    })?;
+    show(asked, &volume, || {
+        format!(
+            "created volume {} at {}, owned by {}",
+            volume.name,
+            printable(&volume.at),
+            system::user_name(volume.uid)
+        )
+    })
+}
+
+fn list(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.session("volume list", |_, session| session.ask(&Request::VolumeList))?;
+    let Reply::Volumes { volumes } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || table(volumes).to_string())
+}
+
+fn table(volumes: &[VolumeInfo]) -> Table {
+    let mut table = Table::new(&[
+        ("VOLUME", Side::Left),
+        ("AT", Side::Left),
+        ("OWNER", Side::Left),
+        ("BYTES", Side::Right),
+        ("LIMIT", Side::Right),
+        ("FILES", Side::Right),
+        ("LIMIT", Side::Right),
+    ]);
+    for volume in volumes {
+        let removing = if volume.removing { " (being removed)" } else { "" };
+        table.row([
+            format!("{}{removing}", volume.name),
+            volume.at.clone(),
+            system::user_name(volume.uid),
+            size::bytes(volume.usage.bytes),
+            size::bytes_limit(volume.quota_bytes),
+            size::count(volume.usage.files + volume.usage.dirs),
+            size::count_limit(volume.quota_files),
+        ]);
+    }
+    table
+}
+
+fn details(volume: &VolumeInfo) -> String {
+    let usage = &volume.usage;
+    [
+        ("volume", volume.name.clone()),
+        ("number", volume.id.to_string()),
+        ("attached at", printable(&volume.at)),
+        ("owner", format!("{} ({})", system::user_name(volume.uid), volume.uid)),
+        ("created", when::utc(volume.created_secs)),
+        ("holds", holds(usage.bytes, usage.files, usage.dirs)),
+        ("limit", limits(volume.quota_bytes, volume.quota_files)),
+        ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
+    ]
+    .map(|(name, value)| format!("{name:<12} {value}\n"))
+    .concat()
+}
+
+fn holds(bytes: u64, files: u64, dirs: u64) -> String {
+    let files = size::counted(files, "file", "files");
+    format!("{} in {files} and {}", size::bytes(bytes), size::counted(dirs, "directory", "directories"))
+}
+
+fn limits(bytes: u64, files: u64) -> String {
+    format!("{} bytes, {} files", size::bytes_limit(bytes), size::count_limit(files))
+}
+
+fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {
+    let request = Request::VolumeRemove { name: name.into() };
+    asked.session("volume remove", |_, session| session.ask(&request))?;
+    output::show(asked.format, &json!({"reply": "done", "name": name}), || {
+        format!("removed volume {name}; its space comes back in the background")
+    })
+}
+
+/// A request that is answered with a volume.
+fn one(asked: &Asked, command: &'static str, request: Request) -> Result<VolumeInfo, Fail> {
+    asked.session(command, |_, session| volume_of(session.ask(&request)?))
+}
+
+fn volume_of(reply: Reply) -> Result<VolumeInfo, Fail> {
+    match reply {
+        Reply::Volume(volume) => Ok(volume),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn show(asked: &Asked, volume: &VolumeInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::show(asked.format, &Reply::Volume(volume.clone()), text)
+}

@@ -1,0 +1,134 @@
+//! The control socket `DIR/control.sock`: how commands reach the process that serves a cell.
+//!
+//! A connection carries one [`Call`] as a JSON line and, back, any number of [`Line::Progress`] and [`Line::Stage`] lines and one
+//! last [`Line::Done`] or [`Line::Failed`]. Lines are bounded. Only the user who serves and root may connect: the
+//! socket has mode 0600, and the server looks at who is at the other end.
+//!
+//! [`server`] accepts, one thread a connection, and asks a [`Service`](server::Service); [`client`] is the other end.
+
+pub mod client;
+pub mod server;
+
+use crate::locate::CellDir;
+use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Longest request; the longest one has two paths in it.
+const CALL_BYTES_MAX: u64 = 64 << 10;
+/// Longest line of an answer: a list of 100,000 volumes is some 40 MB.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+/// What `sun_path` holds, without the terminator.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+const SOCKET: &str = "control.sock";
+
+/// What a command asks of the serving process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "kebab-case")]
+pub enum Call {
+    /// An operator's request to the cell → [`Answer::Admin`].
+    Admin {
+        /// Which.
+        request: Request,
+    },
+    /// → [`Answer::Running`].
+    Status,
+    /// End: answered by stages until the process is gone.
+    Down,
+}
+
+/// A line of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "line", content = "body", rename_all = "kebab-case")]
+pub enum Line {
+    /// How far a long request is.
+    Progress(Progress),
+    /// What an ending process is doing now.
+    Stage(String),
+    /// The answer; the last line.
+    Done(Answer),
+    /// Why there is none; the last line.
+    Failed(Failure),
+}
+
+/// The answer to a [`Call`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", content = "value", rename_all = "kebab-case")]
+pub enum Answer {
+    /// The cell's.
+    Admin(Reply),
+    /// The process's.
+    Running(Running),
+}
+
+/// What `lee status` shows of a serving process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// Process id.
+    pub pid: u32,
+    /// Host name.
+    pub host: String,
+    /// Seconds since 1970.
+    pub since: i64,
+    /// Where the cell is mounted.
+    pub mount: PathBuf,
+    /// Version of the running program.
+    pub version: String,
+    /// Number of volumes.
+    pub volumes: u64,
+    /// Bytes in memory, not yet in a store.
+    pub dirty_bytes: u64,
+}
+
+/// A name for the socket that fits a socket address; valid while this lives.
+pub struct SocketPath {
+    path: PathBuf,
+    /// Keeps `/proc/self/fd/N` meaning the directory.
+    _dir: Option<File>,
+}
+
+impl SocketPath {
+    /// The socket of a cell.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub fn of(cell: &CellDir) -> io::Result<SocketPath> {
+        let path = cell.path().join(SOCKET);
+        if path.as_os_str().as_bytes().len() <= SOCKET_PATH_BYTES_MAX {
+            return Ok(SocketPath { path, _dir: None });
+        }
+        let dir = File::open(cell.path())?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()));
+        Ok(SocketPath { path, _dir: Some(dir) })
+    }
+
+    /// The name.
+    pub fn as_path(&self) -> &std::path::Path {
+        &self.path
+    }
+}
+
+/// Writes one line.
+fn write_line<T: Serialize>(to: &mut impl Write, value: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Reads one line of at most `bytes_max`; `None` at the end of the stream.
+fn read_line<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead, bytes_max: u64) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    from.take(bytes_max).read_until(b'\n', &mut line)?;
+    match line.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
+        Some(_) if line.len() as u64 == bytes_max => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {bytes_max} bytes")))
+        }
+        Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

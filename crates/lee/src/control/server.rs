@@ -1,0 +1,271 @@
+//! The serving process's end of the control socket: accepts, a thread a connection, at most 32 at once.
+//!
+//! Lock order: none is held while a request runs or a line is written. Connections do not keep the process alive: it
+//! ends when the cell is closed, whatever they wait for.
+
+use super::{Answer, CALL_BYTES_MAX, Call, Line, Running, SocketPath, read_line, write_line};
+use crate::fail::{Fail, text};
+use crate::locate::CellDir;
+use crate::system;
+use leeward_env::Env;
+use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use std::fs::Permissions;
+use std::io::{self, BufReader};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const CONNECTIONS_MAX: usize = 32;
+const READ_WAIT: Duration = Duration::from_secs(10);
+const WRITE_WAIT: Duration = Duration::from_secs(30);
+/// Progress goes out at most this often.
+const PROGRESS_STEP_NANOS: u64 = 100_000_000;
+/// What to wait when the system has no descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the connections ask.
+pub trait Service: Send + Sync + 'static {
+    /// Runs an operator's request.
+    fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Reply, Failure>;
+    /// What runs.
+    fn running(&self) -> Result<Running, Failure>;
+    /// Asks the process to end.
+    fn down(&self);
+    /// Waits until the process does something else than `last`; what it does then, or why it does not end.
+    fn next_stage(&self, last: &str) -> Result<String, Failure>;
+}
+
+/// The listening socket. Stops and is removed when this is dropped.
+pub struct Server {
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    path: SocketPath,
+}
+
+impl Server {
+    /// Starts to listen. Only for who holds the cell's lock: what a killed process left is replaced.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn start(env: &Env, cell: &CellDir, service: Arc<dyn Service>) -> Result<Server, Fail> {
+        let failed = |e: io::Error| Fail::new(format!("{cell}: cannot make the control socket: {}", text(&e)));
+        let path = SocketPath::of(cell).map_err(failed)?;
+        match std::fs::remove_file(path.as_path()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => (),
+        }
+        let listener = bind_private(&path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let (stop, stopped) = pipe().map_err(failed)?;
+        let acceptor = Acceptor { env: env.clone(), service, connections: Arc::default() };
+        let thread = env.spawn("control", move || acceptor.run(&listener, &stopped));
+        Ok(Server { stop: Some(stop), thread: Some(thread), path })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path.as_path());
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Binds with mode 0600. The process's umask (see `system::make_private_files`) leaves no moment with more.
+fn bind_private(path: &SocketPath) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path.as_path())?;
+    std::fs::set_permissions(path.as_path(), Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// A pipe that no child inherits: its read end becomes readable when the write end is dropped.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors, which are ours alone on success.
+    unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok((OwnedFd::from_raw_fd(fds[1]), OwnedFd::from_raw_fd(fds[0])))
+    }
+}
+
+struct Acceptor {
+    env: Env,
+    service: Arc<dyn Service>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Acceptor {
+    fn run(&self, listener: &UnixListener, stopped: &OwnedFd) {
+        while wait_for_connection(listener, stopped) {
+            match listener.accept() {
+                Ok((stream, _)) => self.take(stream),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => (),
+                Err(e) => {
+                    tracing::warn!("the control socket cannot accept: {e}");
+                    self.env.sleep(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn take(&self, stream: UnixStream) {
+        let slot = Slot::take(&self.connections);
+        let (env, service) = (self.env.clone(), self.service.clone());
+        let serve = move || {
+            let connection = Connection { env, service, stream: &stream };
+            // The other end went away or stopped reading: nothing to do about it.
+            if let Err(e) = connection.serve(&slot) {
+                tracing::debug!("control connection: {e}");
+            }
+        };
+        self.env.spawn("control-call", serve);
+    }
+}
+
+/// Waits for a connection; false when the server is to stop.
+fn wait_for_connection(listener: &UnixListener, stopped: &OwnedFd) -> bool {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polls = [entry(listener.as_raw_fd()), entry(stopped.as_raw_fd())];
+    // SAFETY: two valid entries.
+    unsafe { libc::poll(polls.as_mut_ptr(), 2, -1) };
+    polls[1].revents == 0
+}
+
+/// One of the connections; given back when it ends.
+struct Slot {
+    connections: Arc<AtomicUsize>,
+    number: usize,
+}
+
+impl Slot {
+    fn take(connections: &Arc<AtomicUsize>) -> Slot {
+        let number = connections.fetch_add(1, Ordering::Relaxed);
+        Slot { connections: connections.clone(), number }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Connection<'a> {
+    env: Env,
+    service: Arc<dyn Service>,
+    stream: &'a UnixStream,
+}
+
+impl Connection<'_> {
+    fn serve(&self, slot: &Slot) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_read_timeout(Some(READ_WAIT))?;
+        self.stream.set_write_timeout(Some(WRITE_WAIT))?;
+        let last = match self.refusal(slot)? {
+            Some(failure) => Line::Failed(failure),
+            None => self.answer()?,
+        };
+        self.send(&last)
+    }
+
+    fn refusal(&self, slot: &Slot) -> io::Result<Option<Failure>> {
+        let peer = peer_uid(self.stream)?;
+        if peer != 0 && peer != system::uid() {
+            return Ok(Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this")));
+        }
+        if slot.number >= CONNECTIONS_MAX {
+            let message = format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
+            return Ok(Some(failure(libc::EBUSY, &message)));
+        }
+        Ok(None)
+    }
+
+    /// Reads the call and runs it; returns the last line.
+    fn answer(&self) -> io::Result<Line> {
+        let call = match read_line(&mut BufReader::new(self.stream), CALL_BYTES_MAX) {
+            Ok(Some(call)) => call,
+            Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
+            Err(e) => return Ok(Line::Failed(not_understood(&e))),
+        };
+        Ok(match call {
+            Call::Admin { request } => done(self.admin(&request).map(Answer::Admin)),
+            Call::Status => done(self.service.running().map(Answer::Running)),
+            Call::Down => return self.down(),
+        })
+    }
+
+    fn admin(&self, request: &Request) -> Result<Reply, Failure> {
+        let mut last: Option<(u64, String)> = None;
+        self.service.admin(request, &mut |progress| {
+            let now = self.env.now();
+            let due = last.as_ref().is_none_or(|(at, phase)| {
+                now.saturating_sub(*at) >= PROGRESS_STEP_NANOS || *phase != progress.phase
+            });
+            if due {
+                last = Some((now, progress.phase.clone()));
+                // The request goes on when nobody watches any more.
+                let _ = self.send(&Line::Progress(progress));
+            }
+        })
+    }
+
+    /// Tells each stage until the process is gone.
+    fn down(&self) -> io::Result<Line> {
+        self.service.down();
+        let mut stage = String::new();
+        loop {
+            match self.service.next_stage(&stage) {
+                Ok(next) => stage = next,
+                Err(failure) => return Ok(Line::Failed(failure)),
+            }
+            self.send(&Line::Stage(stage.clone()))?;
+        }
+    }
+
+    fn send(&self, line: &Line) -> io::Result<()> {
+        let mut stream = self.stream;
+        write_line(&mut stream, line)
+    }
+}
+
+fn done(answer: Result<Answer, Failure>) -> Line {
+    answer.map_or_else(Line::Failed, Line::Done)
+}
+
+fn failure(errno: i32, message: &str) -> Failure {
+    Failure { message: message.into(), errno }
+}
+
+fn not_understood(e: &io::Error) -> Failure {
+    let version = env!("CARGO_PKG_VERSION");
+    failure(
+        libc::EINVAL,
+        &format!("the running process (lee {version}) does not understand the request: {e}: use the same version"),
+    )
+}
+
+/// Who is at the other end.
+fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer and its length belong together and outlive the call.
+    let failed = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+}

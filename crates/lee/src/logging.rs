@@ -1,0 +1,24 @@
+//! What the layers below report, on standard error (which is `DIR/log` in the background). The level comes from
+//! `LEE_LOG`: `error`, `warn` (the default), `info`, `debug`, `trace`, or per part, such as `leeward_data=debug`.
+
+use crate::output;
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+
+const VARIABLE: &str = "LEE_LOG";
+const LEVEL: &str = "warn";
+
+/// Starts reporting. A level that cannot be read is said, and the default taken.
+pub fn start() {
+    let wanted = std::env::var(VARIABLE).unwrap_or_default();
+    let filter = EnvFilter::try_new(if wanted.is_empty() { LEVEL } else { &wanted }).unwrap_or_else(|e| {
+        output::note(&format!("lee: {VARIABLE}={wanted} is no level ({e}): using {LEVEL}"));
+        EnvFilter::new(LEVEL)
+    });
+    // An error means that there is a subscriber already: it stays.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
+}

@@ -1,0 +1,211 @@
+//! Which cells are mounted where, from `/proc/self/mountinfo` (which asks no file system anything, so it cannot hang
+//! on a dead one), and what a path of this machine is called in the cell.
+
+use crate::fail::{Fail, text};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+const KIND: &[u8] = b"fuse.leeward";
+
+/// One mount of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellMount {
+    /// The directory of the cell.
+    pub cell: PathBuf,
+    /// Where it is mounted.
+    pub at: PathBuf,
+    /// Which directory of the cell is seen there: `/`, or another one for a bind mount.
+    root: PathBuf,
+}
+
+impl CellMount {
+    /// What a path below this mount is called in the cell.
+    fn path_in_cell(&self, path: &Path) -> Option<PathBuf> {
+        path.strip_prefix(&self.at).ok().map(|rest| self.root.join(rest))
+    }
+}
+
+/// All mounts of cells, in the order they were made.
+pub fn all() -> Vec<CellMount> {
+    std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).unwrap_or_default()
+}
+
+/// The mount that a path lies in; the path must be absolute and without symbolic links.
+pub fn containing(path: &Path) -> Option<CellMount> {
+    all().into_iter().filter(|m| path.starts_with(&m.at)).max_by_key(|m| m.at.as_os_str().len())
+}
+
+/// Takes a dead mount away, even where processes still have files open in it.
+///
+/// # Errors
+/// The cause, when neither the kernel nor fusermount3 does it.
+pub fn detach(at: &Path) -> io::Result<()> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
+    // SAFETY: a string that ends in NUL.
+    if unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {
+        return Ok(());
+    }
+    let refused = io::Error::last_os_error();
+    let helped = Command::new("fusermount3").args(["-uz", "--"]).arg(at).output();
+    if helped.is_ok_and(|o| o.status.success()) { Ok(()) } else { Err(refused) }
+}
+
+/// What `path` is called in the cell. A path below a mount of the cell is translated; any other absolute path is
+/// taken to be one in the cell already; a relative path must be below a mount.
+///
+/// # Errors
+/// Says what the path would have to be; also where it contains `..` or is not UTF-8.
+pub fn path_in_cell(cell: &Path, path: &Path) -> Result<String, Fail> {
+    let below_mount = resolve(path).and_then(|resolved| {
+        all()
+            .into_iter()
+            .filter(|m| m.cell == cell && resolved.starts_with(&m.at))
+            .max_by_key(|m| m.at.as_os_str().len())
+            .and_then(|m| m.path_in_cell(&resolved))
+    });
+    let found = match below_mount {
+        Some(found) => found,
+        None if path.is_absolute() => path.to_path_buf(),
+        None => {
+            return Err(Fail::new(format!(
+                "{}: not below a mount of the cell {}: go there, or give the path in the cell, from / on",
+                path.display(),
+                cell.display()
+            )));
+        }
+    };
+    clean(&found)
+        .ok_or_else(|| Fail::new(format!("{}: a path in the cell is UTF-8 and without `..`", path.display())))
+}
+
+/// Absolute and without symbolic links, except for the last name, which may also not exist yet.
+fn resolve(path: &Path) -> Option<PathBuf> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Some(parent.canonicalize().ok()?.join(name))
+        }
+        _ => path.canonicalize().ok(),
+    }
+}
+
+/// One `/` between names, none at the end.
+fn clean(path: &Path) -> Option<String> {
+    let mut out = String::new();
+    for part in path.components() {
+        match part {
+            Component::RootDir | Component::CurDir => (),
+            Component::Normal(name) => {
+                out.push('/');
+                out.push_str(name.to_str()?);
+            }
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(if out.is_empty() { "/".into() } else { out })
+}
+
+/// Takes away what killed processes left mounted of this cell. Only for who holds the cell's lock: then none of
+/// its mounts can be alive.
+pub fn detach_all_of(cell: &Path) -> Vec<Result<PathBuf, Fail>> {
+    let stale: Vec<CellMount> = all().into_iter().filter(|m| m.cell == cell).collect();
+    // The last one made lies on top.
+    stale.into_iter().rev().map(|m| detach_stale(&m.at)).collect()
+}
+
+fn detach_stale(at: &Path) -> Result<PathBuf, Fail> {
+    match detach(at) {
+        Ok(()) => Ok(at.to_path_buf()),
+        Err(e) => Err(Fail::new(format!(
+            "{}: a killed process left its mount here, and it cannot be taken away ({}): run umount -l {0} as root",
+            at.display(),
+            text(&e)
+        ))),
+    }
+}
+
+fn parse(text: &[u8]) -> Vec<CellMount> {
+    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
+}
+
+/// `36 35 0:58 /root /at rw,noatime optional... - kind source options`
+fn parse_line(line: &[u8]) -> Option<CellMount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let root = fields.nth(3)?;
+    let at = fields.next()?;
+    let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
+    if rest.next()? != KIND {
+        return None;
+    }
+    Some(CellMount { cell: unescape(rest.next()?), at: unescape(at), root: unescape(root) })
+}
+
+/// Spaces, tabs, newlines and backslashes come as `\ooo`.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|o| first == b'\\' && o.iter().all(|b| (b'0'..=b'7').contains(b)));
+        match octal {
+            Some(o) => {
+                out.push(o.iter().fold(0u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0')));
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+/// A path of this machine that is absolute and without symbolic links, although its last name may be a dead mount.
+///
+/// # Errors
+/// When the directory above it cannot be resolved.
+pub fn without_links(path: &Path) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
+            resolve(path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        }
+        resolved => resolved,
+    }
+}
+
+/// Whether a name is one that can stand between slashes.
+pub fn is_plain_name(name: &OsStr) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_and_paths_translated() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/vda rw\n\
+            2 1 0:58 / /mnt/a\\040b rw shared:1 - fuse.leeward /cells/one rw\n\
+            3 1 0:58 /home/x /home/x rw - fuse.leeward /cells/one rw\n\
+            4 1 0:59";
+        let mounts = parse(table);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[0].at, Path::new("/mnt/a b"));
+        assert_eq!(mounts[0].path_in_cell(Path::new("/mnt/a b/c/d")), Some("/c/d".into()));
+        assert_eq!(mounts[1].path_in_cell(Path::new("/home/x/y")), Some("/home/x/y".into()));
+        assert_eq!(mounts[1].path_in_cell(Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn paths_are_cleaned() {
+        assert_eq!(clean(Path::new("//a/./b//")), Some("/a/b".into()));
+        assert_eq!(clean(Path::new("/")), Some("/".into()));
+        assert_eq!(clean(Path::new("/a/../b")), None);
+        assert!(is_plain_name(OsStr::new("home")));
+        assert!(!is_plain_name(OsStr::new("..")) && !is_plain_name(OsStr::new("a/b")));
+    }
+}

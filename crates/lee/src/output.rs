@@ -1,0 +1,120 @@
+//! What a command says on standard output: a line, an aligned table, or with `--json` one object.
+//!
+//! A reader that goes away (`lee volume list | head -1`) is no error, and never ends a process that serves a cell.
+
+use crate::fail::{Fail, text};
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// How to say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For a person.
+    Text,
+    /// One JSON object in one line.
+    Json,
+}
+
+/// Prints what a command has to say in the form that was asked for; `text` makes the text for a person.
+///
+/// # Errors
+/// When standard output cannot be written to, as on a full disk.
+pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    match format {
+        Format::Text => print(&text()),
+        Format::Json => {
+            let json = serde_json::to_string(value).map_err(|e| Fail::new(format!("cannot be shown as JSON: {e}")))?;
+            print(&json)
+        }
+    }
+}
+
+/// Prints lines; the last one gets its end of line where it has none.
+///
+/// # Errors
+/// As [`show`].
+pub fn print(lines: &str) -> Result<(), Fail> {
+    let mut out = io::stdout().lock();
+    let mut written = out.write_all(lines.as_bytes());
+    if !lines.is_empty() && !lines.ends_with('\n') {
+        written = written.and_then(|()| out.write_all(b"\n"));
+    }
+    match written.and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Fail::new(format!("cannot write to standard output: {}", text(&e))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says something beside the result, on standard error.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// On which side a column is flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// An aligned table; no blanks at the end of a line.
+pub struct Table {
+    sides: Vec<Side>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table with these headings.
+    pub fn new(columns: &[(&str, Side)]) -> Table {
+        let sides = columns.iter().map(|c| c.1).collect();
+        Table { sides, rows: vec![columns.iter().map(|c| c.0.to_string()).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|c| printable(&c)).collect());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = |i: usize| self.rows.iter().filter_map(|r| r.get(i)).map(|c| c.chars().count()).max();
+        let widths: Vec<usize> = (0..self.sides.len()).map(|i| width(i).unwrap_or(0)).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for ((cell, side), width) in row.iter().zip(&self.sides).zip(&widths) {
+                match side {
+                    Side::Left => line.push_str(&format!("{cell:<width$}  ")),
+                    Side::Right => line.push_str(&format!("{cell:>width$}  ")),
+                }
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Names come from users: what would move the cursor is shown escaped.
+pub fn printable(text: &str) -> String {
+    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned() {
+        let mut table = Table::new(&[("NAME", Side::Left), ("BYTES", Side::Right), ("AT", Side::Left)]);
+        table.row(["a".into(), "10 GiB".into(), "/a\n".into()]);
+        table.row(["longer".into(), "1 B".into(), "/".into()]);
+        assert_eq!(
+            table.to_string(),
+            "NAME     BYTES  AT\na       10 GiB  /a\\n\nlonger     1 B  /\n"
+        );
+    }
+}

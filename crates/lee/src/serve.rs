@@ -1,0 +1,405 @@
+//! The process that serves a cell: lock, open, control socket, mount, and all of it back in the reverse order.
+//!
+//! Everything that ends it is an [`Event`] of one queue: a signal, `lee down`, or that somebody unmounted. The end is:
+//! unmount (no new operations come), stop listening, close the cell (everything is durable), free the lock. An unmount that
+//! is refused leaves the cell served.
+
+use crate::control::Running;
+use crate::control::server::{Server, Service};
+use crate::fail::{Fail, text};
+use crate::locate::{self, CellDir};
+use crate::lock::{self, CellLock, Holder, NotTaken};
+use crate::{mounts, output, settings, system};
+use leeward_env::Env;
+use leeward_fuse::{Mount, Options, Unmounted};
+use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use leeward_volume::{Cell, Config};
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What lies in a cell's directory beside the cell.
+const NOT_OF_THE_CELL: [&str; 3] = ["leeward.toml", "lock", "control.sock"];
+
+/// What `lee up` was asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The directory of the cell.
+    pub dir: PathBuf,
+    /// Where to mount it; `None`: `DIR/mnt`.
+    pub mount: Option<PathBuf>,
+}
+
+/// What runs now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The directory of the cell.
+    pub cell: PathBuf,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// The serving process.
+    pub pid: u32,
+    /// Whether the cell was made by this call.
+    pub created: bool,
+    /// Dead mounts that were taken away.
+    pub stale: Vec<PathBuf>,
+}
+
+/// Who hears how it goes: a terminal, or the process that waits for us in the background.
+pub trait Front {
+    /// The directory holds a cell now, and we have its lock.
+    ///
+    /// # Errors
+    /// End before anything is opened.
+    fn locked(&mut self, cell: &CellDir) -> Result<(), Fail>;
+    /// It is mounted.
+    ///
+    /// # Errors
+    /// End: who asked for it is gone.
+    fn started(&mut self, started: &Started) -> Result<(), Fail>;
+}
+
+/// Serves a cell until it is told to end.
+///
+/// # Errors
+/// Why it could not be served, or not ended cleanly.
+pub fn serve(env: &Env, wish: &Wish, front: &mut dyn Front) -> Result<(), Fail> {
+    let (events, inbox) = channel();
+    let desk = Arc::new(Desk { stage: Mutex::new(Stage::Serving), changed: Condvar::new(), events });
+    listen_to_signals(env, &desk)?;
+    let mut up = Up::start(env, wish, front, &desk)?;
+    if let Err(fail) = front.started(&up.started) {
+        up.end()?;
+        return Err(fail);
+    }
+    up.run(&inbox)
+}
+
+/// What the process is doing, as those who wait for its end see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Serving,
+    Ending(String),
+    /// It goes on serving, because the unmount was refused.
+    Refused(String),
+}
+
+/// What ends the process.
+#[derive(Debug)]
+enum Event {
+    Signal(i32),
+    Down,
+    Unmounted,
+}
+
+/// Where events come in and the stage is shown.
+struct Desk {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+    events: Sender<Event>,
+}
+
+impl Desk {
+    fn post(&self, event: Event) {
+        // The other end is gone only when the process is about to end anyway.
+        let _ = self.events.send(event);
+    }
+
+    fn set(&self, stage: Stage) {
+        *self.stage.lock() = stage;
+        self.changed.notify_all();
+    }
+
+    fn ending(&self, what: String) {
+        output::note(&format!("lee: {what}"));
+        self.set(Stage::Ending(what));
+    }
+}
+
+/// The first signal asks to end; while we do, another one tells what is waited for.
+fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
+    let desk = desk.clone();
+    env.spawn("signals", move || {
+        for signal in signals.forever() {
+            let stage = desk.stage.lock().clone();
+            match stage {
+                Stage::Ending(what) => output::note(&format!("lee: still {what}")),
+                Stage::Serving | Stage::Refused(_) => desk.post(Event::Signal(signal)),
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A served cell. The fields are in the order in which they are given up.
+struct Up {
+    mount: Arc<Mount>,
+    server: Option<Server>,
+    cell: Arc<Cell>,
+    desk: Arc<Desk>,
+    started: Started,
+    _lock: CellLock,
+}
+
+impl Up {
+    fn start(env: &Env, wish: &Wish, front: &mut dyn Front, desk: &Arc<Desk>) -> Result<Up, Fail> {
+        system::make_private_files();
+        let dir = directory(&wish.dir)?;
+        let lock = lock::take(env, &dir, "up").map_err(|e| match e {
+            NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
+            NotTaken::Failed(fail) => fail,
+        })?;
+        let config = settings::load(&dir)?;
+        let created = create_if_missing(env, &dir, &config)?;
+        front.locked(&dir)?;
+        let stale = detach_stale(&dir);
+        let at = mount_point(&dir, wish.mount.as_deref())?;
+        let cell = Cell::open(env, dir.path(), &config)?;
+        let mounted = mount(env, &cell, &dir, &at)
+            .and_then(|mount| Ok((start_server(env, &dir, &cell, &mount, &lock.holder, desk)?, mount)));
+        let (server, mount) = match mounted {
+            Ok(mounted) => mounted,
+            Err(fail) => {
+                cell.close()?;
+                return Err(fail);
+            }
+        };
+        let started = Started {
+            cell: dir.path().to_path_buf(),
+            mount: mount.at().to_path_buf(),
+            pid: std::process::id(),
+            created,
+            stale,
+        };
+        watch_mount(env, &mount, desk);
+        Ok(Up { mount, server: Some(server), cell, desk: desk.clone(), started, _lock: lock })
+    }
+
+    fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {
+        while let Ok(event) = inbox.recv() {
+            match event {
+                Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
+                Event::Down => tracing::info!("lee down: ending"),
+                Event::Unmounted => output::note(&format!("lee: {} was unmounted", self.started.mount.display())),
+            }
+            match self.unmount() {
+                Ok(()) => return self.close(),
+                Err(fail) => {
+                    output::note(&format!("lee: {fail}; still serving"));
+                    self.desk.set(Stage::Refused(fail.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Fail> {
+        self.unmount()?;
+        self.close()
+    }
+
+    fn unmount(&mut self) -> Result<(), Fail> {
+        let at = self.started.mount.display();
+        if self.mount.is_alive() {
+            self.desk.ending(format!("unmounting {at}"));
+        }
+        match self.mount.unmount() {
+            Ok(Unmounted::Clean) => Ok(()),
+            Ok(Unmounted::Detached) => {
+                output::note(&format!("lee: {at} is still in use: its users get errors from now on"));
+                Ok(())
+            }
+            Err(e) => Err(Fail::new(e.to_string())),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), Fail> {
+        let dir = self.started.cell.display().to_string();
+        self.desk.ending(format!("writing to {dir} what is in memory"));
+        self.server = None;
+        self.cell.close()?;
+        output::note(&format!("lee: {dir} is closed; everything is durable"));
+        Ok(())
+    }
+}
+
+/// The directory of the cell, made where it is missing.
+fn directory(dir: &Path) -> Result<CellDir, Fail> {
+    locate::refuse_url(dir.as_os_str())?;
+    let wrong = |what: String| Fail::new(format!("{}: {what}", dir.display()));
+    match std::fs::metadata(dir) {
+        Ok(m) if m.is_dir() => (),
+        Ok(_) => return Err(wrong("is not a directory: a cell needs a directory of its own, name another".into())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(dir)?,
+        Err(e) => return Err(wrong(format!("{}: name a directory that you may enter", text(&e)))),
+    }
+    let found = CellDir::resolve(dir).map_err(|e| wrong(format!("{}: name another directory", text(&e))))?;
+    if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.path()) {
+        let cell = mount.cell.display();
+        return Err(wrong(format!("is where the cell {cell} is mounted: name that directory, or another")));
+    }
+    if !Cell::exists(found.path()) {
+        check_empty(&found)?;
+    }
+    Ok(found)
+}
+
+fn make_directory(dir: &Path) -> Result<(), Fail> {
+    let why = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => "the directory above it does not exist: make that first".to_string(),
+        io::ErrorKind::PermissionDenied => {
+            "no permission to make it: name a directory in one that you may write to".to_string()
+        }
+        _ => format!("cannot be made: {}", text(&e)),
+    };
+    // Others must get through to the mount; what is in it is private.
+    std::fs::create_dir(dir)
+        .and_then(|()| std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)))
+        .map_err(|e| Fail::new(format!("{}: {}", dir.display(), why(e))))
+}
+
+/// A new cell is made only where nothing else is.
+fn check_empty(dir: &CellDir) -> Result<(), Fail> {
+    let unreadable = |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
+    for entry in std::fs::read_dir(dir.path()).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        if !NOT_OF_THE_CELL.iter().any(|n| name == *n) {
+            return Err(Fail::new(format!(
+                "{dir}: holds no cell and is not empty (there is {}): name an empty or a new directory",
+                output::printable(&name.to_string_lossy())
+            )));
+        }
+    }
+    if !system::may_write(dir.path()) {
+        return Err(Fail::new(format!(
+            "{dir}: no permission to write in it: change its owner (chown), or name another directory"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the cell where there is none; says whether it did.
+fn create_if_missing(env: &Env, dir: &CellDir, config: &Config) -> Result<bool, Fail> {
+    if Cell::exists(dir.path()) {
+        return Ok(false);
+    }
+    Cell::create(env, dir.path(), config)?;
+    Ok(true)
+}
+
+/// What killed processes left mounted; what cannot be taken away is said, and does not hinder another mount point.
+fn detach_stale(dir: &CellDir) -> Vec<PathBuf> {
+    let note = |fail: Fail| output::note(&format!("lee: {fail}"));
+    mounts::detach_all_of(dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
+}
+
+/// Where to mount; our own mount point is made where it is missing.
+fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
+    let Some(wanted) = wanted else {
+        let at = dir.mount_point();
+        return match std::fs::create_dir(&at) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                Err(Fail::new(format!("{}: cannot be made to mount there: {}: use --mount", at.display(), text(&e))))
+            }
+            _ => Ok(at),
+        };
+    };
+    let resolved = mounts::without_links(wanted).unwrap_or_else(|_| wanted.to_path_buf());
+    if dir.path().starts_with(&resolved) {
+        return Err(Fail::new(format!(
+            "{}: mounting there would hide the cell itself: name an empty directory elsewhere",
+            wanted.display()
+        )));
+    }
+    Ok(wanted.to_path_buf())
+}
+
+fn mount(env: &Env, cell: &Arc<Cell>, dir: &CellDir, at: &Path) -> Result<Arc<Mount>, Fail> {
+    leeward_fuse::mount(cell.clone(), env, at, Options::new(dir.path()))
+        .map(Arc::new)
+        .map_err(|e| Fail::new(e.to_string()))
+}
+
+fn start_server(
+    env: &Env,
+    dir: &CellDir,
+    cell: &Arc<Cell>,
+    mount: &Arc<Mount>,
+    holder: &Holder,
+    desk: &Arc<Desk>,
+) -> Result<Server, Fail> {
+    let service = CellService {
+        cell: cell.clone(),
+        mount: mount.at().to_path_buf(),
+        holder: holder.clone(),
+        desk: desk.clone(),
+    };
+    Server::start(env, dir, Arc::new(service))
+}
+
+/// Tells when somebody unmounts.
+fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
+    let (mount, desk) = (mount.clone(), desk.clone());
+    env.spawn("mount-watch", move || {
+        mount.wait();
+        desk.post(Event::Unmounted);
+    });
+}
+
+/// What the control socket reaches.
+struct CellService {
+    cell: Arc<Cell>,
+    mount: PathBuf,
+    holder: Holder,
+    desk: Arc<Desk>,
+}
+
+impl Service for CellService {
+    fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Reply, Failure> {
+        self.cell.admin(request, progress)
+    }
+
+    fn running(&self) -> Result<Running, Failure> {
+        let volumes = match self.cell.admin(&Request::VolumeList, &mut |_| ())? {
+            Reply::Volumes { volumes } => volumes.len() as u64,
+            _ => 0,
+        };
+        let dirty_bytes = match self.cell.admin(&Request::Stats, &mut |_| ())? {
+            Reply::Stats(stats) => stats.dirty_bytes,
+            _ => 0,
+        };
+        Ok(Running {
+            pid: self.holder.pid,
+            host: self.holder.host.clone(),
+            since: self.holder.since,
+            mount: self.mount.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            volumes,
+            dirty_bytes,
+        })
+    }
+
+    fn down(&self) {
+        self.desk.set(Stage::Ending(format!("ending {}", self.mount.display())));
+        self.desk.post(Event::Down);
+    }
+
+    fn next_stage(&self, last: &str) -> Result<String, Failure> {
+        let mut stage = self.desk.stage.lock();
+        loop {
+            match &*stage {
+                Stage::Ending(what) if what != last => return Ok(what.clone()),
+                Stage::Refused(why) => return Err(Failure { message: why.clone(), errno: libc::EBUSY }),
+                Stage::Ending(_) | Stage::Serving => self.desk.changed.wait(&mut stage),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A command's way to the cell: through the process that serves it, else by opening the cell under its lock.
+//!
+//! Between the two there are moments (a process that is just starting or ending, another command that has the cell
+//! open): they are waited out for some seconds.
+
+use crate::control::client::{Client, Unreached};
+use crate::fail::{Fail, text};
+use crate::locate::CellDir;
+use crate::lock::{self, CellLock, Holder, NotTaken};
+use crate::{settings, system};
+use leeward_env::Env;
+use leeward_volume::Cell;
+use leeward_volume::admin::{Progress, Reply, Request};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+const REACH_STEP: Duration = Duration::from_millis(50);
+const REACH_TRIES: u32 = 200;
+
+/// Asks one cell any number of requests.
+pub struct Session {
+    env: Env,
+    cell: CellDir,
+    command: &'static str,
+    /// The cell when no process serves it.
+    own: Option<Own>,
+}
+
+struct Own {
+    cell: Arc<Cell>,
+    _lock: CellLock,
+}
+
+enum Reached {
+    Serving(Client),
+    Own(Own),
+}
+
+/// Runs `work` with a session and closes it: what was asked is durable when this returns without an error.
+///
+/// # Errors
+/// Those of `work`, or that the cell cannot be reached or closed.
+pub fn with<T>(
+    env: &Env,
+    cell: &CellDir,
+    command: &'static str,
+    work: impl FnOnce(&mut Session) -> Result<T, Fail>,
+) -> Result<T, Fail> {
+    let mut session = Session { env: env.clone(), cell: cell.clone(), command, own: None };
+    let result = work(&mut session);
+    let closed = session.close();
+    let value = result?;
+    closed?;
+    Ok(value)
+}
+
+impl Session {
+    /// Asks.
+    ///
+    /// # Errors
+    /// What the cell says, or that it cannot be reached.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, Fail> {
+        self.ask_with_progress(request, &mut |_| ())
+    }
+
+    /// Asks, and hears how far it is.
+    ///
+    /// # Errors
+    /// As [`Session::ask`].
+    pub fn ask_with_progress(
+        &mut self,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Reply, Fail> {
+        if self.own.is_none() {
+            match self.reach()? {
+                Reached::Serving(client) => return client.admin(request, progress),
+                Reached::Own(own) => self.own = Some(own),
+            }
+        }
+        match &self.own {
+            Some(own) => Ok(own.cell.admin(request, progress)?),
+            None => Err(Fail::new(format!("{}: not open", self.cell))),
+        }
+    }
+
+    fn reach(&self) -> Result<Reached, Fail> {
+        let mut held: Option<Holder> = None;
+        for _ in 0..REACH_TRIES {
+            match Client::connect(&self.cell) {
+                Ok(client) => return Ok(Reached::Serving(client)),
+                Err(Unreached::Failed(fail)) => return Err(fail),
+                Err(Unreached::Silent) => (),
+            }
+            match self.open() {
+                Ok(own) => return Ok(Reached::Own(own)),
+                Err(NotTaken::Failed(fail)) => return Err(fail),
+                // A process on another machine has its socket there.
+                Err(NotTaken::Held(Some(h))) if !h.is_here() => return Err(lock::held(&self.cell, Some(&h))),
+                Err(NotTaken::Held(h)) => held = h,
+            }
+            self.env.sleep(REACH_STEP);
+        }
+        Err(lock::held(&self.cell, held.as_ref()))
+    }
+
+    /// Opens the cell, which nobody serves.
+    fn open(&self) -> Result<Own, NotTaken> {
+        act_as_owner(&self.cell).map_err(NotTaken::Failed)?;
+        system::make_private_files();
+        let lock = lock::take(&self.env, &self.cell, self.command)?;
+        let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
+        let cell =
+            Cell::open(&self.env, self.cell.path(), &config).map_err(|failure| NotTaken::Failed(failure.into()))?;
+        Ok(Own { cell, _lock: lock })
+    }
+
+    fn close(self) -> Result<(), Fail> {
+        match self.own {
+            Some(own) => Ok(own.cell.close()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Root would leave files in the cell that the user who serves it cannot open: act as that user instead.
+fn act_as_owner(cell: &CellDir) -> Result<(), Fail> {
+    let failed = |e: std::io::Error| Fail::new(format!("{cell}: cannot act as its owner: {}", text(&e)));
+    let owner = std::fs::metadata(cell.lock()).or_else(|_| std::fs::metadata(cell.path())).map_err(failed)?;
+    if system::uid() != 0 || owner.uid() == 0 {
+        return Ok(());
+    }
+    system::become_user(owner.uid(), owner.gid()).map_err(failed)
+}

@@ -1,0 +1,124 @@
+//! The settings of a cell, from `DIR/leeward.toml`. No file: the defaults. An error names the file, the line, the
+//! key and what is allowed.
+
+use crate::fail::{Fail, text};
+use crate::locate::CellDir;
+use leeward_volume::Config;
+use std::path::Path;
+
+/// A settings file is a page of text; anything larger is a mistake.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads and checks the settings.
+///
+/// # Errors
+/// When the file cannot be read, or says what is not allowed.
+pub fn load(cell: &CellDir) -> Result<Config, Fail> {
+    let path = cell.settings();
+    let unreadable = |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
+    match std::fs::metadata(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Ok(m) if !m.is_file() => return Err(unreadable("not a file")),
+        Ok(m) if m.len() > FILE_BYTES_MAX => return Err(unreadable("larger than 1 MiB")),
+        _ => (),
+    }
+    let content = std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?;
+    let content = String::from_utf8(content).map_err(|_| unreadable("not UTF-8 text"))?;
+    parse(&path, &content)
+}
+
+fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
+    let config: Config = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
+    config.check().map_err(|wrong| {
+        let key = wrong.split([' ', '=']).next().unwrap_or_default();
+        let line = content.lines().position(|l| key_of(l) == Some(key)).map_or(0, |i| i + 1);
+        Fail::new(format!("{}: line {line}: {wrong}", path.display()))
+    })?;
+    Ok(config)
+}
+
+/// Where and what, from the parser's error.
+fn explain(path: &Path, content: &str, error: &toml::de::Error) -> String {
+    let what = error.message().trim().replace('\n', "; ");
+    let Some(span) = error.span() else { return format!("{}: {what}", path.display()) };
+    let before = &content.as_bytes()[..span.start.min(content.len())];
+    let number = before.iter().filter(|b| **b == b'\n').count();
+    let line = content.lines().nth(number).unwrap_or_default();
+    let place = format!("{}: line {}", path.display(), number + 1);
+    match key_of(line) {
+        Some(key) if what.starts_with("unknown field") => {
+            format!("{place}: unknown key `{key}`: allowed are {}", keys().join(", "))
+        }
+        Some(key) if keys().iter().any(|k| k == key) => {
+            let value = line.split_once('=').map_or("", |(_, v)| v).trim();
+            format!("{place}: {key} = {value} is not possible: allowed is {}", allowed(key))
+        }
+        _ => format!("{place}: {what}"),
+    }
+}
+
+/// The key that a line of the file sets.
+fn key_of(line: &str) -> Option<&str> {
+    let key = line.split_once('=')?.0.trim().trim_matches('"');
+    (!key.is_empty() && !key.starts_with('#')).then_some(key)
+}
+
+/// Every key there is.
+fn keys() -> Vec<String> {
+    let table = toml::Table::try_from(Config::default()).unwrap_or_default();
+    table.keys().cloned().collect()
+}
+
+/// What a key may be set to, taken from where it is checked: a number that is always too large is tried.
+fn allowed(key: &str) -> String {
+    match toml::from_str::<Config>(&format!("{key} = {}", u32::MAX)) {
+        Err(e) => e.message().split("expected ").last().unwrap_or_default().replace('`', "\"").replace("\"one of\" ", ""),
+        Ok(config) => match config.check() {
+            Err(wrong) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
+            Ok(()) => "a number".into(),
+        },
+    }
+}
+
+/// The settings as a file would say them.
+///
+/// # Errors
+/// Never for settings that were read.
+pub fn to_toml(config: &Config) -> Result<String, Fail> {
+    toml::to_string(config).map_err(|e| Fail::new(format!("the settings cannot be shown: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(content: &str) -> String {
+        parse(Path::new("leeward.toml"), content).expect_err(content).to_string()
+    }
+
+    #[test]
+    fn errors_name_line_key_and_what_is_allowed() {
+        assert_eq!(parse(Path::new("f"), ""), Ok(Config::default()));
+        assert_eq!(parse(Path::new("f"), "dirty-mib = 32").map(|c| c.dirty_mib), Ok(32));
+        for (content, wanted) in [
+            ("\ncache-mb = 3\n", "line 2: unknown key `cache-mb`: allowed are"),
+            ("cache-mib = \"3\"", "line 1: cache-mib = \"3\" is not possible: allowed is a number, 1 to 65536"),
+            ("cache-mib = -3", "line 1: cache-mib = -3 is not possible: allowed is a number, 1 to 65536"),
+            ("# x\ncache-mib = 0", "line 2: cache-mib = 0 is out of range: 1 to 65536"),
+            ("compression = \"zip\"", "line 1: compression = \"zip\" is not possible: allowed is "),
+            ("cache-mib", "line 1: "),
+            ("\n\n[cache]\nx = 1", "line 3: "),
+        ] {
+            let message = error(content);
+            assert!(message.starts_with("leeward.toml: "), "{message}");
+            assert!(message.contains(wanted), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_read_back() {
+        let config = Config { dirty_mib: 17, ..Config::default() };
+        let shown = to_toml(&config).expect("toml");
+        assert_eq!(parse(Path::new("f"), &shown), Ok(config));
+    }
+}

@@ -1,0 +1,155 @@
+//! The few things asked of the operating system: host name, users, limits, and whether a process is still there.
+
+use crate::fail::Fail;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::time::Duration;
+
+/// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table in use.
+pub fn raise_open_files_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is valid for both calls. Without success the old limit stays, which is no error.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// From now on makes files that only their owner can read: what is in a cell is other people's data, whoever may
+/// read it through the mount.
+pub fn make_private_files() {
+    // SAFETY: takes and returns a number.
+    unsafe { libc::umask(0o077) };
+}
+
+/// This machine's name.
+pub fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is valid for its length; one byte is kept for the terminator.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    CStr::from_bytes_until_nul(&name).map_or_else(|_| "?".into(), |n| n.to_string_lossy().into_owned())
+}
+
+/// The effective user id.
+pub fn uid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The effective group id.
+pub fn gid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::getegid() }
+}
+
+/// From now on acts as another user, for good. Only root can.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: plain system calls; groups go first, while we still may change them.
+    let failed = unsafe {
+        libc::setgroups(0, std::ptr::null()) != 0 || libc::setgid(gid) != 0 || libc::setuid(uid) != 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A user and the group that their new things get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// Finds a user by name or by number. A number that nobody has stands for itself, as user and as group.
+pub fn owner(text: &str) -> Result<Owner, Fail> {
+    if let Ok(uid) = text.parse::<u32>() {
+        if uid == u32::MAX {
+            return Err(Fail::new(format!("user id {uid} is reserved by the system: name another owner")));
+        }
+        return Ok(passwd(Query::Uid(uid))?.unwrap_or(Owner { uid, gid: uid }));
+    }
+    let unknown = || {
+        Fail::new(format!("no user named `{text}` on this machine: check with `getent passwd`, or give the number"))
+    };
+    let name = CString::new(text).map_err(|_| unknown())?;
+    passwd(Query::Name(&name))?.ok_or_else(unknown)
+}
+
+enum Query<'a> {
+    Name(&'a CStr),
+    Uid(u32),
+}
+
+/// Asks the user database.
+fn passwd(query: Query<'_>) -> Result<Option<Owner>, Fail> {
+    // SAFETY: an all-zero passwd is a valid value (null pointers and zeros).
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    let mut buffer = vec![0 as libc::c_char; 16 << 10];
+    let (space, len) = (buffer.as_mut_ptr(), buffer.len());
+    // SAFETY: entry, buffer and found outlive the call, and the length is the buffer's.
+    let errno = unsafe {
+        match query {
+            Query::Name(name) => libc::getpwnam_r(name.as_ptr(), &mut entry, space, len, &mut found),
+            Query::Uid(uid) => libc::getpwuid_r(uid, &mut entry, space, len, &mut found),
+        }
+    };
+    match errno {
+        0 if !found.is_null() => Ok(Some(Owner { uid: entry.pw_uid, gid: entry.pw_gid })),
+        0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => Ok(None),
+        errno => {
+            let cause = crate::fail::text(&io::Error::from_raw_os_error(errno));
+            Err(Fail::new(format!("the user database does not answer: {cause}")))
+        }
+    }
+}
+
+/// The name of a user, or the number where nobody has it.
+pub fn user_name(uid: u32) -> String {
+    // SAFETY: as in `passwd`.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    let mut buffer = vec![0 as libc::c_char; 16 << 10];
+    // SAFETY: as in `passwd`; pw_name points into the buffer, which is still alive when it is read.
+    unsafe {
+        let errno = libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
+        if errno != 0 || found.is_null() {
+            return uid.to_string();
+        }
+        CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned()
+    }
+}
+
+/// A process, held so that its number cannot come to mean another one.
+pub struct Process(File);
+
+impl Process {
+    /// The process with this number; `None` when there is none.
+    pub fn open(pid: u32) -> Option<Process> {
+        // SAFETY: pidfd_open takes two integers; a new descriptor is ours alone.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0);
+            (fd >= 0).then(|| Process(File::from_raw_fd(fd as i32)))
+        }
+    }
+
+    /// Waits for its end; says whether it has ended.
+    pub fn ended_within(&self, time: Duration) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&mut poll, 1, time.as_millis() as libc::c_int) > 0 }
+    }
+}
+
+/// Whether this process may make files in a directory.
+pub fn may_write(dir: &Path) -> bool {
+    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a string that ends in NUL.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
+}
