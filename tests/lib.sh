@@ -111,7 +111,7 @@ run_in_cell() {
 pass_lines() {
   local log=$WORK/lines.log status=0
   "$@" >"$log" 2>&1 </dev/null || status=$?
-  sed "s|^\(PASS\|FAIL\|SKIP\) |\1 $SUITE/|" "$log"
+  sed -E "s#^(PASS|FAIL|SKIP) #&$SUITE/#" "$log"
   local failed
   failed=$(grep -c '^FAIL ' "$log" || true)
   if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
@@ -238,10 +238,14 @@ linux_tree() {
   # The archive is cut after so many MiB: xz and tar complain about the end, and the last file is short. All fine.
   { xz -dc "$archive" | head -c "${LINUX_MIB}M" | tar -C "$LINUX_TREE.new" --strip-components=1 --no-same-owner -x; } \
     2>/dev/null || true
+  level_directory_times "$LINUX_TREE.new" # those that tar made on its way have a time of today
   mv "$LINUX_TREE.new" "$LINUX_TREE"
   tree_tar "$LINUX_TREE" "$LINUX_TAR.new"
   mv "$LINUX_TAR.new" "$LINUX_TAR"
 }
+
+# level_directory_times DIR: one modification time for all directories.
+level_directory_times() { find "$1" -type d -exec touch -d 2024-02-29T12:00:00 {} +; }
 
 # tree_tar DIR FILE: a tar whose bytes depend on names, contents and metadata alone.
 tree_tar() { tar -C "$1" --sort=name --format=gnu --numeric-owner -cf "$2" .; }
@@ -251,7 +255,7 @@ tree_list() {
   (cd "$1" && find . -printf '%P|%y|%m|%U|%G|%T@|%l|' \( -type d -printf '\n' -o -printf '%s|%n\n' \)) | sort
 }
 
-# tree_same A B: names, contents and metadata are equal.
+# tree_same A B: names, contents and metadata are equal. No fifos or devices in it, please: diff calls those different.
 tree_same() {
   diff -r --no-dereference "$1" "$2"
   diff <(tree_list "$1") <(tree_list "$2") | head -n 20
