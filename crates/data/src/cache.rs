@@ -1,1 +1,84 @@
-//! Cache.
+//! Cache of what was read from stores and verified: units (decompressed) and the layouts of objects. One bound in bytes
+//! for both; the policy is scan-resistant (an entry used once leaves before one used twice).
+
+use crate::reader::Layout;
+use leeward_pool::ObjectId;
+use quick_cache::sync::{Cache as Sync, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use rustc_hash::FxHasher;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
+/// A shard must hold some units, or the policy has nothing to choose from.
+const SHARD_BYTES_MIN: usize = 4 << 20;
+const SHARDS_MAX: usize = 16;
+/// Bookkeeping of the cache itself, per entry.
+const ENTRY_BYTES: u64 = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Layout(ObjectId),
+    Unit(ObjectId, u32),
+}
+
+#[derive(Clone)]
+enum Value {
+    Layout(Arc<Layout>),
+    Unit(Arc<[u8]>),
+}
+
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Key, Value> for Bytes {
+    fn weight(&self, _: &Key, value: &Value) -> u64 {
+        let bytes = match value {
+            Value::Layout(l) => l.memory_bytes(),
+            Value::Unit(u) => u.len(),
+        };
+        bytes as u64 + ENTRY_BYTES
+    }
+}
+
+type Hasher = BuildHasherDefault<FxHasher>;
+
+pub(crate) struct Cache(Sync<Key, Value, Bytes, Hasher>);
+
+impl Cache {
+    pub(crate) fn new(bytes: usize) -> Cache {
+        let options = OptionsBuilder::new()
+            .shards((bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX))
+            .estimated_items_capacity((bytes / crate::format::UNIT_BYTES).max(16))
+            .weight_capacity(bytes as u64)
+            .build()
+            .expect("capacity and number of items are given");
+        Cache(Sync::with_options(options, Bytes, Hasher::default(), DefaultLifecycle::default()))
+    }
+
+    pub(crate) fn layout(&self, id: ObjectId) -> Option<Arc<Layout>> {
+        match self.0.get(&Key::Layout(id)) {
+            Some(Value::Layout(l)) => Some(l),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn unit(&self, id: ObjectId, n: usize) -> Option<Arc<[u8]>> {
+        match self.0.get(&Key::Unit(id, n as u32)) {
+            Some(Value::Unit(u)) => Some(u),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn layout_insert(&self, layout: Arc<Layout>) {
+        self.0.insert(Key::Layout(layout.id()), Value::Layout(layout));
+    }
+
+    pub(crate) fn unit_insert(&self, id: ObjectId, n: usize, bytes: Arc<[u8]>) {
+        self.0.insert(Key::Unit(id, n as u32), Value::Unit(bytes));
+    }
+
+    /// Forgets an object's layout; its units leave by themselves.
+    pub(crate) fn forget(&self, id: ObjectId) {
+        self.0.remove(&Key::Layout(id));
+    }
+}

@@ -25,6 +25,17 @@ pub enum Error {
         /// Logical offset.
         offset: u32,
     },
+    /// The object was written by a newer program.
+    #[error(
+        "segment {segment} has format {format}, newer than this program understands ({})",
+        crate::format::FORMAT
+    )]
+    Newer {
+        /// Segment number.
+        segment: u64,
+        /// Version of the format found.
+        format: u16,
+    },
     /// The store failed or is full.
     #[error(transparent)]
     Store(#[from] leeward_pool::Error),

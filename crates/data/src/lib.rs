@@ -7,15 +7,30 @@
 //! snapshots of it.
 //!
 //! Each flow fills its own open segment: nobody's fsync waits for another's megabytes.
+//!
+//! Life of a segment: *open* (appends, `segment.rs`) → *sealed* (queued, `table.rs`) → *put* (`pack.rs` lays the object
+//! out, `format.rs` its index; [`Catalog::sealed`] is told, memory is dropped) → read from the store (`reader.rs`,
+//! `cache.rs`) → rewritten with less in it by cleaning (`upkeep.rs`), as often as needed → deleted. [`DataLog`] (`log.rs`)
+//! ties these together.
+//!
+//! Lock order: table → segment failure. Segment state → segment buffer. The table and a segment's state or buffer are
+//! never held together, and none is held while the [`Catalog`] or the store is called, except a segment's buffer for
+//! reading during its put.
 
+mod buffers;
 mod cache;
 mod error;
 pub mod format;
 mod log;
+mod pack;
 mod reader;
 mod segment;
+mod table;
+mod upkeep;
 
 pub use error::{Error, Result};
+pub use log::{Catalog, Compression, DataLog, Options, SegmentInfo};
+pub use upkeep::Verified;
 
 use leeward_env::Flow;
 
@@ -37,6 +52,33 @@ pub struct Owner {
     pub inode: u64,
     /// Offset in the file.
     pub offset: u64,
+}
+
+/// A logical range of a segment that was written for one file range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Chunk {
+    /// Offset in the segment's uncompressed space.
+    pub offset: u32,
+    /// Bytes, never 0.
+    pub len: u32,
+    /// For whom the first byte was written.
+    pub owner: Owner,
+}
+
+impl Chunk {
+    /// First logical offset after the chunk.
+    pub fn end(&self) -> u32 {
+        self.offset + self.len
+    }
+
+    /// The part of the chunk in `from..to`, which must overlap it.
+    pub(crate) fn part(&self, from: u32, to: u32) -> Chunk {
+        let (start, end) = (from.max(self.offset), to.min(self.end()));
+        assert!(start < end, "no overlap of {from}..{to} with {self:?}");
+        let skipped = u64::from(start - self.offset);
+        let owner = Owner { offset: self.owner.offset.wrapping_add(skipped), ..self.owner };
+        Chunk { offset: start, len: end - start, owner }
+    }
 }
 
 /// Which open segment an append goes to.

@@ -1,1 +1,190 @@
-//! Open segments.
+//! A segment in memory: open, then sealed until its object is durable.
+//!
+//! Two locks: `state` (is it open, which chunks, what is dead) and `buffer` (the bytes). An append holds both, a peek
+//! only the buffer, so that a long put, which reads the buffer, is in nobody's way: a sealed segment is never appended
+//! to, and nothing else writes the buffer except laying out the object, before the put.
+
+use crate::buffers::{Buffers, SMALL_BYTES};
+use crate::format::Index;
+use crate::log::{Compression, Options};
+use crate::pack;
+use crate::{Chunk, Owner};
+use leeward_env::{Flow, Nanos};
+use leeward_pool::{AlignedBuf, ObjectId};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A segment with more chunks is sealed: bounds its index.
+const CHUNKS_MAX: usize = 65_536;
+
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) flow: Flow,
+    pub(crate) opened: Nanos,
+    /// How many callers wait for it to be durable.
+    pub(crate) waiters: AtomicU32,
+    /// Appends that the owner has not taken note of yet: until then it must not become durable.
+    holds: AtomicU32,
+    state: Mutex<State>,
+    buffer: RwLock<Buffer>,
+}
+
+struct State {
+    open: bool,
+    chunks: Vec<Chunk>,
+    dead: Vec<Range<u32>>,
+}
+
+struct Buffer {
+    bytes: AlignedBuf,
+    /// Bytes appended; 0 again when the memory was given back.
+    used: usize,
+}
+
+/// An object laid out and ready to be put.
+pub(crate) struct Laid {
+    pub(crate) index: Index,
+    /// 0: everything had died, there is nothing to put.
+    pub(crate) object_bytes: u64,
+    /// The object, unless it is the segment's own buffer.
+    pub(crate) copied: Option<AlignedBuf>,
+}
+
+impl Segment {
+    pub(crate) fn new(number: u64, flow: Flow, opened: Nanos) -> Segment {
+        Segment {
+            number,
+            flow,
+            opened,
+            waiters: AtomicU32::new(0),
+            holds: AtomicU32::new(0),
+            state: Mutex::new(State { open: true, chunks: Vec::new(), dead: Vec::new() }),
+            buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0 }),
+        }
+    }
+
+    /// The object that the segment becomes at first.
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId { segment: self.number, generation: 0 }
+    }
+
+    /// Appends, and returns where; `None` when the segment is sealed or has no room.
+    pub(crate) fn append(&self, owner: Owner, data: &[u8], opts: &Options, buffers: &Buffers) -> Option<u32> {
+        let mut state = self.state.lock();
+        if !state.open {
+            return None; // before touching the buffer: a put may be reading it for long
+        }
+        let mut buffer = self.buffer.write();
+        let at = buffer.used;
+        if at + data.len() > opts.segment_bytes || state.chunks.len() >= CHUNKS_MAX {
+            return None;
+        }
+        buffer.make_room(at + data.len(), opts.segment_bytes, buffers);
+        buffer.bytes[at..at + data.len()].copy_from_slice(data);
+        buffer.used = at + data.len();
+        pack::push_chunk(&mut state.chunks, at as u32, data.len() as u32, owner);
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        Some(at as u32)
+    }
+
+    /// The owner has taken note of one append. True when that was the last one outstanding.
+    pub(crate) fn unhold(&self) -> bool {
+        self.holds.fetch_sub(1, Ordering::Release) == 1
+    }
+
+    /// Whether the owner has yet to take note of an append.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
+    }
+
+    /// Marks a range as not needed; heeded if the object is not laid out yet.
+    pub(crate) fn dead(&self, range: Range<u32>) {
+        let mut state = self.state.lock();
+        match state.dead.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => state.dead.push(range),
+        }
+    }
+
+    /// Copies bytes out if they are here.
+    pub(crate) fn peek(&self, offset: u32, out: &mut [u8]) -> bool {
+        let buffer = self.buffer.read();
+        let at = offset as usize;
+        let here = at + out.len() <= buffer.used;
+        if here {
+            out.copy_from_slice(&buffer.bytes[at..at + out.len()]);
+        }
+        here
+    }
+
+    /// No more appends. True for the one caller who closed it.
+    pub(crate) fn close(&self) -> bool {
+        std::mem::replace(&mut self.state.lock().open, false)
+    }
+
+    /// Bytes appended.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.buffer.read().used as u64
+    }
+
+    /// Whether somebody waits for it.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lays out the object of a sealed segment. May be repeated after a failed put.
+    pub(crate) fn lay_out(&self, how: Compression, buffers: &Buffers) -> Laid {
+        let (chunks, dead) = {
+            let state = self.state.lock();
+            (state.chunks.clone(), state.dead.clone())
+        };
+        let live = pack::without_dead(&chunks, &dead);
+        if live.is_empty() {
+            let index = Index { chunks: live, units: Vec::new(), block_crcs: Vec::new() };
+            return Laid { index, object_bytes: 0, copied: None };
+        }
+        let body = {
+            let buffer = self.buffer.read();
+            pack::pack(&buffer.bytes[..buffer.used], live, how, buffers)
+        };
+        let mut copied = body.copied;
+        let (index, object_bytes) = match &mut copied {
+            Some(object) => {
+                let index = pack::finish(self.id(), object, body.chunks, body.units);
+                (index, object.len())
+            }
+            None => {
+                let object = &mut self.buffer.write().bytes;
+                let index = pack::finish(self.id(), object, body.chunks, body.units);
+                (index, object.len())
+            }
+        };
+        Laid { index, object_bytes: object_bytes as u64, copied }
+    }
+
+    /// The segment's own buffer, for the put of an object that was laid out in place.
+    pub(crate) fn object(&self) -> impl std::ops::Deref<Target = AlignedBuf> + '_ {
+        RwLockReadGuard::map(self.buffer.read(), |b| &b.bytes)
+    }
+
+    /// Gives the memory back; peeks find nothing from now on.
+    pub(crate) fn release(&self) -> AlignedBuf {
+        let mut buffer = self.buffer.write();
+        buffer.used = 0;
+        std::mem::replace(&mut buffer.bytes, AlignedBuf::zeroed(0))
+    }
+}
+
+impl Buffer {
+    /// Starts small, then goes to full size in one step: few flows write much.
+    fn make_room(&mut self, need: usize, segment_bytes: usize, buffers: &Buffers) {
+        if need <= self.bytes.len() {
+            return;
+        }
+        let first = self.bytes.len() < SMALL_BYTES && need <= SMALL_BYTES;
+        let mut larger = buffers.take(if first { SMALL_BYTES } else { segment_bytes.max(need) });
+        larger[..self.used].copy_from_slice(&self.bytes[..self.used]);
+        buffers.give(std::mem::replace(&mut self.bytes, larger));
+    }
+}

@@ -16,7 +16,7 @@ use fuser::{
 };
 use leeward_env::{Class, Ctx, Flow, Wait, limits};
 use leeward_volume::op::{Attr, Make, SetAttr};
-use leeward_volume::{Error, Op, Reply, Result};
+use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -68,6 +68,20 @@ impl Door {
         let Some(stream) = self.handles.get(fh.0) else { return reply.error(&Error::Invalid) };
         let carrier = self.carrier.clone();
         Listing { carrier, ctx: ctx(req), dir: node(ino), cookie, stream }.answer(reply);
+    }
+
+    /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
+    /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
+    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
+    fn take_set_ids(&self, ctx: Ctx, node: NodeId, reply: ReplyAttr) {
+        let carrier = self.carrier.clone();
+        self.carrier.run(ctx, Op::GetAttr { node }, move |result| match result {
+            Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
+                let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
+                carrier.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(reply));
+            }
+            result => answer_attr(reply)(result),
+        });
     }
 }
 
@@ -235,6 +249,9 @@ impl Filesystem for Door {
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
         };
+        if set == SetAttr::default() {
+            return self.take_set_ids(ctx(req), node(ino), reply);
+        }
         self.carrier.run(ctx(req), Op::SetAttr { node: node(ino), set }, answer_attr(reply));
     }
 

@@ -220,8 +220,12 @@ impl<F: Filler> Fill<'_, F> {
         let dir = self.listing.dir;
         let (name, node) = if cookie == 1 { (&b"."[..], dir) } else { (&b".."[..], self.parent()?) };
         let entry = Entry { name: name.into(), node, kind: Kind::Dir, attr: None };
-        self.used += F::bytes(name);
-        Ok(self.reply.add(&entry, cookie))
+        let is_full = self.reply.add(&entry, cookie);
+        if !is_full {
+            self.used += F::bytes(name);
+            self.count += 1;
+        }
+        Ok(is_full)
     }
 
     /// The kernel takes no reference for `..`, so none is asked for.

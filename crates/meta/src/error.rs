@@ -1,5 +1,7 @@
 //! What can go wrong in a metadata engine.
 
+use std::io;
+
 /// Result of an engine call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -20,5 +22,15 @@ pub enum Error {
     Locked,
     /// The store failed.
     #[error("metadata store: {0}")]
-    Io(#[from] std::io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Error {
+    /// Want of space, of whatever kind, is [`Error::Full`].
+    fn from(e: io::Error) -> Error {
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
+            _ => Error::Io(e),
+        }
+    }
 }

@@ -9,12 +9,16 @@
 //! pool, the ride is released.
 
 pub mod contract;
+mod engine;
 mod error;
 pub mod journal;
 pub mod lsm;
 pub mod mem;
+mod tables;
 
+pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
+pub use tables::{Pressure, TableStats, Tables};
 
 use std::sync::Arc;
 

@@ -1,1 +1,281 @@
-//! The engine on a directory.
+//! The engine on a directory: `lsm-tree` tables below the journal.
+//!
+//! * A commit is visible when `visible` passes its sequence number, which is after its last record was inserted.
+//!   The tree draws numbers for its own versions from the same counter and would make them visible at once, in the
+//!   middle of a batch: it gets a counter of its own to do so, which nobody reads.
+//! * Old versions of records and manifests are collected below [`readers::Readers::safe`] only.
+//! * The tree may panic on damaged blocks, and its locks may be poisoned by that: every call into it is caught and
+//!   answered with [`Error::Corrupt`].
+//!
+//! The tree reads and writes its files by itself, through the page cache, not through `Disk`.
+//! Lock order: the engine's writer lock, the tree's own locks. The flush lock is never held when the writer lock
+//! is asked for.
+
+mod files;
+mod readers;
+
+use crate::engine::{Engine, EngineOptions};
+use crate::tables::{Pressure, TableStats, Tables};
+use crate::{Batch, Error, Result, Value};
+use leeward_env::Env;
+use leeward_env::disk::Disk;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::config::{BlockSizePolicy, PinningPolicy};
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, Config, Guard, InternalValue, SequenceNumberCounter, Tree, ValueType,
+};
+use parking_lot::{Mutex, RwLock};
+use readers::Readers;
+use std::io;
+use std::ops::{Bound, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Size of a table: small, because the last one of a compaction is synced while readers wait.
+const TABLE_BYTES: u64 = 16 << 20;
+/// Runs in the first level that start a compaction.
+const RUNS_COMPACTED: u8 = 4;
+
+/// The engine on a directory.
+pub type LsmKv = Engine<LsmTables>;
+
+/// Settings of the engine on a directory.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Memory for blocks of tables.
+    pub cache_bytes: u64,
+    /// Journal and memtables.
+    pub engine: EngineOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { cache_bytes: 48 << 20, engine: EngineOptions::default() }
+    }
+}
+
+impl LsmKv {
+    /// Opens the tables in `dir` (made when missing) with their journal on `disk`.
+    ///
+    /// # Errors
+    /// Corrupt, Io, Full.
+    pub fn open(env: Env, disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<LsmKv> {
+        let tables = LsmTables::open(dir, options.cache_bytes)?;
+        Engine::start(env, disk, options.engine, tables)
+    }
+}
+
+/// Tables of `lsm-tree`.
+pub struct LsmTables {
+    tree: Tree,
+    dir: PathBuf,
+    /// Next sequence number, of commits and of the tree's versions.
+    seq: SequenceNumberCounter,
+    /// Readers see records below this.
+    visible: AtomicU64,
+    readers: Readers,
+    /// Highest sequence number known to be in tables. (What the tables say falls when they lose tombstones.)
+    durable: AtomicU64,
+    written_bytes: AtomicU64,
+    /// Shared by flushes and compactions, so that leftovers are removed only while none runs.
+    running: RwLock<()>,
+    /// Ids of tables that a failed flush or compaction may have left.
+    leftovers: Mutex<Vec<Range<u64>>>,
+}
+
+impl LsmTables {
+    fn open(dir: &Path, cache_bytes: u64) -> Result<LsmTables> {
+        files::settle(dir)?;
+        files::check_manifest(dir)?;
+        let seq = SequenceNumberCounter::default();
+        let config = config(dir, cache_bytes, seq.clone());
+        let tree = match guarded(|| config.open()) {
+            Ok(AnyTree::Standard(tree)) => tree,
+            Ok(AnyTree::Blob(_)) => return Err(Error::Corrupt("tables of another kind".into())),
+            // a manifest was there: what it names must be too
+            Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Corrupt(format!("a file of the tables is missing: {e}")));
+            }
+            Err(e) => return Err(e),
+        };
+        let durable = AtomicU64::new(tree.get_highest_persisted_seqno().unwrap_or(0));
+        Ok(LsmTables {
+            tree,
+            dir: dir.to_path_buf(),
+            seq,
+            visible: AtomicU64::new(1),
+            readers: Readers::default(),
+            durable,
+            written_bytes: AtomicU64::new(0),
+            running: RwLock::new(()),
+            leftovers: Mutex::default(),
+        })
+    }
+
+    /// The number of overlapping runs, tables and levels, for reports.
+    pub fn shape(&self) -> Vec<usize> {
+        (0..7).map(|level| self.tree.level_table_count(level).unwrap_or(0)).collect()
+    }
+
+    fn safe(&self) -> u64 {
+        self.readers.safe(self.visible.load(Ordering::SeqCst))
+    }
+
+    /// Runs a flush or compaction; `true` when it changed the tree.
+    fn change(&self, f: impl FnOnce(u64) -> lsm_tree::Result<()>) -> Result<bool> {
+        self.remove_leftovers();
+        let _running = self.running.read();
+        let (version, first) = (self.tree.current_version().id(), self.tree.next_table_id());
+        let result = guarded(|| f(self.safe()));
+        if matches!(result, Err(Error::Full)) {
+            self.leftovers.lock().push(first..self.tree.next_table_id());
+        }
+        result?;
+        let now = self.tree.current_version();
+        let written = now.iter_tables().filter(|t| t.id() >= first).map(|t| t.metadata.file_size).sum();
+        self.written_bytes.fetch_add(written, Ordering::Relaxed);
+        Ok(now.id() != version)
+    }
+
+    /// Space of unfinished tables comes back when no flush or compaction runs.
+    fn remove_leftovers(&self) {
+        let Some(_alone) = self.running.try_write() else { return };
+        let mut leftovers = self.leftovers.lock();
+        if leftovers.is_empty() {
+            return;
+        }
+        let version = self.tree.current_version();
+        let named = |id: &u64| version.iter_tables().any(|t| t.id() == *id);
+        files::remove_tables(&self.dir, leftovers.drain(..).flatten().filter(|id| !named(id)));
+    }
+
+    /// Runs `f` with a sequence number whose records and versions stay meanwhile.
+    fn read<R>(&self, f: impl FnOnce(u64) -> lsm_tree::Result<R>) -> Result<R> {
+        let _reading = self.readers.enter();
+        let seq = self.visible.load(Ordering::SeqCst);
+        guarded(|| f(seq))
+    }
+}
+
+fn config(dir: &Path, cache_bytes: u64, seq: SequenceNumberCounter) -> Config {
+    // index and filters of the large levels are partitioned and live in the cache, those of the small ones are pinned
+    Config::new(dir, seq, SequenceNumberCounter::default())
+        .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
+        .data_block_size_policy(BlockSizePolicy::all(4096))
+        .index_block_partitioning_policy(PinningPolicy::new([false, false, true]))
+        .filter_block_partitioning_policy(PinningPolicy::new([false, false, true]))
+}
+
+impl Tables for LsmTables {
+    fn seq_next(&self) -> u64 {
+        self.seq.next()
+    }
+
+    fn seq_passed(&self, seq: u64) {
+        self.seq.fetch_max(seq + 1);
+        self.visible.fetch_max(seq + 1, Ordering::SeqCst);
+    }
+
+    fn insert(&self, seq: u64, batch: &Batch) {
+        let memtable = self.tree.active_memtable();
+        for (key, value) in &batch.writes {
+            let _ = match value {
+                Some(value) => {
+                    let item = InternalValue::from_components(&**key, &**value, seq, ValueType::Value);
+                    memtable.insert(item)
+                }
+                None => memtable.insert(InternalValue::new_tombstone(&**key, seq)),
+            };
+        }
+        self.visible.fetch_max(seq + 1, Ordering::SeqCst);
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let value = self.read(|seq| self.tree.get(key, seq))?;
+        Ok(value.map(|v| Value::from(&*v)))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>> {
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        self.read(|seq| {
+            let items = self.tree.range::<&[u8], _>(range, seq, None);
+            let pair = |item: lsm_tree::IterGuardImpl| {
+                item.into_inner().map(|(k, v)| (Arc::from(&*k), Value::from(&*v)))
+            };
+            if reverse {
+                items.rev().take(limit).map(pair).collect()
+            } else {
+                items.take(limit).map(pair).collect()
+            }
+        })
+    }
+
+    fn seal(&self) {
+        self.tree.rotate_memtable();
+    }
+
+    fn flush(&self) -> Result<bool> {
+        let changed = self.change(|safe| {
+            let lock = self.tree.get_flush_lock();
+            self.tree.flush(&lock, safe).map(|_| ())
+        })?;
+        let durable = self.tree.get_highest_persisted_seqno().unwrap_or(0);
+        self.durable.fetch_max(durable, Ordering::AcqRel);
+        Ok(changed)
+    }
+
+    fn compact(&self) -> Result<bool> {
+        let strategy =
+            Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(RUNS_COMPACTED);
+        self.change(|safe| self.tree.compact(Arc::new(strategy), safe))
+    }
+
+    fn settle(&self) {
+        self.visible.fetch_max(self.seq.get(), Ordering::SeqCst);
+    }
+
+    fn seq_durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure {
+            active_bytes: self.tree.active_memtable().size(),
+            sealed: self.tree.sealed_memtable_count(),
+            runs: self.tree.l0_run_count(),
+        }
+    }
+
+    fn stats(&self) -> TableStats {
+        TableStats {
+            disk_bytes: self.tree.disk_space(),
+            memory_bytes: self.tree.version_memtable_size_sum(),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Calls into the tree: its errors become ours, and its panics, which only damage can cause, too.
+fn guarded<R>(f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(r)) => Ok(r),
+        Ok(Err(lsm_tree::Error::Io(e))) => Err(from_io(e)),
+        Ok(Err(e)) => Err(Error::Corrupt(format!("tables: {e}"))),
+        Err(panic) => Err(Error::Corrupt(format!("tables: {}", message(&*panic)))),
+    }
+}
+
+/// A file that ends too early was damaged; so was one that holds what cannot be.
+fn from_io(e: io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Error::Corrupt(format!("tables: {e}")),
+        _ => e.into(),
+    }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}

@@ -1,1 +1,184 @@
-//! A directory as a store.
+//! A directory as a store: one file per object.
+//!
+//! Object `s.g` is the file `PREFIX/xx/ssssssssssssssss.g`: the segment in 16 hex digits, the generation in decimal,
+//! and two hex digits of a mix of the segment, so that each of the 256 directories stays small.
+//!
+//! * A put writes slices of `limits::STORE_SLICE_BYTES` around the page cache, one after the other: that fills a
+//!   disk's bandwidth and keeps its queue short for others (DISK.md). It ends with a sync of the file and of its
+//!   directory. One that fails removes what it wrote, as far as the disk lets it.
+//! * A crash may leave a torn object, or bring back a deleted one (deleting syncs nothing). Both are listed like any
+//!   other; the data log knows which objects it has.
+//! * Open files are kept for reading, the least recently used is closed first. A file is dropped from the cache when
+//!   its object is deleted, and never put in if any object was deleted while it was being opened: the cache never
+//!   holds the space of a deleted object.
+//!
+//! Locks: the cache's, never held over a call of the disk.
+
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::Ctx;
+use leeward_env::disk::{Caching, Disk, DiskFile, Space};
+use leeward_env::limits::STORE_SLICE_BYTES;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// Open files kept; each takes up to two descriptors.
+const OPEN_FILES_MAX: usize = 128;
+
+/// A store in a directory of a disk.
+pub struct DirStore {
+    disk: Arc<dyn Disk>,
+    prefix: String,
+    open_files: Mutex<OpenFiles>,
+}
+
+impl DirStore {
+    /// A store below `prefix` (empty: the disk's root), which need not exist yet. Nothing is read or written.
+    pub fn new(disk: Arc<dyn Disk>, prefix: &str) -> DirStore {
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        DirStore { disk, prefix, open_files: Mutex::default() }
+    }
+
+    /// The file of an object, relative to the disk's root. For messages and for tests that damage it.
+    pub fn path(&self, id: ObjectId) -> String {
+        format!("{}/{}", self.dir(id), file_name(id))
+    }
+
+    fn dir(&self, id: ObjectId) -> String {
+        format!("{}{}", self.prefix, dir_name(id))
+    }
+
+    fn write(&self, id: ObjectId, body: &[u8]) -> io::Result<()> {
+        let file = self.disk.create(&self.path(id), Caching::Direct)?;
+        let mut offset = 0;
+        for slice in body.chunks(STORE_SLICE_BYTES) {
+            file.write_at(offset, slice)?;
+            offset += slice.len() as u64;
+        }
+        file.sync()?;
+        self.disk.sync_dir(&self.dir(id))
+    }
+
+    fn remove(&self, id: ObjectId) -> io::Result<()> {
+        let removed = self.disk.remove(&self.path(id));
+        self.open_files.lock().forget(id);
+        match removed {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn open(&self, id: ObjectId) -> Result<Arc<dyn DiskFile>> {
+        let removals = {
+            let mut files = self.open_files.lock();
+            if let Some(file) = files.find(id) {
+                return Ok(file);
+            }
+            files.removals
+        };
+        let file = self.disk.open(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
+        let file: Arc<dyn DiskFile> = file.into();
+        let closed = self.open_files.lock().keep(id, &file, removals);
+        drop(closed); // closing a file may take its time: not under the lock
+        Ok(file)
+    }
+}
+
+impl Store for DirStore {
+    fn put(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.write(id, body).map_err(|e| {
+            let _ = self.remove(id); // the first error is the one to tell; a torn object is allowed
+            error(id, e)
+        })
+    }
+
+    fn get(&self, _: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let count = self.open(id)?.read_at(offset, buf)?;
+        if count < buf.len() { Err(Error::Short(id)) } else { Ok(()) }
+    }
+
+    fn len(&self, _: &Ctx, id: ObjectId) -> Result<u64> {
+        Ok(self.open(id)?.len()?)
+    }
+
+    fn delete(&self, _: &Ctx, id: ObjectId) -> Result<()> {
+        Ok(self.remove(id)?)
+    }
+
+    fn list(&self, _: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        let mut all = Vec::new();
+        for dir in self.disk.list_dirs(&self.prefix)? {
+            let files = self.disk.list(&format!("{}{dir}", self.prefix))?;
+            let objects = files.into_iter().filter_map(|(name, len)| Some((parse_name(&name)?, len)));
+            all.extend(objects.filter(|(id, _)| dir_name(*id) == dir));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(self.disk.space()?)
+    }
+}
+
+fn error(id: ObjectId, e: io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::NotFound => Error::NotFound(id),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
+        _ => Error::Io(e),
+    }
+}
+
+fn dir_name(id: ObjectId) -> String {
+    let mixed = id.segment.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{:02x}", mixed >> 56)
+}
+
+fn file_name(id: ObjectId) -> String {
+    format!("{:016x}.{}", id.segment, id.generation)
+}
+
+/// The object whose file has exactly this name.
+fn parse_name(name: &str) -> Option<ObjectId> {
+    let (segment, generation) = name.split_once('.')?;
+    let id =
+        ObjectId { segment: u64::from_str_radix(segment, 16).ok()?, generation: generation.parse().ok()? };
+    (file_name(id) == name).then_some(id)
+}
+
+/// Open files by object, with the time of last use in calls.
+#[derive(Default)]
+struct OpenFiles {
+    files: BTreeMap<ObjectId, (u64, Arc<dyn DiskFile>)>,
+    calls: u64,
+    removals: u64,
+}
+
+impl OpenFiles {
+    fn find(&mut self, id: ObjectId) -> Option<Arc<dyn DiskFile>> {
+        self.calls += 1;
+        let (used, file) = self.files.get_mut(&id)?;
+        *used = self.calls;
+        Some(file.clone())
+    }
+
+    /// Keeps a file unless something was removed since `removals` was read; returns one that had to go.
+    fn keep(&mut self, id: ObjectId, file: &Arc<dyn DiskFile>, removals: u64) -> Option<Arc<dyn DiskFile>> {
+        if self.removals != removals {
+            return None;
+        }
+        self.files.insert(id, (self.calls, file.clone()));
+        if self.files.len() <= OPEN_FILES_MAX {
+            return None;
+        }
+        let oldest = self.files.iter().min_by_key(|(_, (used, _))| *used).map(|(id, _)| *id)?;
+        self.files.remove(&oldest).map(|(_, file)| file)
+    }
+
+    fn forget(&mut self, id: ObjectId) {
+        self.removals += 1;
+        self.files.remove(&id);
+    }
+}

@@ -7,8 +7,13 @@
 pub mod contract;
 mod dir;
 mod error;
+mod faulty;
+mod mem;
 
+pub use dir::DirStore;
 pub use error::{Error, Result};
+pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
+pub use mem::MemStore;
 
 use leeward_env::Ctx;
 use leeward_env::disk::Space;

@@ -1,58 +1,422 @@
-//! A cell: one installation on one directory.
+//! A cell: one installation on one directory, with its threads.
+//!
+//! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
-use crate::{Config, Op, Reply, Result};
+use crate::inode::{Body, Inode, Pair, SegmentRecord, VolumeRecord};
+use crate::keys::{self, Table};
+use crate::op::{Kind, NodeId, Time};
+use crate::quota::Quota;
+use crate::segments::Segments;
+use crate::shard::{Shard, State};
+use crate::{Config, Error, Op, Reply, Result};
+use leeward_data::{Catalog, DataLog};
+use leeward_env::disk::Disk;
+use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env};
+use leeward_meta::{Batch, Kv, Ride};
+use leeward_pool::{DirStore, ObjectId, Store};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Format of a cell. A newer one is refused.
+pub const FORMAT: u32 = 1;
+/// Name of the file that says what the directory is.
+const IDENTITY: &str = "cell";
+/// Names that may be in a directory before it becomes a cell.
+const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
+
+/// What a cell is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Identity {
+    leeward: String,
+    format: u32,
+    id: String,
+    created_secs: i64,
+}
 
 /// A running cell. Holding the directory exclusively is the caller's business (`lee` takes a lock file).
-pub struct Cell {}
-
-impl Cell {
-    /// Makes a new cell in an existing, empty directory (files named `leeward.toml`, `lock` and `control.sock` are
-    /// the caller's and do not count).
-    pub fn create(_env: &Env, _dir: &Path, _config: &Config) -> std::result::Result<(), Failure> {
-        Err(Failure { message: String::new(), errno: libc::ENOSYS })
-    }
-
-    /// Whether the directory holds a cell.
-    pub fn exists(_dir: &Path) -> bool {
-        false
-    }
-
-    /// Opens a cell and starts its threads.
-    pub fn open(_env: &Env, _dir: &Path, _config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        Err(Failure { message: String::new(), errno: libc::ENOSYS })
-    }
-
-    /// Runs one operation.
-    pub fn call(&self, _ctx: &Ctx, _op: Op<'_>) -> Result<Reply> {
-        Err(crate::Error::NotSupported)
-    }
-
-    /// Runs an operator's request.
-    pub fn admin(
-        &self,
-        _request: &Request,
-        _progress: &mut dyn FnMut(Progress),
-    ) -> std::result::Result<AdminReply, Failure> {
-        Err(Failure { message: String::new(), errno: libc::ENOSYS })
-    }
-
-    /// Tells `watcher` of changes that no front end asked for (an operator's).
-    pub fn watch(&self, _watcher: Arc<dyn Watcher>) {}
-
-    /// Makes everything durable and ends the threads. Later calls fail. Idempotent.
-    pub fn close(&self) -> std::result::Result<(), Failure> {
-        Ok(())
-    }
+pub struct Cell {
+    shard: Arc<Shard>,
+    closing: Arc<AtomicBool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Hears of changes that a front end must drop from its caches. Called without locks held; must not call back.
 pub trait Watcher: Send + Sync {
     /// The name in this directory changed.
-    fn entry_changed(&self, dir: crate::NodeId, name: &[u8]);
+    fn entry_changed(&self, dir: NodeId, name: &[u8]);
     /// Attributes or content of this inode changed.
-    fn inode_changed(&self, node: crate::NodeId);
+    fn inode_changed(&self, node: NodeId);
+}
+
+fn failure(message: String) -> Failure {
+    Failure { message, errno: 0 }
+}
+
+impl Cell {
+    /// Makes a new cell in an existing, empty directory (files of the caller's, such as `leeward.toml` and `lock`, do
+    /// not count). Its root belongs to the calling user.
+    pub fn create(env: &Env, dir: &Path, config: &Config) -> std::result::Result<(), Failure> {
+        if Self::exists(dir) {
+            return Err(failure(format!("{} already holds a cell", dir.display())));
+        }
+        let at = |e: std::io::Error| Failure {
+            message: format!("cannot make a cell in {}: {e}", dir.display()),
+            errno: e.raw_os_error().unwrap_or(0),
+        };
+        for entry in std::fs::read_dir(dir).map_err(at)? {
+            let name = entry.map_err(at)?.file_name();
+            let unfinished = name == "meta" || name == "data";
+            if !OTHERS.iter().any(|o| name == *o) && !unfinished {
+                return Err(failure(format!(
+                    "{} is not a cell and not empty ({} is in it): name an empty or a new directory",
+                    dir.display(),
+                    name.display()
+                )));
+            }
+        }
+        for part in ["meta", "data"] {
+            let path = dir.join(part);
+            if path.exists() {
+                // an interrupted creation: nobody can have stored anything yet
+                std::fs::remove_dir_all(&path).map_err(at)?;
+            }
+            std::fs::create_dir(&path).map_err(at)?;
+        }
+        let kv = open_engine(env, dir, config).map_err(|e| failure(format!("{}: {e}", dir.display())))?;
+        // SAFETY: these calls cannot fail and touch no memory.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let batch = first_batch(env, uid, gid);
+        kv.commit(&batch).map_err(|e| failure(format!("cannot write to {}: {e}", dir.display())))?;
+        drop(kv);
+        let identity = Identity {
+            leeward: "cell".into(),
+            format: FORMAT,
+            id: format!("{:016x}{:016x}", env.random(), env.random()),
+            created_secs: (env.wall() / 1_000_000_000) as i64,
+        };
+        let text = serde_json::to_string_pretty(&identity).map_err(|e| failure(e.to_string()))? + "\n";
+        let disk = RealDisk::new(dir);
+        // the identity comes last: a directory with it is a whole cell
+        let file = disk.create("cell.new", leeward_env::disk::Caching::Buffered).map_err(at)?;
+        file.write_at(0, text.as_bytes()).and_then(|()| file.sync()).map_err(at)?;
+        disk.rename("cell.new", IDENTITY).and_then(|()| disk.sync_dir("")).map_err(at)
+    }
+
+    /// Whether the directory holds a cell.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(IDENTITY).is_file()
+    }
+
+    /// Opens a cell and starts its threads.
+    pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
+        check_identity(dir)?;
+        let at = |e: Error| Failure {
+            message: format!("cannot open the cell in {}: {e}", dir.display()),
+            errno: e.errno(),
+        };
+        let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
+        let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
+        Self::start(env, Box::new(kv), store, config).map_err(at)
+    }
+
+    /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
+    pub fn start(env: &Env, kv: Box<dyn Kv>, store: Arc<dyn Store>, config: &Config) -> Result<Arc<Cell>> {
+        let state = load_state(&*kv)?;
+        let options = leeward_data::Options {
+            compression: match config.compression {
+                crate::config::Compression::Lz4 => leeward_data::Compression::Lz4,
+                crate::config::Compression::None => leeward_data::Compression::None,
+            },
+            dirty_bytes: (config.dirty_mib as usize) << 20,
+            cache_bytes: (config.cache_mib as usize) << 20,
+            put_threads: if env.is_sim() { 0 } else { 2 },
+            ..leeward_data::Options::default()
+        };
+        let log = DataLog::new(env.clone(), store.clone(), options);
+        let shard = Shard::new(env.clone(), config.clone(), kv, log, store, state);
+        let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
+        shard.log.attach(catalog);
+        shard.recover()?;
+        let cell = Arc::new(Cell { shard, closing: Arc::default(), threads: Mutex::default() });
+        if !env.is_sim() {
+            cell.spawn("commit", Shard::commit_turn);
+            cell.spawn("maintain", Shard::maintain_turn);
+        }
+        Ok(cell)
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, turn: fn(&Shard)) {
+        let (shard, closing) = (self.shard.clone(), self.closing.clone());
+        let run = move || {
+            while !closing.load(Ordering::Acquire) {
+                turn(&shard);
+            }
+        };
+        self.threads.lock().push(self.shard.env.spawn(name, run));
+    }
+
+    /// In simulations: what the threads would do next. `true` when there was something to do.
+    pub fn step(&self) -> Result<bool> {
+        self.shard.log.seal_older(Duration::ZERO);
+        let mut did = false;
+        while self.shard.log.step() {
+            did = true;
+        }
+        self.shard.commit_if_dirty()?;
+        did |= self.shard.kv.maintain()?;
+        did |= self.shard.delete_garbage()?;
+        did |= self.shard.reclaim_step()?;
+        did |= self.shard.clean_step()?;
+        Ok(did)
+    }
+
+    /// Runs one operation.
+    pub fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::Io("the cell is closed".into()));
+        }
+        self.shard.call(ctx, &op)
+    }
+
+    /// Runs an operator's request.
+    pub fn admin(
+        &self,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<AdminReply, Failure> {
+        self.shard.admin(request, progress)
+    }
+
+    /// Tells `watcher` of changes that no front end asked for (an operator's).
+    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.shard.add_watcher(watcher);
+    }
+
+    /// Makes everything durable and ends the threads. Later calls fail. Idempotent.
+    pub fn close(&self) -> std::result::Result<(), Failure> {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.shard.committer.wake();
+        self.shard.maintenance.wake();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread ended by a panic");
+            }
+        }
+        let stored = self.shard.log.close();
+        let committed = self.shard.commit_if_dirty();
+        let failed = |what: &str, e: Error| Failure {
+            message: format!(
+                "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
+            ),
+            errno: e.errno(),
+        };
+        stored.map_err(|e| failed("file data", e.into()))?;
+        committed.map_err(|e| failed("metadata", e))
+    }
+}
+
+fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
+    let meta = dir.join("meta");
+    let options = leeward_meta::lsm::Options {
+        cache_bytes: u64::from(config.metadata_cache_mib) << 19,
+        ..leeward_meta::lsm::Options::default()
+    };
+    leeward_meta::lsm::LsmKv::open(env.clone(), Arc::new(RealDisk::new(&meta)), &meta.join("tables"), options)
+}
+
+fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
+    let path = dir.join(IDENTITY);
+    let text = std::fs::read_to_string(&path).map_err(|e| Failure {
+        message: format!("{} cannot be read: {e}: is {} a cell?", path.display(), dir.display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    })?;
+    let identity: Identity = serde_json::from_str(&text)
+        .map_err(|e| failure(format!("{} is damaged ({e}): restore it from a backup", path.display())))?;
+    if identity.format > FORMAT {
+        return Err(failure(format!(
+            "the cell in {} has format {}, this lee knows up to {FORMAT}: use a newer lee",
+            dir.display(),
+            identity.format
+        )));
+    }
+    Ok(())
+}
+
+/// The first records of a cell: its counters, the root volume, its root directory.
+pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
+    let ns = env.wall();
+    let now = Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 };
+    let root = VolumeRecord {
+        name: "root".into(),
+        uid,
+        next_inode: 2,
+        epoch: 1,
+        created_secs: now.secs,
+        attached_dir: NodeId(0),
+        attached_name: Box::default(),
+        removing: false,
+    };
+    let dir = root_dir(now, uid, gid);
+    Batch {
+        writes: vec![
+            (keys::cell(), Some(Pair(1, 1).encode())),
+            (keys::volume(0), Some(root.encode())),
+            (keys::inode(NodeId::ROOT), Some(dir.encode())),
+        ],
+        rides: Vec::new(),
+    }
+}
+
+/// The root directory of a new volume.
+pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
+    Inode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        nlink: 2,
+        uid,
+        gid,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        times: [now; 4],
+        parent: 0,
+        linked: false,
+        xattrs: 0,
+        birth: 1,
+        body: Body::Dir { entries: 0 },
+    }
+}
+
+/// All records of a system table.
+fn load_table(kv: &dyn Kv, table: Table, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+    let (mut from, to) = keys::table_range(table);
+    loop {
+        let page = kv.scan(&from, &to, 4096, false)?;
+        for (key, value) in &page {
+            each(keys::table_id(key), value)?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == 4096 => {
+                let mut next = last.to_vec();
+                next.push(0);
+                from = next.into();
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn load_state(kv: &dyn Kv) -> Result<State> {
+    let counters =
+        kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
+    let Pair(next_volume, next_segment) = Pair::decode(&counters)?;
+    let mut st = State {
+        running_id: 1,
+        segments: Segments::new(next_segment),
+        next_volume: next_volume as u32,
+        ..State::default()
+    };
+    load_table(kv, Table::Volume, |id, v| {
+        st.volumes.insert(id as u32, VolumeRecord::decode(v)?);
+        Ok(())
+    })?;
+    load_table(kv, Table::Segment, |id, v| {
+        st.segments.load(id, SegmentRecord::decode(v)?);
+        Ok(())
+    })?;
+    load_table(kv, Table::Quota, |id, v| {
+        let dir = NodeId(id);
+        let used = kv.get(&keys::stats(dir))?.map(|v| crate::inode::Stats::decode(&v)).transpose()?;
+        st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
+        Ok(())
+    })?;
+    Ok(st)
+}
+
+impl Shard {
+    /// After opening: rides become segments, orphans are found, leftovers of the last run are noted as garbage.
+    fn recover(&self) -> Result<()> {
+        let ctx = Ctx::system();
+        let mut rides: BTreeMap<u64, Vec<Ride>> = BTreeMap::new();
+        for ride in self.kv.take_rides() {
+            rides.entry(ride.segment).or_default().push(ride);
+        }
+        let unsealed: Vec<u64> =
+            self.lock().segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, _)| segment).collect();
+        for segment in unsealed {
+            let info = match rides.remove(&segment) {
+                Some(pieces) => self.log.restore(&ctx, segment, &in_order(pieces))?,
+                None => self.log.adopt(&ctx, segment)?,
+            };
+            self.lock().segments.sealed(info);
+            self.kv.release_ride(segment);
+        }
+        rides.keys().for_each(|segment| self.kv.release_ride(*segment));
+        self.find_orphans()?;
+        self.commit_if_dirty()?;
+        self.find_leftovers(&ctx)
+    }
+
+    /// Objects that no record knows, from puts and rewritings that were not committed.
+    fn find_leftovers(&self, ctx: &Ctx) -> Result<()> {
+        let objects = self.store.list(ctx).map_err(leeward_data::Error::from)?;
+        let mut st = self.lock();
+        let unknown =
+            |id: &ObjectId| st.segments.get(id.segment).is_none_or(|r| r.generation != id.generation);
+        let leftovers: Vec<ObjectId> = objects.into_iter().map(|(id, _)| id).filter(unknown).collect();
+        st.replaced.extend(leftovers);
+        Ok(())
+    }
+
+    /// One turn of the commit thread.
+    fn commit_turn(&self) {
+        let half = Duration::from_millis(u64::from(self.config.commit_interval_ms) / 2);
+        self.committer.wait(half);
+        self.log.seal_older(half);
+        if let Err(e) = self.commit_if_dirty() {
+            tracing::warn!("commit: {e}");
+            self.env.sleep(half);
+        }
+        self.maintenance.wake();
+    }
+
+    /// One turn of the maintenance thread.
+    fn maintain_turn(&self) {
+        let tell = |what: &str, done: Result<bool>| {
+            done.unwrap_or_else(|e| {
+                tracing::warn!("{what}: {e}");
+                false
+            })
+        };
+        let mut busy = tell("metadata upkeep", self.kv.maintain().map_err(Error::from));
+        busy |= tell("deleting objects", self.delete_garbage());
+        busy |= tell("freeing", self.reclaim_step());
+        busy |= tell("cleaning", self.clean_step());
+        if !busy {
+            self.maintenance.wait(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Rides as pieces: a later one for the same place wins.
+fn in_order(rides: Vec<Ride>) -> Vec<(u32, leeward_data::Owner, Arc<[u8]>)> {
+    let mut pieces: BTreeMap<u32, (leeward_data::Owner, Arc<[u8]>)> = BTreeMap::new();
+    for r in rides {
+        let (volume, inode, offset) = r.owner;
+        let longer = pieces.get(&r.offset).is_none_or(|(_, b)| b.len() <= r.bytes.len());
+        if longer {
+            pieces.insert(r.offset, (leeward_data::Owner { volume, inode, offset }, r.bytes));
+        }
+    }
+    pieces.into_iter().map(|(offset, (owner, bytes))| (offset, owner, bytes)).collect()
 }

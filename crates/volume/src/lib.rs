@@ -1,12 +1,38 @@
-//! Volumes: POSIX semantics over records and segments.
+//! Volumes: POSIX semantics over records and segments, and the cell that holds them.
+//!
+//! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
+//! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
+//! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
+//! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
+//! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
+//!
+//! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
 pub mod admin;
 mod cell;
+mod clean;
+mod commit;
 pub mod config;
+mod control;
+mod dispatch;
 mod error;
+pub mod extents;
+mod fsck;
+pub mod inode;
+pub mod keys;
 pub mod op;
+mod ops;
+mod paths;
+mod pending;
+mod quota;
+mod reclaim;
+mod records;
+mod refs;
+mod segments;
+mod shard;
+mod wake;
 
-pub use cell::{Cell, Watcher};
+pub use cell::{Cell, FORMAT, Watcher, first_batch};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use op::{NodeId, Op, Reply};

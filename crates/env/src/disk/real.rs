@@ -1,19 +1,34 @@
 //! A directory of the machine as a [`Disk`].
+//!
+//! A file opened for [`Caching::Direct`] has two descriptors: one with O_DIRECT, for transfers whose offset, length
+//! and memory are aligned, and one without for all others. The kernel keeps the two coherent (a direct write
+//! invalidates cached pages, a direct read writes them back first), except for concurrent transfers to one page,
+//! which callers avoid; a sync through either covers both, because fdatasync is of the inode.
+//! Where O_DIRECT cannot be had (tmpfs on older kernels, some network file systems) the page cache serves.
+//!
+//! Files are made with mode 0600 and directories with 0700: what lies in them is other people's.
 
 use super::{Caching, Disk, DiskFile, Space};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Alignment that O_DIRECT needs, of memory, offset and length.
 pub const ALIGN: usize = 4096;
 
+/// Buffers from this size on are mapped: zeroed by the kernel page by page as they are touched, and given back to it
+/// when dropped.
+const MAPPED_BYTES_MIN: usize = 256 << 10;
+
 /// Memory aligned to [`ALIGN`], zeroed, whose length is a multiple of it.
 pub struct AlignedBuf {
     ptr: *mut u8,
     len: usize,
+    capacity: usize,
 }
 
 // SAFETY: the buffer owns its memory exclusively.
@@ -25,10 +40,44 @@ impl AlignedBuf {
     /// At least `len` zeroed bytes, rounded up.
     pub fn zeroed(len: usize) -> AlignedBuf {
         let len = len.next_multiple_of(ALIGN).max(ALIGN);
-        // SAFETY: the size is not zero and the alignment a power of two.
-        let ptr = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        let ptr = if len >= MAPPED_BYTES_MIN {
+            Self::map(len)
+        } else {
+            // SAFETY: the size is not zero and the alignment a power of two.
+            unsafe { std::alloc::alloc_zeroed(Self::layout(len)) }
+        };
         assert!(!ptr.is_null(), "out of memory: {len} bytes");
-        AlignedBuf { ptr, len }
+        AlignedBuf { ptr, len, capacity: len }
+    }
+
+    /// Bytes that [`AlignedBuf::set_len`] may go up to.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shows another part of the capacity: `len` rounded up. Bytes that come into view hold what was there before.
+    ///
+    /// # Panics
+    /// When that is more than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        let len = len.next_multiple_of(ALIGN);
+        assert!(len <= self.capacity, "{len} bytes in a buffer of {}", self.capacity);
+        self.len = len;
+    }
+
+    fn map(len: usize) -> *mut u8 {
+        // SAFETY: a new anonymous mapping; nothing else refers to it.
+        let ptr = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if ptr == libc::MAP_FAILED { std::ptr::null_mut() } else { ptr.cast() }
     }
 
     fn layout(len: usize) -> std::alloc::Layout {
@@ -53,20 +102,27 @@ impl std::ops::DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated with the same layout.
-        unsafe { std::alloc::dealloc(self.ptr, Self::layout(self.len)) }
+        if self.capacity >= MAPPED_BYTES_MIN {
+            // SAFETY: mapped with this length, and nobody refers to it any more.
+            unsafe { libc::munmap(self.ptr.cast(), self.capacity) };
+        } else {
+            // SAFETY: allocated with the same layout.
+            unsafe { std::alloc::dealloc(self.ptr, Self::layout(self.capacity)) }
+        }
     }
 }
 
 /// A directory as a [`Disk`].
 pub struct RealDisk {
     root: PathBuf,
+    /// Directories whose own names are known to be durable: nothing here removes a directory.
+    durable_dirs: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl RealDisk {
     /// The directory must exist.
     pub fn new(root: impl Into<PathBuf>) -> RealDisk {
-        RealDisk { root: root.into() }
+        RealDisk { root: root.into(), durable_dirs: Mutex::default() }
     }
 
     /// The directory.
@@ -74,31 +130,45 @@ impl RealDisk {
         &self.root
     }
 
-    fn open_with(&self, path: &str, caching: Caching, create: bool) -> io::Result<Box<dyn DiskFile>> {
-        let path = self.root.join(path);
-        let open = |flags: i32| {
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(create)
-                .truncate(create)
-                .mode(0o600)
-                .custom_flags(flags | libc::O_CLOEXEC)
-                .open(&path)
-        };
-        let buffered = open(0)?;
+    fn at(&self, path: &str) -> io::Result<PathBuf> {
+        check_path(path)?;
+        Ok(self.root.join(path))
+    }
+
+    fn open_with(&self, path: &Path, caching: Caching, making: Making) -> io::Result<Box<dyn DiskFile>> {
+        let create = making == Making::Create;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let buffered = options.clone().create(create).truncate(create).open(path)?;
         let direct = match caching {
             Caching::Buffered => None,
-            // tmpfs and some network file systems have no O_DIRECT: the page cache serves there
-            Caching::Direct => OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_DIRECT | libc::O_CLOEXEC)
-                .open(&path)
-                .ok(),
+            Caching::Direct => match options.custom_flags(libc::O_DIRECT).open(path) {
+                Ok(file) => Some(file),
+                Err(e) if no_direct(&e) => None,
+                Err(e) => return Err(e),
+            },
         };
         Ok(Box::new(RealFile { buffered, direct }))
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Making {
+    Open,
+    Create,
+}
+
+/// Refuses paths that would lead out of a disk.
+pub(super) fn check_path(path: &str) -> io::Result<()> {
+    if path.starts_with('/') || path.split('/').any(|part| part == "..") {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a path in a disk: {path}")));
+    }
+    Ok(())
+}
+
+/// How the kernel says that O_DIRECT, or O_DIRECT so aligned, is not to be had here.
+fn no_direct(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 struct RealFile {
@@ -107,13 +177,34 @@ struct RealFile {
 }
 
 impl RealFile {
-    fn for_transfer(&self, offset: u64, buf: &[u8]) -> &File {
-        let aligned =
-            offset % ALIGN as u64 == 0 && buf.len() % ALIGN == 0 && buf.as_ptr().addr() % ALIGN == 0;
-        match &self.direct {
-            Some(f) if aligned => f,
-            _ => &self.buffered,
+    /// The descriptor with O_DIRECT, where it is there and would take the transfer.
+    fn direct_for(&self, offset: u64, buf: &[u8]) -> Option<&File> {
+        let aligned = offset.is_multiple_of(ALIGN as u64)
+            && buf.len().is_multiple_of(ALIGN)
+            && buf.as_ptr().addr().is_multiple_of(ALIGN);
+        self.direct.as_ref().filter(|_| aligned)
+    }
+
+    fn read_some(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(file) = self.direct_for(offset, buf) {
+            match file.read_at(buf, offset) {
+                Err(e) if no_direct(&e) => {}
+                other => return other,
+            }
         }
+        self.buffered.read_at(buf, offset)
+    }
+
+    /// What [`DiskFile::allocate`] asks for, where the file system has no call for it: zeroes after the end.
+    fn fill_up_to(&self, len: u64) -> io::Result<()> {
+        let zeroes = vec![0; 1 << 20];
+        let mut at = self.len()?;
+        while at < len {
+            let piece = (len - at).min(zeroes.len() as u64);
+            self.buffered.write_all_at(&zeroes[..piece as usize], at)?;
+            at += piece;
+        }
+        Ok(())
     }
 }
 
@@ -125,9 +216,7 @@ impl DiskFile for RealFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            let at = offset + done as u64;
-            let file = self.for_transfer(at, &buf[done..]);
-            match file.read_at(&mut buf[done..], at) {
+            match self.read_some(offset + done as u64, &mut buf[done..]) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -138,12 +227,29 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.for_transfer(offset, buf).write_all_at(buf, offset)
+        if let Some(file) = self.direct_for(offset, buf) {
+            match file.write_all_at(buf, offset) {
+                // a file system that wants coarser alignment, or a write cut short to an odd length
+                Err(e) if no_direct(&e) => {}
+                other => return other,
+            }
+        }
+        self.buffered.write_all_at(buf, offset)
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        // SAFETY: a valid descriptor.
-        check(unsafe { libc::fallocate(self.buffered.as_raw_fd(), 0, 0, len as i64) })
+        let bytes = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: a valid descriptor.
+            match check(unsafe { libc::fallocate(self.buffered.as_raw_fd(), 0, 0, bytes) }) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.fill_up_to(len),
+                other => return other,
+            }
+        }
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
@@ -161,27 +267,29 @@ impl DiskFile for RealFile {
 
 impl Disk for RealDisk {
     fn open(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
-        self.open_with(path, caching, false)
+        self.open_with(&self.at(path)?, caching, Making::Open)
     }
 
     fn create(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
-        match self.open_with(path, caching, true) {
+        let path = self.at(path)?;
+        match self.open_with(&path, caching, Making::Create) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if let Some(parent) = self.root.join(path).parent() {
-                    fs::create_dir_all(parent)?;
+                if let Some(parent) = path.parent() {
+                    self.durable_dirs.lock().clear(); // also if somebody had removed it behind our back
+                    fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
                 }
-                self.open_with(path, caching, true)
+                self.open_with(&path, caching, Making::Create)
             }
             other => other,
         }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.root.join(from), self.root.join(to))
+        fs::rename(self.at(from)?, self.at(to)?)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        fs::remove_file(self.root.join(path))
+        fs::remove_file(self.at(path)?)
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
@@ -207,11 +315,16 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        let mut path = self.root.join(dir);
+        let path = self.at(dir)?;
         File::open(&path)?.sync_all()?;
-        while path != self.root && path.pop() {
-            File::open(&path)?.sync_all()?;
+        if path == self.root || self.durable_dirs.lock().contains(&path) {
+            return Ok(());
         }
+        let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.root));
+        for dir in above {
+            File::open(dir)?.sync_all()?;
+        }
+        self.durable_dirs.lock().insert(path);
         Ok(())
     }
 
@@ -232,7 +345,7 @@ impl Disk for RealDisk {
 
 impl RealDisk {
     fn each(&self, dir: &str, mut f: impl FnMut(String, fs::Metadata)) -> io::Result<()> {
-        let entries = match fs::read_dir(self.root.join(dir)) {
+        let entries = match fs::read_dir(self.at(dir)?) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?,
         };

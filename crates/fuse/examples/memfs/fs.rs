@@ -158,7 +158,7 @@ impl Fs for MemFs {
             Op::Lookup { dir, name } if ctx.refs => self.table.write().lookup(ctx, dir, name),
             Op::Lookup { dir, name } => self.table.read().find(dir, name).map(|i| Reply::Attr(i.attr)),
             Op::GetAttr { node } => self.table.read().get(node).map(|i| Reply::Attr(i.attr)),
-            Op::SetAttr { node, set } => self.mutate(|t, now| t.set_attr(node, &set, now)),
+            Op::SetAttr { node, set } => self.mutate(|t, now| t.set_attr(ctx, node, &set, now)),
             Op::ReadLink { node } => match &self.table.read().get(node)?.body {
                 Body::Symlink(target) => Ok(Reply::Data(target.to_vec())),
                 _ => Err(Error::Invalid),
@@ -284,7 +284,7 @@ impl Table {
         Ok(())
     }
 
-    fn set_attr(&mut self, node: NodeId, set: &SetAttr, now: Time) -> Result<(Reply, Dead)> {
+    fn set_attr(&mut self, ctx: &Ctx, node: NodeId, set: &SetAttr, now: Time) -> Result<(Reply, Dead)> {
         if let Some(size) = set.size {
             let size = (size <= FILE_BYTES_MAX).then_some(size as usize).ok_or(Error::TooBig)?;
             self.content(node)?.write().resize(size, 0);
@@ -293,7 +293,9 @@ impl Table {
         if let Some(size) = set.size {
             (a.size, a.blocks, a.mtime) = (size, size.div_ceil(512), now);
         }
-        if (set.uid.is_some() || set.gid.is_some() || set.size.is_some()) && a.kind == Kind::File {
+        if a.kind == Kind::File
+            && (set.uid.is_some() || set.gid.is_some() || set.size.is_some() && ctx.uid != 0)
+        {
             a.mode = without_set_ids(a.mode);
         }
         a.mode = set.mode.unwrap_or(a.mode);

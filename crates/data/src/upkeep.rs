@@ -1,0 +1,260 @@
+//! What recovery, cleaning and scrubbing do with whole objects.
+
+use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, UNIT_BYTES, corrupt};
+use crate::log::{DataLog, SegmentInfo};
+use crate::pack;
+use crate::reader::Layout;
+use crate::{Chunk, Error, Owner, Result};
+use leeward_env::Ctx;
+use leeward_pool::ObjectId;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What [`DataLog::verify`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Logical ranges that cannot be read, with their owners; sorted. Empty: the object is whole.
+    pub damaged: Vec<Chunk>,
+}
+
+/// Blocks read at a time.
+const VERIFY_BLOCKS: usize = 256;
+
+impl DataLog {
+    /// At open: puts an object for a segment whose only surviving data are these pieces (logical offset, owner, bytes),
+    /// in any order; the same bytes may come twice. It has generation 0 and is durable at return.
+    ///
+    /// # Errors
+    /// The store's; `Corrupt` when an offset makes no sense.
+    pub fn restore(
+        &self,
+        ctx: &Ctx,
+        segment: u64,
+        pieces: &[(u32, Owner, Arc<[u8]>)],
+    ) -> Result<SegmentInfo> {
+        let mut sorted: Vec<_> = pieces.iter().filter(|(_, _, bytes)| !bytes.is_empty()).collect();
+        sorted.sort_by_key(|(offset, _, bytes)| (*offset, std::cmp::Reverse(bytes.len())));
+        let end = sorted.iter().map(|(offset, _, bytes)| *offset as usize + bytes.len()).max().unwrap_or(0);
+        let id = ObjectId { segment, generation: 0 };
+        if end > LOGICAL_BYTES_MAX as usize {
+            return Err(corrupt(id, "a piece lies beyond any segment's end"));
+        }
+        let mut source = self.buffers().take(end.max(BLOCK_BYTES));
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for (offset, owner, bytes) in sorted {
+            source[*offset as usize..*offset as usize + bytes.len()].copy_from_slice(bytes);
+            let whole = Chunk { offset: *offset, len: bytes.len() as u32, owner: *owner };
+            let from = chunks.last().map_or(0, Chunk::end);
+            if whole.end() > from {
+                let c = whole.part(from, whole.end());
+                pack::push_chunk(&mut chunks, c.offset, c.len, c.owner);
+            }
+        }
+        self.put_packed(ctx, id, source, chunks)
+    }
+
+    /// At open: what the object of a segment is that was put without anybody noting so.
+    ///
+    /// # Errors
+    /// The store's, `NotFound` among them; `Corrupt`.
+    pub fn adopt(&self, ctx: &Ctx, segment: u64) -> Result<SegmentInfo> {
+        let id = ObjectId { segment, generation: 0 };
+        let data_bytes = self.index(ctx, id)?.iter().map(|c| u64::from(c.len)).sum();
+        let object_bytes = self.store().len(ctx, id)?;
+        Ok(SegmentInfo { segment, generation: 0, object_bytes, data_bytes })
+    }
+
+    /// The chunks of an object, from its verified index; sorted.
+    ///
+    /// # Errors
+    /// `Corrupt` when index or trailer are damaged; the store's.
+    pub fn index(&self, ctx: &Ctx, id: ObjectId) -> Result<Vec<Chunk>> {
+        Ok(self.reader().index(ctx, id)?.chunks)
+    }
+
+    /// Writes the next generation, holding only what these sorted logical ranges cover of `id`; durable at return. The old
+    /// object is left for the caller to delete after its commit. If nothing remains, nothing is written and
+    /// `object_bytes` is 0.
+    ///
+    /// # Errors
+    /// `Corrupt` when something that is to be kept is damaged; the store's.
+    pub fn rewrite(&self, ctx: &Ctx, id: ObjectId, live: &[Range<u32>]) -> Result<SegmentInfo> {
+        let index = self.reader().index(ctx, id)?;
+        let layout = Layout::new(id, &index);
+        let chunks = only_live(&index.chunks, live);
+        let end = chunks.last().map_or(0, |c| c.end() as usize);
+        let mut source = self.buffers().take(end.max(BLOCK_BYTES));
+        self.gather(ctx, &layout, &chunks, &mut source)?;
+        let next = ObjectId { generation: id.generation + 1, ..id };
+        self.put_packed(ctx, next, source, chunks)
+    }
+
+    /// Copies chunks to their logical offsets in `source`. Reads runs of touched units, so that many small chunks do not
+    /// become many small requests.
+    fn gather(&self, ctx: &Ctx, layout: &Layout, chunks: &[Chunk], source: &mut [u8]) -> Result<()> {
+        let mut wanted = Vec::new(); // (packed range, logical offset)
+        for c in chunks {
+            let mut at = c.offset;
+            while at < c.end() {
+                let packed = layout.resolve(at, (c.end() - at) as usize)?;
+                let len = packed.len() as u32;
+                wanted.push((packed, at));
+                at += len;
+            }
+        }
+        let mut bytes = self.reader().take_bounce();
+        let result = gather_runs(&wanted, bytes.len() - BLOCK_BYTES, |span, pieces| {
+            let out = &mut bytes[..span.len()];
+            self.reader().read_once(ctx, layout, span.clone(), out)?;
+            for (packed, logical) in pieces {
+                let from = &out[packed.start - span.start..packed.end - span.start];
+                source[*logical as usize..*logical as usize + from.len()].copy_from_slice(from);
+            }
+            Ok(())
+        });
+        self.reader().give_bounce(bytes);
+        result
+    }
+
+    /// Reads the whole object, past the cache.
+    ///
+    /// # Errors
+    /// `Corrupt` when trailer or index are unreadable, so that nothing can be said about the rest; the store's.
+    pub fn verify(&self, ctx: &Ctx, id: ObjectId) -> Result<Verified> {
+        let index = self.reader().index(ctx, id)?;
+        let layout = Layout::new(id, &index);
+        let mut bad_blocks = vec![false; layout.blocks()];
+        let mut bytes = self.reader().take_bounce();
+        let mut first = 0;
+        while first < layout.blocks() {
+            let count = VERIFY_BLOCKS.min(layout.blocks() - first);
+            let part = &mut bytes[..count * BLOCK_BYTES];
+            self.check_blocks(ctx, &layout, first, part, &mut bad_blocks)?;
+            first += count;
+        }
+        self.reader().give_bounce(bytes);
+        let bytes = (layout.blocks() * BLOCK_BYTES + index.tail_bytes()) as u64;
+        Ok(Verified { bytes, damaged: damaged_chunks(&layout, &index, &bad_blocks) })
+    }
+
+    /// Reads blocks from `first` on into `part` and marks the bad ones. Where the device fails for the group, each block
+    /// is tried alone.
+    fn check_blocks(
+        &self,
+        ctx: &Ctx,
+        layout: &Layout,
+        first: usize,
+        part: &mut [u8],
+        bad: &mut [bool],
+    ) -> Result<()> {
+        match self.reader().get(ctx, layout.id(), (first * BLOCK_BYTES) as u64, part) {
+            Ok(()) => {
+                for (n, block) in part.chunks_exact(BLOCK_BYTES).enumerate() {
+                    bad[first + n] = layout.verify(first + n, block).is_err();
+                }
+                Ok(())
+            }
+            Err(Error::Store(leeward_pool::Error::Io(e))) if is_medium_error(&e) => {
+                if part.len() == BLOCK_BYTES {
+                    bad[first] = true;
+                    return Ok(());
+                }
+                let mut blocks = part.chunks_exact_mut(BLOCK_BYTES).enumerate();
+                blocks.try_for_each(|(n, block)| self.check_blocks(ctx, layout, first + n, block, bad))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes an object; an absent one is no error.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.reader().cache().forget(id);
+        Ok(self.store().delete(ctx, id)?)
+    }
+}
+
+/// Whether the device says that it cannot read this range, as opposed to a failing path to it.
+fn is_medium_error(e: &std::io::Error) -> bool {
+    const EIO: i32 = 5;
+    e.raw_os_error() == Some(EIO)
+}
+
+/// The parts of `chunks` that the sorted ranges cover.
+fn only_live(chunks: &[Chunk], live: &[Range<u32>]) -> Vec<Chunk> {
+    let mut kept: Vec<Chunk> = Vec::new();
+    let mut first = 0; // ranges before this one end before the current chunk
+    for c in chunks {
+        while first < live.len() && live[first].end <= c.offset {
+            first += 1;
+        }
+        for r in live[first..].iter().take_while(|r| r.start < c.end()) {
+            let from = r.start.max(kept.last().map_or(0, Chunk::end)).max(c.offset);
+            let to = r.end.min(c.end());
+            if from < to {
+                let part = c.part(from, to);
+                pack::push_chunk(&mut kept, part.offset, part.len, part.owner);
+            }
+        }
+    }
+    kept
+}
+
+/// A packed range, and the logical offset it belongs at.
+type Wanted = (Range<usize>, u32);
+
+/// Calls `read` for groups of neighbours that are together at most `span_bytes` long and have no large gaps. Longer
+/// ranges are cut.
+fn gather_runs(
+    wanted: &[Wanted],
+    span_bytes: usize,
+    mut read: impl FnMut(Range<usize>, &[Wanted]) -> Result<()>,
+) -> Result<()> {
+    let mut group: Vec<Wanted> = Vec::new();
+    let span = |g: &[Wanted]| g[0].0.start..g[g.len() - 1].0.end;
+    for (packed, logical) in wanted {
+        let mut at = packed.start;
+        while at < packed.end {
+            let part = at..packed.end.min(at + span_bytes);
+            let far =
+                |g: &[Wanted]| part.start - span(g).end > UNIT_BYTES || part.end - span(g).start > span_bytes;
+            if !group.is_empty() && far(&group) {
+                read(span(&group), &group)?;
+                group.clear();
+            }
+            group.push((part.clone(), logical + (at - packed.start) as u32));
+            at = part.end;
+        }
+    }
+    if group.is_empty() { Ok(()) } else { read(span(&group), &group) }
+}
+
+/// Damaged blocks → units → logical ranges. Units stored as they are lose only the block, compressed ones all.
+fn damaged_chunks(layout: &Layout, index: &Index, bad_blocks: &[bool]) -> Vec<Chunk> {
+    let mut bad_packed: Vec<Range<usize>> = Vec::new();
+    for n in 0..layout.units() {
+        for block in layout.unit_blocks(n).filter(|&b| bad_blocks[b]) {
+            let lost = layout.lost_with(n, block);
+            match bad_packed.last_mut() {
+                Some(last) if last.end >= lost.start => last.end = last.end.max(lost.end),
+                _ => bad_packed.push(lost),
+            }
+        }
+    }
+    let mut damaged = Vec::new();
+    let mut packed = 0usize;
+    for c in &index.chunks {
+        for bad in bad_packed.iter().filter(|b| b.start < packed + c.len as usize && b.end > packed) {
+            let from = c.offset + bad.start.saturating_sub(packed) as u32;
+            let to = c.offset + (bad.end - packed).min(c.len as usize) as u32;
+            let part = c.part(from, to);
+            pack::push_chunk(&mut damaged, part.offset, part.len, part.owner);
+        }
+        packed += c.len as usize;
+    }
+    damaged
+}

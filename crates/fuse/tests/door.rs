@@ -1,0 +1,450 @@
+//! The door through a real mount, over the file system in memory. Each test of behaviour runs twice: answered at once, and
+//! with every operation carried to the threads that may wait. Skipped where mounting is not possible, unless
+//! `LEEWARD_NEEDS_FUSE` is set.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod rig;
+
+use rig::{Fragile, Reluctant, Rig};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs a test on both ways of answering.
+fn both_ways(test: impl Fn(&Rig)) {
+    let rigs = [Rig::plain(), Rig::new(|m| Arc::new(Reluctant(m)))];
+    rigs.iter().flatten().for_each(test);
+}
+
+fn c(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no NUL")
+}
+
+fn ok(n: libc::c_int) -> io::Result<libc::c_int> {
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n) }
+}
+
+fn errno<T>(r: io::Result<T>) -> i32 {
+    r.err().and_then(|e| e.raw_os_error()).unwrap_or(0)
+}
+
+#[test]
+fn contents() {
+    both_ways(|rig| {
+        let path = rig.at("f");
+        let mut f =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let data: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+        f.write_all(&data).unwrap();
+        f.sync_all().unwrap();
+        f.seek(SeekFrom::Start(0)).unwrap();
+        let mut back = Vec::new();
+        f.read_to_end(&mut back).unwrap();
+        assert_eq!(back, data);
+        f.set_len(10).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), data[..10]);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"tail").unwrap();
+        assert_eq!(fs::read(&path).unwrap()[10..], b"tail"[..]);
+        File::create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        let again = OpenOptions::new().write(true).create_new(true).open(&path);
+        assert_eq!(errno(again), libc::EEXIST);
+    });
+}
+
+#[test]
+fn kinds_and_modes() {
+    both_ways(|rig| {
+        symlink("some/where", rig.at("s")).unwrap();
+        assert_eq!(fs::read_link(rig.at("s")).unwrap(), Path::new("some/where"));
+        // SAFETY: strings that end in NUL.
+        unsafe {
+            ok(libc::mkfifo(c(&rig.at("p")).as_ptr(), 0o640)).unwrap();
+            ok(libc::mknod(c(&rig.at("c")).as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(1, 3))).unwrap();
+            ok(libc::mknod(c(&rig.at("k")).as_ptr(), libc::S_IFSOCK | 0o600, 0)).unwrap();
+        }
+        assert!(fs::metadata(rig.at("p")).unwrap().file_type().is_fifo());
+        assert!(fs::metadata(rig.at("k")).unwrap().file_type().is_socket());
+        assert_eq!(fs::metadata(rig.at("c")).unwrap().rdev(), libc::makedev(1, 3));
+        OpenOptions::new().write(true).open(rig.at("c")).unwrap().write_all(b"gone").unwrap();
+        let f = rig.at("f");
+        fs::write(&f, b"x").unwrap();
+        fs::set_permissions(&f, fs::Permissions::from_mode(0o4751)).unwrap();
+        assert_eq!(fs::metadata(&f).unwrap().mode() & 0o7777, 0o4751);
+        chown(&f, Some(12), Some(34)).unwrap();
+        let m = fs::metadata(&f).unwrap();
+        assert_eq!((m.uid(), m.gid(), m.mode() & 0o7777), (12, 34, 0o751));
+    });
+}
+
+/// Somebody else's write takes the setuid bit, and the kernel must not go on honouring it from its cache.
+#[test]
+fn a_write_takes_setuid_away() {
+    both_ways(|rig| {
+        let tool = rig.at("id");
+        fs::set_permissions(rig.mount.at().parent().unwrap(), fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::copy("/usr/bin/id", &tool).unwrap();
+        chown(&tool, Some(1000), Some(1000)).unwrap();
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o4755)).unwrap();
+        let run = |mut command: Command, uid| {
+            let out = command.uid(uid).gid(uid).output().unwrap();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+            String::from_utf8(out.stdout).unwrap().trim().to_string()
+        };
+        let id = || {
+            let mut id = Command::new(&tool);
+            id.arg("-u");
+            id
+        };
+        assert_eq!(run(id(), 1001), "1000");
+        let mut write = Command::new("sh");
+        write.arg("-c").arg(r#"printf '\177' | dd of="$0" bs=1 count=1 conv=notrunc status=none"#).arg(&tool);
+        run(write, 1000);
+        assert_eq!(run(id(), 1001), "1001");
+        assert_eq!(fs::metadata(&tool).unwrap().mode() & 0o7777, 0o755);
+    });
+}
+
+#[test]
+fn times_before_and_after_1970() {
+    both_ways(|rig| {
+        fs::write(rig.at("f"), b"x").unwrap();
+        for (secs, nanos) in [(-2i64, 800_000_000i64), (-1, 1), (0, 5), (1_700_000_000, 123_456_789)] {
+            let t = libc::timespec { tv_sec: secs, tv_nsec: nanos };
+            // SAFETY: a string that ends in NUL and two times.
+            let n = unsafe { libc::utimensat(libc::AT_FDCWD, c(&rig.at("f")).as_ptr(), [t, t].as_ptr(), 0) };
+            ok(n).unwrap();
+            let m = fs::metadata(rig.at("f")).unwrap();
+            assert_eq!((m.mtime(), m.mtime_nsec()), (secs, nanos));
+        }
+    });
+}
+
+#[test]
+fn attributes_of_others_stay_right() {
+    both_ways(|rig| {
+        let nlink = |name: &str| fs::metadata(rig.at(name)).unwrap().nlink();
+        let ctime = |name: &str| fs::metadata(rig.at(name)).map(|m| (m.ctime(), m.ctime_nsec())).unwrap();
+        fs::write(rig.at("a"), b"x").unwrap();
+        fs::hard_link(rig.at("a"), rig.at("b")).unwrap();
+        assert_eq!((nlink("a"), nlink("b")), (2, 2));
+        let before = ctime("b");
+        fs::remove_file(rig.at("a")).unwrap();
+        assert_eq!(nlink("b"), 1);
+        assert!(ctime("b") > before);
+        fs::hard_link(rig.at("b"), rig.at("c")).unwrap();
+        fs::write(rig.at("d"), b"y").unwrap();
+        let before = ctime("c");
+        fs::rename(rig.at("d"), rig.at("b")).unwrap();
+        assert_eq!(nlink("c"), 1);
+        assert!(ctime("c") > before);
+        assert_eq!(fs::read(rig.at("b")).unwrap(), b"y");
+        assert_eq!(errno(fs::metadata(rig.at("d"))), libc::ENOENT);
+    });
+}
+
+#[test]
+fn attributes_of_directories_stay_right() {
+    both_ways(|rig| {
+        let nlink = |name: &str| fs::metadata(rig.at(name)).unwrap().nlink();
+        let mtime = |name: &str| fs::metadata(rig.at(name)).map(|m| (m.mtime(), m.mtime_nsec())).unwrap();
+        for d in ["x", "y", "x/sub", "x/sub/deep"] {
+            fs::create_dir(rig.at(d)).unwrap();
+        }
+        assert_eq!((nlink(""), nlink("x"), nlink("y")), (4, 3, 2));
+        let before = (mtime("x"), mtime("y"));
+        fs::rename(rig.at("x/sub"), rig.at("y/moved")).unwrap();
+        assert_eq!((nlink("x"), nlink("y"), nlink("y/moved")), (2, 3, 3));
+        assert!(mtime("x") > before.0 && mtime("y") > before.1);
+        assert_eq!(fs::read_dir(rig.at("y/moved/deep/..")).unwrap().count(), 1);
+        let before = mtime("y/moved");
+        fs::remove_dir(rig.at("y/moved/deep")).unwrap();
+        assert!(mtime("y/moved") > before);
+        assert_eq!(nlink("y/moved"), 2);
+        assert_eq!(errno(fs::remove_dir(rig.at("y"))), libc::ENOTEMPTY);
+        assert_eq!(errno(fs::rename(rig.at("y"), rig.at("y/moved/in"))), libc::EINVAL);
+    });
+}
+
+fn rename2(rig: &Rig, a: &str, b: &str, flags: libc::c_uint) -> io::Result<libc::c_int> {
+    let (a, b) = (c(&rig.at(a)), c(&rig.at(b)));
+    // SAFETY: strings that end in NUL.
+    ok(unsafe { libc::renameat2(libc::AT_FDCWD, a.as_ptr(), libc::AT_FDCWD, b.as_ptr(), flags) })
+}
+
+#[test]
+fn rename_modes() {
+    both_ways(|rig| {
+        fs::write(rig.at("a"), b"a").unwrap();
+        fs::create_dir(rig.at("d")).unwrap();
+        fs::write(rig.at("d/b"), b"b").unwrap();
+        assert_eq!(errno(rename2(rig, "a", "d/b", libc::RENAME_NOREPLACE)), libc::EEXIST);
+        rename2(rig, "a", "d/b", libc::RENAME_EXCHANGE).unwrap();
+        assert_eq!(
+            (fs::read(rig.at("a")).unwrap(), fs::read(rig.at("d/b")).unwrap()),
+            (b"b".into(), b"a".into())
+        );
+        rename2(rig, "a", "d", libc::RENAME_EXCHANGE).unwrap();
+        assert_eq!(fs::read(rig.at("a/b")).unwrap(), b"a");
+        assert_eq!(fs::read(rig.at("d")).unwrap(), b"b");
+        assert_eq!(errno(rename2(rig, "a", "new", libc::RENAME_WHITEOUT)), libc::EINVAL);
+    });
+}
+
+#[test]
+fn extended_attributes() {
+    both_ways(|rig| {
+        fs::write(rig.at("f"), b"").unwrap();
+        let path = c(&rig.at("f"));
+        let (name, value) = (c"user.colour", b"green");
+        let mut buf = [0u8; 64];
+        // SAFETY: strings that end in NUL, buffers with their lengths.
+        unsafe {
+            let set =
+                |flags| ok(libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), 5, flags));
+            let get =
+                |b: &mut [u8]| libc::getxattr(path.as_ptr(), name.as_ptr(), b.as_mut_ptr().cast(), b.len());
+            assert_eq!(get(&mut buf), -1);
+            assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENODATA));
+            assert_eq!(errno(set(libc::XATTR_REPLACE)), libc::ENODATA);
+            set(libc::XATTR_CREATE).unwrap();
+            assert_eq!(errno(set(libc::XATTR_CREATE)), libc::EEXIST);
+            assert_eq!(get(&mut []), 5);
+            assert_eq!(get(&mut buf[..4]), -1);
+            assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ERANGE));
+            assert_eq!((get(&mut buf), &buf[..5]), (5, &value[..]));
+            let n = libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len());
+            assert_eq!(&buf[..n as usize], b"user.colour\0");
+            ok(libc::removexattr(path.as_ptr(), name.as_ptr())).unwrap();
+            assert_eq!(libc::listxattr(path.as_ptr(), buf.as_mut_ptr().cast(), buf.len()), 0);
+        }
+    });
+}
+
+#[test]
+fn space() {
+    both_ways(|rig| {
+        let f = File::options().read(true).write(true).create_new(true).open(rig.at("f")).unwrap();
+        f.write_all_at(&[7; 10_000], 0).unwrap();
+        let fallocate = |mode, at, len| {
+            // SAFETY: an open descriptor.
+            ok(unsafe { libc::fallocate(f.as_raw_fd(), mode, at, len) })
+        };
+        fallocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 1000, 100).unwrap();
+        let mut b = [1; 102];
+        f.read_exact_at(&mut b, 999).unwrap();
+        assert_eq!((b[0], &b[1..101], b[101]), (7, &[0; 100][..], 7));
+        fallocate(0, 0, 20_000).unwrap();
+        assert_eq!(f.metadata().unwrap().len(), 20_000);
+        fallocate(libc::FALLOC_FL_KEEP_SIZE, 0, 2 << 20).unwrap();
+        assert_eq!(f.metadata().unwrap().len(), 20_000);
+        assert_eq!(errno(fallocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096)), libc::EOPNOTSUPP);
+        // SAFETY: an open descriptor.
+        let seek = |to, whence| unsafe { libc::lseek(f.as_raw_fd(), to, whence) };
+        assert_eq!((seek(5, libc::SEEK_DATA), seek(5, libc::SEEK_HOLE)), (5, 20_000));
+        assert_eq!(seek(30_000, libc::SEEK_DATA), -1);
+        let to = File::options().read(true).write(true).create_new(true).open(rig.at("g")).unwrap();
+        let (mut from_at, mut to_at) = (0, 5);
+        // SAFETY: open descriptors and two offsets.
+        let n = unsafe {
+            libc::copy_file_range(f.as_raw_fd(), &raw mut from_at, to.as_raw_fd(), &raw mut to_at, 10_000, 0)
+        };
+        assert_eq!((n, to.metadata().unwrap().len()), (10_000, 10_005));
+        assert_eq!(fs::read(rig.at("g")).unwrap()[5..], fs::read(rig.at("f")).unwrap()[..10_000]);
+    });
+}
+
+#[test]
+fn statfs_and_ioctl() {
+    both_ways(|rig| {
+        // SAFETY: a string that ends in NUL and a structure to fill; a descriptor and a number.
+        unsafe {
+            let mut s: libc::statvfs = std::mem::zeroed();
+            ok(libc::statvfs(c(&rig.at("")).as_ptr(), &raw mut s)).unwrap();
+            assert_eq!((s.f_blocks * s.f_frsize, s.f_namemax), (64 << 30, 255));
+            let f = File::create(rig.at("f")).unwrap();
+            let mut n = 0;
+            assert_eq!(
+                errno(ok(libc::ioctl(f.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut n))),
+                libc::ENOTTY
+            );
+        }
+    });
+}
+
+/// Pages of a mapping, writes by descriptor and truncation see each other: pages are kept across opens.
+#[test]
+fn mappings_are_coherent() {
+    both_ways(|rig| {
+        let len = 64 << 10;
+        fs::write(rig.at("f"), vec![1; len]).unwrap();
+        let f = File::options().read(true).write(true).open(rig.at("f")).unwrap();
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapping of an open file, used within its length and within the file's.
+        unsafe {
+            let map = libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, f.as_raw_fd(), 0);
+            assert_ne!(map, libc::MAP_FAILED);
+            let bytes = map.cast::<u8>();
+            assert_eq!(bytes.add(5000).read_volatile(), 1);
+            f.write_all_at(&[2; 100], 4990).unwrap();
+            assert_eq!(bytes.add(5000).read_volatile(), 2);
+            bytes.add(6000).write_volatile(3);
+            let mut b = [0];
+            f.read_exact_at(&mut b, 6000).unwrap();
+            assert_eq!(b, [3]);
+            ok(libc::msync(map, len, libc::MS_SYNC)).unwrap();
+            f.set_len(4995).unwrap();
+            f.set_len(len as u64).unwrap();
+            assert_eq!((bytes.add(4994).read_volatile(), bytes.add(5000).read_volatile()), (2, 0));
+            bytes.add(60_000).write_volatile(4);
+            libc::munmap(map, len);
+        }
+        drop(f);
+        let back = fs::read(rig.at("f")).unwrap();
+        assert_eq!((back.len(), back[4994], back[5000], back[6000], back[60_000]), (len, 2, 0, 0, 4));
+    });
+}
+
+#[test]
+fn listing_while_removing() {
+    both_ways(|rig| {
+        fs::create_dir(rig.at("d")).unwrap();
+        let names: BTreeSet<String> = (0..3000).map(|n| format!("file-{n:05}")).collect();
+        for n in &names {
+            File::create(rig.at("d").join(n)).unwrap();
+        }
+        let mut seen = BTreeSet::new();
+        for entry in fs::read_dir(rig.at("d")).unwrap() {
+            let entry = entry.unwrap();
+            assert!(entry.metadata().unwrap().is_file());
+            assert!(seen.insert(entry.file_name().into_string().unwrap()));
+            fs::remove_file(entry.path()).unwrap();
+            let _ = File::create(rig.at("d").join("a-new-one"));
+        }
+        seen.remove("a-new-one");
+        assert_eq!(seen, names);
+        fs::remove_file(rig.at("d/a-new-one")).unwrap();
+        fs::remove_dir(rig.at("d")).unwrap();
+    });
+}
+
+/// # Safety
+/// `e` is what readdir just returned, and not null.
+unsafe fn entry_name(e: *const libc::dirent) -> CString {
+    // SAFETY: the name is within the entry and ends in NUL.
+    unsafe { CStr::from_ptr((&raw const (*e).d_name).cast()) }.to_owned()
+}
+
+#[test]
+fn telldir_and_seekdir() {
+    both_ways(|rig| {
+        fs::create_dir(rig.at("d")).unwrap();
+        for n in 0..1000 {
+            File::create(rig.at("d").join(format!("{n:04}"))).unwrap();
+        }
+        // SAFETY: one stream, used by one thread, closed at the end.
+        unsafe {
+            let d = libc::opendir(c(&rig.at("d")).as_ptr());
+            let mut all = Vec::new();
+            loop {
+                let at = libc::telldir(d);
+                let e = libc::readdir(d);
+                if e.is_null() {
+                    break;
+                }
+                all.push((at, entry_name(e)));
+            }
+            assert_eq!(all.len(), 1002);
+            for i in [1001, 0, 500, 499, 2, 1, 999, 3] {
+                libc::seekdir(d, all[i].0);
+                assert_eq!(entry_name(libc::readdir(d)), all[i].1, "{i}");
+            }
+            libc::rewinddir(d);
+            assert_eq!(entry_name(libc::readdir(d)), all[0].1);
+            libc::closedir(d);
+        }
+    });
+}
+
+#[test]
+fn an_unlinked_file_lives_while_open_and_references_come_back() {
+    both_ways(|rig| {
+        fs::create_dir(rig.at("d")).unwrap();
+        for n in 0..500 {
+            fs::write(rig.at("d").join(format!("{n}")), b"x").unwrap();
+        }
+        for e in fs::read_dir(rig.at("d")).unwrap() {
+            e.unwrap().metadata().unwrap();
+        }
+        let mut f = File::options().read(true).write(true).create_new(true).open(rig.at("d/open")).unwrap();
+        fs::remove_dir_all(rig.at("d")).unwrap();
+        f.write_all(b"still here").unwrap();
+        assert_eq!(f.metadata().unwrap().nlink(), 0);
+        let mut b = [0; 10];
+        f.read_exact_at(&mut b, 0).unwrap();
+        assert_eq!(&b, b"still here");
+        drop(f);
+        // The kernel gives references back in its own time.
+        let gone = || rig.mem.inodes() == 1;
+        assert!((0..100).any(|_| gone() || (std::thread::sleep(Duration::from_millis(50)), false).1));
+    });
+}
+
+#[test]
+fn a_panic_answers_eio_and_the_mount_goes_on() {
+    let Some(rig) = Rig::new(|m| Arc::new(Fragile(m))) else { return };
+    for name in ["panic", "panic-later"] {
+        for _ in 0..5 {
+            assert_eq!(errno(File::create(rig.at(name))), libc::EIO);
+        }
+    }
+    assert_eq!(
+        errno(fs::read_dir(rig.at("")).unwrap().nth(0).unwrap_or_else(|| panic!("an error"))),
+        libc::EIO
+    );
+    fs::write(rig.at("f"), b"fine").unwrap();
+    assert_eq!(fs::read(rig.at("f")).unwrap(), b"fine");
+}
+
+/// A change behind the kernel's back shows once it is announced.
+#[test]
+fn announced_changes_show() {
+    use leeward_env::Ctx;
+    use leeward_vfs::Fs;
+    use leeward_volume::op::Make;
+    use leeward_volume::{NodeId, Op, Reply};
+    let Some(rig) = Rig::plain() else { return };
+    let watcher = rig.mem.watcher().expect("the door's");
+    assert_eq!(errno(fs::metadata(rig.at("new"))), libc::ENOENT);
+    let make = Op::Make { dir: NodeId::ROOT, name: b"new", make: Make::File, mode: 0o644, umask: 0 };
+    let Ok(Reply::Attr(a)) = rig.mem.call(&Ctx::user(0, 0), make) else { panic!("made") };
+    let eventually = |f: &dyn Fn() -> bool| {
+        (0..100).any(|_| f() || (std::thread::sleep(Duration::from_millis(20)), false).1)
+    };
+    watcher.entry_changed(NodeId::ROOT, b"new");
+    assert!(eventually(&|| fs::metadata(rig.at("new")).is_ok()));
+    assert_eq!(fs::read(rig.at("new")).unwrap(), b"");
+    rig.mem.call(&Ctx::user(0, 0), Op::Write { node: a.node, offset: 0, data: b"text" }).unwrap();
+    watcher.inode_changed(a.node);
+    assert!(eventually(&|| fs::read(rig.at("new")).unwrap() == b"text"));
+}
+
+#[test]
+fn locks_are_the_kernels() {
+    both_ways(|rig| {
+        let (a, b) = (File::create(rig.at("f")).unwrap(), File::open(rig.at("f")).unwrap());
+        a.lock().unwrap();
+        assert!(b.try_lock().is_err());
+        a.unlock().unwrap();
+        b.try_lock().unwrap();
+    });
+}

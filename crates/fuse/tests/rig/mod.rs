@@ -1,0 +1,79 @@
+//! What the door's tests share: the in-memory file system mounted on a fresh directory, and file systems that misbehave.
+#![allow(dead_code, clippy::disallowed_methods)]
+
+#[path = "../../examples/memfs/fs.rs"]
+pub mod memfs;
+
+use leeward_env::{Ctx, Env, Wait};
+use leeward_fuse::{Mount, Options, mount};
+use leeward_vfs::Fs;
+use leeward_volume::{Error, Op, Reply, Result, Watcher};
+use memfs::MemFs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A mounted file system; unmounted when dropped.
+pub struct Rig {
+    pub mem: Arc<MemFs>,
+    pub mount: Mount,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// `None`, with a note, where this machine or user cannot mount.
+    pub fn new(wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Fs>) -> Option<Rig> {
+        let env = Env::real();
+        let dir = tempfile::tempdir().expect("a directory");
+        let mem = Arc::new(MemFs::new(&env));
+        match mount(wrap(mem.clone()), &env, dir.path(), Options::new(Path::new("test"))) {
+            Ok(mount) => Some(Rig { mem, mount, _dir: dir }),
+            Err(e) => {
+                assert!(std::env::var_os("LEEWARD_NEEDS_FUSE").is_none(), "{e}");
+                eprintln!("skipped: {e}");
+                None
+            }
+        }
+    }
+
+    pub fn plain() -> Option<Rig> {
+        Rig::new(|m| m)
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.mount.at().join(name)
+    }
+}
+
+/// Answers `WouldBlock` to everything that may not wait.
+pub struct Reluctant(pub Arc<MemFs>);
+
+impl Fs for Reluctant {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        match ctx.wait {
+            Wait::Never => Err(Error::WouldBlock),
+            Wait::Allowed => self.0.call(ctx, op),
+        }
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+}
+
+/// Panics when asked to make or remove what is called `panic`; on the pool when called `panic-later`.
+pub struct Fragile(pub Arc<MemFs>);
+
+impl Fs for Fragile {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        match (op, ctx.wait) {
+            (Op::Make { name: b"panic", .. } | Op::List { .. }, _) => panic!("as asked"),
+            (Op::Make { name: b"panic-later", .. }, Wait::Never) => Err(Error::WouldBlock),
+            (Op::Make { name: b"panic-later", .. }, Wait::Allowed) => panic!("later, as asked"),
+            (op, _) => self.0.call(ctx, op),
+        }
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+}

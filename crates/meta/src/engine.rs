@@ -1,0 +1,265 @@
+//! One engine for all tables: the journal in front, [`Tables`] below.
+//!
+//! A commit holds the writer lock from drawing its sequence number until it is visible: journal, flush of the
+//! device, insert, publish. Maintenance takes that lock only for moments (to seal, to settle), so flushes and
+//! compactions run beside commits. When maintenance falls behind, commits are slowed, then do the work themselves:
+//! memory and the number of runs have bounds whoever calls, or does not call, [`Kv::maintain`].
+//!
+//! Lock order: `writer`, then the locks of journal and tables; `reserve` alone.
+
+use crate::journal::{Journal, JournalOptions, Tail};
+use crate::tables::Tables;
+use crate::{Batch, Error, Kv, Result, Ride, Stats, Value};
+use leeward_env::Env;
+use leeward_env::disk::{Caching, Disk};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Sealed parts beyond which a commit flushes by itself.
+const SEALED_MAX: usize = 3;
+/// Runs from which on commits are slowed.
+const RUNS_SLOW: usize = 12;
+/// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
+const RUNS_MAX: usize = 48;
+/// Largest reserve.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+/// The reserve is at most this part of the disk.
+const RESERVE_FRACTION: u64 = 64;
+
+/// Settings of every engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The journal.
+    pub journal: JournalOptions,
+    /// The active part of the tables is sealed at this size.
+    pub memtable_bytes: u64,
+    /// ... or when this much was appended to the journal since the last seal: it bounds what opening replays.
+    pub journal_bytes: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            journal: JournalOptions::default(),
+            memtable_bytes: 16 << 20,
+            journal_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Journal and tables as one [`Kv`].
+pub struct Engine<T> {
+    env: Env,
+    disk: Arc<dyn Disk>,
+    options: EngineOptions,
+    tables: T,
+    journal: Journal,
+    writer: Mutex<Tail>,
+    /// What was appended to the journal when the tables were last sealed.
+    sealed_at: AtomicU64,
+    rides: Mutex<Vec<Ride>>,
+    broken: OnceLock<String>,
+    reserve: Mutex<()>,
+}
+
+impl<T: Tables> Engine<T> {
+    /// Opens the journal and brings the tables up to date.
+    pub(crate) fn start(
+        env: Env,
+        disk: Arc<dyn Disk>,
+        options: EngineOptions,
+        tables: T,
+    ) -> Result<Engine<T>> {
+        let durable = tables.seq_durable();
+        tables.seq_passed(durable);
+        let mut rides = Vec::new();
+        let mut replay = |seq, batch: Batch| {
+            tables.seq_passed(seq);
+            if seq > durable && !batch.writes.is_empty() {
+                make_room(&tables, options.memtable_bytes)?;
+                tables.insert(seq, &batch);
+            }
+            rides.extend(batch.rides);
+            Ok(())
+        };
+        let (journal, tail) = Journal::open(disk.clone(), options.journal.clone(), &mut replay)?;
+        tracing::debug!(durable, last = tail.last_seq(), rides = rides.len(), "metadata journal replayed");
+        Ok(Engine {
+            env,
+            disk,
+            options,
+            tables,
+            journal,
+            writer: Mutex::new(tail),
+            sealed_at: AtomicU64::new(0),
+            rides: Mutex::new(rides),
+            broken: OnceLock::new(),
+            reserve: Mutex::new(()),
+        })
+    }
+
+    /// The tables, for tests and reports.
+    pub fn tables(&self) -> &T {
+        &self.tables
+    }
+
+    /// Makes the next flush take all that was committed so far.
+    pub fn seal(&self) {
+        let _writer = self.writer.lock();
+        self.tables.seal();
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        self.broken.get().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
+    }
+
+    /// Passes on a result; an error other than Full is the last one.
+    fn or_break<R>(&self, result: Result<R>) -> Result<R> {
+        if let Err(e) = &result
+            && !matches!(e, Error::Full)
+        {
+            let _ = self.broken.set(e.to_string()); // the first one stays
+        }
+        result
+    }
+
+    fn append(&self, tail: &mut Tail, batch: &Batch) -> Result<()> {
+        make_room(&self.tables, self.options.memtable_bytes)?;
+        let seq = self.tables.seq_next();
+        self.journal.append(tail, seq, batch)?;
+        self.tables.insert(seq, batch);
+        Ok(())
+    }
+
+    /// Lets maintenance catch up a little before more comes in.
+    fn slow_down(&self) {
+        let runs = self.tables.pressure().runs;
+        if runs > RUNS_SLOW {
+            self.env.sleep(Duration::from_millis((runs - RUNS_SLOW) as u64));
+        }
+    }
+
+    fn seal_if_journal_is_long(&self) -> bool {
+        let written = self.journal.appended_bytes();
+        if written - self.sealed_at.load(Ordering::Relaxed) < self.options.journal_bytes {
+            return false;
+        }
+        self.sealed_at.store(written, Ordering::Relaxed);
+        let _writer = self.writer.lock();
+        let any = self.tables.pressure().active_bytes > 0;
+        self.tables.seal();
+        any
+    }
+
+    fn work(&self) -> Result<bool> {
+        let mut worked = self.seal_if_journal_is_long();
+        let tables = match self.tables.flush() {
+            Ok(false) => self.tables.compact(),
+            other => other,
+        };
+        if matches!(tables, Ok(true)) {
+            worked = true;
+            let _writer = self.writer.lock();
+            self.tables.settle();
+        }
+        // a full disk must not keep the journal from giving space back
+        worked |= self.journal.retire(self.tables.seq_durable())?;
+        tables?;
+        Ok(worked | self.journal.prepare()?)
+    }
+
+    fn reserve_path(&self) -> String {
+        format!("{}/reserve", self.options.journal.dir)
+    }
+}
+
+/// Keeps memory and runs within bounds. Writer lock held (or nobody else there yet).
+fn make_room<T: Tables>(tables: &T, memtable_bytes: u64) -> Result<()> {
+    let pressure = tables.pressure();
+    if pressure.runs > RUNS_MAX {
+        tables.compact()?;
+        tables.settle();
+    }
+    if pressure.active_bytes >= memtable_bytes {
+        if pressure.sealed >= SEALED_MAX {
+            tables.flush()?;
+            tables.settle();
+        }
+        tables.seal();
+    }
+    Ok(())
+}
+
+impl<T: Tables> Kv for Engine<T> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.tables.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>> {
+        if from >= to || limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.tables.scan(from, to, limit, reverse)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.check_alive()?;
+        for (key, _) in &batch.writes {
+            assert!(!key.is_empty() && key.len() <= usize::from(u16::MAX), "a key of {} bytes", key.len());
+        }
+        if batch.writes.is_empty() && batch.rides.is_empty() {
+            return Ok(());
+        }
+        self.slow_down();
+        let mut tail = self.writer.lock();
+        self.or_break(self.append(&mut tail, batch))
+    }
+
+    fn take_rides(&self) -> Vec<Ride> {
+        std::mem::take(&mut self.rides.lock())
+    }
+
+    fn release_ride(&self, segment: u64) {
+        self.journal.release(segment);
+    }
+
+    fn maintain(&self) -> Result<bool> {
+        self.check_alive()?;
+        match self.work() {
+            // reads of other places go on, and commits: damage in one table must not stop the cell
+            Err(Error::Corrupt(what)) => Err(Error::Corrupt(what)),
+            other => self.or_break(other),
+        }
+    }
+
+    fn reserve(&self, hold: bool) -> Result<()> {
+        let _one = self.reserve.lock();
+        let path = self.reserve_path();
+        let file = match self.disk.open(&path, Caching::Buffered) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !hold => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.disk.create(&path, Caching::Buffered)?,
+            other => other?,
+        };
+        if hold {
+            let wanted = RESERVE_BYTES_MAX.min(self.disk.space()?.total_bytes / RESERVE_FRACTION);
+            file.allocate(wanted)?;
+        } else {
+            file.truncate(0)?;
+        }
+        file.sync()?;
+        Ok(self.disk.sync_dir(&self.options.journal.dir)?)
+    }
+
+    fn stats(&self) -> Stats {
+        let tables = self.tables.stats();
+        Stats {
+            table_bytes: tables.disk_bytes,
+            journal_bytes: self.journal.disk_bytes(),
+            memtable_bytes: tables.memory_bytes,
+            written_bytes: tables.written_bytes + self.journal.written_bytes(),
+        }
+    }
+}

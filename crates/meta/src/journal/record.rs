@@ -1,0 +1,182 @@
+//! How one commit looks in the journal. All numbers are little endian.
+//!
+//! ```text
+//!  0  u32  magic "LwJ1" (the 1 is the version)
+//!  4  u32  crc32c of everything from byte 8 to the end of the payload
+//!  8  u64  number of the file it was written to: records of a file's earlier life are not taken for new ones
+//! 16  u64  sequence number of the commit
+//! 24  u64  sequence number of the record before it: a missing record shows
+//! 32  u32  length of the payload
+//! 36  u32  zero
+//! 40       payload: u32 number of writes, u32 number of rides, then
+//!            each write: u16 length of the key, u32 length of the value (2^32-1: the key is removed), key, value
+//!            each ride: u64 segment, u32 offset, u32 volume, u64 inode, u64 offset in the file, u32 length, bytes
+//! ```
+
+use crate::{Batch, Error, Result, Ride};
+use std::sync::Arc;
+
+const MAGIC: [u8; 4] = *b"LwJ1";
+const HEADER_BYTES: usize = 40;
+const CRC_FROM: usize = 8;
+const REMOVED: u32 = u32::MAX;
+const WRITE_BYTES: usize = 2 + 4;
+const RIDE_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 4;
+
+/// What stands before the payload, without magic, checksum and length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// File it was written to.
+    pub file: u64,
+    /// Sequence number.
+    pub seq: u64,
+    /// Sequence number of the record before it.
+    pub previous: u64,
+}
+
+/// A record that was found whole.
+pub(super) struct Found<'a> {
+    pub header: Header,
+    pub payload: &'a [u8],
+}
+
+impl Found<'_> {
+    /// Bytes of header and payload.
+    pub fn len(&self) -> usize {
+        HEADER_BYTES + self.payload.len()
+    }
+}
+
+/// Bytes that [`encode`] needs.
+pub(super) fn encoded_len(batch: &Batch) -> usize {
+    let writes: usize =
+        batch.writes.iter().map(|(k, v)| WRITE_BYTES + k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
+    let rides: usize = batch.rides.iter().map(|r| RIDE_BYTES + r.bytes.len()).sum();
+    HEADER_BYTES + 8 + writes + rides
+}
+
+/// Lays a record into the first [`encoded_len`] bytes of `out`.
+pub(super) fn encode(out: &mut [u8], header: Header, batch: &Batch) {
+    let len = encoded_len(batch);
+    let out = &mut out[..len];
+    let mut w = Writer { out, at: 0 };
+    w.bytes(&MAGIC);
+    w.u32(0);
+    w.u64(header.file);
+    w.u64(header.seq);
+    w.u64(header.previous);
+    w.u32(u32::try_from(len - HEADER_BYTES).expect("a batch below 4 GiB"));
+    w.u32(0);
+    w.u32(batch.writes.len() as u32);
+    w.u32(batch.rides.len() as u32);
+    for (key, value) in &batch.writes {
+        w.u16(key.len() as u16);
+        w.u32(value.as_ref().map_or(REMOVED, |v| v.len() as u32));
+        w.bytes(key);
+        w.bytes(value.as_deref().unwrap_or_default());
+    }
+    batch.rides.iter().for_each(|ride| w.ride(ride));
+    let crc = crc_fast::crc32_iscsi(&out[CRC_FROM..]);
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The record at the start of `bytes`, if a whole one of this file is there.
+pub(super) fn find(bytes: &[u8], file: u64) -> Option<Found<'_>> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    if header[..4] != MAGIC || long(8) != file {
+        return None;
+    }
+    let end = HEADER_BYTES.checked_add(word(32) as usize)?;
+    let checked = bytes.get(CRC_FROM..end)?;
+    (crc_fast::crc32_iscsi(checked) == word(4)).then(|| Found {
+        header: Header { file, seq: long(16), previous: long(24) },
+        payload: &bytes[HEADER_BYTES..end],
+    })
+}
+
+/// The batch in a payload.
+///
+/// # Errors
+/// Corrupt, where a payload whose checksum is right does not parse.
+pub(super) fn decode(payload: &[u8]) -> Result<Batch> {
+    let mut r = Reader { rest: payload };
+    read_batch(&mut r).filter(|_| r.rest.is_empty()).ok_or_else(|| Error::Corrupt("journal record".into()))
+}
+
+fn read_batch(r: &mut Reader<'_>) -> Option<Batch> {
+    let (writes, rides) = (r.u32()?, r.u32()?);
+    let mut batch = Batch::default();
+    for _ in 0..writes {
+        let (key, value) = (r.u16()?, r.u32()?);
+        let key = Arc::from(r.take(usize::from(key))?);
+        let value = if value == REMOVED { None } else { Some(Arc::from(r.take(value as usize)?)) };
+        batch.writes.push((key, value));
+    }
+    for _ in 0..rides {
+        batch.rides.push(r.ride()?);
+    }
+    Some(batch)
+}
+
+struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+    fn u16(&mut self, n: u16) {
+        self.bytes(&n.to_le_bytes());
+    }
+    fn u32(&mut self, n: u32) {
+        self.bytes(&n.to_le_bytes());
+    }
+    fn u64(&mut self, n: u64) {
+        self.bytes(&n.to_le_bytes());
+    }
+    fn ride(&mut self, ride: &Ride) {
+        let (volume, inode, at) = ride.owner;
+        self.u64(ride.segment);
+        self.u32(ride.offset);
+        self.u32(volume);
+        self.u64(inode);
+        self.u64(at);
+        self.u32(ride.bytes.len() as u32);
+        self.bytes(&ride.bytes);
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(head)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+    fn ride(&mut self) -> Option<Ride> {
+        let (segment, offset) = (self.u64()?, self.u32()?);
+        let owner = (self.u32()?, self.u64()?, self.u64()?);
+        let len = self.u32()?;
+        Some(Ride { segment, offset, owner, bytes: Arc::from(self.take(len as usize)?) })
+    }
+}

@@ -1,0 +1,72 @@
+//! What lies below the journal: sorted tables, in memory first, durable later.
+//!
+//! The engine gives every commit a sequence number of the tables, appends it to the journal, and only then inserts
+//! it here. Inserting, sealing and publishing are done by the holder of the engine's writer lock, so a batch is
+//! never split by a seal; flushing and compacting run beside that, one caller at a time.
+
+use crate::{Batch, Result, Value};
+use std::sync::Arc;
+
+/// What waits to be written out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Bytes inserted since the last seal.
+    pub active_bytes: u64,
+    /// Sealed parts that are not durable yet.
+    pub sealed: usize,
+    /// Overlapping runs of tables that a lookup must visit.
+    pub runs: usize,
+}
+
+/// Figures of the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Bytes in memory that are not (all) durable.
+    pub memory_bytes: u64,
+    /// Bytes written since opening.
+    pub written_bytes: u64,
+}
+
+/// Sorted tables.
+pub trait Tables: Send + Sync {
+    /// A sequence number above all earlier ones. Writer lock held.
+    fn seq_next(&self) -> u64;
+
+    /// Nothing at or below `seq` will be handed out by [`Tables::seq_next`].
+    fn seq_passed(&self, seq: u64);
+
+    /// Applies a batch and makes it visible as a whole. Writer lock held since `seq` was drawn.
+    fn insert(&self, seq: u64, batch: &Batch);
+
+    /// The value of `key` as of the last insert.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>>;
+
+    /// As [`crate::Kv::scan`].
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>>;
+
+    /// Closes the active part: the next flush takes it. Writer lock held.
+    fn seal(&self);
+
+    /// Makes what is sealed durable; `false` when nothing is.
+    ///
+    /// # Errors
+    /// Full: nothing changed, try again later. After Io nothing may be flushed any more.
+    fn flush(&self) -> Result<bool>;
+
+    /// One step of reordering what is durable; `false` when nothing is to be done. Errors as of [`Tables::flush`].
+    fn compact(&self) -> Result<bool>;
+
+    /// Called with the writer lock held after flush and compact: no commit is under way.
+    fn settle(&self) {}
+
+    /// All batches up to this sequence number are durable here.
+    fn seq_durable(&self) -> u64;
+
+    /// What waits.
+    fn pressure(&self) -> Pressure;
+
+    /// Figures.
+    fn stats(&self) -> TableStats;
+}

@@ -1,0 +1,228 @@
+//! The engine on a directory: killed, damaged, large, busy.
+#![allow(clippy::disallowed_methods)]
+
+use leeward_env::Env;
+use leeward_env::disk::real::RealDisk;
+use leeward_meta::contract::{Model, Random, puts, settle};
+use leeward_meta::lsm::{LsmKv, Options};
+use leeward_meta::{Batch, EngineOptions, Error, Kv, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+fn small() -> Options {
+    let mut engine =
+        EngineOptions { memtable_bytes: 200 << 10, journal_bytes: 600 << 10, ..Default::default() };
+    engine.journal.file_bytes = 256 << 10;
+    Options { engine, ..Options::default() }
+}
+
+fn open(dir: &Path, options: Options) -> Result<LsmKv> {
+    LsmKv::open(Env::real(), Arc::new(RealDisk::new(dir)), &dir.join("tables"), options)
+}
+
+/// Copies a directory while it is written to, as far as files are still there: the journal first. A table that the
+/// copied manifest names may then be gone already, so the copy is only good while no maintenance runs.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("mkdir");
+    for entry in fs::read_dir(from).expect("read_dir").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("file type").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copy");
+        }
+    }
+}
+
+#[test]
+fn killed_and_opened_again() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let dir = root.path().join("0");
+    fs::create_dir(&dir).expect("mkdir");
+    let mut kv = open(&dir, small()).expect("open");
+    let (mut model, mut random) = (Model::default(), Random::new(3));
+    for round in 1..15 {
+        for _ in 0..random.below(150) {
+            let batch = random.batch();
+            kv.commit(&batch).expect("commit");
+            model.apply(&batch);
+            if random.below(5) == 0 {
+                kv.maintain().expect("maintain");
+            }
+        }
+        // what a kill leaves: the engine was not told
+        let next = root.path().join(round.to_string());
+        copy(dir.parent().expect("parent").join((round - 1).to_string()).as_path(), &next);
+        kv = open(&next, small()).expect("open after a kill");
+        model.check(&kv, &mut random);
+    }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).expect("read_dir").flatten() {
+        if entry.path().is_dir() {
+            all.extend(files(&entry.path()));
+        } else {
+            all.push(entry.path());
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Every answer is right or an error.
+fn right_or_error(dir: &Path, model: &Model) -> std::result::Result<(), Error> {
+    let kv = open(dir, Options::default())?;
+    for i in 0..64u16 {
+        for prefix in [&b"k"[..], b"kk", b"kkk"] {
+            let key = [prefix, &i.to_be_bytes()].concat();
+            let value = kv.get(&key)?;
+            assert_eq!(value.as_deref(), model.get(&key), "a wrong value of {key:?}");
+        }
+    }
+    let pairs = kv.scan(&[0], &[0xff; 8], usize::MAX, false)?;
+    assert_eq!(pairs.len(), model.len(), "a wrong scan");
+    pairs.iter().for_each(|(k, v)| assert_eq!(model.get(k), Some(&v[..]), "a wrong pair"));
+    while kv.maintain()? {}
+    Ok(())
+}
+
+#[test]
+fn a_flipped_bit_in_any_file_of_the_tables() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let whole = root.path().join("whole");
+    fs::create_dir(&whole).expect("mkdir");
+    let kv = open(&whole, Options::default()).expect("open");
+    let (mut model, mut random) = (Model::default(), Random::new(5));
+    for _ in 0..3 {
+        for _ in 0..40 {
+            let batch = random.batch();
+            kv.commit(&batch).expect("commit");
+            model.apply(&batch);
+        }
+        kv.seal();
+        kv.maintain().expect("maintain");
+    }
+    settle(&kv);
+    drop(kv);
+    fs::remove_dir_all(whole.join("meta")).expect("the journal would hide damage");
+    right_or_error(&whole, &model).expect("whole");
+    std::panic::set_hook(Box::new(|_| ())); // those of the tree are caught
+    let (mut errors, mut flips) = (0, 0);
+    for file in files(&whole.join("tables")) {
+        let bytes = fs::read(&file).expect("read");
+        let step = (bytes.len() / 40).max(1);
+        for at in (0..bytes.len()).step_by(step) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << random.below(8);
+            let dir = root.path().join("damaged");
+            copy(&whole, &dir);
+            let path = dir.join(file.strip_prefix(&whole).expect("prefix"));
+            fs::write(&path, damaged).expect("write");
+            match std::panic::catch_unwind(|| right_or_error(&dir, &model)) {
+                Ok(Ok(())) => {}
+                Ok(Err(Error::Corrupt(_))) => errors += 1,
+                Ok(Err(e)) => panic_after_all(&file, at, &e.to_string()),
+                Err(e) => panic_after_all(&file, at, e.downcast_ref::<String>().map_or("?", |s| s)),
+            }
+            flips += 1;
+            fs::remove_dir_all(dir).expect("remove");
+        }
+    }
+    let _ = std::panic::take_hook();
+    println!("{errors} of {flips} flipped bits were found");
+    assert!(errors > flips / 2);
+}
+
+fn panic_after_all(file: &Path, at: usize, what: &str) {
+    let _ = std::panic::take_hook();
+    panic!("{file:?}, byte {at}: {what}");
+}
+
+#[test]
+fn a_missing_manifest_or_table_is_corrupt() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let whole = root.path().join("whole");
+    fs::create_dir(&whole).expect("mkdir");
+    let kv = open(&whole, Options::default()).expect("open");
+    kv.commit(&puts(&[(b"a", b"1")])).expect("commit");
+    kv.seal();
+    settle(&kv);
+    drop(kv);
+    for file in files(&whole.join("tables")) {
+        if file.ends_with("v0") || file.ends_with("v1") {
+            continue; // manifests of the past
+        }
+        let dir = root.path().join("damaged");
+        copy(&whole, &dir);
+        fs::remove_file(dir.join(file.strip_prefix(&whole).expect("prefix"))).expect("remove");
+        assert!(matches!(open(&dir, Options::default()), Err(Error::Corrupt(_))), "{file:?}");
+        fs::remove_dir_all(dir).expect("remove");
+    }
+}
+
+fn numbered(first: u64, count: u64) -> Batch {
+    let pair = |i: u64| {
+        let key: Arc<[u8]> = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().into();
+        (key, Some(Arc::from([i.to_be_bytes(); 12].concat())))
+    };
+    Batch { writes: (first..first + count).map(pair).collect(), rides: Vec::new() }
+}
+
+#[test]
+fn a_million_records_open_fast_and_stay_within_bounds() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let kv = open(root.path(), Options::default()).expect("open");
+    let longest = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                if !kv.maintain().expect("maintain") {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        });
+        for first in (0..1_000_000).step_by(2000) {
+            let start = Instant::now();
+            kv.commit(&numbered(first, 2000)).expect("commit");
+            longest.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
+            let pressure = leeward_meta::Tables::pressure(kv.tables());
+            assert!(pressure.sealed <= 4, "{pressure:?}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    println!("longest commit {} ms, {:?}", longest.into_inner(), kv.stats());
+    drop(kv);
+    let start = Instant::now();
+    let kv = open(root.path(), Options::default()).expect("open");
+    println!("opened in {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(kv.scan(&[0], &[0xff; 9], usize::MAX, false).expect("scan").len(), 1_000_000);
+}
+
+/// Nobody calls `maintain`: commits keep memory, journal and runs within bounds by themselves, also after a kill
+/// has left a long journal behind.
+#[test]
+fn without_maintenance() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let dir = root.path().join("0");
+    fs::create_dir(&dir).expect("mkdir");
+    let mut kv = open(&dir, small()).expect("open");
+    for round in 0..3u64 {
+        for i in 0..150 {
+            kv.commit(&numbered(round * 75_000 + i * 500, 500)).expect("commit");
+            let pressure = leeward_meta::Tables::pressure(kv.tables());
+            assert!(pressure.sealed <= 4 && pressure.runs <= 49, "{pressure:?}");
+        }
+        let next = root.path().join((round + 1).to_string());
+        copy(&root.path().join(round.to_string()), &next);
+        kv = open(&next, small()).expect("open after a kill");
+    }
+    settle(&kv);
+    assert!(kv.stats().journal_bytes < 16 << 20, "{:?}", kv.stats());
+}

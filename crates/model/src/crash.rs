@@ -1,0 +1,429 @@
+//! Crashes a [`CrashTarget`] at every mutation of its disk and judges what comes back.
+//!
+//! The contract, as [`Expected`] encodes it (a state is what the model held after some step):
+//! * names and attributes are those of one state, no older than the last acknowledged SyncAll: one commit holds all earlier
+//!   changes of metadata, so what survives is a prefix of the run. The step in flight may be in it or not;
+//! * an inode whose Fsync was acknowledged has the attributes and names (a directory: also the entries) of that moment or a
+//!   later one;
+//! * each file's size and content are those of one state of that file between its last acknowledged Fsync or SyncAll
+//!   and the crash: they may be older or newer than the names, never mixed;
+//! * a file that was renamed over another has, if the rename survived, the content it had then or later: old whole or new
+//!   whole;
+//! * inodes without a name are gone.
+//!
+//! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and after a
+//! power cut it crashes once more.
+
+use crate::compare::Verdict;
+use crate::generate::{Generator, Profile, Rng};
+use crate::harness::{Failure, Harness, Options, Target, guarded, report, shrink_with, try_run};
+use crate::model::{Model, ROOT};
+use crate::node::{Ino, Name, Node};
+use crate::step::{Act, Step};
+use crate::text;
+use crate::tree::Tree;
+use leeward_volume::op::RenameMode;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// On which side of a mutation of the disk the crash lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It has no effect.
+    Before,
+    /// It has taken effect, but the caller is not told.
+    After,
+}
+
+/// What a crash takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// The process and all that was not synced: some of it, by the point's seed.
+    PowerCut,
+    /// The process only (kill -9).
+    Kill,
+}
+
+/// Where and how to crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashPoint {
+    /// Number of the mutation, as [`CrashTarget::mutations`] counts.
+    pub mutation: u64,
+    /// On which side of it.
+    pub moment: Moment,
+    /// What is lost.
+    pub death: Death,
+    /// Decides what of the unsynced survives a power cut.
+    pub seed: u64,
+}
+
+/// A file system on a disk that can be stopped.
+pub trait CrashTarget: Target + Sized {
+    /// Mutations of the disk so far: the number that the next one gets.
+    fn mutations(&self) -> u64;
+
+    /// Makes the disk die at this point; every later use of it fails.
+    fn arm(&self, point: &CrashPoint);
+
+    /// Whether it has died.
+    fn crashed(&self) -> bool;
+
+    /// Drops the process and opens the file system again on what the disk holds after this death.
+    fn recover(self, point: &CrashPoint) -> Result<Self, String>;
+
+    /// The file system's own check; the error lists what it found.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// Number of a state: how many steps led to it.
+type StateNo = usize;
+
+/// What a run has led to, and what of it is known to be durable.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// After so many steps.
+    states: Vec<Model>,
+    all_durable: StateNo,
+    durable: BTreeMap<Ino, StateNo>,
+    /// Files that replaced others by rename, and in which state first.
+    replacing: Vec<(StateNo, Ino)>,
+}
+
+impl Expected {
+    /// Nothing has happened yet, and everything in `model` is durable.
+    pub fn new(model: Model) -> Expected {
+        Expected { states: vec![model], all_durable: 0, durable: BTreeMap::new(), replacing: Vec::new() }
+    }
+
+    /// A step has led to `after`; `acknowledged`: the caller was told of its success. `fsynced` is the inode of an Fsync.
+    pub fn push(&mut self, step: &Step, after: &Model, acknowledged: bool, fsynced: Option<Ino>) {
+        let before = self.last();
+        self.states.push(after.clone());
+        let now = self.last();
+        match &step.act {
+            Act::SyncAll | Act::Reopen if acknowledged => {
+                self.all_durable = now;
+                self.durable.clear();
+            }
+            Act::Fsync(_) if acknowledged => {
+                self.durable.extend(fsynced.map(|ino| (ino, now)));
+            }
+            Act::Rename { from, to, mode: RenameMode::Replace } => {
+                let moved = |state: usize, path| find(&self.states[state], path);
+                let (source, target) = (moved(before, from), moved(before, to));
+                if let (Some(source), Some(_)) = (source, target)
+                    && moved(now, to) == Some(source)
+                {
+                    self.replacing.push((now, source));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges a recovered tree. Returns the model of it, with times and allocation unknown, or why nothing fits.
+    pub fn judge(&self, tree: &Tree) -> Result<Model, String> {
+        let mut reasons = Reasons::default();
+        for state in (self.all_durable..=self.last()).rev() {
+            let fits = self.fits(state, tree);
+            match fits {
+                Ok(model) => return Ok(model),
+                Err(reason) => reasons.add(state, reason),
+            }
+        }
+        Err(format!(
+            "no state from {} (last SyncAll) to {} (crash) fits:\n{}",
+            self.all_durable,
+            self.last(),
+            reasons.text()
+        ))
+    }
+
+    fn last(&self) -> StateNo {
+        self.states.len() - 1
+    }
+
+    fn fits(&self, state: StateNo, tree: &Tree) -> Result<Model, String> {
+        let mut model = self.states[state].clone();
+        model.drop_refs();
+        let identities = tree.same_names(&model)?;
+        for (&ino, &since) in self.durable.iter().filter(|(_, since)| **since > state) {
+            self.keeps_fsync(ino, since, state)?;
+        }
+        for (path, ino, node) in identities {
+            let Some(found) = tree.content(node) else { continue };
+            let oldest = self.oldest_content(ino, state);
+            let was = (oldest..=self.last()).rev().find_map(|k| {
+                let content = self.states[k].node(ino).ok()?.file().ok()?;
+                content.first_difference(found).is_none().then(|| content.clone())
+            });
+            let Some(was) = was else {
+                let why = self.content_differs(ino, oldest, found);
+                return Err(format!("{path}: names fit, content does not: {why}"));
+            };
+            model.replace_content(ino, was);
+        }
+        model.forget_after_crash();
+        Ok(model)
+    }
+
+    /// The oldest state that a file's content may have, when names are those of `state`.
+    fn oldest_content(&self, ino: Ino, state: StateNo) -> StateNo {
+        let synced = self.durable.get(&ino).copied().unwrap_or(0);
+        let replaced = self.replacing.iter().filter(|&&(at, file)| file == ino && at <= state);
+        let replaced = replaced.map(|&(at, _)| at).max().unwrap_or(0);
+        synced.max(replaced).max(self.all_durable)
+    }
+
+    fn content_differs(&self, ino: Ino, oldest: StateNo, found: &crate::content::Content) -> String {
+        let mut reasons = Reasons::default();
+        for k in oldest..=self.last() {
+            let content = self.states[k].node(ino).and_then(|n| n.file());
+            reasons.add(
+                k,
+                match content {
+                    Err(_) => "no such file".to_string(),
+                    Ok(content) => match content.first_difference(found) {
+                        None => "same".to_string(),
+                        Some(at) => format!(
+                            "size {} differs at {at}: {:02x?}, found size {}: {:02x?}",
+                            content.size(),
+                            content.read(at, 8),
+                            found.size(),
+                            found.read(at, 8)
+                        ),
+                    },
+                },
+            );
+        }
+        format!("allowed since state {oldest}:\n{}", reasons.text())
+    }
+
+    /// Whether an inode that was made durable in state `since` is in `state` as it was then or later.
+    fn keeps_fsync(&self, ino: Ino, since: StateNo, state: StateNo) -> Verdict {
+        let here = facts(&self.states[state], ino);
+        if (since..=self.last()).any(|k| facts(&self.states[k], ino) == here) {
+            return Ok(());
+        }
+        Err(format!("names fit, but inode {ino} was fsynced in state {since} and was then {:?}", {
+            facts(&self.states[since], ino)
+        }))
+    }
+}
+
+/// What Fsync makes durable of an inode besides its content: attributes, names, and entries.
+type Facts = (Option<(u32, u32, u32, Vec<Name>)>, BTreeSet<(Ino, Name)>, Option<BTreeMap<Name, Ino>>);
+
+fn facts(model: &Model, ino: Ino) -> Facts {
+    let attrs = |n: &Node| (n.mode, n.uid, n.gid, n.xattrs.keys().cloned().collect());
+    let named = model.node(ino).ok().filter(|n| n.names > 0);
+    let names = model.nodes().filter(|(_, n)| n.names > 0).flat_map(|(dir, n)| {
+        let entries = n.entries().ok().into_iter().flatten();
+        entries.filter(|(_, child)| **child == ino).map(move |(name, _)| (dir, name.clone()))
+    });
+    (named.map(attrs), names.collect(), named.and_then(|n| n.entries().ok().cloned()))
+}
+
+fn find(model: &Model, path: &crate::step::Path) -> Option<Ino> {
+    path.0.iter().try_fold(ROOT, |dir, name| model.node(dir).ok()?.entries().ok()?.get(name).copied())
+}
+
+/// Why states do not fit: neighbours with the same reason in one line.
+#[derive(Default)]
+struct Reasons(Vec<(StateNo, StateNo, String)>);
+
+impl Reasons {
+    fn add(&mut self, state: StateNo, reason: String) {
+        match self.0.last_mut() {
+            Some((first, last, same)) if *same == reason => {
+                (*first, *last) = ((*first).min(state), (*last).max(state));
+            }
+            _ => self.0.push((state, state, reason)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let lines = self.0.iter().map(|(first, last, why)| format!("  states {first}..={last}: {why}\n"));
+        lines.collect()
+    }
+}
+
+/// How a crash run goes.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashOptions {
+    /// Same seed, same run.
+    pub seed: u64,
+    /// How many steps before the crash at most.
+    pub steps: usize,
+    /// Crashes at every so many mutations, starting at one that the seed chooses.
+    pub stride: u64,
+    /// How many steps after the recovery.
+    pub steps_after: usize,
+    /// What the target can take.
+    pub profile: Profile,
+}
+
+impl CrashOptions {
+    /// The usual run.
+    pub fn new(seed: u64, steps: usize, stride: u64) -> CrashOptions {
+        CrashOptions { seed, steps, stride, steps_after: 15, profile: Profile::crash() }
+    }
+}
+
+/// Runs once to count mutations, then crashes at each of them (by `stride`), before and after it, by power cut and by kill.
+/// Returns how many crashes were survived.
+///
+/// # Panics
+/// At the first crash whose outcome is not allowed, with seed, point, reason and the steps, shrunk.
+pub fn crash_everywhere<T: CrashTarget>(make: impl Fn() -> T, options: &CrashOptions) -> u64 {
+    let whole =
+        Options { compare_every: 20, profile: options.profile, ..Options::new(options.seed, options.steps) };
+    if let Err(failure) = try_run(&make, &whole) {
+        panic!("seed {}, without any crash: {}", options.seed, report(&failure, &failure));
+    }
+    let steps = steps_of(&make, options);
+    let (first, last) = mutations_of(&make, &steps);
+    let stride = options.stride.max(1);
+    let mut survived = 0;
+    for mutation in (first + options.seed % stride..last).step_by(stride as usize) {
+        for point in points(mutation, options.seed) {
+            if let Err(failure) = crash_at(&make, &steps, &point, options) {
+                let small =
+                    shrink_with(failure.clone(), |steps| crash_in_last(&make, steps, &point, options));
+                panic!("seed {}, {point:?}: {}", options.seed, report(&failure, &small));
+            }
+            survived += 1;
+        }
+    }
+    survived
+}
+
+fn points(mutation: u64, seed: u64) -> impl Iterator<Item = CrashPoint> {
+    let kinds = [
+        (Moment::Before, Death::PowerCut),
+        (Moment::After, Death::PowerCut),
+        (Moment::Before, Death::Kill),
+        (Moment::After, Death::Kill),
+    ];
+    kinds.into_iter().map(move |(moment, death)| CrashPoint { mutation, moment, death, seed })
+}
+
+/// The steps of an undisturbed run.
+fn steps_of<T: CrashTarget>(make: impl Fn() -> T, options: &CrashOptions) -> Vec<Step> {
+    let Ok(mut harness) = Harness::new(make()) else { return Vec::new() };
+    let mut generator = Generator::new(options.seed, options.profile);
+    let mut steps = Vec::new();
+    for _ in 0..options.steps {
+        let step = generator.step(&harness.model);
+        let _ = harness.step(&step);
+        steps.push(step);
+    }
+    steps
+}
+
+/// Mutations before the first and after the last step.
+fn mutations_of<T: CrashTarget>(make: impl Fn() -> T, steps: &[Step]) -> (u64, u64) {
+    let Ok(mut harness) = Harness::new(make()) else { return (0, 0) };
+    let first = harness.target.mutations();
+    for step in steps {
+        let _ = harness.step(step);
+    }
+    (first, harness.target.mutations())
+}
+
+/// The same steps, crashed somewhere in the last one.
+fn crash_in_last<T: CrashTarget>(
+    make: impl Fn() -> T,
+    steps: &[Step],
+    point: &CrashPoint,
+    options: &CrashOptions,
+) -> Result<(), Failure> {
+    let Some((_, before)) = steps.split_last() else { return Ok(()) };
+    let (from, to) = (mutations_of(&make, before).1, mutations_of(&make, steps).1);
+    for mutation in (from..to).take(16) {
+        crash_at(&make, steps, &CrashPoint { mutation, ..*point }, options)?;
+    }
+    Ok(())
+}
+
+/// Runs these steps with a crash at this point, and judges. `Ok` also when the point is not reached.
+pub fn crash_at<T: CrashTarget>(
+    make: impl Fn() -> T,
+    steps: &[Step],
+    point: &CrashPoint,
+    options: &CrashOptions,
+) -> Result<(), Failure> {
+    let mut done = 0;
+    let verdict = guarded(|| {
+        let mut harness = Harness::new(make())?;
+        harness.target.arm(point);
+        let mut expected = Expected::new(harness.model.clone());
+        for step in steps {
+            done += 1;
+            if step_until_crash(&mut harness, &mut expected, step)? {
+                let recovered = recover(harness.target, &expected, point)?;
+                return go_on(recovered, point, options);
+            }
+        }
+        Ok(())
+    });
+    verdict.map_err(|difference| Failure { steps: steps[..done].to_vec(), difference })
+}
+
+/// Runs one step and notes what it leads to. Whether the disk died in it.
+fn step_until_crash<T: CrashTarget>(
+    harness: &mut Harness<T>,
+    expected: &mut Expected,
+    step: &Step,
+) -> Result<bool, String> {
+    let fsynced = match &step.act {
+        Act::Fsync(place) => harness.model_inode(place),
+        _ => None,
+    };
+    let verdict = harness.step(step);
+    let crashed = harness.target.crashed();
+    if !crashed {
+        verdict?;
+    }
+    expected.push(step, &harness.model, harness.acknowledged, fsynced);
+    Ok(crashed)
+}
+
+/// Opens what the crash left, and judges it.
+fn recover<T: CrashTarget>(target: T, expected: &Expected, point: &CrashPoint) -> Result<Harness<T>, String> {
+    let target = target.recover(point).map_err(|e| format!("recovery: {e}"))?;
+    let tree = Tree::read(&target).map_err(|e| format!("after recovery: {e}"))?;
+    let model = expected.judge(&tree).map_err(|e| format!("after recovery: {e}"))?;
+    let mut harness = Harness::with_model(target, model);
+    harness.compare().map_err(|e| format!("after recovery: {e}"))?;
+    harness.target.check().map_err(|e| format!("check after recovery: {e}"))?;
+    Ok(harness)
+}
+
+/// Works on after a recovery; after a power cut, until another one.
+fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &CrashOptions) -> Verdict {
+    let again = CrashPoint {
+        mutation: harness.target.mutations()
+            + Rng::new(point.mutation ^ options.seed).below(2 * options.steps_after as u64 + 2),
+        moment: Moment::Before,
+        ..*point
+    };
+    if point.death == Death::PowerCut {
+        harness.target.arm(&again);
+    }
+    let mut expected = Expected::new(harness.model.clone());
+    let mut generator = Generator::new(options.seed + point.mutation, options.profile);
+    let mut steps = Vec::new();
+    for _ in 0..options.steps_after {
+        let step = generator.step(&harness.model);
+        steps.push(step.clone());
+        let crashed = step_until_crash(&mut harness, &mut expected, &step)
+            .map_err(|e| format!("going on after recovery: {e}\n{}", text::print(&steps)))?;
+        if crashed {
+            return recover(harness.target, &expected, &again)
+                .map(|_| ())
+                .map_err(|e| format!("second crash, {again:?}: {e} after\n{}", text::print(&steps)));
+        }
+    }
+    harness.compare().map_err(|e| format!("going on after recovery: {e}\n{}", text::print(&steps)))?;
+    harness.target.check().map_err(|e| format!("check after going on: {e}\n{}", text::print(&steps)))
+}

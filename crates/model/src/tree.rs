@@ -1,0 +1,147 @@
+//! A whole tree read from a target once, to be held against several states of the model.
+
+use crate::compare::{list_all, read_content, same};
+use crate::content::Content;
+use crate::harness::Target;
+use crate::model::{Model, ROOT};
+use crate::node::{Body, Ino, Name, Node};
+use crate::side::ctx_of;
+use crate::step::Path;
+use crate::text::escape;
+use leeward_volume::op::{Attr, Kind};
+use leeward_volume::{NodeId, Op, Reply};
+use std::collections::BTreeMap;
+
+/// One inode as found.
+#[derive(Clone, Debug)]
+struct Found {
+    attr: Attr,
+    xattrs: BTreeMap<Name, Vec<u8>>,
+    content: Option<Content>,
+    link: Option<Vec<u8>>,
+    entries: BTreeMap<Name, NodeId>,
+}
+
+/// A tree as found.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    root: NodeId,
+    nodes: BTreeMap<NodeId, Found>,
+}
+
+impl Tree {
+    /// Reads everything. Fails where something cannot be read: a name without its inode, damaged content.
+    pub fn read(target: &dyn Target) -> Result<Tree, String> {
+        let root = target.root();
+        let mut tree = Tree { root, nodes: BTreeMap::new() };
+        let mut pending = vec![(Path::default(), root)];
+        while let Some((path, node)) = pending.pop() {
+            if tree.nodes.contains_key(&node) {
+                continue;
+            }
+            let found = read_inode(target, node).map_err(|e| format!("{path}: {e}"))?;
+            pending.extend(found.entries.iter().map(|(name, &child)| (path.join(name), child)));
+            tree.nodes.insert(node, found);
+        }
+        Ok(tree)
+    }
+
+    /// The content of a file.
+    pub fn content(&self, node: NodeId) -> Option<&Content> {
+        self.nodes.get(&node)?.content.as_ref()
+    }
+
+    /// Compares names, link structure and attributes (but for size and times) with the model. Returns which inode is which.
+    pub fn same_names(&self, model: &Model) -> Result<Vec<(Path, Ino, NodeId)>, String> {
+        let mut seen: BTreeMap<NodeId, Ino> = BTreeMap::new();
+        let mut inodes: BTreeMap<Ino, NodeId> = BTreeMap::new();
+        let mut out = vec![(Path::default(), ROOT, self.root)];
+        let mut next = 0;
+        while let Some((path, ino, node)) = out.get(next).cloned() {
+            let at = |e: String| format!("{path}: {e}");
+            let known = seen.contains_key(&node) || inodes.contains_key(&ino);
+            same("link structure: inode", ino, *seen.entry(node).or_insert(ino)).map_err(at)?;
+            same("link structure: inode", node, *inodes.entry(ino).or_insert(node)).map_err(at)?;
+            if known {
+                out.remove(next);
+                continue;
+            }
+            next += 1;
+            let want = model.node(ino).map_err(|e| at(e.to_string()))?;
+            let found = self.nodes.get(&node).ok_or_else(|| at("not read".to_string()))?;
+            let children = same_inode(want, ino, found).map_err(at)?;
+            out.extend(children.into_iter().map(|(name, ino, node)| (path.join(&name), ino, node)));
+        }
+        Ok(out)
+    }
+}
+
+fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<Vec<(Name, Ino, NodeId)>, String> {
+    let (w, g) = (want.attr(ino), found.attr);
+    same("kind", w.kind, g.kind)?;
+    let octal = |mode: u32| format!("{mode:o}");
+    same("mode", octal(w.mode), octal(g.mode))?;
+    same("owner", (w.uid, w.gid), (g.uid, g.gid))?;
+    same("nlink", w.nlink, g.nlink)?;
+    if matches!(w.kind, Kind::CharDev | Kind::BlockDev) {
+        same("rdev", w.rdev, g.rdev)?;
+    }
+    let names = |names: Vec<&Name>| names.into_iter().map(|n| escape(n)).collect::<Vec<_>>();
+    same("attributes", names(want.xattrs.keys().collect()), names(found.xattrs.keys().collect()))?;
+    if let Some((name, _)) =
+        want.xattrs.iter().find(|(n, v)| found.xattrs.get(*n).is_none_or(|f| **f != ***v))
+    {
+        return Err(format!("attribute {}: other value", escape(name)));
+    }
+    match &want.body {
+        Body::Symlink(target) => {
+            same("target", escape(target), escape(found.link.as_deref().unwrap_or_default()))?;
+            Ok(Vec::new())
+        }
+        Body::Dir { entries, .. } => {
+            same("names", names(entries.keys().collect()), names(found.entries.keys().collect()))?;
+            let pairs = entries.iter().zip(found.entries.values());
+            Ok(pairs.map(|((name, &ino), &node)| (name.clone(), ino, node)).collect())
+        }
+        Body::File(_) | Body::Special(..) => Ok(Vec::new()),
+    }
+}
+
+fn read_inode(target: &dyn Target, node: NodeId) -> Result<Found, String> {
+    let attr = match target.call(&ctx_of(0), Op::GetAttr { node }) {
+        Ok(Reply::Attr(attr)) => attr,
+        other => return Err(format!("GetAttr answers {other:?}")),
+    };
+    let mut found = Found {
+        attr,
+        xattrs: read_xattrs(target, node)?,
+        content: None,
+        link: None,
+        entries: BTreeMap::new(),
+    };
+    match attr.kind {
+        Kind::File => found.content = Some(read_content(target, node)?),
+        Kind::Symlink => match target.call(&ctx_of(0), Op::ReadLink { node }) {
+            Ok(Reply::Data(link)) => found.link = Some(link),
+            other => return Err(format!("ReadLink answers {other:?}")),
+        },
+        Kind::Dir => {
+            let entries = list_all(target, node)?;
+            found.entries = entries.into_iter().map(|e| (e.name, e.node)).collect();
+        }
+        _ => {}
+    }
+    Ok(found)
+}
+
+fn read_xattrs(target: &dyn Target, node: NodeId) -> Result<BTreeMap<Name, Vec<u8>>, String> {
+    let names = match target.call(&ctx_of(0), Op::ListXattr { node }) {
+        Ok(Reply::Names(names)) => names,
+        other => return Err(format!("ListXattr answers {other:?}")),
+    };
+    let read = |name: Name| match target.call(&ctx_of(0), Op::GetXattr { node, name: &name }) {
+        Ok(Reply::Data(value)) => Ok((name, value)),
+        other => Err(format!("GetXattr {} answers {other:?}", escape(&name))),
+    };
+    names.into_iter().filter(|n| n.starts_with(b"user.")).map(read).collect()
+}

@@ -1,0 +1,191 @@
+//! The crash checker judges itself: a toy that keeps the contract survives everywhere, toys that break it do not.
+#![allow(missing_docs)]
+
+use leeward_env::Ctx;
+use leeward_model::Model;
+use leeward_model::content::Content;
+use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
+use leeward_model::harness::Target;
+use leeward_model::node::{Ino, Node};
+use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How the toy breaks the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Nothing,
+    FsyncDoesNothing,
+    SyncAllDoesNothing,
+    NamesBeforeData,
+    NamesOneByOne,
+    TornContent,
+    CheckFails,
+}
+
+/// A "disk" of two kinds of record: the metadata as a whole, and each file's content.
+#[derive(Clone)]
+struct Store {
+    names: Model,
+    contents: BTreeMap<Ino, Content>,
+}
+
+struct Toy {
+    wrong: Wrong,
+    running: RefCell<Model>,
+    store: RefCell<Store>,
+    mutations: Cell<u64>,
+    armed: Cell<Option<CrashPoint>>,
+    dead: Cell<bool>,
+}
+
+fn contents(model: &Model) -> BTreeMap<Ino, Content> {
+    let content = |(ino, node): (Ino, &Node)| Some((ino, node.file().ok()?.clone()));
+    model.nodes().filter_map(content).collect()
+}
+
+impl Toy {
+    fn new(wrong: Wrong) -> Toy {
+        let model = Model::new(0, 0, 0o755);
+        Toy::on(wrong, Store { names: model, contents: BTreeMap::new() })
+    }
+
+    fn on(wrong: Wrong, store: Store) -> Toy {
+        let mut running = store.names.clone();
+        running.drop_refs();
+        for ino in contents(&running).keys() {
+            running.replace_content(*ino, store.contents.get(ino).cloned().unwrap_or_default());
+        }
+        Toy {
+            wrong,
+            running: RefCell::new(running),
+            store: RefCell::new(store),
+            mutations: Cell::new(0),
+            armed: Cell::new(None),
+            dead: Cell::new(false),
+        }
+    }
+
+    fn mutate(&self, f: impl FnOnce(&mut Store)) {
+        if self.dead.get() {
+            return;
+        }
+        let point = self.armed.get().filter(|p| p.mutation == self.mutations.get());
+        self.dead.set(point.is_some());
+        self.mutations.set(self.mutations.get() + 1);
+        if point.is_none_or(|p| p.moment == Moment::After) {
+            f(&mut self.store.borrow_mut());
+        }
+    }
+
+    fn write_contents(&self, of: impl Fn(Ino) -> bool) {
+        for (ino, content) in contents(&self.running.borrow()) {
+            let same = self
+                .store
+                .borrow()
+                .contents
+                .get(&ino)
+                .is_some_and(|c| c.first_difference(&content).is_none());
+            if !of(ino) || same {
+                continue;
+            }
+            if self.wrong == Wrong::TornContent && content.size() > 8000 {
+                let mut half = content.clone();
+                half.write(4096, b"torn");
+                self.mutate(|store| drop(store.contents.insert(ino, half)));
+            }
+            self.mutate(|store| drop(store.contents.insert(ino, content)));
+        }
+    }
+
+    fn commit(&self) {
+        let names = self.running.borrow().clone();
+        if self.wrong == Wrong::NamesBeforeData {
+            self.mutate(|store| store.names = names.clone());
+        }
+        self.write_contents(|_| true);
+        if self.wrong == Wrong::NamesOneByOne {
+            let mut half = self.store.borrow().names.clone();
+            let root = Ctx::user(0, 0);
+            let gone = names.node(1).unwrap().entries().unwrap().keys().next().cloned();
+            if let Some(name) = gone {
+                let _ = half.apply(&root, &Op::Unlink { dir: NodeId::ROOT, name: &name });
+                self.mutate(|store| store.names = half);
+            }
+        }
+        self.mutate(|store| store.names = names);
+    }
+}
+
+impl Target for Toy {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if self.dead.get() {
+            return Err(Error::Io("power is off".into()));
+        }
+        let reply = self.running.borrow_mut().apply(ctx, &op)?;
+        match op {
+            Op::SyncAll if self.wrong != Wrong::SyncAllDoesNothing => self.commit(),
+            Op::Fsync { .. } if self.wrong != Wrong::FsyncDoesNothing => self.commit(),
+            // some data goes early, as when a segment is full
+            Op::Write { node, offset, .. } if offset % 3 == 1 => self.write_contents(|ino| ino == node.0),
+            _ => {}
+        }
+        if self.dead.get() { Err(Error::Io("power went off".into())) } else { Ok(reply) }
+    }
+
+    fn advance(&self, _ms: u32) {
+        self.commit();
+    }
+}
+
+impl CrashTarget for Toy {
+    fn mutations(&self) -> u64 {
+        self.mutations.get()
+    }
+
+    fn arm(&self, point: &CrashPoint) {
+        self.armed.set(Some(*point));
+    }
+
+    fn crashed(&self) -> bool {
+        self.dead.get()
+    }
+
+    fn recover(self, point: &CrashPoint) -> std::result::Result<Toy, String> {
+        assert!(matches!(point.death, Death::PowerCut | Death::Kill));
+        Ok(Toy::on(self.wrong, self.store.into_inner()))
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        let bad = self.wrong == Wrong::CheckFails;
+        if bad { Err("a finding".to_string()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn what_keeps_the_contract_survives() {
+    for seed in 0..4 {
+        let survived = crash_everywhere(|| Toy::new(Wrong::Nothing), &CrashOptions::new(seed, 150, 3));
+        assert!(survived > 30, "only {survived} crashes");
+    }
+}
+
+#[test]
+fn what_breaks_it_is_caught() {
+    let all = [
+        Wrong::FsyncDoesNothing,
+        Wrong::SyncAllDoesNothing,
+        Wrong::NamesBeforeData,
+        Wrong::NamesOneByOne,
+        Wrong::TornContent,
+        Wrong::CheckFails,
+    ];
+    for wrong in all {
+        let run = |seed| crash_everywhere(|| Toy::new(wrong), &CrashOptions::new(seed, 150, 3));
+        let caught = (0..6).find_map(|seed| catch_unwind(AssertUnwindSafe(|| run(seed))).err());
+        let cause = caught.unwrap_or_else(|| panic!("{wrong:?} was not noticed"));
+        let text = cause.downcast_ref::<String>().map_or("", |s| s);
+        assert!(text.contains("shrunk to"), "{wrong:?}: {text}");
+    }
+}

@@ -1,0 +1,234 @@
+//! A store that is slow, fails and lies, for tests of what lies above. A decorator; without faults set it only
+//! counts.
+//!
+//! What happens is decided by a seed and the order of the calls: a test with one thread replays exactly.
+//! Lock order: its own state, never held over a call of the inner store.
+
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What can happen to a call. Failures are `Error::Io` with EIO unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreFault {
+    /// A put fails and stores nothing.
+    PutFails,
+    /// A put fails and leaves the first part of the object.
+    PutTorn,
+    /// A put fails with `Error::Full` and stores nothing.
+    PutFull,
+    /// A put stores the object with one bit flipped and says that all is well.
+    PutLies,
+    /// A get fails.
+    GetFails,
+    /// A get fails with `Error::Short`.
+    GetShort,
+    /// A get fails with `Error::NotFound`.
+    GetMissing,
+    /// A get flips one bit and says that all is well.
+    GetLies,
+    /// A delete fails and deletes nothing.
+    DeleteFails,
+    /// A list fails.
+    ListFails,
+}
+
+/// How often a fault happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chance {
+    /// Not at all.
+    Never,
+    /// At this many calls from now on, then not any more.
+    Next(u32),
+    /// At this many of a thousand calls, by the seed.
+    PerMille(u16),
+}
+
+/// Calls made so far, and how many of them met a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCalls {
+    /// Puts.
+    pub puts: u64,
+    /// Gets.
+    pub gets: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// Bytes that gets asked for.
+    pub get_bytes: u64,
+    /// Faults of any kind.
+    pub faults: u64,
+}
+
+/// The decorator.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    state: Mutex<State>,
+}
+
+struct State {
+    chances: BTreeMap<StoreFault, Chance>,
+    delay: Option<(Env, Duration)>,
+    random: Env,
+    calls: StoreCalls,
+}
+
+impl FaultyStore {
+    /// Hands every call on until told otherwise. The seed is 1.
+    pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
+        let state = State {
+            chances: BTreeMap::new(),
+            delay: None,
+            random: Env::sim(1),
+            calls: StoreCalls::default(),
+        };
+        FaultyStore { inner, state: Mutex::new(state) }
+    }
+
+    /// Starts the random choices anew.
+    pub fn set_seed(&self, seed: u64) {
+        self.state.lock().random = Env::sim(seed);
+    }
+
+    /// From now on this fault happens so often.
+    pub fn set(&self, fault: StoreFault, chance: Chance) {
+        self.state.lock().chances.insert(fault, chance);
+    }
+
+    /// From now on each put, get, delete and list first sleeps so long on this clock.
+    pub fn set_delay(&self, env: &Env, delay: Duration) {
+        self.state.lock().delay = Some((env.clone(), delay));
+    }
+
+    /// No faults and no delay from now on.
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        state.chances.clear();
+        state.delay = None;
+    }
+
+    /// What was called so far.
+    pub fn calls(&self) -> StoreCalls {
+        self.state.lock().calls
+    }
+
+    fn begin(&self, count: impl FnOnce(&mut StoreCalls)) {
+        let delay = {
+            let mut state = self.state.lock();
+            count(&mut state.calls);
+            state.delay.clone()
+        };
+        if let Some((env, delay)) = delay {
+            env.sleep(delay);
+        }
+    }
+
+    fn happens(&self, fault: StoreFault) -> bool {
+        self.state.lock().happens(fault)
+    }
+
+    fn flip_one_bit(&self, bytes: &mut [u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let bit = self.state.lock().random.random() % (bytes.len() as u64 * 8);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}
+
+impl State {
+    fn happens(&mut self, fault: StoreFault) -> bool {
+        let happens = match self.chances.get_mut(&fault) {
+            None | Some(Chance::Never | Chance::Next(0)) => false,
+            Some(Chance::Next(left)) => {
+                *left -= 1;
+                true
+            }
+            Some(Chance::PerMille(share)) => self.random.random() % 1000 < u64::from(*share),
+        };
+        self.calls.faults += u64::from(happens);
+        happens
+    }
+}
+
+fn eio() -> Error {
+    // 5 is EIO on every system that this runs on
+    Error::Io(io::Error::from_raw_os_error(5))
+}
+
+fn copy_of(body: &[u8]) -> AlignedBuf {
+    let mut copy = AlignedBuf::zeroed(body.len());
+    copy[..body.len()].copy_from_slice(body);
+    copy
+}
+
+impl Store for FaultyStore {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.begin(|calls| calls.puts += 1);
+        if self.happens(StoreFault::PutFails) {
+            return Err(eio());
+        }
+        if self.happens(StoreFault::PutFull) {
+            return Err(Error::Full);
+        }
+        if self.happens(StoreFault::PutTorn) {
+            self.inner.put(ctx, id, &copy_of(&body[..body.len() / 2]))?;
+            return Err(eio());
+        }
+        if self.happens(StoreFault::PutLies) {
+            let mut copy = copy_of(body);
+            self.flip_one_bit(&mut copy);
+            return self.inner.put(ctx, id, &copy);
+        }
+        self.inner.put(ctx, id, body)
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.begin(|calls| {
+            calls.gets += 1;
+            calls.get_bytes += buf.len() as u64;
+        });
+        if self.happens(StoreFault::GetFails) {
+            return Err(eio());
+        }
+        if self.happens(StoreFault::GetShort) {
+            return Err(Error::Short(id));
+        }
+        if self.happens(StoreFault::GetMissing) {
+            return Err(Error::NotFound(id));
+        }
+        self.inner.get(ctx, id, offset, buf)?;
+        if self.happens(StoreFault::GetLies) {
+            self.flip_one_bit(buf);
+        }
+        Ok(())
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.inner.len(ctx, id)
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.begin(|calls| calls.deletes += 1);
+        if self.happens(StoreFault::DeleteFails) {
+            return Err(eio());
+        }
+        self.inner.delete(ctx, id)
+    }
+
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.begin(|_| ());
+        if self.happens(StoreFault::ListFails) {
+            return Err(eio());
+        }
+        self.inner.list(ctx)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.inner.space()
+    }
+}

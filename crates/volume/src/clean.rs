@@ -1,0 +1,184 @@
+//! Cleaning: segments that are mostly dead are rewritten without the dead parts; objects that nothing points to are deleted.
+//!
+//! Addresses are logical, so a rewritten segment needs no change of any extent. What is live is looked up, not
+//! remembered: the index of a segment says for whom each part was written, back references who else uses it. If less is found
+//! than the count of references says, the segment is left alone: deletion fails closed.
+
+use crate::error::{Error, Result};
+use crate::extents::{Source, window_of, windows};
+use crate::keys;
+use crate::op::NodeId;
+use crate::records::{Fail, Tx, TxResult};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use leeward_pool::ObjectId;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A segment is worth cleaning when at least one part in so many is dead.
+const WORTH_PART: u64 = 6;
+/// Nothing is cleaned while less than one part in so many of all data is dead.
+const TOLERATED_PART: u64 = 12;
+/// Windows looked up in one hold of the lock.
+const LOOKUP_STEP: usize = 64;
+
+impl Tx<'_> {
+    /// The ranges of `segment` that a window of a file uses; an inode that is gone uses nothing.
+    fn used_by(&self, node: NodeId, window: u32, segment: u64, out: &mut Vec<Range<u32>>) -> TxResult<()> {
+        let inode = match self.inode(node) {
+            Err(Fail::Error(Error::Stale)) => return Ok(()),
+            other => other?,
+        };
+        for e in self.window(node, &inode, window)?.iter() {
+            if let Source::Data(addr) = e.source
+                && addr.segment == segment
+            {
+                out.push(addr.offset..addr.offset + e.len);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// Cleans the segment where most is to be gained; `true` when there was one.
+    pub(crate) fn clean_step(&self) -> Result<bool> {
+        let Some(id) = self.worst_segment() else { return Ok(false) };
+        let done = self.clean(id);
+        if done.is_err() || done == Ok(false) {
+            // not again before something about it changes
+            self.lock().segments.leave_alone(id.segment);
+        }
+        done.map(|_| true)
+    }
+
+    /// How many segments are worth cleaning now.
+    pub(crate) fn segments_to_clean(&self) -> u64 {
+        let st = self.lock();
+        st.segments.iter().filter(|(_, r)| r.sealed && r.dead_bytes() * WORTH_PART > r.data_bytes).count()
+            as u64
+    }
+
+    fn worst_segment(&self) -> Option<ObjectId> {
+        let st = self.lock();
+        let (mut data, mut dead) = (0, 0);
+        let mut worst: Option<(u64, ObjectId)> = None;
+        for (segment, r) in st.segments.iter().filter(|(_, r)| r.sealed) {
+            data += r.data_bytes;
+            dead += r.dead_bytes();
+            let gain = r.dead_bytes() * 1024 / r.data_bytes.max(1);
+            let worth = gain * WORTH_PART >= 1024 && !st.by_segment.contains_key(&segment);
+            if worth && !st.segments.is_left_alone(segment) && worst.is_none_or(|(g, _)| gain > g) {
+                worst = Some((gain, ObjectId { segment, generation: r.generation }));
+            }
+        }
+        worst.filter(|_| dead * TOLERATED_PART > data).map(|(_, id)| id)
+    }
+
+    /// Rewrites one segment; `false` when it had better be left alone.
+    fn clean(&self, id: ObjectId) -> Result<bool> {
+        let ctx = Ctx::system();
+        let mut used: BTreeSet<(NodeId, u32)> = BTreeSet::new();
+        for chunk in self.log.index(&ctx, id)? {
+            let node = NodeId::new(chunk.owner.volume, chunk.owner.inode);
+            let range = chunk.owner.offset..chunk.owner.offset + u64::from(chunk.len);
+            used.extend(windows(range).map(|(window, ..)| (node, window)));
+            debug_assert!(window_of(chunk.owner.offset) <= u32::MAX / 2);
+        }
+        let mut live = self.lookup(&ctx, id.segment, used.iter().copied())?;
+        let others = self.backrefs(id.segment)?;
+        live.extend(self.lookup(&ctx, id.segment, others.into_iter().filter(|u| !used.contains(u)))?);
+        let found: u64 = live.iter().map(|r| u64::from(r.end - r.start)).sum();
+        let Some(record) = self.lock().segments.get(id.segment).copied() else { return Ok(true) };
+        if found < record.live_bytes || record.generation != id.generation {
+            return Ok(false);
+        }
+        let info = self.log.rewrite(&ctx, id, &merged(live))?;
+        let mut st = self.lock();
+        match st.segments.get(id.segment) {
+            Some(_) => {
+                st.segments.sealed(info);
+                st.replaced.push(id);
+            }
+            None => st.replaced.push(ObjectId { generation: info.generation, ..id }),
+        }
+        Ok(true)
+    }
+
+    fn lookup(
+        &self,
+        ctx: &Ctx,
+        segment: u64,
+        users: impl Iterator<Item = (NodeId, u32)>,
+    ) -> Result<Vec<Range<u32>>> {
+        let users: Vec<_> = users.collect();
+        let mut live = Vec::new();
+        for step in users.chunks(LOOKUP_STEP) {
+            live.extend(self.transact(ctx, |tx| {
+                let mut out = Vec::new();
+                for (node, window) in step {
+                    tx.used_by(*node, *window, segment, &mut out)?;
+                }
+                Ok(out)
+            })?);
+        }
+        Ok(live)
+    }
+
+    fn backrefs(&self, segment: u64) -> Result<BTreeSet<(NodeId, u32)>> {
+        let (mut from, to) = keys::backref_range(segment);
+        let mut users = BTreeSet::new();
+        loop {
+            let (page, next) = self.scan(&from, &to, 1024)?;
+            users.extend(page.iter().filter_map(|(k, _)| keys::parse_backref(k)));
+            match next {
+                Some(next) => from = next,
+                None => return Ok(users),
+            }
+        }
+    }
+
+    /// Deletes objects that no durable record points to; `true` when there were any.
+    pub(crate) fn delete_garbage(&self) -> Result<bool> {
+        let garbage = self.committer.take_garbage();
+        let ctx = Ctx::system();
+        for id in &garbage {
+            self.log.delete(&ctx, *id)?;
+            let gone = self.lock().segments.get(id.segment).is_none();
+            if gone {
+                self.forget_backrefs(&ctx, id.segment)?;
+            }
+        }
+        if !garbage.is_empty() {
+            self.look_at_space();
+        }
+        Ok(!garbage.is_empty())
+    }
+
+    pub(crate) fn forget_backrefs(&self, ctx: &Ctx, segment: u64) -> Result<()> {
+        let (from, to) = keys::backref_range(segment);
+        loop {
+            let (page, _) = self.scan(&from, &to, 1024)?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            self.transact(ctx, |tx| {
+                page.iter().for_each(|(key, _)| tx.remove(key.clone()));
+                Ok(())
+            })?;
+        }
+    }
+}
+
+/// Sorted, without overlap.
+fn merged(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
+    ranges.sort_by_key(|r| r.start);
+    let mut out: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+    for r in ranges {
+        match out.last_mut() {
+            Some(last) if r.start <= last.end => last.end = last.end.max(r.end),
+            _ => out.push(r),
+        }
+    }
+    out
+}

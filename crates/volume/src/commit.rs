@@ -1,0 +1,258 @@
+//! Commit of the running transaction: frozen, written as one batch, published.
+//!
+//! One thread at a time leads (whoever needs it first: an fsync commits by itself, without a hand-over); others wait and are
+//! carried along. Records point to durable data only, so a commit waits for no data. A batch that did not fit the
+//! store is kept and tried again before anything newer.
+
+use crate::error::{Error, Result};
+use crate::inode::Pair;
+use crate::keys::{self, Key};
+use crate::op::NodeId;
+use crate::records::{Fail, Frozen, RecordCache, Tx};
+use crate::segments::Fate;
+use crate::shard::{Shard, State};
+use leeward_env::Ctx;
+use leeward_env::limits::COMMIT_RECORDS_MAX;
+use leeward_meta::{Batch, Ride};
+use leeward_pool::ObjectId;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where committers meet.
+#[derive(Default)]
+pub struct Committer {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+    /// The frozen transaction; only the leader touches it.
+    frozen: Mutex<Option<FrozenTx>>,
+    large: AtomicBool,
+    behind: AtomicBool,
+    /// Objects that no durable record points to any more.
+    garbage: Mutex<Vec<ObjectId>>,
+}
+
+#[derive(Default)]
+struct Progress {
+    committed: u64,
+    led: bool,
+    wanted: bool,
+}
+
+struct FrozenTx {
+    id: u64,
+    records: Frozen,
+    rides: Vec<Ride>,
+    garbage: Vec<ObjectId>,
+}
+
+impl Committer {
+    /// The running transaction has so many records now.
+    pub fn hint(&self, records: usize) {
+        if records >= 8 * COMMIT_RECORDS_MAX {
+            self.behind.store(true, Ordering::Relaxed);
+        }
+        if records >= COMMIT_RECORDS_MAX && !self.large.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Whether changes come in so much faster than they are committed that they must wait.
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the commit thread.
+    pub fn wake(&self) {
+        self.progress.lock().wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until woken or `time` has passed.
+    pub fn wait(&self, time: Duration) {
+        let mut p = self.progress.lock();
+        if !p.wanted {
+            self.changed.wait_for(&mut p, time);
+        }
+        p.wanted = false;
+    }
+
+    /// Takes the objects that may be deleted now.
+    pub fn take_garbage(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut self.garbage.lock())
+    }
+
+    /// Keeps others from committing while `f` runs: what is committed stands still.
+    pub fn standing_still<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.lead();
+        let value = f();
+        self.lead_ends();
+        value
+    }
+
+    fn lead(&self) {
+        let mut p = self.progress.lock();
+        while p.led {
+            self.changed.wait(&mut p);
+        }
+        p.led = true;
+    }
+
+    fn lead_ends(&self) {
+        self.progress.lock().led = false;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Whether there is nothing to commit.
+    pub fn is_clean(&self) -> bool {
+        self.running.records.is_empty()
+            && self.running.rides.is_empty()
+            && self.running.deltas.is_empty()
+            && self.volumes_dirty.is_empty()
+            && !self.segments.is_dirty()
+    }
+
+    /// Puts what is kept beside records into records, and makes the running transaction the committing one.
+    fn freeze(&mut self, cache: &RecordCache) -> FrozenTx {
+        for id in std::mem::take(&mut self.volumes_dirty) {
+            let value = self.volumes.get(&id).map(|v| v.encode());
+            self.enter(keys::volume(id), value, false, cache);
+        }
+        let mut garbage = std::mem::take(&mut self.replaced);
+        let in_use = &self.by_segment;
+        for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {
+            let value = (fate == Fate::Kept).then(|| record.encode());
+            if fate == Fate::Condemned {
+                garbage.push(ObjectId { segment, generation: record.generation });
+            }
+            self.enter(keys::segment(segment), value, false, cache);
+        }
+        if self.segments.reserve().is_some() || self.counters_dirty {
+            self.counters_dirty = false;
+            let counters = Pair(u64::from(self.next_volume), self.segments.reserved());
+            self.enter(keys::cell(), Some(counters.encode()), false, cache);
+        }
+        let running = std::mem::take(&mut self.running);
+        let records: Frozen = running.records.into();
+        self.committing = Some(records.clone());
+        let id = self.running_id;
+        self.running_id += 1;
+        FrozenTx { id, records, rides: running.rides, garbage }
+    }
+}
+
+impl Shard {
+    /// Returns when everything that had returned before the call is durable.
+    pub(crate) fn commit_now(&self, ctx: &Ctx) -> Result<()> {
+        let target = {
+            let st = self.lock();
+            if st.is_clean() { st.running_id - 1 } else { st.running_id }
+        };
+        let c = &self.committer;
+        let mut p = c.progress.lock();
+        while p.committed < target {
+            Self::may_wait(ctx)?;
+            if p.led {
+                c.changed.wait(&mut p);
+                continue;
+            }
+            p.led = true;
+            drop(p);
+            let done = self.commit_one();
+            p = c.progress.lock();
+            p.led = false;
+            if let Ok(id) = done {
+                p.committed = id;
+            }
+            c.changed.notify_all();
+            done?;
+        }
+        Ok(())
+    }
+
+    /// Commits if there is anything to commit.
+    pub(crate) fn commit_if_dirty(&self) -> Result<()> {
+        let dirty = {
+            let st = self.lock();
+            !st.is_clean() || st.committing.is_some()
+        };
+        if dirty { self.commit_now(&Ctx::system()) } else { Ok(()) }
+    }
+
+    /// One transaction, by the leader. Returns its number.
+    fn commit_one(&self) -> Result<u64> {
+        let mut frozen = self.committer.frozen.lock();
+        if let Some(why) = &self.lock().broken {
+            return Err(Error::Io(why.clone()));
+        }
+        let tx = match frozen.take() {
+            Some(tx) => tx,
+            None => self.freeze()?,
+        };
+        let writes: Vec<(Key, _)> = tx.records.iter().map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        let batch = Batch { writes, rides: tx.rides.clone() };
+        if let Err(e) = self.write_batch(&batch) {
+            *frozen = Some(tx);
+            return Err(e);
+        }
+        for (key, slot) in tx.records.iter() {
+            self.cache.insert(key.clone(), slot.value.clone());
+        }
+        let mut st = self.lock();
+        st.committing = None;
+        st.publish_seq += 1;
+        drop(st);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.committer.garbage.lock().extend(tx.garbage);
+        Ok(tx.id)
+    }
+
+    /// Folds statistics and freezes, in one hold of the lock: a commit's statistics are exact.
+    fn freeze(&self) -> Result<FrozenTx> {
+        let ctx = Ctx::system();
+        loop {
+            let mut st = self.lock();
+            let seq = st.publish_seq;
+            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, &ctx, self.now());
+            match tx.fold() {
+                Ok(()) => {
+                    tx.finish();
+                    self.committer.large.store(false, Ordering::Relaxed);
+                    self.committer.behind.store(false, Ordering::Relaxed);
+                    return Ok(st.freeze(&self.cache));
+                }
+                Err(Fail::Error(e)) => return Err(e),
+                Err(Fail::Miss(key)) => {
+                    drop(st);
+                    self.load_all(vec![key], seq)?;
+                }
+            }
+        }
+    }
+
+    /// Writes a batch; when the disk is full, with the space that is held back for this.
+    fn write_batch(&self, batch: &Batch) -> Result<()> {
+        let first = self.kv.commit(batch);
+        let result = match first {
+            Err(leeward_meta::Error::Full) => {
+                self.kv.reserve(false)?;
+                self.kv.commit(batch)
+            }
+            other => other,
+        };
+        result.map_err(|e| {
+            if !matches!(e, leeward_meta::Error::Full) {
+                tracing::error!("commit failed: {e}; nothing can be changed until the cell is opened again");
+                self.lock().broken = Some(e.to_string());
+            }
+            e.into()
+        })
+    }
+
+    /// The files' paths matter to people, their numbers do not.
+    pub(crate) fn describe(&self, node: NodeId) -> String {
+        self.path_of(node).unwrap_or_else(|| format!("inode {node:?}"))
+    }
+}

@@ -1,0 +1,333 @@
+//! What operators ask of a cell: volumes, quotas, usage, space.
+
+use crate::admin::{
+    CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
+};
+use crate::cell::root_dir;
+use crate::error::{Error, Result};
+use crate::inode::{Dentry, Pair, VolumeRecord};
+use crate::keys;
+use crate::op::{Kind, NodeId};
+use crate::ops::check_name;
+use crate::quota::Quota;
+use crate::records::TxResult;
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use std::sync::atomic::Ordering;
+
+/// Volume numbers are 24 bits of an inode's number.
+const VOLUMES_MAX: u32 = 1 << 24;
+/// Longest name of a volume.
+const VOLUME_NAME_BYTES_MAX: usize = 128;
+
+type Answer = std::result::Result<AdminReply, Failure>;
+
+fn refuse(e: &Error, what: &str) -> Failure {
+    Failure { message: format!("{what}: {e}"), errno: e.errno() }
+}
+
+fn no(errno: i32, message: String) -> Failure {
+    Failure { message, errno }
+}
+
+impl Shard {
+    /// Runs one request.
+    pub(crate) fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Answer {
+        match request {
+            Request::VolumeCreate { name, at, uid, gid } => self.volume_create(name, at, *uid, *gid),
+            Request::VolumeList => Ok(AdminReply::Volumes { volumes: self.volumes()? }),
+            Request::VolumeShow { name } => {
+                self.volume_info(self.volume_named(name)?).map(AdminReply::Volume)
+            }
+            Request::VolumeRename { name, to } => self.volume_rename(name, to),
+            Request::VolumeRemove { name } => self.volume_remove(name),
+            Request::QuotaSet { path, bytes, files } => self.quota_set(path, *bytes, *files),
+            Request::QuotaShow { path } => self.quota_show(path),
+            Request::QuotaList => self.quota_list(),
+            Request::Usage { path } => {
+                let usage = self.resolve(path).and_then(|node| self.usage(node));
+                usage.map(AdminReply::Usage).map_err(|e| refuse(&e, path))
+            }
+            Request::Df => Ok(AdminReply::Df(self.df())),
+            Request::Fsck => self.fsck(progress).map(AdminReply::Fsck).map_err(|e| refuse(&e, "fsck")),
+            Request::Sync => {
+                let done = self.sync_all(&Ctx::system());
+                done.map(|_| AdminReply::Done).map_err(|e| refuse(&e, "sync"))
+            }
+            Request::Stats => Ok(AdminReply::Stats(self.stats())),
+        }
+    }
+
+    fn volume_create(&self, name: &str, at: &str, uid: u32, gid: u32) -> Answer {
+        if name.is_empty() || name.len() > VOLUME_NAME_BYTES_MAX || name.contains(['/', '\0', '\n']) {
+            return Err(no(
+                libc::EINVAL,
+                format!("{name:?} is no name for a volume: 1 to {VOLUME_NAME_BYTES_MAX} bytes, no slash"),
+            ));
+        }
+        let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
+        let parent = if parent.is_empty() { "/" } else { parent };
+        let dir =
+            self.resolve(parent).map_err(|e| refuse(&e, &format!("cannot attach at {at}: {parent}")))?;
+        let made = self.transact(&Ctx::system(), |tx| {
+            if tx.st.volumes.values().any(|v| v.name == name && !v.removing) {
+                return Ok(Err(no(
+                    libc::EEXIST,
+                    format!("there is a volume {name} already: choose another name"),
+                )));
+            }
+            let id = tx.st.next_volume;
+            if id >= VOLUMES_MAX {
+                return Ok(Err(no(libc::ENOSPC, "no more volume numbers".into())));
+            }
+            attach(tx, id, dir, leaf, uid, gid)?;
+            let record = VolumeRecord {
+                name: name.into(),
+                uid,
+                next_inode: 2,
+                epoch: 1,
+                created_secs: tx.now.secs,
+                attached_dir: dir,
+                attached_name: leaf.as_bytes().into(),
+                removing: false,
+            };
+            // nothing can fail any more
+            tx.st.next_volume += 1;
+            tx.st.counters_dirty = true;
+            tx.st.volumes.insert(id, record);
+            tx.st.volumes_dirty.insert(id);
+            Ok(Ok(id))
+        });
+        let id = made.map_err(|e| refuse(&e, &format!("cannot attach at {at}")))??;
+        self.settle()?;
+        self.tell_entry(dir, leaf.as_bytes());
+        self.tell_inode(dir);
+        self.volume_info(id).map(AdminReply::Volume)
+    }
+
+    /// What an operator changed is durable when it is said to be done.
+    fn settle(&self) -> std::result::Result<(), Failure> {
+        self.commit_now(&Ctx::system()).map_err(|e| refuse(&e, "cannot be made durable"))
+    }
+
+    fn volume_named(&self, name: &str) -> std::result::Result<u32, Failure> {
+        let st = self.lock();
+        let found = st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id);
+        found.ok_or_else(|| no(libc::ENOENT, format!("there is no volume {name}: see lee volume list")))
+    }
+
+    fn volumes(&self) -> std::result::Result<Vec<VolumeInfo>, Failure> {
+        let ids: Vec<u32> = self.lock().volumes.keys().copied().collect();
+        ids.into_iter().map(|id| self.volume_info(id)).collect()
+    }
+
+    fn volume_info(&self, id: u32) -> std::result::Result<VolumeInfo, Failure> {
+        let root = NodeId::new(id, 1);
+        let v = self.lock().volumes.get(&id).cloned();
+        let v = v.ok_or_else(|| no(libc::ENOENT, format!("volume {id} is gone")))?;
+        let usage =
+            if v.removing { Usage::default() } else { self.usage(root).map_err(|e| refuse(&e, &v.name))? };
+        let quota = self.lock().quotas.get(root).map_or(Pair::default(), |q| q.limit);
+        Ok(VolumeInfo {
+            id,
+            at: self.path_of(root).unwrap_or_default(),
+            name: v.name,
+            uid: v.uid,
+            quota_bytes: quota.0,
+            quota_files: quota.1,
+            usage,
+            created_secs: v.created_secs,
+            removing: v.removing,
+        })
+    }
+
+    fn volume_rename(&self, name: &str, to: &str) -> Answer {
+        let id = self.volume_named(name)?;
+        if to.is_empty() || to.len() > VOLUME_NAME_BYTES_MAX || to.contains(['/', '\0', '\n']) {
+            return Err(no(libc::EINVAL, format!("{to:?} is no name for a volume")));
+        }
+        if self.volume_named(to).is_ok() {
+            return Err(no(libc::EEXIST, format!("there is a volume {to} already: choose another name")));
+        }
+        let mut st = self.lock();
+        if let Some(v) = st.volumes.get_mut(&id) {
+            v.name = to.into();
+        }
+        st.volumes_dirty.insert(id);
+        drop(st);
+        self.settle()?;
+        self.volume_info(id).map(AdminReply::Volume)
+    }
+
+    fn volume_remove(&self, name: &str) -> Answer {
+        let id = self.volume_named(name)?;
+        if id == 0 {
+            return Err(no(libc::EBUSY, "the root volume cannot be removed: it holds the others".into()));
+        }
+        let inside =
+            self.lock().volumes.values().find(|v| v.attached_dir.volume() == id && !v.removing).cloned();
+        if let Some(inside) = inside {
+            return Err(no(
+                libc::EBUSY,
+                format!("volume {} is attached inside {name}: remove it first", inside.name),
+            ));
+        }
+        let v = self.lock().volumes[&id].clone();
+        let done = self.transact(&Ctx::system(), |tx| {
+            let mut dir = tx.inode(v.attached_dir)?;
+            dir.touch(tx.now);
+            dir.add_entries(-1);
+            dir.nlink -= 1;
+            tx.put_inode(v.attached_dir, &dir);
+            tx.remove(keys::dentry(v.attached_dir, &v.attached_name));
+            let quotas: Vec<NodeId> =
+                tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
+            for dir in quotas {
+                tx.remove(keys::quota(dir));
+                tx.then(crate::records::Effect::DropQuota(dir));
+            }
+            tx.then(crate::records::Effect::Detach(id));
+            Ok(())
+        });
+        done.map_err(|e| refuse(&e, name))?;
+        self.settle()?;
+        self.tell_entry(v.attached_dir, &v.attached_name);
+        self.tell_inode(v.attached_dir);
+        self.maintenance.wake();
+        Ok(AdminReply::Done)
+    }
+
+    /// What is below a directory; of anything else, itself.
+    pub(crate) fn usage(&self, node: NodeId) -> Result<Usage> {
+        self.transact(&Ctx::system(), |tx| {
+            let inode = tx.inode(node)?;
+            if !inode.is_dir() {
+                return Ok(Usage { bytes: tx.size_of(node, &inode).1, files: 1, dirs: 0 });
+            }
+            let s = tx.exact_stats(node)?;
+            let whole = |v: i64| v.max(0) as u64;
+            Ok(Usage { bytes: whole(s.bytes), files: whole(s.files), dirs: whole(s.dirs) })
+        })
+    }
+
+    fn quota_set(&self, path: &str, bytes: Option<u64>, files: Option<u64>) -> Answer {
+        let set = |e: Error| refuse(&e, path);
+        let node = self.resolve(path).map_err(set)?;
+        self.transact(&Ctx::system(), |tx| {
+            if !tx.inode(node)?.is_dir() {
+                return Err(Error::NotDir.into());
+            }
+            let used = tx.exact_stats(node)?;
+            let old = tx.st.quotas.get(node).map_or(Pair::default(), |q| q.limit);
+            let limit = Pair(bytes.unwrap_or(old.0), files.unwrap_or(old.1));
+            if limit == Pair::default() {
+                tx.remove(keys::quota(node));
+                tx.then(crate::records::Effect::DropQuota(node));
+            } else {
+                tx.put(keys::quota(node), limit.encode());
+                tx.then(crate::records::Effect::SetQuota(node, Quota { limit, used }));
+            }
+            Ok(())
+        })
+        .map_err(set)?;
+        self.settle()?;
+        self.quota_show(path)
+    }
+
+    fn quota_show(&self, path: &str) -> Answer {
+        let node = self.resolve(path).map_err(|e| refuse(&e, path))?;
+        let known = self.lock().quotas.get(node).copied();
+        let info = match known {
+            Some(q) => quota_info(path.into(), &q),
+            None => {
+                let u = self.usage(node).map_err(|e| refuse(&e, path))?;
+                QuotaInfo {
+                    path: path.into(),
+                    bytes: 0,
+                    files: 0,
+                    used_bytes: u.bytes,
+                    used_files: u.files + u.dirs,
+                }
+            }
+        };
+        Ok(AdminReply::Quota(info))
+    }
+
+    fn quota_list(&self) -> Answer {
+        let all: Vec<(NodeId, Quota)> = self.lock().quotas.iter().map(|(d, q)| (d, *q)).collect();
+        let info = |(dir, q): (NodeId, Quota)| quota_info(self.describe(dir), &q);
+        let mut quotas: Vec<QuotaInfo> = all.into_iter().map(info).collect();
+        quotas.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(AdminReply::Quotas { quotas })
+    }
+
+    fn df(&self) -> Df {
+        self.look_at_space();
+        let (total_bytes, available_bytes) = self.space();
+        let kv = self.kv.stats();
+        let st = self.lock();
+        let mut df = Df {
+            total_bytes,
+            available_bytes,
+            metadata_bytes: kv.table_bytes + kv.journal_bytes,
+            dirty_bytes: self.log.dirty_bytes(),
+            ..Df::default()
+        };
+        for (_, r) in st.segments.iter().filter(|(_, r)| r.sealed) {
+            df.segments += 1;
+            df.segment_bytes += r.object_bytes;
+            df.live_bytes += r.live_bytes;
+            df.reclaim_bytes += r.object_bytes * r.dead_bytes() / r.data_bytes.max(1);
+        }
+        df
+    }
+
+    fn stats(&self) -> CellStats {
+        let cleaning_segments = self.segments_to_clean();
+        let st = self.lock();
+        CellStats {
+            operations: self.counters.operations.load(Ordering::Relaxed),
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            running_records: st.running.records.len() as u64,
+            dirty_bytes: self.log.dirty_bytes(),
+            written_bytes: self.log.written_bytes() + self.kv.stats().written_bytes,
+            orphans: st.orphans.len() as u64,
+            cleaning_segments,
+        }
+    }
+}
+
+/// Makes the root directory of a volume and its name in `dir`.
+fn attach(
+    tx: &mut crate::records::Tx<'_>,
+    id: u32,
+    dir: NodeId,
+    leaf: &str,
+    uid: u32,
+    gid: u32,
+) -> TxResult<()> {
+    let mut parent = tx.live_dir(dir)?;
+    check_name(leaf.as_bytes())?;
+    if tx.dentry(dir, leaf.as_bytes())?.is_some() {
+        return Err(Error::Exists.into());
+    }
+    let root = NodeId::new(id, 1);
+    parent.touch(tx.now);
+    parent.add_entries(1);
+    parent.nlink += 1;
+    tx.put_inode(dir, &parent);
+    tx.put(keys::dentry(dir, leaf.as_bytes()), Dentry { node: root, kind: Kind::Dir }.encode());
+    let inode = root_dir(tx.now, uid, gid);
+    tx.put_new(keys::inode(root), inode.encode());
+    Ok(())
+}
+
+fn quota_info(path: String, q: &Quota) -> QuotaInfo {
+    QuotaInfo {
+        path,
+        bytes: q.limit.0,
+        files: q.limit.1,
+        used_bytes: q.used.bytes.max(0) as u64,
+        used_files: q.used.inodes().max(0) as u64,
+    }
+}

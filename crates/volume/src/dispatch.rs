@@ -1,0 +1,123 @@
+//! The one way in: every operation of every front end comes through [`Shard::call`].
+
+use crate::error::{Error, Result};
+use crate::op::{NodeId, Op, Reply};
+use crate::ops::{Copy, NewNode, Rename};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use std::sync::atomic::Ordering;
+
+impl Op<'_> {
+    /// The inode that an operation is about, for checks that all have in common.
+    fn node(&self) -> Option<NodeId> {
+        Some(match *self {
+            Op::Lookup { dir, .. }
+            | Op::Make { dir, .. }
+            | Op::Link { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::RmDir { dir, .. }
+            | Op::List { dir, .. } => dir,
+            Op::Rename { to_dir, .. } => to_dir,
+            Op::GetAttr { node }
+            | Op::SetAttr { node, .. }
+            | Op::ReadLink { node }
+            | Op::Read { node, .. }
+            | Op::Write { node, .. }
+            | Op::Fsync { node }
+            | Op::Allocate { node, .. }
+            | Op::SeekTo { node, .. }
+            | Op::GetXattr { node, .. }
+            | Op::ListXattr { node }
+            | Op::SetXattr { node, .. }
+            | Op::RemoveXattr { node, .. }
+            | Op::StatFs { node } => node,
+            Op::CopyRange { to, .. } => to,
+            Op::SyncAll | Op::Forget { .. } => return None,
+        })
+    }
+
+    /// Whether it adds records.
+    fn grows(&self) -> bool {
+        matches!(self, Op::Make { .. } | Op::Link { .. } | Op::SetXattr { .. })
+    }
+
+    /// Whether it changes anything.
+    fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Op::Lookup { .. }
+                | Op::GetAttr { .. }
+                | Op::ReadLink { .. }
+                | Op::Read { .. }
+                | Op::SeekTo { .. }
+                | Op::List { .. }
+                | Op::GetXattr { .. }
+                | Op::ListXattr { .. }
+                | Op::StatFs { .. }
+                | Op::Forget { .. }
+        )
+    }
+}
+
+impl Shard {
+    /// Runs one operation.
+    pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
+        self.counters.operations.fetch_add(1, Ordering::Relaxed);
+        self.admit(ctx, op)?;
+        match *op {
+            Op::Lookup { dir, name } => self.transact(ctx, |tx| tx.lookup(dir, name)),
+            Op::GetAttr { node } => self.transact(ctx, |tx| Ok(Reply::Attr(tx.attr(node, &tx.inode(node)?)))),
+            Op::SetAttr { node, ref set } => self.set_attr(ctx, node, set),
+            Op::ReadLink { node } => self.transact(ctx, |tx| tx.read_link(node)),
+            Op::Make { dir, name, make, mode, umask } => {
+                let new = NewNode { dir, name, make, mode, umask };
+                self.transact(ctx, |tx| tx.make(&new))
+            }
+            Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
+            Op::Unlink { dir, name } => self.transact(ctx, |tx| tx.unlink(dir, name)),
+            Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
+                self.rename(ctx, &Rename { from_dir, from_name, to_dir, to_name, mode })
+            }
+            Op::Read { node, offset, len } => self.read(ctx, node, offset, len),
+            Op::Write { node, offset, data } => self.write(ctx, node, offset, data),
+            Op::Fsync { node } => self.fsync(ctx, node),
+            Op::SyncAll => self.sync_all(ctx),
+            Op::Allocate { node, offset, len, mode } => self.allocate(ctx, node, offset, len, mode),
+            Op::SeekTo { node, offset, what } => self.seek(ctx, node, offset, what),
+            Op::CopyRange { from, from_offset, to, to_offset, len } => {
+                self.copy_range(ctx, &Copy { from, from_offset, to, to_offset, len })
+            }
+            Op::List { dir, after, limit, attrs } => self.list(ctx, dir, after, limit, attrs),
+            Op::GetXattr { node, name } => self.transact(ctx, |tx| tx.get_xattr(node, name)),
+            Op::ListXattr { node } => self.transact(ctx, |tx| tx.list_xattr(node)),
+            Op::SetXattr { node, name, value, mode } => {
+                self.transact(ctx, |tx| tx.set_xattr(node, name, value, mode))
+            }
+            Op::RemoveXattr { node, name } => self.transact(ctx, |tx| tx.remove_xattr(node, name)),
+            Op::StatFs { node } => Ok(self.stat_fs(node)),
+            Op::Forget { node, count } => self.transact(ctx, |tx| tx.forget(node, count)),
+        }
+    }
+
+    /// What every operation must pass.
+    fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
+        if let Some(node) = op.node() {
+            let st = self.lock();
+            if st.volumes.get(&node.volume()).is_none_or(|v| v.removing) {
+                return Err(Error::Stale);
+            }
+            if let (Some(why), true) = (&st.broken, op.changes()) {
+                return Err(Error::Io(why.clone()));
+            }
+        }
+        if op.changes() && self.committer.is_behind() {
+            Self::may_wait(ctx)?;
+            self.commit_now(ctx)?;
+        }
+        if op.grows() {
+            self.need_space(0)?;
+        }
+        Ok(())
+    }
+}

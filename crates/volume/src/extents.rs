@@ -1,0 +1,194 @@
+//! Extents of one window of a file: which range of the file is which range of which segment.
+//!
+//! A file is cut into windows of [`WINDOW`] bytes; the extents of a window are one record (window 0 of a file with few
+//! extents lives in the inode record). So every change of file content is a change of few records that are found by key.
+//! Invariants: sorted by offset, no overlap, none empty, all within the window, neighbours that continue each other are one.
+
+use leeward_data::Addr;
+use std::ops::Range;
+
+/// Bytes of a file per extent record.
+pub const WINDOW: u64 = 4 << 20;
+
+/// Window of a file offset.
+pub fn window_of(offset: u64) -> u32 {
+    (offset / WINDOW) as u32
+}
+
+/// Where the bytes of an extent are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In a segment, from here on.
+    Data(Addr),
+    /// Allocated, never written: zeros.
+    Unwritten,
+}
+
+impl Source {
+    fn skip(self, bytes: u32) -> Source {
+        match self {
+            Source::Data(a) => Source::Data(Addr { segment: a.segment, offset: a.offset + bytes }),
+            Source::Unwritten => Source::Unwritten,
+        }
+    }
+
+    fn continues(self, before: Source, len: u32) -> bool {
+        before.skip(len) == self
+    }
+}
+
+/// One extent; offsets are relative to the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Where they are.
+    pub source: Source,
+}
+
+impl Extent {
+    fn end(&self) -> u32 {
+        self.offset + self.len
+    }
+
+    fn cut(&self, from: u32, to: u32) -> Extent {
+        Extent { offset: from, len: to - from, source: self.source.skip(from - self.offset) }
+    }
+}
+
+/// The extents of one window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extents(Vec<Extent>);
+
+/// Bytes of one encoded extent.
+const ENCODED: usize = 20;
+
+impl Extents {
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
+        self.0.iter()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Allocated bytes.
+    pub fn allocated(&self) -> u64 {
+        self.0.iter().map(|e| u64::from(e.len)).sum()
+    }
+
+    /// The parts of extents within `range`.
+    pub fn within(&self, range: Range<u32>) -> impl Iterator<Item = Extent> + '_ {
+        let first = self.0.partition_point(|e| e.end() <= range.start);
+        self.0[first..]
+            .iter()
+            .take_while(move |e| e.offset < range.end)
+            .map(move |e| e.cut(e.offset.max(range.start), e.end().min(range.end)))
+    }
+
+    /// Puts `source` (`None`: a hole) at `range`; `dropped` hears of each part that was there before.
+    pub fn replace(&mut self, range: Range<u32>, source: Option<Source>, mut dropped: impl FnMut(Extent)) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.0.partition_point(|e| e.end() <= range.start);
+        let last = first + self.0[first..].partition_point(|e| e.offset < range.end);
+        let mut put: Vec<Extent> = Vec::with_capacity(3);
+        for e in &self.0[first..last] {
+            dropped(e.cut(e.offset.max(range.start), e.end().min(range.end)));
+        }
+        if first < last && self.0[first].offset < range.start {
+            put.push(self.0[first].cut(self.0[first].offset, range.start));
+        }
+        if let Some(source) = source {
+            put.push(Extent { offset: range.start, len: range.end - range.start, source });
+        }
+        if first < last && self.0[last - 1].end() > range.end {
+            put.push(self.0[last - 1].cut(range.end, self.0[last - 1].end()));
+        }
+        let count = put.len();
+        self.0.splice(first..last, put);
+        self.merge(first.saturating_sub(1), first + count + 1);
+    }
+
+    fn merge(&mut self, from: usize, to: usize) {
+        let mut i = from;
+        let mut end = to.min(self.0.len());
+        while i + 1 < end {
+            let (a, b) = (self.0[i], self.0[i + 1]);
+            if a.end() == b.offset && b.source.continues(a.source, a.len) {
+                self.0[i].len += b.len;
+                self.0.remove(i + 1);
+                end -= 1;
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// Appends the encoding: count u32, then per extent offset u32, len u32, segment u64 (0: unwritten), offset u32; big-endian.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as u32).to_be_bytes());
+        for e in &self.0 {
+            let (segment, at) = match e.source {
+                Source::Data(a) => (a.segment, a.offset),
+                Source::Unwritten => (0, 0),
+            };
+            out.extend_from_slice(&e.offset.to_be_bytes());
+            out.extend_from_slice(&e.len.to_be_bytes());
+            out.extend_from_slice(&segment.to_be_bytes());
+            out.extend_from_slice(&at.to_be_bytes());
+        }
+    }
+
+    /// Reads the encoding; `None` when it breaks an invariant.
+    pub fn decode(bytes: &[u8]) -> Option<Extents> {
+        let count = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+        let body = bytes.get(4..)?;
+        if body.len() != count * ENCODED {
+            return None;
+        }
+        let mut list = Vec::with_capacity(count);
+        let mut end = 0;
+        for b in body.chunks_exact(ENCODED) {
+            let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+            let segment = u64::from(u32_at(8)) << 32 | u64::from(u32_at(12));
+            let source = match segment {
+                0 => Source::Unwritten,
+                segment => Source::Data(Addr { segment, offset: u32_at(16) }),
+            };
+            let e = Extent { offset: u32_at(0), len: u32_at(4), source };
+            if e.offset < end || e.len == 0 || u64::from(e.offset) + u64::from(e.len) > WINDOW {
+                return None;
+            }
+            end = e.end();
+            list.push(e);
+        }
+        Some(Extents(list))
+    }
+}
+
+/// Cuts a file range at window borders: window, range within it, and how far into the file range it starts.
+pub fn windows(range: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>, u64)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let window = window_of(at);
+        let base = u64::from(window) * WINDOW;
+        let end = range.end.min(base + WINDOW);
+        let item = (window, (at - base) as u32..(end - base) as u32, at - range.start);
+        at = end;
+        Some(item)
+    })
+}

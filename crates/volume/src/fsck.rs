@@ -1,0 +1,388 @@
+//! fsck: every invariant of the stored form, checked against all records and all objects.
+//!
+//! Works on what is committed, with commits standing still while the records are read (operations go on in memory); then every
+//! object is read and verified while everything goes on. Nothing is changed.
+
+use crate::admin::{Finding, FsckReport, Progress};
+use crate::error::{Error, Result};
+use crate::extents::{Extents, Source};
+use crate::inode::{Body, Dentry, Inode, SegmentRecord, Stats};
+use crate::keys::{self, Key, Table, tag};
+use crate::op::{Kind, NodeId};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use leeward_pool::ObjectId;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+
+/// Findings that are listed; the rest is only counted.
+const FINDINGS_MAX: usize = 10_000;
+
+/// What is known of an inode from its own records, and from others'.
+#[derive(Default)]
+struct Seen {
+    kind: Option<Kind>,
+    nlink: u32,
+    parent: u64,
+    allocated: u64,
+    entries: u64,
+    xattrs: u32,
+    linked: bool,
+    /// From extents, dentries, attributes and names that were found.
+    found_allocated: u64,
+    found_entries: u64,
+    found_xattrs: u32,
+    found_names: u32,
+    found_subdirs: u32,
+    name_in: u64,
+    stats: Stats,
+    sum: Stats,
+}
+
+/// All that is collected while records are read.
+#[derive(Default)]
+struct Census {
+    inodes: FxHashMap<NodeId, Seen>,
+    references: FxHashMap<u64, u64>,
+    orphans: FxHashSet<NodeId>,
+    segments: FxHashMap<u64, SegmentRecord>,
+    report: FsckReport,
+    bad: Vec<(String, Option<NodeId>, String)>,
+}
+
+impl Census {
+    fn say(&mut self, kind: &str, node: Option<NodeId>, detail: String) {
+        if self.bad.len() < FINDINGS_MAX {
+            self.bad.push((kind.into(), node, detail));
+        }
+    }
+
+    fn extents(&mut self, node: NodeId, list: &Extents) {
+        for e in list.iter() {
+            if let Source::Data(addr) = e.source {
+                *self.references.entry(addr.segment).or_default() += u64::from(e.len);
+            }
+        }
+        self.inodes.entry(node).or_default().found_allocated += list.allocated();
+    }
+
+    fn record(&mut self, key: &Key, value: &[u8]) -> Result<()> {
+        let Some(parsed) = keys::parse(key) else {
+            self.say("key", None, format!("a key of {} bytes cannot be read", key.len()));
+            return Ok(());
+        };
+        let node = parsed.node;
+        match parsed.tag {
+            tag::INODE => {
+                let inode = Inode::decode(value)?;
+                self.report.inodes += 1;
+                let seen = self.inodes.entry(node).or_default();
+                seen.kind = Some(inode.kind);
+                seen.nlink = inode.nlink;
+                seen.parent = inode.parent;
+                seen.allocated = inode.allocated;
+                seen.entries = inode.entries();
+                seen.xattrs = inode.xattrs;
+                seen.linked = inode.linked;
+                if let Body::File { inline, .. } = &inode.body {
+                    self.extents(node, inline);
+                }
+            }
+            tag::STATS => self.inodes.entry(node).or_default().stats = Stats::decode(value)?,
+            tag::DENTRY => self.dentry(node, Dentry::decode(value)?),
+            tag::EXTENTS => {
+                let list = Extents::decode(value)
+                    .ok_or_else(|| Error::Corrupt(format!("extents of {node:?} cannot be read")))?;
+                self.extents(node, &list);
+            }
+            tag::XATTR => self.inodes.entry(node).or_default().found_xattrs += 1,
+            tag::LINK => {}
+            other => self.say("key", Some(node), format!("a record with unknown tag {other:#x}")),
+        }
+        Ok(())
+    }
+
+    fn dentry(&mut self, dir: NodeId, entry: Dentry) {
+        self.report.dentries += 1;
+        let parent = self.inodes.entry(dir).or_default();
+        parent.found_entries += 1;
+        parent.found_subdirs += u32::from(entry.kind == Kind::Dir);
+        let seen = self.inodes.entry(entry.node).or_default();
+        seen.found_names += 1;
+        seen.name_in = dir.inode();
+    }
+
+    /// Checks each inode by itself.
+    fn check_inodes(&mut self) {
+        let mut bad = Vec::new();
+        for (&node, s) in &self.inodes {
+            let mut say = |kind: &str, detail: String| bad.push((kind.to_string(), Some(node), detail));
+            let Some(kind) = s.kind else {
+                say("missing-inode", format!("{} names and other records, but no inode", s.found_names));
+                continue;
+            };
+            let root = node.inode() == 1;
+            let names = if root { s.found_names.max(1) } else { s.found_names };
+            let orphan = self.orphans.contains(&node);
+            let links = match (kind, orphan) {
+                (_, true) => 0,
+                (Kind::Dir, false) => 2 + s.found_subdirs,
+                _ => names,
+            };
+            if s.nlink != links {
+                say("nlink", format!("{} links recorded, {links} found", s.nlink));
+            }
+            if names == 0 && !orphan {
+                say("orphan", "no name, and not on the list of orphans".into());
+            }
+            if kind == Kind::Dir && names > 1 {
+                say("names", format!("a directory with {names} names"));
+            }
+            if !root && !orphan && !s.linked && s.parent != s.name_in {
+                say("parent", format!("recorded in directory {}, found in {}", s.parent, s.name_in));
+            }
+            if s.allocated != s.found_allocated {
+                say("allocated", format!("{} bytes recorded, {} in extents", s.allocated, s.found_allocated));
+            }
+            if s.entries != s.found_entries {
+                say("entries", format!("{} names recorded, {} found", s.entries, s.found_entries));
+            }
+            if s.xattrs != s.found_xattrs {
+                say("xattrs", format!("{} attributes recorded, {} found", s.xattrs, s.found_xattrs));
+            }
+        }
+        bad.into_iter().for_each(|(kind, node, detail)| self.say(&kind, node, detail));
+    }
+
+    /// Sums up the tree and compares with the recorded statistics.
+    fn check_stats(&mut self) {
+        let mut waiting: FxHashMap<NodeId, u32> = FxHashMap::default();
+        let is_counted = |s: &Seen| s.nlink > 0 && s.kind.is_some() && s.parent != 0;
+        for (node, s) in self.inodes.iter().filter(|(_, s)| s.kind == Some(Kind::Dir) && is_counted(s)) {
+            *waiting.entry(NodeId::new(node.volume(), s.parent)).or_default() += 1;
+        }
+        let files: Vec<(NodeId, u64)> = self
+            .inodes
+            .iter()
+            .filter(|(_, s)| s.kind != Some(Kind::Dir) && is_counted(s))
+            .map(|(n, s)| (NodeId::new(n.volume(), s.parent), s.allocated))
+            .collect();
+        for (dir, bytes) in files {
+            let sum = &mut self.inodes.entry(dir).or_default().sum;
+            *sum = sum.plus(Stats { bytes: bytes as i64, files: 1, dirs: 0 });
+        }
+        let dirs = self.inodes.iter().filter(|(_, s)| s.kind == Some(Kind::Dir));
+        let mut ready: Vec<NodeId> = dirs.map(|(n, _)| *n).filter(|n| !waiting.contains_key(n)).collect();
+        while let Some(dir) = ready.pop() {
+            let (sum, stats, parent, counted) = match self.inodes.get(&dir) {
+                Some(s) => (s.sum, s.stats, NodeId::new(dir.volume(), s.parent), is_counted(s)),
+                None => continue,
+            };
+            if sum != stats {
+                self.say("statistics", Some(dir), format!("recorded {stats:?}, found {sum:?}"));
+            }
+            if !counted {
+                continue;
+            }
+            let up = &mut self.inodes.entry(parent).or_default().sum;
+            *up = up.plus(sum).plus(Stats { dirs: 1, ..Stats::default() });
+            if let Some(left) = waiting.get_mut(&parent) {
+                *left -= 1;
+                if *left == 0 {
+                    waiting.remove(&parent);
+                    ready.push(parent);
+                }
+            }
+        }
+        let loops: Vec<NodeId> = waiting.keys().copied().collect();
+        for dir in loops {
+            self.say(
+                "loop",
+                Some(dir),
+                "a directory that is below itself, or below one that is missing".into(),
+            );
+        }
+    }
+
+    /// Compares references with the segment table.
+    fn check_segments(&mut self) {
+        let mut bad = Vec::new();
+        for (segment, bytes) in &self.references {
+            match self.segments.get(segment) {
+                None => bad.push(format!("segment {segment} is referenced but not in the table")),
+                Some(r) if r.live_bytes != *bytes => {
+                    bad.push(format!(
+                        "segment {segment}: {} live bytes recorded, {bytes} referenced",
+                        r.live_bytes
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        for (segment, r) in &self.segments {
+            if r.live_bytes > 0 && !self.references.contains_key(segment) {
+                bad.push(format!("segment {segment}: {} live bytes recorded, none referenced", r.live_bytes));
+            }
+        }
+        bad.into_iter().for_each(|detail| self.say("live-bytes", None, detail));
+    }
+}
+
+/// Damaged ranges of segments; all of a segment where its object is missing or its index unreadable.
+type Damage = FxHashMap<u64, Vec<Range<u32>>>;
+
+impl Shard {
+    /// Checks everything.
+    pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
+        self.sync_all(&Ctx::system())?;
+        let mut census = self.committer.standing_still(|| self.census(progress))?;
+        census.check_inodes();
+        census.check_stats();
+        census.check_segments();
+        let damage = self.verify_segments(&mut census, progress)?;
+        self.damaged_files(&damage, &mut census)?;
+        let mut report = std::mem::take(&mut census.report);
+        let path = |node: Option<NodeId>| node.map(|n| self.describe(n));
+        report.findings = census
+            .bad
+            .into_iter()
+            .map(|(kind, node, detail)| Finding { kind, path: path(node), detail })
+            .collect();
+        report.findings.sort_by(|a, b| (&a.path, &a.kind, &a.detail).cmp(&(&b.path, &b.kind, &b.detail)));
+        report.findings.dedup();
+        for f in &report.findings {
+            tracing::warn!("fsck: {} {}: {}", f.kind, f.path.as_deref().unwrap_or("-"), f.detail);
+        }
+        Ok(report)
+    }
+
+    fn each(&self, range: (Key, Key), mut f: impl FnMut(&Key, &[u8]) -> Result<()>) -> Result<()> {
+        let (mut from, to) = range;
+        loop {
+            let page = self.kv.scan(&from, &to, 4096, false)?;
+            for (key, value) in &page {
+                f(key, value)?;
+            }
+            match page.last() {
+                Some((last, _)) if page.len() == 4096 => {
+                    let mut next = last.to_vec();
+                    next.push(0);
+                    from = next.into();
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn census(&self, progress: &mut dyn FnMut(Progress)) -> Result<Census> {
+        let mut c = Census::default();
+        let volumes: Vec<u32> = {
+            let st = self.lock();
+            st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect()
+        };
+        self.each(keys::table_range(Table::Orphan), |k, _| {
+            c.orphans.insert(NodeId(keys::table_id(k)));
+            Ok(())
+        })?;
+        self.each(keys::table_range(Table::Segment), |k, v| {
+            c.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
+            Ok(())
+        })?;
+        for (done, volume) in volumes.iter().enumerate() {
+            self.each(keys::volume_range(*volume), |k, v| {
+                if c.report.inodes % 10_000 == 0 {
+                    let (done, total) = (done as u64, volumes.len() as u64);
+                    progress(Progress {
+                        phase: format!("records ({} inodes)", c.report.inodes),
+                        done,
+                        total,
+                    });
+                }
+                if let Err(e) = c.record(k, v) {
+                    c.say("damaged-record", keys::parse(k).map(|p| p.node), e.to_string());
+                }
+                Ok(())
+            })?;
+            c.report.volumes += 1;
+        }
+        self.count_removed_volumes(&mut c)?;
+        Ok(c)
+    }
+
+    /// Volumes on their way out still reference data.
+    fn count_removed_volumes(&self, c: &mut Census) -> Result<()> {
+        let removing: Vec<u32> =
+            self.lock().volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
+        for volume in removing {
+            let mut apart = Census::default();
+            self.each(keys::volume_range(volume), |k, v| apart.record(k, v))?;
+            for (segment, bytes) in apart.references {
+                *c.references.entry(segment).or_default() += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_segments(&self, c: &mut Census, progress: &mut dyn FnMut(Progress)) -> Result<Damage> {
+        let ctx = Ctx::system();
+        let mut damage = Damage::default();
+        let mut all: Vec<u64> = c.segments.keys().copied().collect();
+        all.sort_unstable();
+        for (done, segment) in all.iter().enumerate() {
+            progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
+            // cleaning may have rewritten or removed it meanwhile
+            let Some(record) = self.lock().segments.get(*segment).copied().filter(|r| r.sealed) else {
+                continue;
+            };
+            let id = ObjectId { segment: *segment, generation: record.generation };
+            c.report.segments += 1;
+            match self.log.verify(&ctx, id) {
+                Ok(v) => {
+                    c.report.bytes += v.bytes;
+                    let ranges: Vec<_> = v.damaged.iter().map(|d| d.offset..d.offset + d.len).collect();
+                    if !ranges.is_empty() {
+                        damage.insert(*segment, ranges);
+                    }
+                }
+                Err(e) => {
+                    let now = self.lock().segments.get(*segment).copied();
+                    if now.is_some_and(|r| r.generation == record.generation) {
+                        c.say("damaged-object", None, format!("segment {segment}: {e}"));
+                        damage.insert(*segment, vec![0..u32::MAX]);
+                    }
+                }
+            }
+        }
+        Ok(damage)
+    }
+
+    /// Every file whose extents touch damaged data.
+    fn damaged_files(&self, damage: &Damage, c: &mut Census) -> Result<()> {
+        if damage.is_empty() {
+            return Ok(());
+        }
+        let volumes: Vec<u32> = self.lock().volumes.keys().copied().collect();
+        for volume in volumes {
+            self.each(keys::volume_range(volume), |k, v| {
+                let Some(parsed) = keys::parse(k) else { return Ok(()) };
+                let list = match parsed.tag {
+                    tag::EXTENTS => Extents::decode(v),
+                    tag::INODE => match Inode::decode(v).map(|i| i.body) {
+                        Ok(Body::File { inline, .. }) => Some(inline),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                for e in list.iter().flat_map(Extents::iter) {
+                    let Source::Data(addr) = e.source else { continue };
+                    let hit = |r: &Range<u32>| r.start < addr.offset + e.len && addr.offset < r.end;
+                    if damage.get(&addr.segment).is_some_and(|ranges| ranges.iter().any(hit)) {
+                        c.say("damaged-data", Some(parsed.node), format!("data in segment {}", addr.segment));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! Records of inodes, names, volumes, segments, quotas and statistics, and their encodings (big-endian, hand-laid, with a
+//! version byte; golden bytes in `tests/golden.rs`; described in docs/FORMAT.md).
+
+use crate::error::{Error, Result};
+use crate::extents::Extents;
+use crate::op::{Attr, Kind, NodeId, Time};
+use leeward_meta::Value;
+
+/// What only some kinds of inode have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A directory with so many names in it.
+    Dir {
+        /// Names.
+        entries: u64,
+    },
+    /// A file: extents of window 0, unless they outgrew the inode.
+    File {
+        /// Extents of window 0; empty when `spilled`.
+        inline: Extents,
+        /// Whether window 0 has a record of its own.
+        spilled: bool,
+        /// Whether any other window has, or had, a record.
+        windows: bool,
+    },
+    /// The target of a symbolic link.
+    Symlink(Box<[u8]>),
+    /// Pipes, devices, sockets.
+    Special,
+}
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Type.
+    pub kind: Kind,
+    /// 07777.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device.
+    pub rdev: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated bytes.
+    pub allocated: u64,
+    /// Access, modification, change, birth.
+    pub times: [Time; 4],
+    /// The directory that its usage counts in (for a directory: its parent). 0 for a volume's root.
+    pub parent: u64,
+    /// Whether it has, or had, several names: then there are records of how many in which directory.
+    pub linked: bool,
+    /// How many extended attributes it has.
+    pub xattrs: u32,
+    /// Epoch of the volume in which this version of the record was written.
+    pub birth: u32,
+    /// The rest.
+    pub body: Body,
+}
+
+/// Index of the times.
+pub mod time {
+    /// Access.
+    pub const A: usize = 0;
+    /// Modification.
+    pub const M: usize = 1;
+    /// Change of the inode.
+    pub const C: usize = 2;
+    /// Birth.
+    pub const B: usize = 3;
+}
+
+const VERSION: u8 = 1;
+const FLAG_SPILLED: u8 = 1;
+const FLAG_WINDOWS: u8 = 2;
+const FLAG_LINKED: u8 = 4;
+
+impl Inode {
+    /// Attributes for stat.
+    pub fn attr(&self, node: NodeId) -> Attr {
+        Attr {
+            node,
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            rdev: self.rdev,
+            size: match &self.body {
+                Body::Dir { entries } => *entries,
+                _ => self.size,
+            },
+            blocks: self.allocated.div_ceil(512),
+            atime: self.times[time::A],
+            mtime: self.times[time::M],
+            ctime: self.times[time::C],
+            btime: self.times[time::B],
+        }
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Dir
+    }
+
+    /// Names in a directory; 0 for others.
+    pub fn entries(&self) -> u64 {
+        match self.body {
+            Body::Dir { entries } => entries,
+            _ => 0,
+        }
+    }
+
+    /// Changes the number of names of a directory.
+    pub fn add_entries(&mut self, by: i64) {
+        if let Body::Dir { entries } = &mut self.body {
+            *entries =
+                entries.checked_add_signed(by).expect("a directory's count of names never goes below zero");
+        }
+    }
+
+    /// Sets modification and change time, as a change of content does.
+    pub fn touch(&mut self, now: Time) {
+        self.times[time::M] = now;
+        self.times[time::C] = now;
+    }
+
+    /// The encoding.
+    pub fn encode(&self) -> Value {
+        let mut out = Vec::with_capacity(160);
+        let flags = match &self.body {
+            Body::File { spilled, windows, .. } => {
+                u8::from(*spilled) * FLAG_SPILLED + u8::from(*windows) * FLAG_WINDOWS
+            }
+            _ => 0,
+        };
+        let flags = flags | u8::from(self.linked) * FLAG_LINKED;
+        out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
+        for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, self.birth] {
+            out.extend_from_slice(&v.to_be_bytes());
+        }
+        for v in [self.size, self.allocated, self.parent] {
+            out.extend_from_slice(&v.to_be_bytes());
+        }
+        for t in self.times {
+            out.extend_from_slice(&t.secs.to_be_bytes());
+            out.extend_from_slice(&t.nanos.to_be_bytes());
+        }
+        match &self.body {
+            Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
+            Body::File { inline, .. } => inline.encode(&mut out),
+            Body::Symlink(target) => out.extend_from_slice(target),
+            Body::Special => {}
+        }
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Inode> {
+        Self::parse(bytes).ok_or_else(|| damaged("inode", bytes))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Inode> {
+        let mut r = Reader(bytes);
+        let [version, kind, flags, _] = r.take()?;
+        if version != VERSION {
+            return None;
+        }
+        let kind = kind_of(kind)?;
+        let [mode, nlink, uid, gid, rdev, xattrs, birth] = [(); 7].map(|()| r.u32());
+        let [size, allocated, parent] = [(); 3].map(|()| r.u64());
+        let mut times = [Time::default(); 4];
+        for t in &mut times {
+            *t = Time { secs: r.u64()? as i64, nanos: r.u32()? };
+        }
+        let body = match kind {
+            Kind::Dir => Body::Dir { entries: r.u64()? },
+            Kind::File => Body::File {
+                inline: Extents::decode(r.0)?,
+                spilled: flags & FLAG_SPILLED != 0,
+                windows: flags & FLAG_WINDOWS != 0,
+            },
+            Kind::Symlink => Body::Symlink(r.0.into()),
+            _ => Body::Special,
+        };
+        Some(Inode {
+            kind,
+            mode: mode?,
+            nlink: nlink?,
+            uid: uid?,
+            gid: gid?,
+            rdev: rdev?,
+            xattrs: xattrs?,
+            birth: birth?,
+            size: size?,
+            allocated: allocated?,
+            parent: parent?,
+            linked: flags & FLAG_LINKED != 0,
+            times,
+            body,
+        })
+    }
+}
+
+/// Which inode a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dentry {
+    /// The inode; of another volume where one is attached.
+    pub node: NodeId,
+    /// Its type.
+    pub kind: Kind,
+}
+
+impl Dentry {
+    /// The encoding: version, kind, node.
+    pub fn encode(self) -> Value {
+        let mut out = [0u8; 10];
+        out[0] = VERSION;
+        out[1] = self.kind as u8;
+        out[2..].copy_from_slice(&self.node.0.to_be_bytes());
+        Value::from(&out[..])
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Dentry> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version, kind] = r.take()?;
+            let node = NodeId(r.u64()?);
+            (version == VERSION).then_some(Dentry { node, kind: kind_of(kind)? })
+        })();
+        parsed.ok_or_else(|| damaged("name", bytes))
+    }
+}
+
+/// Recursive statistics: what is below a directory, without itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Allocated bytes.
+    pub bytes: i64,
+    /// Inodes other than directories.
+    pub files: i64,
+    /// Directories.
+    pub dirs: i64,
+}
+
+impl Stats {
+    /// Sum.
+    pub fn plus(self, o: Stats) -> Stats {
+        Stats { bytes: self.bytes + o.bytes, files: self.files + o.files, dirs: self.dirs + o.dirs }
+    }
+
+    /// Negation.
+    pub fn negated(self) -> Stats {
+        Stats { bytes: -self.bytes, files: -self.files, dirs: -self.dirs }
+    }
+
+    /// All zero.
+    pub fn is_zero(self) -> bool {
+        self == Stats::default()
+    }
+
+    /// Inodes of any kind.
+    pub fn inodes(self) -> i64 {
+        self.files + self.dirs
+    }
+
+    /// The encoding: version, bytes, files, dirs.
+    pub fn encode(self) -> Value {
+        let mut out = vec![VERSION];
+        for v in [self.bytes, self.files, self.dirs] {
+            out.extend_from_slice(&v.to_be_bytes());
+        }
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Stats> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version] = r.take()?;
+            let s = Stats { bytes: r.u64()? as i64, files: r.u64()? as i64, dirs: r.u64()? as i64 };
+            (version == VERSION).then_some(s)
+        })();
+        parsed.ok_or_else(|| damaged("statistics", bytes))
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Name.
+    pub name: String,
+    /// Owner.
+    pub uid: u32,
+    /// Next inode number to give out.
+    pub next_inode: u64,
+    /// Snapshots taken so far; see DESIGN section 5.
+    pub epoch: u32,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+    /// The directory it is attached in; 0 for the root volume.
+    pub attached_dir: NodeId,
+    /// The name there.
+    pub attached_name: Box<[u8]>,
+    /// Whether it is being freed.
+    pub removing: bool,
+}
+
+impl VolumeRecord {
+    /// The encoding.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION, u8::from(self.removing)];
+        out.extend_from_slice(&self.uid.to_be_bytes());
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&self.next_inode.to_be_bytes());
+        out.extend_from_slice(&self.created_secs.to_be_bytes());
+        out.extend_from_slice(&self.attached_dir.0.to_be_bytes());
+        out.extend_from_slice(&(self.attached_name.len() as u16).to_be_bytes());
+        out.extend_from_slice(&self.attached_name);
+        out.extend_from_slice(self.name.as_bytes());
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<VolumeRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version, removing] = r.take()?;
+            let (uid, epoch) = (r.u32()?, r.u32()?);
+            let (next_inode, created) = (r.u64()?, r.u64()?);
+            let attached_dir = NodeId(r.u64()?);
+            let len = u16::from_be_bytes(r.take()?) as usize;
+            let attached_name = r.0.get(..len)?.into();
+            let name = String::from_utf8(r.0[len..].to_vec()).ok()?;
+            (version == VERSION).then_some(VolumeRecord {
+                name,
+                uid,
+                next_inode,
+                epoch,
+                created_secs: created as i64,
+                attached_dir,
+                attached_name,
+                removing: removing != 0,
+            })
+        })();
+        parsed.ok_or_else(|| damaged("volume", bytes))
+    }
+}
+
+/// A segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentRecord {
+    /// Referenced bytes: every extent of every record version counts.
+    pub live_bytes: u64,
+    /// Raw bytes the object holds; 0 while not sealed.
+    pub data_bytes: u64,
+    /// Bytes of the object; 0 while not sealed.
+    pub object_bytes: u64,
+    /// Generation of the object.
+    pub generation: u32,
+    /// Whether the object is durable in the pool; before that its live bytes ride in the journal.
+    pub sealed: bool,
+}
+
+impl SegmentRecord {
+    /// Bytes of the object's data that nothing refers to (shared data may hide some).
+    pub fn dead_bytes(&self) -> u64 {
+        self.data_bytes.saturating_sub(self.live_bytes)
+    }
+
+    /// The encoding.
+    pub fn encode(self) -> Value {
+        let mut out = vec![VERSION, u8::from(self.sealed)];
+        out.extend_from_slice(&self.generation.to_be_bytes());
+        for v in [self.live_bytes, self.data_bytes, self.object_bytes] {
+            out.extend_from_slice(&v.to_be_bytes());
+        }
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<SegmentRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version, sealed] = r.take()?;
+            let generation = r.u32()?;
+            let s = SegmentRecord {
+                live_bytes: r.u64()?,
+                data_bytes: r.u64()?,
+                object_bytes: r.u64()?,
+                generation,
+                sealed: sealed != 0,
+            };
+            (version == VERSION).then_some(s)
+        })();
+        parsed.ok_or_else(|| damaged("segment", bytes))
+    }
+}
+
+/// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's counters (next volume, segment
+/// numbers reserved up to).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pair(pub u64, pub u64);
+
+impl Pair {
+    /// The encoding.
+    pub fn encode(self) -> Value {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.0.to_be_bytes());
+        out.extend_from_slice(&self.1.to_be_bytes());
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Pair> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version] = r.take()?;
+            let p = Pair(r.u64()?, r.u64()?);
+            (version == VERSION).then_some(p)
+        })();
+        parsed.ok_or_else(|| damaged("counter", bytes))
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+}
+
+fn kind_of(b: u8) -> Option<Kind> {
+    use Kind::{BlockDev, CharDev, Dir, Fifo, File, Socket, Symlink};
+    [File, Dir, Symlink, Fifo, CharDev, BlockDev, Socket].into_iter().find(|k| *k as u8 == b)
+}
+
+fn damaged(what: &str, bytes: &[u8]) -> Error {
+    Error::Corrupt(format!("{what} record of {} bytes cannot be read", bytes.len()))
+}

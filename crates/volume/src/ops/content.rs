@@ -1,0 +1,408 @@
+//! Content of files: reading, writing, and how changes enter the records.
+
+use crate::error::{Error, Result};
+use crate::extents::{self, Extents, Source, WINDOW, window_of};
+use crate::inode::{Body, Inode, Stats};
+use crate::keys;
+use crate::op::{Kind, NodeId, Reply};
+use crate::pending::Change;
+use crate::records::{Effect, Tx, TxResult};
+use crate::shard::Shard;
+use leeward_data::{Addr, Owner};
+use leeward_env::Ctx;
+use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Extents of window 0 that still fit the inode record.
+const INLINE_EXTENTS_MAX: usize = 6;
+
+/// A part of a file and where it is; `None`: a hole.
+pub type Piece = (Range<u64>, Option<Source>);
+
+/// Numbers of the windows that `range` touches.
+pub(crate) fn windows_touching(range: &Range<u64>) -> Range<u32> {
+    let last = range.end.min(FILE_BYTES_MAX + WINDOW).saturating_sub(1);
+    window_of(range.start.min(FILE_BYTES_MAX))..window_of(last) + 1
+}
+
+impl Tx<'_> {
+    /// The inode of a regular file.
+    pub(crate) fn file(&self, node: NodeId) -> TxResult<Inode> {
+        let inode = self.inode(node)?;
+        match inode.kind {
+            Kind::File => Ok(inode),
+            Kind::Dir => Err(Error::IsDir.into()),
+            _ => Err(Error::Invalid.into()),
+        }
+    }
+
+    /// Extents of a window, from the records.
+    pub(crate) fn window(&self, node: NodeId, inode: &Inode, window: u32) -> TxResult<Extents> {
+        match &inode.body {
+            Body::File { inline, spilled: false, .. } if window == 0 => Ok(inline.clone()),
+            Body::File { windows: false, .. } if window > 0 => Ok(Extents::default()),
+            Body::File { .. } => match self.get(&keys::extents(node, window))? {
+                None => Ok(Extents::default()),
+                Some(v) => Ok(Extents::decode(&v)
+                    .ok_or_else(|| Error::Corrupt(format!("extents of {node:?}, window {window}")))?),
+            },
+            _ => Ok(Extents::default()),
+        }
+    }
+
+    fn put_window(&mut self, node: NodeId, inode: &mut Inode, window: u32, list: Extents) {
+        let Body::File { inline, spilled, windows } = &mut inode.body else { return };
+        if window == 0 && !*spilled {
+            if list.len() <= INLINE_EXTENTS_MAX {
+                *inline = list;
+                return;
+            }
+            *spilled = true;
+            *inline = Extents::default();
+        }
+        *windows |= window > 0;
+        let key = keys::extents(node, window);
+        if list.is_empty() {
+            self.remove(key);
+        } else {
+            let mut out = Vec::with_capacity(4 + 20 * list.len());
+            list.encode(&mut out);
+            self.put(key, out.into());
+        }
+    }
+
+    /// Windows that have extents in the records, at most `limit`; the last ones with `reverse`. In order.
+    pub(crate) fn windows_in(
+        &self,
+        node: NodeId,
+        inode: &Inode,
+        range: Range<u32>,
+        limit: usize,
+        reverse: bool,
+    ) -> TxResult<Vec<u32>> {
+        let Body::File { inline, spilled, windows } = &inode.body else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        if *windows || *spilled {
+            let (from, to) = (keys::extents(node, range.start), keys::extents(node, range.end));
+            for (key, _) in self.scan(&from, &to, limit, reverse)? {
+                let rest = keys::parse(&key).and_then(|p| p.rest.try_into().ok()).map(u32::from_be_bytes);
+                found.extend(rest);
+            }
+            found.sort_unstable();
+        }
+        if range.start == 0 && !range.is_empty() && !*spilled && !inline.is_empty() && found.len() < limit {
+            found.insert(0, 0);
+        }
+        Ok(found)
+    }
+
+    /// What a range of the file is made of, pending changes included.
+    pub(crate) fn view(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<Vec<Piece>> {
+        let mut out = Vec::new();
+        let mut at = range.start;
+        if let Some(pending) = self.st.files.get(&node) {
+            for (part, source) in pending.within(range.clone()) {
+                self.view_records(node, inode, at..part.start, &mut out)?;
+                at = part.end;
+                out.push((part, source));
+            }
+        }
+        self.view_records(node, inode, at..range.end, &mut out)?;
+        Ok(out)
+    }
+
+    fn view_records(
+        &self,
+        node: NodeId,
+        inode: &Inode,
+        range: Range<u64>,
+        out: &mut Vec<Piece>,
+    ) -> TxResult<()> {
+        for (window, part, _) in extents::windows(range) {
+            let base = u64::from(window) * WINDOW;
+            let mut at = part.start;
+            for e in self.window(node, inode, window)?.within(part.clone()) {
+                if e.offset > at {
+                    out.push((base + u64::from(at)..base + u64::from(e.offset), None));
+                }
+                at = e.offset + e.len;
+                out.push((base + u64::from(e.offset)..base + u64::from(at), Some(e.source)));
+            }
+            if at < part.end {
+                out.push((base + u64::from(at)..base + u64::from(part.end), None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocated bytes of a range, pending changes included.
+    pub(crate) fn allocated_in(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<u64> {
+        let view = self.view(node, inode, range)?;
+        Ok(view.iter().filter(|(_, s)| s.is_some()).map(|(r, _)| r.end - r.start).sum())
+    }
+
+    /// Windows that hold anything, pending changes included; at most `limit` of those in the records.
+    pub(crate) fn occupied(
+        &self,
+        node: NodeId,
+        inode: &Inode,
+        windows: Range<u32>,
+        limit: usize,
+    ) -> TxResult<BTreeSet<u32>> {
+        let found = self.windows_in(node, inode, windows.clone(), limit, false)?;
+        let mut found: BTreeSet<u32> = found.into_iter().collect();
+        if let Some(pending) = self.st.files.get(&node) {
+            for range in pending.allocated_ranges() {
+                let last = window_of(range.end - 1);
+                found.extend((window_of(range.start)..=last).filter(|w| windows.contains(w)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Allocated bytes of the occupied windows of a range.
+    pub(crate) fn allocated_within(
+        &self,
+        node: NodeId,
+        inode: &Inode,
+        windows: &BTreeSet<u32>,
+        range: Range<u64>,
+    ) -> TxResult<u64> {
+        let mut sum = 0;
+        for window in windows {
+            let base = u64::from(*window) * WINDOW;
+            let part = range.start.max(base)..range.end.min(base + WINDOW);
+            if part.start < part.end {
+                sum += self.allocated_in(node, inode, part)?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Size and allocated bytes with pending changes.
+    pub(crate) fn size_of(&self, node: NodeId, inode: &Inode) -> (u64, u64) {
+        self.st.files.get(&node).map_or((inode.size, inode.allocated), |p| (p.size, p.allocated))
+    }
+
+    /// Changes of content by an operation: queued behind pending ones, or (when they bring no data) done at once.
+    /// `grows`: change of allocated bytes, charged here. `fills`: the holes that a Fill among them allocates. Writes
+    /// `inode`. The operation's last step.
+    pub(crate) fn change(
+        &mut self,
+        node: NodeId,
+        inode: &mut Inode,
+        changes: Vec<Change>,
+        grows: i64,
+        fills: Vec<Range<u64>>,
+    ) -> TxResult<()> {
+        if inode.nlink > 0 {
+            let by = Stats { bytes: grows, ..Stats::default() };
+            self.charge(Self::counted_in(node, inode), by)?;
+        }
+        let writes = changes.iter().any(|c| matches!(c, Change::Write { .. }));
+        if !writes && !self.st.files.contains_key(&node) {
+            for change in &changes {
+                self.apply_change(node, inode, change)?;
+            }
+            self.put_inode(node, inode);
+            return Ok(());
+        }
+        self.put_inode(node, inode);
+        self.then(Effect::Change {
+            node,
+            changes,
+            grows,
+            fills,
+            size: inode.size,
+            allocated: inode.allocated,
+        });
+        Ok(())
+    }
+
+    /// Brings one change into the records. Does not write the inode record.
+    fn apply_change(&mut self, node: NodeId, inode: &mut Inode, change: &Change) -> TxResult<()> {
+        match change {
+            Change::Write { offset, len, addr } => {
+                for (window, part, skip) in extents::windows(*offset..offset + len) {
+                    let addr = Addr { segment: addr.segment, offset: addr.offset + skip as u32 };
+                    self.replace(node, inode, window, part, Some(Source::Data(addr)))?;
+                }
+                inode.size = inode.size.max(offset + len);
+            }
+            Change::Resize { size } => {
+                if *size < inode.size {
+                    self.clear_existing(node, inode, *size..u64::MAX)?;
+                }
+                inode.size = *size;
+            }
+            Change::Zero { range, allocated: false } => self.clear_existing(node, inode, range.clone())?,
+            Change::Zero { range, allocated: true } => {
+                for (window, part, _) in extents::windows(range.clone()) {
+                    self.replace(node, inode, window, part, Some(Source::Unwritten))?;
+                }
+            }
+            Change::Fill { range } => {
+                for (window, part, _) in extents::windows(range.clone()) {
+                    let base = u64::from(window) * WINDOW;
+                    let mut pieces = Vec::new();
+                    self.view_records(
+                        node,
+                        inode,
+                        base + u64::from(part.start)..base + u64::from(part.end),
+                        &mut pieces,
+                    )?;
+                    for (hole, _) in pieces.into_iter().filter(|(_, s)| s.is_none()) {
+                        let part = (hole.start - base) as u32..(hole.end - base) as u32;
+                        self.replace(node, inode, window, part, Some(Source::Unwritten))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_existing(&mut self, node: NodeId, inode: &mut Inode, range: Range<u64>) -> TxResult<()> {
+        for window in self.windows_in(node, inode, windows_touching(&range), usize::MAX / 2, false)? {
+            let base = u64::from(window) * WINDOW;
+            let from = range.start.saturating_sub(base).min(WINDOW) as u32;
+            let to = (range.end - base).min(WINDOW) as u32;
+            self.replace(node, inode, window, from..to, None)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn replace(
+        &mut self,
+        node: NodeId,
+        inode: &mut Inode,
+        window: u32,
+        part: Range<u32>,
+        source: Option<Source>,
+    ) -> TxResult<()> {
+        let mut list = self.window(node, inode, window)?;
+        let before = list.allocated();
+        let mut dropped: Vec<(u64, i64)> = Vec::new();
+        let len = i64::from(part.end.saturating_sub(part.start));
+        list.replace(part, source, |e| {
+            if let Source::Data(addr) = e.source {
+                dropped.push((addr.segment, i64::from(e.len)));
+            }
+        });
+        if let Some(Source::Data(addr)) = source {
+            self.add_reference(addr.segment, len);
+        }
+        dropped.into_iter().for_each(|(segment, bytes)| self.add_reference(segment, -bytes));
+        let grown = list.allocated() as i64 - before as i64;
+        inode.allocated = inode.allocated.saturating_add_signed(grown);
+        if inode.nlink > 0 {
+            self.add_stats(Self::counted_in(node, inode), Stats { bytes: grown, ..Stats::default() });
+        }
+        self.put_window(node, inode, window, list);
+        Ok(())
+    }
+
+    /// Applies the changes of `node` whose data is durable.
+    pub(crate) fn apply_ready(&mut self, node: NodeId) -> TxResult<()> {
+        let Some(pending) = self.st.files.get(&node) else { return Ok(()) };
+        let ready = pending.ready(|segment| self.st.segments.get(segment).is_some_and(|r| r.sealed));
+        self.apply_queue(node, &ready)
+    }
+
+    /// Applies a prefix of the queue of `node`.
+    pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
+        let Some((last, _)) = ready.last() else { return Ok(()) };
+        let mut inode = self.inode(node)?;
+        for (_, change) in ready {
+            self.apply_change(node, &mut inode, change)?;
+        }
+        self.put_inode(node, &inode);
+        self.then(Effect::Applied { node, last: *last, size: inode.size, allocated: inode.allocated });
+        Ok(())
+    }
+
+    /// setuid and setgid do not survive a change of content by others than root.
+    pub(crate) fn drop_privileges(&self, inode: &mut Inode) {
+        if self.ctx.uid != 0 && inode.mode & 0o6000 != 0 {
+            inode.mode &= !0o4000;
+            if inode.mode & 0o010 != 0 {
+                inode.mode &= !0o2000;
+            }
+        }
+    }
+
+    /// The pieces of a read, already cut at the end of the file.
+    fn read_plan(&self, node: NodeId, offset: u64, len: u64) -> TxResult<Vec<Piece>> {
+        let inode = self.file(node)?;
+        let end = self.size_of(node, &inode).0.min(offset.saturating_add(len));
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        self.view(node, &inode, offset..end)
+    }
+}
+
+impl Shard {
+    /// [`Op::Read`](crate::Op::Read).
+    pub(crate) fn read(&self, ctx: &Ctx, node: NodeId, offset: u64, len: u32) -> Result<Reply> {
+        let len = u64::from(len).min(WRITE_BYTES_MAX as u64);
+        let mut plan = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
+        loop {
+            match self.fetch(ctx, &plan) {
+                // the data may have moved on between the look and the read: overwritten and its segment removed
+                Err(Error::Corrupt(what)) => {
+                    let again = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
+                    if again == plan {
+                        tracing::error!("{}: {what}", self.describe(node));
+                        return Err(Error::Corrupt(what));
+                    }
+                    plan = again;
+                }
+                other => return other.map(Reply::Data),
+            }
+        }
+    }
+
+    /// Reads the pieces, in order, into one buffer.
+    pub(crate) fn fetch(&self, ctx: &Ctx, plan: &[Piece]) -> Result<Vec<u8>> {
+        let (Some(first), Some(last)) = (plan.first(), plan.last()) else { return Ok(Vec::new()) };
+        let start = first.0.start;
+        let mut buf = vec![0u8; (last.0.end - start) as usize];
+        for (range, source) in plan {
+            if let Some(Source::Data(addr)) = source {
+                let part = (range.start - start) as usize..(range.end - start) as usize;
+                self.log.read(ctx, *addr, &mut buf[part])?;
+            }
+        }
+        Ok(buf)
+    }
+
+    /// [`Op::Write`](crate::Op::Write).
+    pub(crate) fn write(&self, ctx: &Ctx, node: NodeId, offset: u64, data: &[u8]) -> Result<Reply> {
+        if data.len() > WRITE_BYTES_MAX {
+            return Err(Error::Invalid);
+        }
+        let len = data.len() as u64;
+        let range =
+            offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
+        self.transact(ctx, |tx| tx.file(node).map(drop))?;
+        if len == 0 {
+            return Ok(Reply::Written(0));
+        }
+        self.need_space(len)?;
+        let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
+        let addr = self.log.append(ctx, owner, data)?;
+        let done = self.transact(ctx, |tx| {
+            let mut inode = tx.file(node)?;
+            let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
+            inode.touch(tx.now);
+            tx.drop_privileges(&mut inode);
+            tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new())
+        });
+        if done.is_err() {
+            self.log.dead(addr, len as u32);
+        }
+        self.log.unhold(addr.segment);
+        done.map(|()| Reply::Written(len))
+    }
+}

@@ -1,0 +1,137 @@
+//! copy_file_range: large whole ranges share extents, the rest is copied.
+
+use super::content::Piece;
+use crate::error::{Error, Result};
+use crate::extents::{self, Source};
+use crate::inode::Stats;
+use crate::keys;
+use crate::op::{NodeId, Reply};
+use crate::records::{Tx, TxResult};
+use crate::shard::Shard;
+use leeward_data::Addr;
+use leeward_env::Ctx;
+use leeward_env::limits::{FILE_BYTES_MAX, RIDE_BYTES_MAX, WRITE_BYTES_MAX};
+use std::ops::Range;
+
+/// Bytes that one step shares.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// Both ends of a copy.
+#[derive(Clone, Copy)]
+pub struct Copy {
+    /// From file.
+    pub from: NodeId,
+    /// From byte.
+    pub from_offset: u64,
+    /// To file.
+    pub to: NodeId,
+    /// To byte.
+    pub to_offset: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Tx<'_> {
+    /// Length that can be copied: up to the end of the source.
+    fn copy_len(&self, c: &Copy) -> TxResult<u64> {
+        let from = self.file(c.from)?;
+        self.file(c.to)?;
+        let size = self.size_of(c.from, &from).0;
+        let len = c.len.min(size.saturating_sub(c.from_offset));
+        if c.to_offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Error::TooBig.into());
+        }
+        if c.from == c.to && c.from_offset < c.to_offset + len && c.to_offset < c.from_offset + len {
+            return Err(Error::Invalid.into());
+        }
+        Ok(len)
+    }
+
+    /// Shares one step's extents; `false` when content came in meanwhile that must be drained first.
+    fn share(&mut self, c: &Copy) -> TxResult<bool> {
+        if self.st.files.contains_key(&c.from) || self.st.files.contains_key(&c.to) {
+            return Ok(false);
+        }
+        let source = self.file(c.from)?;
+        let plan: Vec<Piece> = self.view(c.from, &source, c.from_offset..c.from_offset + c.len)?;
+        let mut inode = self.file(c.to)?;
+        let range = c.to_offset..c.to_offset + c.len;
+        let was = self.allocated_in(c.to, &inode, range.clone())?;
+        let is: u64 = plan.iter().filter(|(_, s)| s.is_some()).map(|(r, _)| r.end - r.start).sum();
+        if inode.nlink > 0 {
+            let by = Stats { bytes: is as i64 - was as i64, ..Stats::default() };
+            self.charge(Self::counted_in(c.to, &inode), by)?;
+        }
+        for (part, from) in plan {
+            let start = part.start - c.from_offset + c.to_offset;
+            self.put_shared(c.to, &mut inode, start..start + (part.end - part.start), from)?;
+        }
+        inode.size = inode.size.max(range.end);
+        inode.touch(self.now);
+        self.drop_privileges(&mut inode);
+        self.put_inode(c.to, &inode);
+        Ok(true)
+    }
+
+    fn put_shared(
+        &mut self,
+        node: NodeId,
+        inode: &mut crate::inode::Inode,
+        range: Range<u64>,
+        source: Option<Source>,
+    ) -> TxResult<()> {
+        for (window, part, skip) in extents::windows(range) {
+            let source = match source {
+                Some(Source::Data(a)) => {
+                    let addr = Addr { segment: a.segment, offset: a.offset + skip as u32 };
+                    // cleaning finds users of data by whom it was written for; this one it must be told of
+                    self.put(keys::backref(addr.segment, addr.offset, node, window), [1u8][..].into());
+                    Some(Source::Data(addr))
+                }
+                other => other,
+            };
+            self.replace(node, inode, window, part, source)?;
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// [`Op::CopyRange`](crate::Op::CopyRange).
+    pub(crate) fn copy_range(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
+        Self::may_wait(ctx)?;
+        let len = self.transact(ctx, |tx| tx.copy_len(c))?;
+        if c.from.volume() != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
+            return self.copy_bytes(ctx, &Copy { len, ..*c });
+        }
+        let mut done = 0;
+        while done < len {
+            let step = Copy {
+                from_offset: c.from_offset + done,
+                to_offset: c.to_offset + done,
+                len: (len - done).min(STEP_BYTES),
+                ..*c
+            };
+            self.drain(ctx, c.from)?;
+            self.drain(ctx, c.to)?;
+            if self.transact(ctx, |tx| tx.share(&step))? {
+                done += step.len;
+            }
+        }
+        Ok(Reply::Written(len))
+    }
+
+    fn copy_bytes(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
+        let mut done = 0;
+        while done < c.len {
+            let n = (c.len - done).min(WRITE_BYTES_MAX as u64);
+            let Reply::Data(data) = self.read(ctx, c.from, c.from_offset + done, n as u32)? else { break };
+            if data.is_empty() {
+                break;
+            }
+            self.write(ctx, c.to, c.to_offset + done, &data)?;
+            done += data.len() as u64;
+        }
+        Ok(Reply::Written(done))
+    }
+}

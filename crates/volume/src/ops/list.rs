@@ -1,0 +1,137 @@
+//! Listing directories. Reads the engine without the lock and merges what is not committed yet.
+
+use crate::error::{Error, Result};
+use crate::inode::{Dentry, Inode};
+use crate::keys::{self, Key, tag};
+use crate::op::{Entry, NodeId, Reply};
+use crate::records::{Fail, Tx};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use leeward_meta::Value;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Records that one look at the engine brings at most.
+pub const PAGE: usize = 1024;
+
+impl Shard {
+    /// [`Op::List`](crate::Op::List).
+    pub(crate) fn list(
+        &self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Result<Reply> {
+        if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
+            return Err(Error::NotDir);
+        }
+        let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
+        if !after.is_empty() {
+            // the first key after that name
+            let mut next = keys::dentry(dir, after).to_vec();
+            next.push(0);
+            from = next.into();
+        }
+        let mut entries = Vec::with_capacity(limit.min(PAGE));
+        while entries.len() < limit {
+            let want = (limit - entries.len()).min(PAGE);
+            let (page, next) = self.scan(&from, &to, want)?;
+            for (key, value) in page {
+                let Some(parsed) = keys::parse(&key) else { continue };
+                let Dentry { node, kind } = Dentry::decode(&value)?;
+                entries.push(Entry { name: parsed.rest.into(), node, kind, attr: None });
+            }
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        if attrs {
+            self.fill_attrs(ctx, &mut entries)?;
+        }
+        Ok(Reply::Entries(entries))
+    }
+
+    /// About `limit` records from `from` on, and where to go on (`None`: the range is done). As of one moment.
+    pub(crate) fn scan(
+        &self,
+        from: &Key,
+        to: &Key,
+        limit: usize,
+    ) -> Result<(Vec<(Key, Value)>, Option<Key>)> {
+        loop {
+            let seq = self.lock().publish_seq;
+            let page = self.kv.scan(from, to, limit, false)?;
+            let st = self.lock();
+            if st.publish_seq != seq {
+                continue;
+            }
+            // each source is cut where it is full; beyond the first cut nothing is known of that source
+            let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
+            let mut merged: BTreeMap<Key, Option<Value>> =
+                page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+            for overlay in st.overlays().into_iter().flatten() {
+                let mut live = 0;
+                for (key, slot) in overlay.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())))
+                {
+                    if end.as_ref().is_some_and(|end| key > end) {
+                        break;
+                    }
+                    merged.insert(key.clone(), slot.value.clone());
+                    live += usize::from(slot.value.is_some());
+                    if live == limit {
+                        end = Some(key.clone());
+                        break;
+                    }
+                }
+            }
+            if let Some(end) = &end {
+                merged.retain(|key, _| key <= end);
+            }
+            drop(st);
+            let mut live: Vec<_> = merged.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+            let mut next = end;
+            if live.len() > limit {
+                live.truncate(limit);
+                next = live.last().map(|(k, _)| k.clone());
+            }
+            let next = next.map(|last| {
+                let mut after = last.to_vec();
+                after.push(0);
+                after.into()
+            });
+            return Ok((live, next));
+        }
+    }
+
+    /// Adds attributes; entries whose inode went away meanwhile are left out.
+    fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
+        loop {
+            let mut missing = Vec::new();
+            let mut st = self.lock();
+            let seq = st.publish_seq;
+            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, self.now());
+            for entry in entries.iter_mut().filter(|e| e.attr.is_none()) {
+                match tx.get(&keys::inode(entry.node)) {
+                    Ok(Some(value)) => {
+                        let inode = Inode::decode(&value)?;
+                        entry.attr = Some(tx.attr(entry.node, &inode));
+                        tx.show(entry.node);
+                    }
+                    Ok(None) => {}
+                    Err(Fail::Miss(key)) => missing.push(key),
+                    Err(Fail::Error(e)) => return Err(e),
+                }
+            }
+            tx.finish();
+            drop(st);
+            if missing.is_empty() {
+                entries.retain(|e| e.attr.is_some());
+                return Ok(());
+            }
+            self.load_all(missing, seq)?;
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Making inodes: files, directories, links to names, devices.
+
+use super::check_name;
+use crate::error::Error;
+use crate::extents::Extents;
+use crate::inode::{Body, Dentry, Inode, Stats};
+use crate::keys;
+use crate::op::{Kind, Make, NodeId, Reply};
+use crate::records::{Tx, TxResult};
+use leeward_env::limits::SYMLINK_BYTES_MAX;
+
+/// Arguments of [`Op::Make`](crate::Op::Make).
+pub struct NewNode<'a> {
+    /// In which directory.
+    pub dir: NodeId,
+    /// Under which name.
+    pub name: &'a [u8],
+    /// What.
+    pub make: Make<'a>,
+    /// 07777.
+    pub mode: u32,
+    /// Bits to clear.
+    pub umask: u32,
+}
+
+impl Tx<'_> {
+    /// [`Op::Make`](crate::Op::Make).
+    pub(crate) fn make(&mut self, new: &NewNode<'_>) -> TxResult<Reply> {
+        let mut parent = self.live_dir(new.dir)?;
+        check_name(new.name)?;
+        if self.dentry(new.dir, new.name)?.is_some() {
+            return Err(Error::Exists.into());
+        }
+        let (kind, body, rdev) = body_of(new.make)?;
+        let by = if kind == Kind::Dir {
+            Stats { dirs: 1, ..Stats::default() }
+        } else {
+            Stats { files: 1, ..Stats::default() }
+        };
+        self.charge(new.dir, by)?;
+        let acl = self.inherited_acl(new.dir, &parent, kind, new.mode, new.umask)?;
+        let node = self.allocate_inode(new.dir.volume())?;
+        let setgid = parent.mode & 0o2000 != 0;
+        let mut inode = Inode {
+            kind,
+            mode: acl.mode,
+            nlink: if kind == Kind::Dir { 2 } else { 1 },
+            uid: self.ctx.uid,
+            gid: if setgid { parent.gid } else { self.ctx.gid },
+            rdev,
+            size: if let Body::Symlink(t) = &body { t.len() as u64 } else { 0 },
+            allocated: 0,
+            times: [self.now; 4],
+            parent: new.dir.inode(),
+            linked: false,
+            xattrs: 0,
+            birth: 0,
+            body,
+        };
+        if setgid && kind == Kind::Dir {
+            inode.mode |= 0o2000;
+        }
+        self.put_inherited_acl(node, &mut inode, &acl);
+        parent.touch(self.now);
+        parent.add_entries(1);
+        parent.nlink += u32::from(kind == Kind::Dir);
+        self.put_inode(new.dir, &parent);
+        self.put(keys::dentry(new.dir, new.name), Dentry { node, kind }.encode());
+        self.put_new(keys::inode(node), inode.encode());
+        self.add_stats(new.dir, by);
+        self.show(node);
+        Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// An inode number never used before in the volume.
+    pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<NodeId> {
+        let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
+        let node = NodeId::new(volume, v.next_inode);
+        v.next_inode += 1;
+        self.st.volumes_dirty.insert(volume);
+        Ok(node)
+    }
+}
+
+fn body_of(make: Make<'_>) -> Result<(Kind, Body, u32), Error> {
+    Ok(match make {
+        Make::File => (Kind::File, empty_file(), 0),
+        Make::Dir => (Kind::Dir, Body::Dir { entries: 0 }, 0),
+        Make::Symlink(target) if target.is_empty() => return Err(Error::NotFound),
+        Make::Symlink(target) if target.len() > SYMLINK_BYTES_MAX => return Err(Error::NameTooLong),
+        Make::Symlink(target) => (Kind::Symlink, Body::Symlink(target.into()), 0),
+        Make::Fifo => (Kind::Fifo, Body::Special, 0),
+        Make::Socket => (Kind::Socket, Body::Special, 0),
+        Make::CharDev(rdev) => (Kind::CharDev, Body::Special, rdev),
+        Make::BlockDev(rdev) => (Kind::BlockDev, Body::Special, rdev),
+    })
+}
+
+/// The body of a file without content.
+fn empty_file() -> Body {
+    Body::File { inline: Extents::default(), spilled: false, windows: false }
+}

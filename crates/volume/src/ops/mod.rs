@@ -1,0 +1,105 @@
+//! One file per group of operations. Each is a method of [`Shard`](crate::shard::Shard) or of [`Tx`].
+
+mod acl;
+mod attr;
+mod content;
+mod copy;
+mod link;
+mod list;
+mod make;
+mod remove;
+mod rename;
+mod space;
+mod sync;
+mod xattr;
+
+pub(crate) use copy::Copy;
+pub(crate) use make::NewNode;
+pub(crate) use rename::Rename;
+
+use crate::error::Error;
+use crate::inode::{Inode, Stats};
+use crate::op::NodeId;
+use crate::records::{Tx, TxResult};
+use leeward_env::limits::NAME_BYTES_MAX;
+
+/// The name is one that an entry may have.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Error::Invalid);
+    }
+    if name == b"." || name == b".." {
+        return Err(Error::Exists);
+    }
+    Ok(())
+}
+
+impl Tx<'_> {
+    /// The inode of a directory that still has a name.
+    pub(crate) fn live_dir(&self, dir: NodeId) -> TxResult<Inode> {
+        let inode = self.inode(dir)?;
+        if !inode.is_dir() {
+            return Err(Error::NotDir.into());
+        }
+        if inode.nlink == 0 {
+            return Err(Error::NotFound.into());
+        }
+        Ok(inode)
+    }
+
+    /// The directories with quotas that `dir` and all above it are in.
+    pub(crate) fn quota_dirs(&self, dir: NodeId) -> TxResult<Vec<NodeId>> {
+        let mut dirs = Vec::new();
+        if !self.st.quotas.in_volume(dir.volume()) {
+            return Ok(dirs);
+        }
+        let mut at = dir;
+        while at.inode() != 0 {
+            if self.st.quotas.get(at).is_some() {
+                dirs.push(at);
+            }
+            at = NodeId::new(at.volume(), self.inode(at)?.parent);
+        }
+        Ok(dirs)
+    }
+
+    /// Checks that `by` fits the quotas above `dir` and counts it when the operation succeeds.
+    pub(crate) fn charge(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
+        for quota_dir in self.quota_dirs(dir)? {
+            let sum = self.charged(quota_dir).plus(by);
+            if by.bytes > 0 || by.inodes() > 0 {
+                self.st.quotas.check(quota_dir, sum)?;
+            }
+            self.charges.push((quota_dir, by));
+        }
+        Ok(())
+    }
+
+    /// Counts `by` in the quotas above `dir` whether it fits or not: what was there already must go somewhere.
+    pub(crate) fn charge_moved(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
+        for quota_dir in self.quota_dirs(dir)? {
+            self.charges.push((quota_dir, by));
+        }
+        Ok(())
+    }
+
+    /// Where the inode's usage counts.
+    pub(crate) fn counted_in(node: NodeId, inode: &Inode) -> NodeId {
+        NodeId::new(node.volume(), inode.parent)
+    }
+
+    /// Whether `dir` is `top` or below it.
+    pub(crate) fn is_below(&self, dir: NodeId, top: NodeId) -> TxResult<bool> {
+        let mut at = dir;
+        while at.inode() != 0 {
+            if at == top {
+                return Ok(true);
+            }
+            at = NodeId::new(at.volume(), self.inode(at)?.parent);
+        }
+        Ok(false)
+    }
+}

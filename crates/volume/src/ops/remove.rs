@@ -1,0 +1,170 @@
+//! Removing names, and inodes that lost their last one.
+
+use crate::error::Error;
+use crate::extents::Source;
+use crate::inode::{Body, Dentry, Inode, Stats, time};
+use crate::keys;
+use crate::op::{Kind, NodeId, Reply};
+use crate::records::{Effect, Tx, TxResult};
+
+impl Tx<'_> {
+    /// [`Op::Unlink`](crate::Op::Unlink).
+    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
+        let entry = self.removable(dir, name)?;
+        if entry.kind == Kind::Dir {
+            return Err(Error::IsDir.into());
+        }
+        self.remove_entry(dir, name, Kind::File)?;
+        let nlink = self.drop_link(dir, entry.node)?;
+        Ok(Reply::Removed { node: entry.node, nlink })
+    }
+
+    /// [`Op::RmDir`](crate::Op::RmDir).
+    pub(crate) fn remove_dir(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
+        let entry = self.removable(dir, name)?;
+        if entry.kind != Kind::Dir {
+            return Err(Error::NotDir.into());
+        }
+        self.remove_entry(dir, name, Kind::Dir)?;
+        self.drop_dir(dir, entry.node)?;
+        Ok(Reply::Removed { node: entry.node, nlink: 0 })
+    }
+
+    /// The entry, if it is not the attachment of a volume.
+    pub(crate) fn removable(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Dentry> {
+        self.live_dir(dir)?;
+        if name == b"." {
+            return Err(Error::Invalid.into());
+        }
+        if name == b".." {
+            return Err(Error::NotEmpty.into());
+        }
+        super::check_name(name)?;
+        let entry = self.dentry(dir, name)?.ok_or(Error::NotFound)?;
+        if entry.node.volume() != dir.volume() {
+            return Err(Error::Busy.into());
+        }
+        Ok(entry)
+    }
+
+    /// Takes a name out of its directory; `kind` tells directories from the rest.
+    pub(crate) fn remove_entry(&mut self, dir: NodeId, name: &[u8], kind: Kind) -> TxResult<()> {
+        let mut parent = self.inode(dir)?;
+        parent.touch(self.now);
+        parent.add_entries(-1);
+        parent.nlink -= u32::from(kind == Kind::Dir);
+        self.put_inode(dir, &parent);
+        self.remove(keys::dentry(dir, name));
+        Ok(())
+    }
+
+    /// One link of a non-directory less. Returns how many are left.
+    pub(crate) fn drop_link(&mut self, dir: NodeId, node: NodeId) -> TxResult<u32> {
+        let mut inode = self.inode(node)?;
+        inode.times[time::C] = self.now;
+        inode.nlink -= 1;
+        if inode.nlink > 0 {
+            self.unlink_from(dir, node, &mut inode)?;
+            self.put_inode(node, &inode);
+            return Ok(inode.nlink);
+        }
+        if inode.linked {
+            self.remove(keys::link(node, dir));
+        }
+        let by = self.usage_of(node, &inode);
+        self.uncount(node, &inode, by)?;
+        self.put_inode(node, &inode);
+        self.release(node, &inode);
+        Ok(0)
+    }
+
+    /// A directory loses its name; it must be empty.
+    pub(crate) fn drop_dir(&mut self, parent: NodeId, node: NodeId) -> TxResult<()> {
+        let mut inode = self.inode(node)?;
+        if inode.entries() > 0 {
+            return Err(Error::NotEmpty.into());
+        }
+        let by = Stats { dirs: 1, ..Stats::default() };
+        self.charge(parent, by.negated())?;
+        self.add_stats(parent, by.negated());
+        self.hand_up_deltas(node, parent);
+        self.remove(keys::stats(node));
+        if self.st.quotas.get(node).is_some() {
+            self.remove(keys::quota(node));
+            self.then(Effect::DropQuota(node));
+        }
+        inode.nlink = 0;
+        inode.touch(self.now);
+        self.put_inode(node, &inode);
+        self.release(node, &inode);
+        Ok(())
+    }
+
+    /// What a non-directory counts for in quotas (`view`) and statistics (`records`).
+    pub(crate) fn usage_of(&self, node: NodeId, inode: &Inode) -> Usage {
+        let bytes = |b: u64| Stats { bytes: b as i64, files: 1, dirs: 0 };
+        Usage { view: bytes(self.size_of(node, inode).1), records: bytes(inode.allocated) }
+    }
+
+    /// The inode's usage counts no longer where it did.
+    pub(crate) fn uncount(&mut self, node: NodeId, inode: &Inode, by: Usage) -> TxResult<()> {
+        let dir = Self::counted_in(node, inode);
+        self.charge(dir, by.view.negated())?;
+        self.add_stats(dir, by.records.negated());
+        Ok(())
+    }
+
+    /// An inode without a name: freed now, or when the last reference goes.
+    fn release(&mut self, node: NodeId, inode: &Inode) {
+        if self.st.refs.get(node) > 0 {
+            self.put(keys::orphan(node), [1u8][..].into());
+            self.then(Effect::Orphan(node));
+        } else {
+            self.free(node, inode);
+        }
+    }
+
+    /// Frees an inode that nobody can reach any more: at once when it is small, else in steps by reclaim.
+    pub(crate) fn free(&mut self, node: NodeId, inode: &Inode) {
+        self.then(Effect::Gone(node));
+        let small = match &inode.body {
+            Body::File { inline, spilled: false, windows: false } => {
+                for e in inline.iter() {
+                    if let Source::Data(addr) = e.source {
+                        self.add_reference(addr.segment, -i64::from(e.len));
+                    }
+                }
+                true
+            }
+            Body::File { .. } => false,
+            _ => true,
+        };
+        if small && inode.xattrs == 0 {
+            self.remove(keys::inode(node));
+            self.remove(keys::orphan(node));
+        } else {
+            self.put_freed(node, inode);
+        }
+    }
+
+    /// Leaves the rest to reclaim: the orphan record makes it survive a crash.
+    fn put_freed(&mut self, node: NodeId, inode: &Inode) {
+        let mut inode = inode.clone();
+        if let Body::File { inline, spilled: false, windows: false } = &mut inode.body {
+            *inline = Default::default();
+            inode.allocated = 0;
+        }
+        self.put_inode(node, &inode);
+        self.put(keys::orphan(node), [1u8][..].into());
+        self.then(Effect::Reclaim(node));
+    }
+}
+
+/// What an inode counts for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// With pending changes: in quotas.
+    pub view: Stats,
+    /// In the records: in statistics.
+    pub records: Stats,
+}

@@ -1,0 +1,201 @@
+//! Rename: replacing, not replacing, exchanging.
+
+use super::check_name;
+use crate::error::{Error, Result};
+use crate::inode::{Dentry, Stats, time};
+use crate::keys;
+use crate::op::{Kind, NodeId, RenameMode, Reply};
+use crate::records::{Tx, TxResult};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+
+/// Arguments of [`Op::Rename`](crate::Op::Rename).
+#[derive(Clone, Copy)]
+pub struct Rename<'a> {
+    /// From directory.
+    pub from_dir: NodeId,
+    /// From name.
+    pub from_name: &'a [u8],
+    /// To directory.
+    pub to_dir: NodeId,
+    /// To name.
+    pub to_name: &'a [u8],
+    /// About an existing target.
+    pub mode: RenameMode,
+}
+
+impl Tx<'_> {
+    /// Finds both ends and checks all that can be refused. `None`: both names are the same inode, nothing to do.
+    fn rename_ends(&mut self, r: &Rename<'_>) -> TxResult<Option<(Dentry, Option<Dentry>)>> {
+        if r.from_dir.volume() != r.to_dir.volume() {
+            return Err(Error::CrossVolume.into());
+        }
+        self.live_dir(r.from_dir)?;
+        self.live_dir(r.to_dir)?;
+        check_name(r.from_name).map_err(not_a_place)?;
+        check_name(r.to_name).map_err(not_a_place)?;
+        let source = self.dentry(r.from_dir, r.from_name)?.ok_or(Error::NotFound)?;
+        let target = self.dentry(r.to_dir, r.to_name)?;
+        let attached = |d: &Dentry| d.node.volume() != r.from_dir.volume();
+        if attached(&source) || target.as_ref().is_some_and(attached) {
+            return Err(Error::Busy.into());
+        }
+        if r.mode == RenameMode::NoReplace && target.is_some() {
+            return Err(Error::Exists.into());
+        }
+        if r.mode == RenameMode::Exchange && target.is_none() {
+            return Err(Error::NotFound.into());
+        }
+        if target.is_some_and(|t| t.node == source.node) {
+            return Ok(None);
+        }
+        if source.kind == Kind::Dir && self.is_below(r.to_dir, source.node)? {
+            return Err(Error::Invalid.into());
+        }
+        if let Some(t) = target {
+            self.check_target(r, source, t)?;
+        }
+        Ok(Some((source, target)))
+    }
+
+    fn check_target(&self, r: &Rename<'_>, source: Dentry, target: Dentry) -> TxResult<()> {
+        let (source_dir, target_dir) = (source.kind == Kind::Dir, target.kind == Kind::Dir);
+        if r.mode == RenameMode::Exchange {
+            if target_dir && self.is_below(r.from_dir, target.node)? {
+                return Err(Error::Invalid.into());
+            }
+            return Ok(());
+        }
+        match (source_dir, target_dir) {
+            (true, false) => Err(Error::NotDir.into()),
+            (false, true) => Err(Error::IsDir.into()),
+            (true, true) if self.inode(target.node)?.entries() > 0 => Err(Error::NotEmpty.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Op::Rename`](crate::Op::Rename).
+    fn rename(&mut self, r: &Rename<'_>) -> TxResult<Reply> {
+        let Some((source, target)) = self.rename_ends(r)? else { return Ok(Reply::Done) };
+        let exchange = r.mode == RenameMode::Exchange;
+        let moves_dir = source.kind == Kind::Dir || target.is_some_and(|t| t.kind == Kind::Dir);
+        if r.from_dir != r.to_dir && moves_dir && self.st.quotas.in_volume(r.from_dir.volume()) {
+            // what a directory brings to other quotas is then exactly its statistics and pending content
+            self.fold()?;
+        }
+        match target {
+            Some(t) if !exchange => {
+                self.remove_entry(r.to_dir, r.to_name, t.kind)?;
+                if t.kind == Kind::Dir {
+                    self.drop_dir(r.to_dir, t.node)?;
+                } else {
+                    self.drop_link(r.to_dir, t.node)?;
+                }
+            }
+            _ => {}
+        }
+        if exchange {
+            let t = target.expect("checked");
+            self.remove_entry(r.to_dir, r.to_name, t.kind)?;
+            self.remove_entry(r.from_dir, r.from_name, source.kind)?;
+            self.place(r.from_dir, r.from_name, t)?;
+            self.reparent(t, r.to_dir, r.from_dir)?;
+        } else {
+            self.remove_entry(r.from_dir, r.from_name, source.kind)?;
+        }
+        self.place(r.to_dir, r.to_name, source)?;
+        self.reparent(source, r.from_dir, r.to_dir)?;
+        if r.mode != RenameMode::Exchange && r.from_dir != r.to_dir {
+            self.check_moved(r)?;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn place(&mut self, dir: NodeId, name: &[u8], entry: Dentry) -> TxResult<()> {
+        let mut inode = self.inode(dir)?;
+        inode.touch(self.now);
+        inode.add_entries(1);
+        inode.nlink += u32::from(entry.kind == Kind::Dir);
+        self.put_inode(dir, &inode);
+        self.put(keys::dentry(dir, name), entry.encode());
+        Ok(())
+    }
+
+    fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId) -> TxResult<()> {
+        let mut inode = self.inode(entry.node)?;
+        inode.times[time::C] = self.now;
+        if entry.kind != Kind::Dir {
+            self.relink(entry.node, &mut inode, from, to)?;
+        } else if from != to {
+            let below = self.stats(entry.node)?;
+            let records = below.plus(Stats { dirs: 1, ..Stats::default() });
+            let view = records.plus(Stats { bytes: self.pending_below(entry.node)?, ..Stats::default() });
+            self.charge_moved(from, view.negated())?;
+            self.charge_moved(to, view)?;
+            self.add_stats(from, records.negated());
+            self.add_stats(to, records);
+            inode.parent = to.inode();
+        }
+        self.put_inode(entry.node, &inode);
+        Ok(())
+    }
+
+    /// How many bytes more than the records say the files below `dir` have allocated. Only counted where quotas need it.
+    pub(crate) fn pending_below(&self, dir: NodeId) -> TxResult<i64> {
+        let mut sum = 0;
+        for (node, pending) in &self.st.files {
+            if node.volume() != dir.volume() {
+                continue;
+            }
+            let inode = self.inode(*node)?;
+            if inode.nlink > 0 && self.is_below(Self::counted_in(*node, &inode), dir)? {
+                sum += pending.allocated as i64 - inode.allocated as i64;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// A move into another quota must fit there.
+    fn check_moved(&self, r: &Rename<'_>) -> TxResult<()> {
+        for dir in self.quota_dirs(r.to_dir)? {
+            let by = self.charged(dir);
+            if by.bytes > 0 || by.inodes() > 0 {
+                self.st.quotas.check(dir, by)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file that a rename will put in place of another one, if its content is not in the records yet.
+    fn replaces_with(&mut self, r: &Rename<'_>) -> TxResult<Option<NodeId>> {
+        let ends = self.rename_ends(r)?;
+        let source = ends.and_then(|(s, t)| t.map(|_| s.node));
+        Ok(source.filter(|node| self.st.files.contains_key(node)))
+    }
+}
+
+impl Shard {
+    /// [`Op::Rename`](crate::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
+    /// a crash leaves the old file whole or the new file whole.
+    pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> Result<Reply> {
+        loop {
+            if r.mode != RenameMode::NoReplace
+                && let Some(node) = self.transact(ctx, |tx| tx.replaces_with(r))?
+            {
+                self.stage(ctx, node)?;
+            }
+            let done = self.transact(ctx, |tx| match tx.replaces_with(r)? {
+                Some(_) if r.mode != RenameMode::NoReplace => Ok(None),
+                _ => tx.rename(r).map(Some),
+            })?;
+            if let Some(reply) = done {
+                return Ok(reply);
+            }
+        }
+    }
+}
+
+/// `.` and `..` are no places to rename from or to.
+fn not_a_place(e: Error) -> Error {
+    if e == Error::Exists { Error::Busy } else { e }
+}

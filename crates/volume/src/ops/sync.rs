@@ -1,0 +1,109 @@
+//! fsync: what it waits for, and no more.
+
+use crate::error::{Error, Result};
+use crate::op::{NodeId, Reply};
+use crate::pending::Change;
+use crate::records::{Tx, TxResult};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use leeward_env::limits::RIDE_BYTES_MAX;
+use leeward_meta::Ride;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What must happen before the content of a file can be committed.
+enum Staged {
+    /// Nothing: it is in the running transaction.
+    Done,
+    /// These segments must become durable.
+    Segments(Vec<u64>),
+}
+
+impl Shard {
+    /// [`Op::Fsync`](crate::Op::Fsync).
+    pub(crate) fn fsync(&self, ctx: &Ctx, node: NodeId) -> Result<Reply> {
+        Self::may_wait(ctx)?;
+        self.stage(ctx, node)?;
+        self.commit_now(ctx)?;
+        Ok(Reply::Done)
+    }
+
+    /// [`Op::SyncAll`](crate::Op::SyncAll).
+    pub(crate) fn sync_all(&self, ctx: &Ctx) -> Result<Reply> {
+        Self::may_wait(ctx)?;
+        self.log.seal_older(Duration::ZERO);
+        let mut segments: Vec<u64> = self.lock().by_segment.keys().copied().collect();
+        segments.sort_unstable();
+        for segment in segments {
+            self.log.seal(segment);
+            self.log.wait_durable(ctx, segment)?;
+        }
+        self.commit_now(ctx)?;
+        Ok(Reply::Done)
+    }
+
+    /// Brings the content that `node` has now into the running transaction: little data rides along with the metadata, more
+    /// waits for its segments.
+    pub(crate) fn stage(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
+        loop {
+            match self.transact(ctx, |tx| self.stage_step(tx, node))? {
+                Staged::Done => return Ok(()),
+                Staged::Segments(segments) => {
+                    Self::may_wait(ctx)?;
+                    for segment in segments {
+                        self.log.seal(segment);
+                        self.log.wait_durable(ctx, segment)?;
+                    }
+                    // a later write may have come meanwhile; what was there at the call is staged now
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn stage_step(&self, tx: &mut Tx<'_>, node: NodeId) -> TxResult<Staged> {
+        let Some(pending) = tx.st.files.get(&node) else { return Ok(Staged::Done) };
+        let queue: Vec<(u64, Change)> = pending.queue().cloned().collect();
+        if pending.bytes() > RIDE_BYTES_MAX as u64 {
+            return Ok(Staged::Segments(pending.segments()));
+        }
+        let mut rides = Vec::new();
+        for (_, change) in &queue {
+            if let Change::Write { offset, len, addr } = change {
+                let sealed = tx.st.segments.get(addr.segment).is_some_and(|r| r.sealed);
+                if sealed {
+                    continue;
+                }
+                let mut bytes = vec![0u8; *len as usize];
+                if !self.log.peek(*addr, &mut bytes) {
+                    return Ok(Staged::Segments(pending.segments()));
+                }
+                let owner = (node.volume(), node.inode(), *offset);
+                rides.push(Ride {
+                    segment: addr.segment,
+                    offset: addr.offset,
+                    owner,
+                    bytes: Arc::from(bytes),
+                });
+            }
+        }
+        tx.apply_queue(node, &queue)?;
+        tx.ride(rides);
+        Ok(Staged::Done)
+    }
+
+    /// Waits until no content of `node` is pending.
+    pub(crate) fn drain(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
+        loop {
+            let segments = match self.lock().files.get(&node) {
+                None => return Ok(()),
+                Some(pending) => pending.segments(),
+            };
+            Self::may_wait(ctx)?;
+            for segment in segments {
+                self.log.seal(segment);
+                self.log.wait_durable(ctx, segment).map_err(Error::from)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Extended attributes, stored and computed.
+//!
+//! Computed ones, readable on any directory and not listed: `leeward.rbytes`, `leeward.rfiles`, `leeward.rdirs`
+//! (recursive statistics, exact at the moment of reading) and `leeward.volume` (the volume's name, on anything).
+
+use super::acl;
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Stats, time};
+use crate::keys::{self, tag};
+use crate::op::{Kind, NodeId, Reply, XattrMode};
+use crate::records::{Tx, TxResult};
+use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+
+const COMPUTED: &[u8] = b"leeward.";
+
+fn check(name: &[u8], kind: Kind) -> Result<()> {
+    if name.len() > XATTR_NAME_BYTES_MAX || name.is_empty() {
+        return Err(Error::Range);
+    }
+    let known = [&b"user."[..], b"trusted.", b"security."]
+        .iter()
+        .any(|p| name.starts_with(p) && name.len() > p.len());
+    if !known && name != acl::ACCESS && name != acl::DEFAULT {
+        return Err(Error::NotSupported);
+    }
+    if name.starts_with(b"user.") && !matches!(kind, Kind::File | Kind::Dir) {
+        return Err(Error::NotPermitted);
+    }
+    if kind == Kind::Symlink && name.starts_with(b"system.") {
+        return Err(Error::NotSupported);
+    }
+    Ok(())
+}
+
+impl Tx<'_> {
+    /// [`Op::GetXattr`](crate::Op::GetXattr).
+    pub(crate) fn get_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
+        let inode = self.inode(node)?;
+        if name.starts_with(COMPUTED) {
+            return Ok(Reply::Data(self.computed(node, &inode, &name[COMPUTED.len()..])?));
+        }
+        if inode.xattrs == 0 {
+            return Err(Error::NoData.into());
+        }
+        let value = self.get(&keys::xattr(node, name))?.ok_or(Error::NoData)?;
+        Ok(Reply::Data(value.to_vec()))
+    }
+
+    fn computed(&mut self, node: NodeId, inode: &Inode, what: &[u8]) -> TxResult<Vec<u8>> {
+        if what == b"volume" {
+            let volume = self.st.volumes.get(&node.volume()).ok_or(Error::Stale)?;
+            return Ok(volume.name.clone().into_bytes());
+        }
+        if !inode.is_dir() {
+            return Err(Error::NoData.into());
+        }
+        let stats = self.exact_stats(node)?;
+        let value = match what {
+            b"rbytes" => stats.bytes,
+            b"rfiles" => stats.files,
+            b"rdirs" => stats.dirs,
+            _ => return Err(Error::NoData.into()),
+        };
+        Ok(value.to_string().into_bytes())
+    }
+
+    /// Recursive statistics of a directory at this moment, pending content included.
+    pub(crate) fn exact_stats(&mut self, dir: NodeId) -> TxResult<Stats> {
+        self.fold()?;
+        let mut stats = self.stats(dir)?;
+        stats.bytes += self.pending_below(dir)?;
+        Ok(stats)
+    }
+
+    /// [`Op::ListXattr`](crate::Op::ListXattr).
+    pub(crate) fn list_xattr(&self, node: NodeId) -> TxResult<Reply> {
+        let inode = self.inode(node)?;
+        if inode.xattrs == 0 {
+            return Ok(Reply::Names(Vec::new()));
+        }
+        let names = self.xattr_records(node, &inode)?;
+        let name = |k: &keys::Key| keys::parse(k).map(|p| Box::from(p.rest));
+        Ok(Reply::Names(names.iter().filter_map(|(k, _)| name(k)).collect()))
+    }
+
+    fn xattr_records(&self, node: NodeId, inode: &Inode) -> TxResult<Vec<(keys::Key, leeward_meta::Value)>> {
+        let (from, to) = keys::tag_range(node, tag::XATTR);
+        self.scan(&from, &to, inode.xattrs as usize + 1, false)
+    }
+
+    /// [`Op::SetXattr`](crate::Op::SetXattr).
+    pub(crate) fn set_xattr(
+        &mut self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> TxResult<Reply> {
+        let mut inode = self.inode(node)?;
+        check(name, inode.kind)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Error::AttrTooBig.into());
+        }
+        let key = keys::xattr(node, name);
+        let old = if inode.xattrs == 0 { None } else { self.get(&key)? };
+        match (mode, old.is_some()) {
+            (XattrMode::Create, true) => return Err(Error::Exists.into()),
+            (XattrMode::Replace, false) => return Err(Error::NoData.into()),
+            _ => {}
+        }
+        let stored = match name.starts_with(b"system.") {
+            true => Self::stored_acl(&mut inode, name, value)?,
+            false => Some(value.to_vec()),
+        };
+        if inode.xattrs > 0 {
+            let sizes = self.xattr_records(node, &inode)?;
+            let total: usize = sizes.iter().map(|(k, v)| k.len() + v.len()).sum();
+            if total + name.len() + value.len() > XATTR_TOTAL_BYTES_MAX {
+                return Err(Error::NoSpace.into());
+            }
+        }
+        inode.times[time::C] = self.now;
+        match (&stored, old.is_some()) {
+            (Some(_), false) => inode.xattrs += 1,
+            (None, true) => inode.xattrs -= 1,
+            _ => {}
+        }
+        match stored {
+            Some(value) => self.put(key, value.into()),
+            None if old.is_some() => self.remove(key),
+            None => {}
+        }
+        self.put_inode(node, &inode);
+        Ok(Reply::Done)
+    }
+
+    /// [`Op::RemoveXattr`](crate::Op::RemoveXattr).
+    pub(crate) fn remove_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
+        let mut inode = self.inode(node)?;
+        check(name, inode.kind)?;
+        let key = keys::xattr(node, name);
+        if inode.xattrs == 0 || self.get(&key)?.is_none() {
+            return Err(Error::NoData.into());
+        }
+        inode.xattrs -= 1;
+        inode.times[time::C] = self.now;
+        self.remove(key);
+        self.put_inode(node, &inode);
+        Ok(Reply::Done)
+    }
+}

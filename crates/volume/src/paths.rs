@@ -1,0 +1,67 @@
+//! Paths within the cell: for operators, messages and reports. No operation of a front end goes by path.
+
+use crate::error::{Error, Result};
+use crate::inode::Dentry;
+use crate::keys::{self, tag};
+use crate::op::NodeId;
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+impl Shard {
+    /// The inode at an absolute path; symbolic links are not followed.
+    pub(crate) fn resolve(&self, path: &str) -> Result<NodeId> {
+        let ctx = Ctx::system();
+        let mut node = NodeId::ROOT;
+        for part in Path::new(path).components() {
+            match part {
+                Component::RootDir | Component::CurDir => {}
+                Component::Normal(name) => {
+                    let entry = self.transact(&ctx, |tx| tx.dentry(node, name.as_bytes()))?;
+                    node = entry.ok_or(Error::NotFound)?.node;
+                }
+                _ => return Err(Error::Invalid),
+            }
+        }
+        Ok(node)
+    }
+
+    /// One path of an inode; `None` when it has none.
+    pub(crate) fn path_of(&self, node: NodeId) -> Option<String> {
+        let ctx = Ctx::system();
+        let mut names: Vec<String> = Vec::new();
+        let mut at = node;
+        while at != NodeId::ROOT {
+            let (dir, name) = if at.inode() == 1 {
+                let st = self.lock();
+                let volume = st.volumes.get(&at.volume())?;
+                (volume.attached_dir, volume.attached_name.clone())
+            } else {
+                let parent = self.transact(&ctx, |tx| tx.inode(at)).ok()?.parent;
+                let dir = NodeId::new(at.volume(), parent);
+                (dir, self.name_in(dir, at)?)
+            };
+            if dir.inode() == 0 || names.len() > 4096 {
+                return None;
+            }
+            names.push(String::from_utf8_lossy(&name).into_owned());
+            at = dir;
+        }
+        names.reverse();
+        Some(format!("/{}", names.join("/")))
+    }
+
+    fn name_in(&self, dir: NodeId, node: NodeId) -> Option<Box<[u8]>> {
+        let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
+        loop {
+            let (page, next) = self.scan(&from, &to, 1024).ok()?;
+            for (key, value) in &page {
+                if Dentry::decode(value).is_ok_and(|d| d.node == node) {
+                    return keys::parse(key).map(|p| p.rest.into());
+                }
+            }
+            from = next?;
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Records in memory: the running transaction, the one being committed, and a cache of clean ones.
+//!
+//! Operations are pure functions over [`Tx`], run under the shard's lock, never doing I/O: a record that is not in memory
+//! ends the attempt with [`Fail::Miss`]; the caller loads it without the lock and runs the operation again. A `Tx` buffers
+//! its writes, so an attempt that fails leaves no trace.
+//!
+//! Reads look in: this operation's writes, running, committing, cache. Invariants: a key in `running` or `committing` may be
+//! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
+//! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
+
+use crate::error::Error;
+use crate::inode::{Dentry, Inode, Stats};
+use crate::keys::{self, Key};
+use crate::op::{NodeId, Time};
+use crate::pending::{Change, Pending};
+use crate::quota::Quota;
+use crate::shard::State;
+use leeward_data::Addr;
+use leeward_env::Ctx;
+use leeward_meta::{Kv, Ride, Value};
+use quick_cache::sync::Cache as QuickCache;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::collections::BTreeMap;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+/// Why an attempt ended.
+#[derive(Debug)]
+pub enum Fail {
+    /// This record must be loaded first.
+    Miss(Key),
+    /// The operation's answer.
+    Error(Error),
+}
+
+impl From<Error> for Fail {
+    fn from(e: Error) -> Fail {
+        Fail::Error(e)
+    }
+}
+
+/// Result of a step of an attempt.
+pub type TxResult<T> = Result<T, Fail>;
+
+/// A record in an overlay.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// `None`: removed.
+    pub value: Option<Value>,
+    /// Whether nothing below holds the key: removing it again then leaves nothing to remember.
+    fresh: bool,
+}
+
+/// Records changed since the last commit was frozen.
+#[derive(Default)]
+pub struct Running {
+    /// By key.
+    pub records: BTreeMap<Key, Slot>,
+    /// Changes of recursive statistics, by directory, not yet folded up the tree.
+    pub deltas: FxHashMap<NodeId, Stats>,
+    /// Data that must ride in the commit.
+    pub rides: Vec<Ride>,
+}
+
+/// Clean records by key; `None`: known to be absent.
+pub struct RecordCache(QuickCache<Key, Option<Value>, Weigh, FxBuildHasher>);
+
+#[derive(Clone)]
+struct Weigh;
+
+impl quick_cache::Weighter<Key, Option<Value>> for Weigh {
+    fn weight(&self, key: &Key, value: &Option<Value>) -> u64 {
+        // two allocations with their headers, and the cache's own entry
+        (key.len() + value.as_ref().map_or(0, |v| v.len()) + 112) as u64
+    }
+}
+
+impl RecordCache {
+    /// At most about `bytes` of memory.
+    pub fn new(bytes: u64) -> RecordCache {
+        let items = (bytes / 256).max(1024) as usize;
+        RecordCache(QuickCache::with(items, bytes, Weigh, FxBuildHasher, Default::default()))
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Option<Value>> {
+        self.0.get(key)
+    }
+
+    /// Keeps a clean record.
+    pub fn insert(&self, key: Key, value: Option<Value>) {
+        self.0.insert(key, value);
+    }
+}
+
+/// What an operation does to the state beside records, once it has succeeded.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// The inode has no name any more, but references.
+    Orphan(NodeId),
+    /// Nobody can reach the inode any more.
+    Gone(NodeId),
+    /// Its records are to be freed in steps.
+    Reclaim(NodeId),
+    /// The directory's quota is gone with it.
+    DropQuota(NodeId),
+    /// Content changed, beyond what the records say (`size`, `allocated`).
+    Change {
+        node: NodeId,
+        changes: Vec<Change>,
+        grows: i64,
+        fills: Vec<Range<u64>>,
+        size: u64,
+        allocated: u64,
+    },
+    /// The directory has this quota now.
+    SetQuota(NodeId, Quota),
+    /// The volume has no name any more; its records are freed in steps.
+    Detach(u32),
+    /// The volume's last record is gone.
+    VolumeGone(u32),
+    /// The pending changes up to `last` are in the records, which now say `size` and `allocated`.
+    Applied { node: NodeId, last: u64, size: u64, allocated: u64 },
+}
+
+/// One attempt of one operation.
+pub struct Tx<'a> {
+    /// The shard's state. Changed directly only when nothing can fail any more.
+    pub st: &'a mut State,
+    cache: &'a RecordCache,
+    kv: &'a dyn Kv,
+    /// Who asks.
+    pub ctx: &'a Ctx,
+    /// The time of this operation.
+    pub now: Time,
+    writes: Vec<(Key, Option<Value>, bool)>,
+    deltas: Vec<(NodeId, Stats)>,
+    folded: bool,
+    references: Vec<(u64, i64)>,
+    pub(crate) charges: Vec<(NodeId, Stats)>,
+    shown: Vec<NodeId>,
+    effects: Vec<Effect>,
+    rides: Vec<Ride>,
+    /// Unsealed data that nobody needs any more.
+    pub dead: Vec<(Addr, u32)>,
+}
+
+impl<'a> Tx<'a> {
+    /// A new attempt.
+    pub fn new(st: &'a mut State, cache: &'a RecordCache, kv: &'a dyn Kv, ctx: &'a Ctx, now: Time) -> Tx<'a> {
+        Tx {
+            st,
+            cache,
+            kv,
+            ctx,
+            now,
+            writes: Vec::with_capacity(8),
+            deltas: Vec::new(),
+            folded: false,
+            references: Vec::new(),
+            charges: Vec::new(),
+            shown: Vec::new(),
+            effects: Vec::new(),
+            rides: Vec::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    /// The record of `key`.
+    pub fn get(&self, key: &Key) -> TxResult<Option<Value>> {
+        if let Some((_, value, _)) = self.writes.iter().rev().find(|(k, _, _)| k == key) {
+            return Ok(value.clone());
+        }
+        if let Some(value) = self.st.overlay(key) {
+            return Ok(value);
+        }
+        self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
+    }
+
+    /// Writes a record.
+    pub fn put(&mut self, key: Key, value: Value) {
+        self.writes.push((key, Some(value), false));
+    }
+
+    /// Writes a record of a key that never existed before.
+    pub fn put_new(&mut self, key: Key, value: Value) {
+        self.writes.push((key, Some(value), true));
+    }
+
+    /// Removes a record.
+    pub fn remove(&mut self, key: Key) {
+        self.writes.push((key, None, false));
+    }
+
+    /// The inode; [`Error::Stale`] when there is none.
+    pub fn inode(&self, node: NodeId) -> TxResult<Inode> {
+        match self.get(&keys::inode(node))? {
+            Some(v) => Ok(Inode::decode(&v)?),
+            None => Err(Error::Stale.into()),
+        }
+    }
+
+    /// Writes the inode.
+    pub fn put_inode(&mut self, node: NodeId, inode: &Inode) {
+        self.put(keys::inode(node), inode.encode());
+    }
+
+    /// What a name stands for.
+    pub fn dentry(&self, dir: NodeId, name: &[u8]) -> TxResult<Option<Dentry>> {
+        Ok(self.get(&keys::dentry(dir, name))?.map(|v| Dentry::decode(&v)).transpose()?)
+    }
+
+    /// Adds to the recursive statistics of `dir` and all above it.
+    pub fn add_stats(&mut self, dir: NodeId, by: Stats) {
+        if !by.is_zero() {
+            self.deltas.push((dir, by));
+        }
+    }
+
+    /// Adds to the referenced bytes of a segment.
+    pub fn add_reference(&mut self, segment: u64, bytes: i64) {
+        self.references.push((segment, bytes));
+    }
+
+    /// The front end will be told of `node` and counts a reference to it, if it counts any.
+    pub fn show(&mut self, node: NodeId) {
+        if self.ctx.refs {
+            self.shown.push(node);
+        }
+    }
+
+    /// Data that must be in the journal with these changes.
+    pub(crate) fn ride(&mut self, rides: Vec<Ride>) {
+        self.rides.extend(rides);
+    }
+
+    /// Something to do to the state when the operation succeeds.
+    pub(crate) fn then(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// What this operation has charged to the quota of `dir` so far.
+    pub(crate) fn charged(&self, dir: NodeId) -> Stats {
+        self.charges.iter().filter(|(d, _)| *d == dir).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
+    }
+
+    /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for short ranges only.
+    pub fn scan(&self, from: &Key, to: &Key, limit: usize, reverse: bool) -> TxResult<Vec<(Key, Value)>> {
+        let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
+        let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+        for overlay in self.st.overlays().into_iter().flatten() {
+            merged.extend(overlay.range(range.clone()).map(|(k, s)| (k.clone(), s.value.clone())));
+        }
+        merged.extend(
+            self.writes
+                .iter()
+                .filter(|(k, _, _)| k >= from && k < to)
+                .map(|(k, v, _)| (k.clone(), v.clone())),
+        );
+        let live = merged.into_iter().filter_map(|(k, v)| Some((k, v?)));
+        Ok(if reverse { live.rev().take(limit).collect() } else { live.take(limit).collect() })
+    }
+
+    /// How many records of the engine may be hidden by removals that are not committed yet.
+    fn hidden(&self, from: &Key, to: &Key) -> usize {
+        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+        let overlays = self.st.overlays().into_iter().flatten();
+        let in_overlays: usize =
+            overlays.map(|o| o.range(range.clone()).filter(|(_, s)| s.value.is_none()).count()).sum();
+        in_overlays + self.writes.iter().filter(|(_, v, _)| v.is_none()).count()
+    }
+
+    /// Recursive statistics of a directory as last folded.
+    pub fn stats(&self, dir: NodeId) -> TxResult<Stats> {
+        Ok(self.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?.unwrap_or_default())
+    }
+
+    /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
+    pub fn fold(&mut self) -> TxResult<()> {
+        let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
+        for (dir, s) in self.st.running.deltas.iter().chain(self.deltas.iter().map(|(d, s)| (d, s))) {
+            let t = total.entry(*dir).or_default();
+            *t = t.plus(*s);
+        }
+        total.retain(|_, s| !s.is_zero());
+        let mut parents: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+        let mut waiting: FxHashMap<NodeId, usize> = FxHashMap::default();
+        for start in total.keys() {
+            let mut dir = *start;
+            while !parents.contains_key(&dir) {
+                let parent = self.parent_for_stats(dir)?;
+                parents.insert(dir, parent);
+                if parent.inode() == 0 {
+                    break;
+                }
+                *waiting.entry(parent).or_default() += 1;
+                dir = parent;
+            }
+        }
+        let mut ready: Vec<NodeId> = parents.keys().copied().filter(|d| !waiting.contains_key(d)).collect();
+        while let Some(dir) = ready.pop() {
+            let sum = total.remove(&dir).unwrap_or_default();
+            if !sum.is_zero() {
+                let stats = self.stats(dir)?.plus(sum);
+                self.put(keys::stats(dir), stats.encode());
+            }
+            let parent = parents[&dir];
+            if parent.inode() == 0 {
+                continue;
+            }
+            let t = total.entry(parent).or_default();
+            *t = t.plus(sum);
+            let left = waiting.get_mut(&parent).expect("counted above");
+            *left -= 1;
+            if *left == 0 {
+                ready.push(parent);
+            }
+        }
+        self.deltas.clear();
+        self.folded = true;
+        Ok(())
+    }
+
+    /// 0 ends the walk: at a volume's root, and (a broken invariant that must not stop commits) where a directory is gone.
+    fn parent_for_stats(&self, dir: NodeId) -> TxResult<NodeId> {
+        match self.inode(dir) {
+            Ok(inode) => Ok(NodeId::new(dir.volume(), inode.parent)),
+            Err(Fail::Error(e)) => {
+                tracing::error!("statistics of directory {dir:?} have nowhere to go: {e}; run lee fsck");
+                Ok(NodeId::new(dir.volume(), 0))
+            }
+            Err(miss) => Err(miss),
+        }
+    }
+
+    /// What was not folded yet about `dir` moves to its parent: `dir` is going away.
+    pub fn hand_up_deltas(&mut self, dir: NodeId, parent: NodeId) {
+        let mut sum = Stats::default();
+        if !self.folded {
+            sum = self.st.running.deltas.get(&dir).copied().unwrap_or_default();
+        }
+        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
+        sum = mine.into_iter().fold(sum, Stats::plus);
+        self.add_stats(dir, sum.negated());
+        self.add_stats(parent, sum);
+    }
+
+    /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
+    pub fn finish(self) -> Vec<(Addr, u32)> {
+        let Tx {
+            st,
+            cache,
+            writes,
+            deltas,
+            folded,
+            references,
+            charges,
+            shown,
+            effects,
+            rides,
+            mut dead,
+            ..
+        } = self;
+        for (key, value, new) in writes {
+            st.enter(key, value, new, cache);
+        }
+        if folded {
+            st.running.deltas.clear();
+        }
+        for (dir, s) in deltas {
+            let d = st.running.deltas.entry(dir).or_default();
+            *d = d.plus(s);
+            if d.is_zero() {
+                st.running.deltas.remove(&dir);
+            }
+        }
+        charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
+        st.running.rides.extend(rides);
+        for effect in effects {
+            st.take_effect(effect, &mut dead);
+        }
+        shown.into_iter().for_each(|node| st.refs.add(node));
+        for (segment, bytes) in references {
+            st.segments.add_live(segment, bytes);
+        }
+        dead
+    }
+}
+
+impl State {
+    /// The record in the overlays: `None` when they do not hold the key, `Some(None)` when it was removed.
+    pub fn overlay(&self, key: &Key) -> Option<Option<Value>> {
+        self.overlays().into_iter().flatten().rev().find_map(|o| o.get(key)).map(|s| s.value.clone())
+    }
+
+    /// The overlays from old to new.
+    pub fn overlays(&self) -> [Option<&BTreeMap<Key, Slot>>; 2] {
+        [self.committing.as_deref(), Some(&self.running.records)]
+    }
+
+    fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {
+        match effect {
+            Effect::Orphan(node) => {
+                self.orphans.insert(node);
+            }
+            Effect::Gone(node) => {
+                self.orphans.remove(&node);
+                if let Some(pending) = self.files.remove(&node) {
+                    dead.extend(pending.data());
+                }
+            }
+            Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
+            Effect::Detach(id) => {
+                if let Some(v) = self.volumes.get_mut(&id) {
+                    v.removing = true;
+                    self.volumes_dirty.insert(id);
+                }
+                self.files.retain(|node, _| node.volume() != id);
+                self.orphans.retain(|node| node.volume() != id);
+                self.reclaim.retain(|node| node.volume() != id);
+                self.running.deltas.retain(|node, _| node.volume() != id);
+            }
+            Effect::VolumeGone(id) => {
+                self.volumes.remove(&id);
+                self.volumes_dirty.remove(&id);
+            }
+            Effect::Reclaim(node) => self.reclaim.push_back(node),
+            Effect::DropQuota(dir) => self.quotas.remove(dir),
+            Effect::Change { node, changes, grows, fills, size, allocated } => {
+                let pending = self.files.entry(node).or_insert_with(|| Pending::new(size, allocated));
+                for change in changes {
+                    if let Change::Write { addr, .. } = &change {
+                        let nodes = self.by_segment.entry(addr.segment).or_default();
+                        if nodes.last() != Some(&node) {
+                            nodes.push(node);
+                        }
+                    }
+                    pending.push(change, |addr, len| dead.push((addr, len)));
+                }
+                fills.into_iter().for_each(|hole| pending.fill(hole));
+                pending.allocated = pending.allocated.saturating_add_signed(grows);
+            }
+            Effect::Applied { node, last, size, allocated } => {
+                let Some(pending) = self.files.get_mut(&node) else { return };
+                pending.applied(last);
+                if pending.is_empty() {
+                    debug_assert_eq!((pending.size, pending.allocated), (size, allocated), "{node:?}");
+                    self.files.remove(&node);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
+        use std::collections::btree_map::Entry;
+        let committing = self.committing.as_ref();
+        match self.running.records.entry(key) {
+            Entry::Occupied(mut e) => {
+                if value.is_none() && e.get().fresh {
+                    e.remove();
+                } else {
+                    e.get_mut().value = value;
+                }
+            }
+            Entry::Vacant(e) => {
+                let below = committing.and_then(|c| c.get(e.key())).map(|s| s.value.is_none());
+                let fresh = new || below.unwrap_or_else(|| matches!(cache.get(e.key()), Some(None)));
+                if value.is_some() || !fresh {
+                    e.insert(Slot { value, fresh });
+                }
+            }
+        }
+    }
+}
+
+/// A frozen transaction's records.
+pub type Frozen = Arc<BTreeMap<Key, Slot>>;

@@ -1,0 +1,64 @@
+//! How many references a front end's cache (the kernel's) holds on each inode.
+//!
+//! A kernel may know ten million inodes: two bytes each, in pages by inode number, the rare large counts in a map.
+
+use crate::op::NodeId;
+use rustc_hash::FxHashMap;
+
+const PAGE: u64 = 1024;
+const FULL: u16 = u16::MAX;
+
+/// Counts by inode.
+#[derive(Default)]
+pub struct Refs {
+    pages: FxHashMap<u64, Page>,
+    large: FxHashMap<NodeId, u64>,
+}
+
+struct Page {
+    counts: Box<[u16; PAGE as usize]>,
+    used: u16,
+}
+
+impl Refs {
+    /// The count of `node`.
+    pub fn get(&self, node: NodeId) -> u64 {
+        match self.pages.get(&(node.0 / PAGE)).map(|p| p.counts[(node.0 % PAGE) as usize]) {
+            None => 0,
+            Some(FULL) => self.large.get(&node).copied().unwrap_or(0),
+            Some(n) => u64::from(n),
+        }
+    }
+
+    /// One more.
+    pub fn add(&mut self, node: NodeId) {
+        self.set(node, self.get(node) + 1);
+    }
+
+    /// `count` fewer; returns what is left.
+    pub fn sub(&mut self, node: NodeId, count: u64) -> u64 {
+        let left = self.get(node).saturating_sub(count);
+        self.set(node, left);
+        left
+    }
+
+    fn set(&mut self, node: NodeId, count: u64) {
+        let number = node.0 / PAGE;
+        let page = self
+            .pages
+            .entry(number)
+            .or_insert_with(|| Page { counts: Box::new([0; PAGE as usize]), used: 0 });
+        let slot = &mut page.counts[(node.0 % PAGE) as usize];
+        let small = u16::try_from(count).unwrap_or(FULL);
+        page.used = page.used + u16::from(*slot == 0 && small != 0) - u16::from(*slot != 0 && small == 0);
+        if *slot == FULL && small != FULL {
+            self.large.remove(&node);
+        }
+        *slot = small;
+        if small == FULL {
+            self.large.insert(node, count);
+        } else if page.used == 0 {
+            self.pages.remove(&number);
+        }
+    }
+}

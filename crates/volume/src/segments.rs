@@ -1,0 +1,133 @@
+//! The segment table: what of each segment is referenced, and the numbers to give out.
+//!
+//! In memory for all segments (48 bytes each; 16 MiB of data a segment), written through the running transaction when a
+//! commit is frozen. A segment without references is condemned: its record goes with the commit that
+//! dropped the last one, its object after that commit is durable.
+
+use crate::inode::SegmentRecord;
+use leeward_data::SegmentInfo;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Numbers are reserved in steps, so that none is given out twice even if objects outlive a lost commit.
+const RESERVE: u64 = 4096;
+
+/// All segments of the cell.
+#[derive(Default)]
+pub struct Segments {
+    table: FxHashMap<u64, SegmentRecord>,
+    dirty: FxHashSet<u64>,
+    /// Cleaning gave up on these until something about them changes.
+    alone: FxHashSet<u64>,
+    next: u64,
+    reserved: u64,
+}
+
+impl Segments {
+    /// Starts with what was stored; numbers continue at `next`.
+    pub fn new(next: u64) -> Segments {
+        Segments { next: next.max(1), reserved: next, ..Default::default() }
+    }
+
+    /// Puts in a stored record.
+    pub fn load(&mut self, segment: u64, record: SegmentRecord) {
+        self.table.insert(segment, record);
+    }
+
+    /// A number never used before.
+    pub fn allocate(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Up to which numbers must be reserved by the next commit; `Some` when that changed.
+    pub fn reserve(&mut self) -> Option<u64> {
+        if self.next + RESERVE / 2 <= self.reserved {
+            return None;
+        }
+        self.reserved = self.next + RESERVE;
+        Some(self.reserved)
+    }
+
+    /// Numbers below this are, or will be with the next commit, reserved.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The record.
+    pub fn get(&self, segment: u64) -> Option<&SegmentRecord> {
+        self.table.get(&segment)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &SegmentRecord)> {
+        self.table.iter().map(|(n, r)| (*n, r))
+    }
+
+    /// More or fewer referenced bytes.
+    pub fn add_live(&mut self, segment: u64, bytes: i64) {
+        let record = self.table.entry(segment).or_default();
+        debug_assert!(record.live_bytes as i64 + bytes >= 0, "segment {segment}: live bytes below zero");
+        record.live_bytes = record.live_bytes.saturating_add_signed(bytes);
+        self.dirty.insert(segment);
+        self.alone.remove(&segment);
+    }
+
+    /// Whether a record must be written.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Cleaning it makes no sense as it is.
+    pub fn leave_alone(&mut self, segment: u64) {
+        self.alone.insert(segment);
+    }
+
+    /// See [`Segments::leave_alone`].
+    pub fn is_left_alone(&self, segment: u64) -> bool {
+        self.alone.contains(&segment)
+    }
+
+    /// The object is durable (first put, or a rewriting).
+    pub fn sealed(&mut self, info: SegmentInfo) {
+        let record = self.table.entry(info.segment).or_default();
+        record.sealed = true;
+        record.generation = info.generation;
+        record.data_bytes = info.data_bytes;
+        record.object_bytes = info.object_bytes;
+        self.dirty.insert(info.segment);
+    }
+
+    /// Looks at the segment again when the next commit is frozen.
+    pub fn touch(&mut self, segment: u64) {
+        if self.table.contains_key(&segment) {
+            self.dirty.insert(segment);
+        }
+    }
+
+    /// Takes the records to write: `None` for those without references that are not `in_use` otherwise, which leave
+    /// the table.
+    pub fn freeze(&mut self, in_use: impl Fn(u64) -> bool) -> Vec<(u64, SegmentRecord, Fate)> {
+        let mut out = Vec::with_capacity(self.dirty.len());
+        for segment in std::mem::take(&mut self.dirty) {
+            let Some(record) = self.table.get(&segment).copied() else { continue };
+            if record.live_bytes == 0 && record.sealed && !in_use(segment) {
+                self.table.remove(&segment);
+                self.alone.remove(&segment);
+                out.push((segment, record, Fate::Condemned));
+            } else {
+                out.push((segment, record, Fate::Kept));
+            }
+        }
+        out.sort_by_key(|(segment, ..)| *segment);
+        out
+    }
+}
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its record is written.
+    Kept,
+    /// Its record and its object go.
+    Condemned,
+}

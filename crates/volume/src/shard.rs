@@ -1,0 +1,297 @@
+//! A shard: the state of its volumes in memory, and the one way to change it.
+//!
+//! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
+//! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
+
+use crate::commit::Committer;
+use crate::error::{Error, Result};
+use crate::inode::VolumeRecord;
+use crate::keys::Key;
+use crate::op::{NodeId, Time};
+use crate::pending::Pending;
+use crate::quota::Quotas;
+use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
+use crate::refs::Refs;
+use crate::segments::Segments;
+use crate::wake::Wake;
+use crate::{Config, Watcher};
+use leeward_data::{Catalog, DataLog, SegmentInfo};
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env, Wait};
+use leeward_meta::Kv;
+use leeward_pool::{ObjectId, Store};
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the lock protects.
+#[derive(Default)]
+pub struct State {
+    /// Records changed since the last freeze.
+    pub running: Running,
+    /// Number of the running transaction; a commit of it makes everything so far durable.
+    pub running_id: u64,
+    /// Records being committed.
+    pub committing: Option<Frozen>,
+    /// Moves when committed records become clean.
+    pub publish_seq: u64,
+    /// Content that is not in records yet, by inode.
+    pub files: FxHashMap<NodeId, Pending>,
+    /// Inodes with pending data in a segment.
+    pub by_segment: FxHashMap<u64, Vec<NodeId>>,
+    /// The segment table.
+    pub segments: Segments,
+    /// Volumes by number.
+    pub volumes: BTreeMap<u32, VolumeRecord>,
+    /// Volumes whose record must be written.
+    pub volumes_dirty: BTreeSet<u32>,
+    /// Objects that cleaning replaced: garbage once the next commit is durable.
+    pub replaced: Vec<ObjectId>,
+    /// Whether the cell's counters must be written.
+    pub counters_dirty: bool,
+    /// Number of the next volume.
+    pub next_volume: u32,
+    /// Quotas and what is used of them.
+    pub quotas: Quotas,
+    /// References of front ends.
+    pub refs: Refs,
+    /// Inodes without a name that are still referenced.
+    pub orphans: BTreeSet<NodeId>,
+    /// Inodes without a name or reference whose records are to be freed in steps.
+    pub reclaim: VecDeque<NodeId>,
+    /// Why nothing more can be changed, once the engine is broken.
+    pub broken: Option<String>,
+}
+
+/// Counters for reports.
+#[derive(Default)]
+pub struct Counters {
+    /// Operations.
+    pub operations: AtomicU64,
+    /// Commits.
+    pub commits: AtomicU64,
+}
+
+/// A shard with its engine, its data log and its threads' meeting points.
+pub struct Shard {
+    /// Clock and threads.
+    pub env: Env,
+    /// Settings.
+    pub config: Config,
+    /// The metadata engine.
+    pub kv: Box<dyn Kv>,
+    /// The data log.
+    pub log: Arc<DataLog>,
+    /// The pool below it.
+    pub store: Arc<dyn Store>,
+    /// See the module's head for the lock order.
+    state: Mutex<State>,
+    /// Clean records.
+    pub cache: RecordCache,
+    /// Group commit.
+    pub committer: Committer,
+    /// Wakes the maintenance thread.
+    pub maintenance: Wake,
+    /// For reports.
+    pub counters: Counters,
+    /// Space of the store as last looked at.
+    available_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    /// Appended since then.
+    appended: AtomicU64,
+    full: AtomicBool,
+    watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+}
+
+/// Appends after which the free space is looked at again.
+const SPACE_EVERY_BYTES: u64 = 16 << 20;
+
+impl Shard {
+    /// A shard around its parts.
+    pub fn new(
+        env: Env,
+        config: Config,
+        kv: Box<dyn Kv>,
+        log: Arc<DataLog>,
+        store: Arc<dyn Store>,
+        state: State,
+    ) -> Arc<Shard> {
+        let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
+        let shard = Arc::new(Shard {
+            env,
+            config,
+            kv,
+            log,
+            store,
+            state: Mutex::new(state),
+            cache,
+            committer: Committer::default(),
+            maintenance: Wake::default(),
+            counters: Counters::default(),
+            available_bytes: AtomicU64::new(u64::MAX),
+            total_bytes: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+            watchers: Mutex::default(),
+        });
+        shard.look_at_space();
+        shard
+    }
+
+    /// The state, locked.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// The time of an operation.
+    pub fn now(&self) -> Time {
+        let ns = self.env.wall();
+        Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running transaction.
+    pub fn transact<T>(&self, ctx: &Ctx, mut f: impl FnMut(&mut Tx<'_>) -> TxResult<T>) -> Result<T> {
+        let now = self.now();
+        loop {
+            let mut st = self.state.lock();
+            let seq = st.publish_seq;
+            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
+            match f(&mut tx) {
+                Ok(value) => {
+                    let dead = tx.finish();
+                    let records = st.running.records.len();
+                    drop(st);
+                    dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
+                    self.committer.hint(records);
+                    return Ok(value);
+                }
+                Err(Fail::Error(e)) => return Err(e),
+                Err(Fail::Miss(key)) => {
+                    drop(st);
+                    self.load(key, seq)?;
+                }
+            }
+        }
+    }
+
+    /// Brings a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
+    fn load(&self, key: Key, mut seq: u64) -> Result<()> {
+        loop {
+            let value = self.kv.get(&key)?;
+            let st = self.state.lock();
+            if st.overlay(&key).is_some() {
+                return Ok(());
+            }
+            if st.publish_seq == seq {
+                self.cache.insert(key, value);
+                return Ok(());
+            }
+            seq = st.publish_seq;
+        }
+    }
+
+    /// Brings several records into the cache.
+    pub fn load_all(&self, keys: Vec<Key>, seq: u64) -> Result<()> {
+        keys.into_iter().try_for_each(|key| self.load(key, seq))
+    }
+
+    /// A new front-end listener.
+    pub fn add_watcher(&self, watcher: Arc<dyn Watcher>) {
+        self.watchers.lock().push(watcher);
+    }
+
+    /// Tells the front ends of a changed name.
+    pub fn tell_entry(&self, dir: NodeId, name: &[u8]) {
+        let watchers = self.watchers.lock().clone();
+        watchers.iter().for_each(|w| w.entry_changed(dir, name));
+    }
+
+    /// Tells the front ends of a changed inode.
+    pub fn tell_inode(&self, node: NodeId) {
+        let watchers = self.watchers.lock().clone();
+        watchers.iter().for_each(|w| w.inode_changed(node));
+    }
+
+    /// Whether the caller may wait; otherwise the operation must be repeated by one that may.
+    pub fn may_wait(ctx: &Ctx) -> Result<()> {
+        if ctx.wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }
+    }
+
+    /// Looks at the store's free space.
+    pub fn look_at_space(&self) {
+        self.appended.store(0, Ordering::Relaxed);
+        if let Ok(Space { total_bytes, available_bytes, .. }) = self.store.space() {
+            self.available_bytes.store(available_bytes, Ordering::Relaxed);
+            self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Total bytes of the store, and what users may still write: not what is kept for metadata and removal.
+    pub fn space(&self) -> (u64, u64) {
+        let total = self.total_bytes.load(Ordering::Relaxed);
+        let reserve = (total / 32).clamp(8 << 20, 512 << 20);
+        let taken = reserve + self.log.dirty_bytes();
+        (total, self.available_bytes.load(Ordering::Relaxed).saturating_sub(taken))
+    }
+
+    /// [`Error::NoSpace`] when `bytes` more do not fit.
+    pub fn need_space(&self, bytes: u64) -> Result<()> {
+        if self.appended.fetch_add(bytes, Ordering::Relaxed) > SPACE_EVERY_BYTES || self.is_full() {
+            self.look_at_space();
+        }
+        let short = self.space().1 < bytes;
+        self.full.store(short, Ordering::Relaxed);
+        if short { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Whether the last look said full.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Changes whose data became durable enter the running transaction, inode by inode.
+    fn apply_segment(&self, segment: u64) {
+        let ctx = Ctx::system();
+        loop {
+            let batch: Vec<NodeId> = match self.lock().by_segment.get_mut(&segment) {
+                None => break,
+                Some(nodes) => nodes.split_off(nodes.len().saturating_sub(64)),
+            };
+            if batch.is_empty() {
+                let mut st = self.lock();
+                if st.by_segment.get(&segment).is_some_and(Vec::is_empty) {
+                    st.by_segment.remove(&segment);
+                    st.segments.touch(segment);
+                    break;
+                }
+                continue;
+            }
+            for node in batch {
+                if let Err(e) = self.transact(&ctx, |tx| tx.apply_ready(node)) {
+                    tracing::error!("content of {node:?} cannot enter its records: {e}");
+                }
+            }
+        }
+    }
+}
+
+impl Catalog for Shard {
+    fn allocate_segment(&self) -> u64 {
+        self.lock().segments.allocate()
+    }
+
+    fn generation(&self, segment: u64) -> Option<u32> {
+        self.lock().segments.get(segment).filter(|r| r.sealed).map(|r| r.generation)
+    }
+
+    fn sealed(&self, info: SegmentInfo) {
+        let segment = info.segment;
+        if info.object_bytes > 0 {
+            self.lock().segments.sealed(info);
+        }
+        self.apply_segment(segment);
+        self.kv.release_ride(segment);
+    }
+}

@@ -1,0 +1,263 @@
+# What every outside suite shares: where things are, a cell to run on, cases that print PASS or FAIL, and cleaning up.
+#
+# A suite is `tests/suites/NAME.sh`: it sources this file, calls `suite NAME`, starts a cell (`cell_start`), runs cases
+# (`run CASE FUNCTION`) in $MNT and ends with `suite_end`, which stops the cell, checks it with fsck and sets the exit
+# status. Whatever way the suite ends, the mount is gone, every process it started is ended by its pid, and its files are
+# removed.
+#
+# Environment:
+#   TARGET_DIR=PATH   run on this directory instead of a cell (ext4, the in-memory file system): cases of a cell are skipped
+#   LEE=PATH          this binary instead of the workspace's release build
+#   SUITES_TMP=PATH   where cells and scratch files live (default /var/tmp: on disk, with a path short enough for a socket)
+#   KEEP=1            keep the cell and the logs of a suite for a look afterwards
+#
+# `run` executes the function in a subshell with `set -e`, which bash switches off inside conditions: never write
+# `run ... || ...`. What a case sets is lost with its subshell, so the server's pid is kept in a file.
+
+set -euo pipefail
+umask 022
+export LC_ALL=C.UTF-8 TZ=UTC GIT_CONFIG_NOSYSTEM=1
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
+TOOLS=$CARGO_TARGET_DIR/tools/bin
+DATA=$CARGO_TARGET_DIR/suites-data
+SUITES_TMP=${SUITES_TMP:-/var/tmp}
+TARGET_DIR=${TARGET_DIR:-}
+LEE=${LEE:-}
+CELL_START_SECS_MAX=30
+DISK_FREE_MIB_MIN=4096
+
+SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
+CLEANUPS=() # commands that undo what a suite set up, run last first
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "${SUITE:-test}" "$*" >&2; exit 1; }
+have_cell() { [ -z "$TARGET_DIR" ]; }
+now_ms() { local ns; ns=$(date +%s%N); echo $((ns / 1000000)); }
+
+# suite NAME: begins a suite; its scratch directory is $WORK.
+suite() {
+  SUITE=$1
+  local free_mib
+  free_mib=$(df --output=avail -BM "$SUITES_TMP" | tail -n 1 | tr -dc 0-9)
+  [ "$free_mib" -ge "$DISK_FREE_MIB_MIN" ] || die "only $free_mib MiB free in $SUITES_TMP, $DISK_FREE_MIB_MIN wanted"
+  WORK=$(mktemp -d "$SUITES_TMP/lee-$SUITE.XXXXXX")
+  chmod 755 "$WORK"
+  trap suite_cleanup EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  CELL=$WORK/cell
+  MNT=$WORK/mnt
+}
+
+# on_exit COMMAND: to be run when the suite ends, in whatever way.
+on_exit() { CLEANUPS+=("$1"); }
+
+suite_cleanup() {
+  local status=$? i
+  trap - EXIT
+  trap '' INT TERM HUP
+  set +e
+  cell_end_hard
+  for ((i = ${#CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${CLEANUPS[i]}" >/dev/null 2>&1; done
+  if [ -n "$WORK" ]; then
+    if [ -n "${KEEP:-}" ]; then say "kept: $WORK"; else rm -rf --one-file-system "$WORK"; fi
+  fi
+  exit "$status"
+}
+
+# suite_end: the cell must end cleanly and be clean.
+suite_end() {
+  if have_cell && [ -n "$(cell_pid)" ]; then
+    run stop cell_stop
+    run fsck cell_fsck
+  fi
+  [ "$CASES_FAILED" -eq 0 ]
+}
+
+# run CASE COMMAND...: one case; its output is shown only when it fails.
+run() {
+  local name=$SUITE/$1 log=$WORK/$1.log start status
+  shift
+  start=$(now_ms)
+  set +e
+  (
+    set -e
+    "$@"
+  ) >"$log" 2>&1 </dev/null
+  status=$?
+  set -e
+  local took
+  took=$(awk -v ms=$(($(now_ms) - start)) 'BEGIN { printf "%.1f s", ms / 1000 }')
+  if [ "$status" -eq 0 ]; then
+    say "PASS $name ($took)"
+    sed -n 's/^NOTE /     /p' "$log"
+  else
+    CASES_FAILED=$((CASES_FAILED + 1))
+    say "FAIL $name ($took), exit status $status"
+    tail -n "${FAIL_LINES:-25}" "$log" | sed 's/^/     /'
+  fi
+}
+
+skip() { say "SKIP $SUITE/$1: $2"; }
+
+# run_in_cell CASE COMMAND...: a case that makes sense only on a cell.
+run_in_cell() {
+  if have_cell; then run "$@"; else skip "$1" "needs a cell"; fi
+}
+
+# pass_lines PROGRAM...: shows the PASS, FAIL and SKIP lines that a program prints itself, and counts its failures.
+pass_lines() {
+  local log=$WORK/lines.log status=0
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  sed -E "s#^(PASS|FAIL|SKIP) #&$SUITE/#" "$log"
+  local failed
+  failed=$(grep -c '^FAIL ' "$log" || true)
+  if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+    say "FAIL $SUITE/$(basename "$1"): exit status $status"
+    failed=1
+  fi
+  CASES_FAILED=$((CASES_FAILED + failed))
+}
+
+# lee_binary: sets $LEE, building the release binary when there is none given.
+lee_binary() {
+  [ -z "$LEE" ] || return 0
+  (cd "$ROOT" && cargo build --quiet --release --locked --bin lee) >&2
+  LEE=$CARGO_TARGET_DIR/release/lee
+}
+
+# cell_start [LEE-UP-OPTION...]: serves $CELL, mounted at $MNT, and waits until it is there.
+cell_start() {
+  if ! have_cell; then
+    MNT=$(mktemp -d "$TARGET_DIR/$SUITE.XXXXXX")
+    chmod 755 "$MNT"
+    on_exit "rm -rf --one-file-system '$MNT'"
+    return 0
+  fi
+  lee_binary
+  [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
+  "$LEE" up "$CELL" --mount "$MNT" "$@" >>"$WORK/lee.log" 2>&1 </dev/null &
+  local pid=$! tries=$((CELL_START_SECS_MAX * 50))
+  echo "$pid" >"$WORK/cell.pid"
+  until cell_answers; do
+    alive "$pid" || { cell_log; die "lee up ended before it served"; }
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { cell_log; die "lee up did not mount within $CELL_START_SECS_MAX s"; }
+    sleep 0.02
+  done
+}
+
+# cell_pid: the pid of the server this suite started, or nothing.
+cell_pid() { cat "$WORK/cell.pid" 2>/dev/null || true; }
+
+# alive PID: it runs; a process that has ended and waits for its parent does not count.
+alive() {
+  local stat
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+  [[ ${stat##*) } != Z* ]]
+}
+
+# wait_gone PID SECONDS
+wait_gone() {
+  local tries=$(($2 * 50))
+  while alive "$1"; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || return 1
+    sleep 0.02
+  done
+}
+
+cell_answers() { mountpoint -q "$MNT" 2>/dev/null && stat "$MNT" >/dev/null 2>&1; }
+cell_log() { say "the end of lee's output:"; tail -n 20 "$WORK/lee.log" | sed 's/^/  | /'; }
+
+# lee ARGS...: a command for the suite's cell.
+lee() { LEE_CELL=$CELL "$LEE" "$@"; }
+
+# cell_stop: the polite end; the process must go and take its mount along, and must not have panicked.
+cell_stop() {
+  have_cell || return 0
+  local pid
+  pid=$(cell_pid)
+  "$LEE" down "$CELL"
+  wait_gone "$pid" 30 || { say "pid $pid is still there 30 s after lee down"; return 1; }
+  rm "$WORK/cell.pid"
+  if mountpoint -q "$MNT"; then say "$MNT is still mounted"; return 1; fi
+  if grep -n 'panicked' "$WORK/lee.log"; then return 1; fi
+}
+
+# cell_restart: down and up again.
+cell_restart() { cell_stop && cell_start "$@"; }
+
+# cell_kill9: ends the server as a crash would. The dead mount stays: `lee up` has to cope with it.
+cell_kill9() {
+  local pid
+  pid=$(cell_pid)
+  kill -9 "$pid"
+  wait_gone "$pid" 30
+  rm "$WORK/cell.pid"
+}
+
+# cell_fsck: clean, with exit status 0, or the findings and a failure. Works while the cell is served and when it is not.
+cell_fsck() {
+  have_cell || return 0
+  lee fsck
+}
+
+# cell_end_hard: whatever is left of the cell, ended without asking. Only the pid this suite started.
+cell_end_hard() {
+  [ -n "$WORK" ] || return 0
+  local pid
+  pid=$(cell_pid)
+  if [ -n "$pid" ] && alive "$pid"; then
+    kill -TERM "$pid"
+    wait_gone "$pid" 10 || kill -9 "$pid"
+    wait_gone "$pid" 10
+  fi
+  unmount_below "$WORK"
+}
+
+# unmount_below DIR: detaches every mount at or below DIR, deepest first.
+unmount_below() {
+  local at
+  awk -v dir="$1" '$2 == dir || index($2, dir "/") == 1 { print $2 }' /proc/mounts | sort -r |
+    while read -r at; do umount "$at" 2>/dev/null || umount -l "$at" || true; done
+}
+
+# linux_tree: $LINUX_TREE is a part of the kernel's sources on the local disk, $LINUX_TAR a tar of it.
+linux_tree() {
+  LINUX_MIB=${LINUX_MIB:-200}
+  LINUX_TREE=$DATA/linux-$LINUX_MIB
+  LINUX_TAR=$LINUX_TREE.tar
+  [ -e "$LINUX_TAR" ] && return 0
+  local archive=/usr/src/linux-source-6.1.tar.xz
+  [ -e "$archive" ] || die "$archive is missing: apt-get install linux-source-6.1"
+  rm -rf "$LINUX_TREE" "$LINUX_TREE.new"
+  mkdir -p "$LINUX_TREE.new"
+  # The archive is cut after so many MiB: xz and tar complain about the end, and the last file is short. All fine.
+  { xz -dc "$archive" | head -c "${LINUX_MIB}M" | tar -C "$LINUX_TREE.new" --strip-components=1 --no-same-owner -x; } \
+    2>/dev/null || true
+  level_directory_times "$LINUX_TREE.new" # those that tar made on its way have a time of today
+  mv "$LINUX_TREE.new" "$LINUX_TREE"
+  tree_tar "$LINUX_TREE" "$LINUX_TAR.new"
+  mv "$LINUX_TAR.new" "$LINUX_TAR"
+}
+
+# level_directory_times DIR: one modification time for all directories.
+level_directory_times() { find "$1" -type d -exec touch -d 2024-02-29T12:00:00 {} +; }
+
+# tree_tar DIR FILE: a tar whose bytes depend on names, contents and metadata alone.
+tree_tar() { tar -C "$1" --sort=name --format=gnu --numeric-owner -cf "$2" .; }
+
+# tree_list DIR: one line an entry with everything but the size of directories, which is a file system's own affair.
+tree_list() {
+  (cd "$1" && find . -printf '%P|%y|%m|%U|%G|%T@|%l|' \( -type d -printf '\n' -o -printf '%s|%n\n' \)) | sort
+}
+
+# tree_same A B: names, contents and metadata are equal. No fifos or devices in it, please: diff calls those different.
+tree_same() {
+  diff -r --no-dereference "$1" "$2"
+  diff <(tree_list "$1") <(tree_list "$2") | head -n 20
+  cmp <(tree_list "$1") <(tree_list "$2")
+}

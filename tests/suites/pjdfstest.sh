@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# pjdfstest, the POSIX conformance suite: every case has to pass, save those named in
+# tests/known-failures/pjdfstest.txt, a list that may only shrink (a case on it that passes is a failure too).
+. "$(dirname "$0")/../lib.sh"
+suite pjdfstest
+
+known_failures() { sed 's/#.*//; s/[[:space:]]//g; /^$/d; s/.*/    "&",/' "$ROOT/tests/known-failures/pjdfstest.txt"; }
+
+# write_config FILE ALLOW-REMOUNT
+write_config() {
+  cat >"$1" <<TOML
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+stat_st_birthtime = {}
+utime_now = {}
+utimensat = {}
+
+[settings]
+naptime = 0.01
+allow_remount = $2
+expected_failures = [
+$(known_failures)
+]
+
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["tests", "tests"]]
+TOML
+}
+
+# The EROFS cases call mount(8) to remount read only. It would look for a helper of the file system's type (-i: without
+# one, please), and the kernel says busy while the release of a file that was just closed and removed is on its way.
+mount_wrapper() {
+  mkdir "$WORK/bin"
+  cat >"$WORK/bin/mount" <<WRAPPER
+#!/bin/sh
+for try in 1 2 3 4 5 6 7 8 9; do
+  $(command -v mount) -i "\$@" 2>/dev/null && exit 0
+  sleep 0.05
+done
+exec $(command -v mount) -i "\$@"
+WRAPPER
+  chmod +x "$WORK/bin/mount"
+}
+
+# pjdfstest ALLOW-REMOUNT SKIPS-ALLOWED [PATTERN...]; SKIPS-ALLOWED is a regular expression of case names.
+pjdfstest() {
+  local remount=$1 skips=$2 log=$WORK/pjdfstest.out skipped
+  shift 2
+  write_config "$WORK/pjdfstest.toml" "$remount"
+  PATH=$WORK/bin:$PATH RUST_BACKTRACE=0 NO_COLOR=1 \
+    "$TOOLS/pjdfstest" -c "$WORK/pjdfstest.toml" -p "$MNT" -s "$WORK/second" "$@" >"$log" 2>&1 || {
+    grep -A 2 -E ' (FAILED|PASSED UNEXPECTEDLY)$' "$log"
+    tail -n 2 "$log"
+    return 1
+  }
+  say "NOTE $(grep '^Summary' "$log")"
+  skipped=$(awk '/ skipped$/ { print $1 }' "$log" | grep -vE "$skips" || true) # a case that is skipped tests nothing
+  [ -z "$skipped" ] || { say "skipped: $skipped"; return 1; }
+}
+
+# All cases but those of a read-only mount. The C library does not know LINK_MAX of a FUSE file system.
+main_cases() { pjdfstest false '::erofs_|^link::link_count_max$'; }
+
+# pjdfstest leaves files open, which keep a file system from going read only: those cases have a process of their own.
+read_only_cases() { pjdfstest true '^$' erofs; }
+
+[ "$(id -u)" = 0 ] || die "needs root: it switches users"
+getent passwd tests >/dev/null || useradd -r -U -M -d / -s /usr/sbin/nologin tests
+mount_wrapper
+cell_start
+mkdir "$WORK/second"
+mount -t tmpfs -o size=64m,mode=755 lee-second "$WORK/second" # another file system, for EXDEV
+on_exit "umount '$WORK/second'"
+FAIL_LINES=200 run main main_cases
+if have_cell || [ -n "${ALLOW_REMOUNT:-}" ]; then run read_only read_only_cases; else skip read_only "the directory's file system stays as it is"; fi
+suite_end

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The checks check: on the local disk, without a cell, notes of a writer hold; after each kind of damage they do not.
+TARGET_DIR=${TMPDIR:-/var/tmp}
+. "$(dirname "$0")/../lib.sh"
+suite selfcheck
+DURABLE=$ROOT/tests/tools/durable.py
+
+# As if the crash came a minute later, so that the lazy worker's files count, too.
+verify() { python3 "$DURABLE" verify "$MNT" "$WORK/notes" "$(awk '{ print $1 + 60 }' /proc/uptime)"; }
+
+write_and_verify() {
+  mkdir "$WORK/notes"
+  timeout -s KILL 1 python3 "$DURABLE" write "$MNT" "$WORK/notes" 1 || [ $? = 137 ]
+  verify
+}
+
+# damage COMMAND: in a copy of what was written; the verifier has to complain.
+damage() {
+  cp -a "$MNT/1" "$MNT/kept"
+  (cd "$MNT/1" && eval "$1")
+  if verify; then say "the verifier did not see: $1"; return 1; fi
+  rm -rf "$MNT/1"
+  mv "$MNT/kept" "$MNT/1"
+}
+
+tree_same_sees() {
+  mkdir -p "$WORK/x" && printf 1 >"$WORK/x/file" && cp -a "$WORK/x" "$WORK/y"
+  tree_same "$WORK/x" "$WORK/y"
+  chmod 600 "$WORK/y/file"
+  ( tree_same "$WORK/x" "$WORK/y" ) && return 1
+  cp -a "$WORK/x/file" "$WORK/y/file"
+  touch -d @0.000000001 "$WORK/y/file"
+  ( tree_same "$WORK/x" "$WORK/y" ) && return 1
+  return 0
+}
+
+cell_start
+run notes_hold write_and_verify
+run lost_tail damage 'truncate -s -5000 append/log'
+run lost_file damage 'rm -f append/log'
+run changed_record damage 'printf X | dd of=append/log bs=1 seek=9999 conv=notrunc status=none'
+run old_block damage 'dd if=/dev/zero of=blocks/blocks bs=4096 count=512 conv=notrunc status=none'
+run torn_block damage 'printf X | dd of=blocks/blocks bs=1 seek=409600 conv=notrunc status=none'
+run torn_document damage 'for f in replace/document?; do truncate -s -1 $f; done'
+run lost_name damage 'rm -f names/a/*'
+run name_came_back damage 'f=$(ls names/b | grep file | head -n 1); cp names/b/$f names/a/$f'
+run lost_lazy damage 'rm -f lazy/lazy1'
+run lost_link damage 'rm -f lazy/lazy3.link'
+run tree_comparison tree_same_sees
+suite_end
