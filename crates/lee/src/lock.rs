@@ -16,6 +16,8 @@ use std::time::Duration;
 
 const LOCK_TRIES: u32 = 5;
 const LOCK_STEP: Duration = Duration::from_millis(10);
+/// Each of these takes `LOCK_TRIES + 1` steps: about ten seconds.
+const COMMAND_TRIES: u32 = 160;
 
 /// Who holds a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +101,23 @@ pub fn take(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTak
     // Everybody who finds the cell in use may read who uses it.
     file.set_permissions(Permissions::from_mode(0o644)).map_err(failed)?;
     Ok(CellLock { _file: file, holder })
+}
+
+/// As [`take`], but waits some seconds for a command that has the cell open just to answer something.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_after_commands(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
+    let passes = |holder: &Option<Holder>| holder.as_ref().is_none_or(|h| h.command != "up" && h.is_here());
+    let mut taken = take(env, cell, command);
+    for _ in 0..COMMAND_TRIES {
+        match &taken {
+            Err(NotTaken::Held(holder)) if passes(holder) => env.sleep(LOCK_STEP),
+            _ => break,
+        }
+        taken = take(env, cell, command);
+    }
+    taken
 }
 
 /// Who holds the lock: `None` when nobody does. Asks by trying a shared lock for an instant.

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What lies in a cell's directory beside the cell.
-const NOT_OF_THE_CELL: [&str; 3] = ["leeward.toml", "lock", "control.sock"];
+/// What an administrator may have put where a cell is to be made.
+const SETTINGS: &str = "leeward.toml";
 
 /// What `lee up` was asked for.
 #[derive(Clone, Debug)]
@@ -165,7 +165,7 @@ impl Up {
     fn start(env: &Env, wish: &Wish, front: &mut dyn Front, desk: &Arc<Desk>) -> Result<Up, Fail> {
         system::make_private_files();
         let dir = directory(&wish.dir)?;
-        let lock = lock::take(env, &dir, "up").map_err(|e| match e {
+        let lock = lock::take_after_commands(env, &dir, "up").map_err(|e| match e {
             NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
             NotTaken::Failed(fail) => fail,
         })?;
@@ -250,7 +250,9 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
     match std::fs::metadata(dir) {
         Ok(m) if m.is_dir() => (),
         Ok(_) => {
-            return Err(wrong("is not a directory: a cell needs a directory of its own, name another".into()));
+            return Err(wrong(
+                "is not a directory: a cell needs a directory of its own, name another".into(),
+            ));
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(dir)?,
         Err(e) => return Err(wrong(format!("{}: name a directory that you may enter", text(&e)))),
@@ -280,13 +282,17 @@ fn make_directory(dir: &Path) -> Result<(), Fail> {
         .map_err(|e| Fail::new(format!("{}: {}", dir.display(), why(e))))
 }
 
-/// A new cell is made only where nothing else is.
+/// A new cell is made only where nothing else is. Asked before the lock is put there, so that a directory of somebody's work
+/// stays as it is; where a lock is, an earlier call has asked, and what it may have left is for `Cell::create` to judge.
 fn check_empty(dir: &CellDir) -> Result<(), Fail> {
+    if dir.lock().exists() {
+        return Ok(());
+    }
     let unreadable =
         |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
     for entry in std::fs::read_dir(dir.path()).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
-        if !NOT_OF_THE_CELL.iter().any(|n| name == *n) {
+        if name != SETTINGS {
             return Err(Fail::new(format!(
                 "{dir}: holds no cell and is not empty (there is {}): name an empty or a new directory",
                 output::printable(&name.to_string_lossy())
