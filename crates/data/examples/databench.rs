@@ -77,7 +77,9 @@ impl Bench {
         let append = |n: usize| {
             let at = (n * APPEND_BYTES) % (data.len() - APPEND_BYTES);
             let owner = Owner { volume: 1, inode: 1, offset: (n * APPEND_BYTES) as u64 };
-            self.log.append(&ctx, owner, &data[at..at + APPEND_BYTES]).expect("room")
+            let addr = self.log.append(&ctx, owner, &data[at..at + APPEND_BYTES]).expect("room");
+            self.log.unhold(addr.segment);
+            addr
         };
         (0..mib).map(append).collect()
     }
@@ -154,7 +156,8 @@ fn small_files(text: &[u8]) {
     for n in 0..FILES {
         let owner = Owner { volume: 1, inode: n as u64, offset: 0 };
         let at = n * 1024 % (text.len() - 1024);
-        bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+        let addr = bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+        bench.log.unhold(addr.segment);
     }
     let appended = start.elapsed().as_secs_f64();
     bench.log.close().expect("stored");

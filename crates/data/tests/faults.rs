@@ -8,7 +8,7 @@ use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_pool::{Chance, DirStore, FaultyStore, MemStore, ObjectId, Store, StoreFault};
 use std::sync::{Arc, Weak};
-use support::{Random, TestCatalog, ctx, options, owner};
+use support::{Appends, Random, TestCatalog, ctx, options, owner};
 
 type Written = Vec<(Addr, Vec<u8>)>;
 
@@ -31,7 +31,7 @@ fn script(log: &DataLog, catalog: &TestCatalog) -> Written {
         let len = 1 + random.below(150_000) as usize;
         let bytes = if n % 2 == 0 { random.noise(len) } else { random.text(len) };
         let uid = 1 + (n % 2) as u32;
-        let addr = log.append(&ctx(uid), owner(n, 0), &bytes).expect("the budget is large");
+        let addr = log.write(&ctx(uid), owner(n, 0), &bytes).expect("the budget is large");
         written.push((addr, bytes));
         if n % 3 == 2 {
             log.seal_flow(ctx(uid).flow);
@@ -134,7 +134,7 @@ fn write_and_read(log: &DataLog, seed: u64) -> (Written, usize) {
     for n in 0..80u64 {
         let len = 1 + random.below(200_000) as usize;
         let bytes = if n % 2 == 0 { random.noise(len) } else { random.text(len) };
-        let addr = log.append(&ctx(1), owner(n, 0), &bytes).expect("the budget is large");
+        let addr = log.write(&ctx(1), owner(n, 0), &bytes).expect("the budget is large");
         written.push((addr, bytes));
         if random.below(3) == 0 {
             let _ = log.wait_durable(&ctx(1), addr.segment);
