@@ -36,7 +36,7 @@ tree_same_sees() {
 
 cell_start
 run notes_hold write_and_verify
-run lost_tail damage 'truncate -s -5000 append/log'
+run lost_tail damage 'truncate -s $(($(stat -c %s append/log) / 2)) append/log'
 run lost_file damage 'rm -f append/log'
 run changed_record damage 'printf X | dd of=append/log bs=1 seek=9999 conv=notrunc status=none'
 run old_block damage 'dd if=/dev/zero of=blocks/blocks bs=4096 count=512 conv=notrunc status=none'

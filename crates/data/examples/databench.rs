@@ -5,11 +5,10 @@
 #![allow(clippy::disallowed_methods)]
 
 use leeward_data::{Addr, Catalog, Compression, DataLog, Options, Owner, SegmentInfo};
+use leeward_env::disk::Space;
 use leeward_env::disk::real::RealDisk;
-use leeward_env::disk::{Caching, Disk, Space};
-use leeward_env::limits::STORE_SLICE_BYTES;
 use leeward_env::{Ctx, Env};
-use leeward_pool::{AlignedBuf, ObjectId, Result, Store};
+use leeward_pool::{AlignedBuf, DirStore, ObjectId, Result, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,44 +37,6 @@ impl Store for Nowhere {
     }
     fn space(&self) -> Result<Space> {
         Ok(Space::default())
-    }
-}
-
-/// One file per object, around the page cache.
-struct Files(RealDisk);
-
-fn name(id: ObjectId) -> String {
-    format!("{}-{}", id.segment, id.generation)
-}
-
-impl Store for Files {
-    fn put(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        let file = self.0.create(&name(id), Caching::Direct)?;
-        file.allocate(body.len() as u64)?;
-        for (n, slice) in body.chunks(STORE_SLICE_BYTES).enumerate() {
-            file.write_at((n * STORE_SLICE_BYTES) as u64, slice)?;
-        }
-        file.sync()?;
-        Ok(self.0.sync_dir("")?)
-    }
-    fn get(&self, _: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let file = self.0.open(&name(id), Caching::Direct)?;
-        match file.read_at(offset, buf)? {
-            n if n == buf.len() => Ok(()),
-            _ => Err(leeward_pool::Error::Short(id)),
-        }
-    }
-    fn len(&self, _: &Ctx, id: ObjectId) -> Result<u64> {
-        Ok(self.0.open(&name(id), Caching::Direct)?.len()?)
-    }
-    fn delete(&self, _: &Ctx, id: ObjectId) -> Result<()> {
-        Ok(self.0.remove(&name(id))?)
-    }
-    fn list(&self, _: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
-        Ok(Vec::new())
-    }
-    fn space(&self) -> Result<Space> {
-        Ok(self.0.space()?)
     }
 }
 
@@ -116,7 +77,9 @@ impl Bench {
         let append = |n: usize| {
             let at = (n * APPEND_BYTES) % (data.len() - APPEND_BYTES);
             let owner = Owner { volume: 1, inode: 1, offset: (n * APPEND_BYTES) as u64 };
-            self.log.append(&ctx, owner, &data[at..at + APPEND_BYTES]).expect("room")
+            let addr = self.log.append(&ctx, owner, &data[at..at + APPEND_BYTES]).expect("room");
+            self.log.unhold(addr.segment);
+            addr
         };
         (0..mib).map(append).collect()
     }
@@ -193,7 +156,8 @@ fn small_files(text: &[u8]) {
     for n in 0..FILES {
         let owner = Owner { volume: 1, inode: n as u64, offset: 0 };
         let at = n * 1024 % (text.len() - 1024);
-        bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+        let addr = bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+        bench.log.unhold(addr.segment);
     }
     let appended = start.elapsed().as_secs_f64();
     bench.log.close().expect("stored");
@@ -206,7 +170,7 @@ fn small_files(text: &[u8]) {
 }
 
 fn on_disk(dir: &str, what: &str, data: &[u8], mib: usize) {
-    let store: Arc<dyn Store> = Arc::new(Files(RealDisk::new(dir)));
+    let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "databench"));
     let bench = Bench::new(store.clone(), Options::default(), Arc::default());
     let start = Instant::now();
     let addrs = bench.append(data, mib);

@@ -179,7 +179,8 @@ impl DataLog {
     }
 
     /// Appends at most [`WRITE_BYTES_MAX`] bytes to the open segment of the context's flow, in one piece. The segment cannot
-    /// become durable before [`DataLog::unhold`].
+    /// become durable before [`DataLog::unhold`], which is to be called before this thread appends again: an append may
+    /// wait until the flow's earlier segments are durable.
     ///
     /// # Errors
     /// When the flow is over its share of dirty memory: `WouldBlock` if the context forbids to wait; else waits, and

@@ -90,7 +90,9 @@ impl Segment {
 
     /// The owner has taken note of one append. True when that was the last one outstanding.
     pub(crate) fn unhold(&self) -> bool {
-        self.holds.fetch_sub(1, Ordering::Release) == 1
+        let before = self.holds.fetch_sub(1, Ordering::Release);
+        assert!(before > 0, "more unholds than appends to segment {}", self.number);
+        before == 1
     }
 
     /// Whether the owner has yet to take note of an append.

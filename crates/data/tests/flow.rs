@@ -26,7 +26,7 @@ fn soon(what: &str, mut holds: impl FnMut() -> bool) {
 fn memory_then_store() {
     let rig = Rig::new(options());
     let bytes = Random(1).noise(10_000);
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &bytes).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &bytes).unwrap();
     let never = ctx(1).with_wait(Wait::Never);
     let mut buf = vec![0; 10_000];
     assert!(rig.log.peek(addr, &mut buf) && buf == bytes);
@@ -50,7 +50,7 @@ fn memory_then_store() {
 #[test]
 fn dead_segments_need_no_object() {
     let rig = Rig::new(options());
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &[7; 5000]).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &[7; 5000]).unwrap();
     rig.log.dead(addr, 5000);
     rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
     assert!(rig.store.objects.lock().unwrap().is_empty());
@@ -62,14 +62,14 @@ fn dead_segments_need_no_object() {
 #[test]
 fn flows_have_their_own_segments_and_age() {
     let rig = Rig::new(options());
-    let a = rig.log.append(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    let a = rig.log.write(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
     rig.env.advance(Duration::from_secs(2));
-    let b = rig.log.append(&ctx(2), owner(2, 0), &[2; 100]).unwrap();
+    let b = rig.log.write(&ctx(2), owner(2, 0), &[2; 100]).unwrap();
     assert_ne!(a.segment, b.segment);
     rig.log.seal_older(Duration::from_secs(1));
     assert!(rig.log.step() && !rig.log.step());
     assert!(rig.log.is_durable(a.segment) && !rig.log.is_durable(b.segment));
-    let c = rig.log.append(&ctx(1), owner(1, 100), &[3; 100]).unwrap();
+    let c = rig.log.write(&ctx(1), owner(1, 100), &[3; 100]).unwrap();
     assert_ne!(c.segment, a.segment);
     rig.log.seal(c.segment);
     rig.log.seal(c.segment);
@@ -80,7 +80,7 @@ fn flows_have_their_own_segments_and_age() {
 fn failures_are_told_and_data_kept() {
     let rig = Rig::new(options());
     let bytes = Random(2).text(300_000);
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &bytes).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &bytes).unwrap();
     rig.store.set(Puts::Full);
     let full = rig.log.wait_durable(&ctx(1), addr.segment);
     assert!(matches!(full, Err(Error::Store(leeward_pool::Error::Full))));
@@ -105,12 +105,12 @@ fn failures_are_told_and_data_kept() {
 fn threads_retry_by_themselves_and_close_reports() {
     let rig = Rig::new(threaded());
     rig.store.set(Puts::Fail);
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &[9; 100_000]).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &[9; 100_000]).unwrap();
     assert!(rig.log.wait_durable(&ctx(1), addr.segment).is_err());
     rig.store.set(Puts::Work);
     soon("the retry", || rig.log.is_durable(addr.segment));
     rig.store.set(Puts::Fail);
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &[8; 100_000]).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &[8; 100_000]).unwrap();
     assert!(rig.log.close().is_err());
     rig.store.set(Puts::Work);
     rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
@@ -126,7 +126,7 @@ fn greedy_flow_waits_alone() {
     let done = greedy_done.clone();
     let greedy = std::thread::spawn(move || {
         for n in 0..32u64 {
-            log.append(&ctx(1), owner(1, n << 18), &vec![n as u8; 1 << 18]).unwrap();
+            log.write(&ctx(1), owner(1, n << 18), &vec![n as u8; 1 << 18]).unwrap();
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -134,10 +134,10 @@ fn greedy_flow_waits_alone() {
     std::thread::sleep(Duration::from_millis(50));
     assert!(rig.log.dirty_bytes() <= 3 << 20, "{}", rig.log.dirty_bytes());
     let never = ctx(1).with_wait(Wait::Never);
-    assert!(matches!(rig.log.append(&never, owner(1, 0), &[0; 1 << 18]), Err(Error::WouldBlock)));
+    assert!(matches!(rig.log.write(&never, owner(1, 0), &[0; 1 << 18]), Err(Error::WouldBlock)));
     for n in 0..16u64 {
         let calm = ctx(2).with_wait(Wait::Never);
-        rig.log.append(&calm, owner(2, n << 12), &[n as u8; 4096]).unwrap();
+        rig.log.write(&calm, owner(2, n << 12), &[n as u8; 4096]).unwrap();
     }
     assert!(!greedy_done.load(Ordering::Relaxed));
     rig.store.set(Puts::Work);
@@ -152,7 +152,7 @@ fn small_budgets_make_progress() {
     for put_threads in [0, 1] {
         let rig = Rig::new(Options { dirty_bytes: 100_000, put_threads, ..options() });
         for n in 0..50u64 {
-            rig.log.append(&ctx(1), owner(1, n * 40_000), &vec![n as u8; 40_000]).unwrap();
+            rig.log.write(&ctx(1), owner(1, n * 40_000), &vec![n as u8; 40_000]).unwrap();
             assert!(rig.log.dirty_bytes() <= 100_000);
         }
         rig.log.close().unwrap();
@@ -166,7 +166,7 @@ fn full_store_fails_waiting_writers() {
         let rig = Rig::new(Options { dirty_bytes: 1 << 20, put_threads, ..options() });
         rig.store.set(Puts::Full);
         let result = (0..100u64)
-            .try_for_each(|n| rig.log.append(&ctx(1), owner(1, n * 40_000), &[0; 40_000]).map(drop));
+            .try_for_each(|n| rig.log.write(&ctx(1), owner(1, n * 40_000), &[0; 40_000]).map(drop));
         assert!(matches!(result, Err(Error::Store(leeward_pool::Error::Full))), "{result:?}");
     }
 }
@@ -176,7 +176,7 @@ fn full_store_fails_waiting_writers() {
 fn order_of_puts() {
     let rig = Rig::new(Options { segment_bytes: 1000, ..options() });
     let put = |uid| {
-        let addr = rig.log.append(&ctx(uid), owner(1, 0), &[uid as u8; 600]).unwrap();
+        let addr = rig.log.write(&ctx(uid), owner(1, 0), &[uid as u8; 600]).unwrap();
         rig.log.seal(addr.segment);
         addr.segment
     };
@@ -196,7 +196,7 @@ fn simulation_repeats_itself() {
             let uid = 1 + random.below(5) as u32;
             let len = 1 + random.below(100_000) as usize;
             let bytes = random.text(len);
-            let addr = rig.log.append(&ctx(uid), owner(n, 0), &bytes).unwrap();
+            let addr = rig.log.write(&ctx(uid), owner(n, 0), &bytes).unwrap();
             match random.below(10) {
                 0 => rig.log.seal(addr.segment),
                 1 => drop(rig.log.step()),
@@ -250,7 +250,7 @@ fn threads_together() {
                     let len = 1 + random.below(if n % 50 == 0 { 200_000 } else { 20_000 }) as usize;
                     let bytes = if n % 3 == 0 { random.noise(len) } else { random.text(len) };
                     // two threads share each flow
-                    let addr = rig.log.append(&ctx(uid / 2), owner(n, 0), &bytes).unwrap();
+                    let addr = rig.log.write(&ctx(uid / 2), owner(n, 0), &bytes).unwrap();
                     written.push((addr, bytes));
                     if n % 40 == 0 {
                         rig.log.wait_durable(&ctx(uid / 2), addr.segment).unwrap();
@@ -280,7 +280,7 @@ fn threads_together() {
 fn readers_share_what_they_fetch() {
     let rig = Rig::new(options());
     let bytes = Random(41).text(50_000);
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &bytes).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &bytes).unwrap();
     rig.log.close().unwrap();
     let cold = rig.reopened(options());
     std::thread::scope(|s| {
@@ -294,4 +294,36 @@ fn readers_share_what_they_fetch() {
         }
     });
     assert_eq!(rig.store.gets.load(Ordering::Relaxed), 2, "one for the index, one for the unit");
+}
+
+/// A segment is not put before its owner has taken note of every append, though it is sealed and waited for.
+#[test]
+fn held_segments_wait() {
+    let rig = Rig::new(options());
+    let addr = rig.log.append(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    rig.log.write(&ctx(1), owner(1, 100), &[2; 100]).unwrap();
+    rig.log.seal(addr.segment);
+    assert!(!rig.log.step());
+    rig.log.unhold(addr.segment);
+    assert!(rig.log.step() && rig.log.is_durable(addr.segment));
+
+    let rig = Rig::new(threaded());
+    let addr = rig.log.append(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    rig.log.seal(addr.segment);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(!rig.log.is_durable(addr.segment));
+    rig.log.unhold(addr.segment);
+    rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
+}
+
+/// At open an object that nobody noted is taken for what it is.
+#[test]
+fn adopt() {
+    let rig = Rig::new(options());
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &Random(8).noise(9000)).unwrap();
+    rig.log.close().unwrap();
+    let told = rig.catalog.sealed.lock().unwrap()[&addr.segment];
+    assert_eq!(rig.log.adopt(&ctx(0), addr.segment).unwrap(), told);
+    let absent = rig.log.adopt(&ctx(0), 999);
+    assert!(matches!(absent, Err(Error::Store(leeward_pool::Error::NotFound(_)))));
 }

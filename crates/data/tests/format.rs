@@ -114,7 +114,7 @@ fn small_object() -> (Rig, ObjectId, Written, Vec<u8>) {
     let mut written = Vec::new();
     for n in 0..6 {
         let bytes = if n % 2 == 0 { random.noise(1500) } else { random.text(3000) };
-        let addr = rig.log.append(&ctx(1), owner(n, 0), &bytes).unwrap();
+        let addr = rig.log.write(&ctx(1), owner(n, 0), &bytes).unwrap();
         written.push((addr, bytes));
     }
     rig.log.seal_flow(flow(1));

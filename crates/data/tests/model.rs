@@ -29,7 +29,7 @@ fn fill(rig: &Rig, random: &mut Random, appends: usize) -> BTreeMap<u64, Model> 
         } as usize;
         let bytes = if random.below(2) == 0 { random.noise(len) } else { random.text(len) };
         let own = owner(n as u64 + 1, random.below(1 << 40));
-        let addr = rig.log.append(&ctx(1), own, &bytes).unwrap();
+        let addr = rig.log.write(&ctx(1), own, &bytes).unwrap();
         let model = models.entry(addr.segment).or_default();
         assert_eq!(model.bytes.len(), addr.offset as usize, "appends are contiguous");
         model.bytes.extend_from_slice(&bytes);
@@ -184,7 +184,7 @@ fn many_small_chunks() {
     for n in 0..6000u64 {
         let len = 1 + random.below(900) as usize;
         let bytes = random.text(len);
-        written.push((rig.log.append(&ctx(1), owner(n, 0), &bytes).unwrap(), bytes));
+        written.push((rig.log.write(&ctx(1), owner(n, 0), &bytes).unwrap(), bytes));
     }
     for (addr, bytes) in written.iter().step_by(2) {
         rig.log.dead(*addr, bytes.len() as u32);
@@ -210,7 +210,7 @@ fn neighbours_merge_and_text_shrinks() {
     let text = Random(3).text(600_000);
     let mut first = None;
     for (n, part) in text.chunks(10_000).enumerate() {
-        let addr = rig.log.append(&ctx(1), owner(9, n as u64 * 10_000), part).unwrap();
+        let addr = rig.log.write(&ctx(1), owner(9, n as u64 * 10_000), part).unwrap();
         first.get_or_insert(addr);
     }
     rig.log.close().unwrap();
@@ -263,7 +263,7 @@ fn damage_costs_only_what_it_hits() {
     let rig = Rig::new(options());
     let mut random = Random(23);
     let noise = random.noise(300_000);
-    let addr = rig.log.append(&ctx(1), owner(4, 1_000_000), &noise).unwrap();
+    let addr = rig.log.write(&ctx(1), owner(4, 1_000_000), &noise).unwrap();
     rig.log.close().unwrap();
     let id = rig.id(addr.segment);
     let mut bytes = rig.store.bytes(id);
@@ -294,8 +294,8 @@ fn damage_in_compressed_and_unreadable_blocks() {
     let mut random = Random(29);
     let text = random.text(200_000);
     let noise = random.noise(200_000);
-    let a = rig.log.append(&ctx(1), owner(1, 0), &text).unwrap();
-    let b = rig.log.append(&ctx(2), owner(2, 0), &noise).unwrap();
+    let a = rig.log.write(&ctx(1), owner(1, 0), &text).unwrap();
+    let b = rig.log.write(&ctx(2), owner(2, 0), &noise).unwrap();
     rig.log.close().unwrap();
     let mut bytes = rig.store.bytes(rig.id(a.segment));
     bytes[100] ^= 1;

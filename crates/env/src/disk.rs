@@ -3,7 +3,7 @@
 //! Paths are relative to the root that the disk was opened on, `/`-separated, without `..`. A disk promises what
 //! ext4 promises and no more:
 //!
-//! * written bytes are durable after [`Disk::sync`] of the file;
+//! * written bytes are durable after [`DiskFile::sync`] of the file;
 //! * a created, renamed or removed name is durable after [`Disk::sync_dir`] of its directory;
 //! * without them a power cut may keep or lose each single write, in any order, at a granularity of 512 bytes, and
 //!   may keep or lose each change of a name.

@@ -408,7 +408,7 @@ fn a_panic_answers_eio_and_the_mount_goes_on() {
         }
     }
     assert_eq!(
-        errno(fs::read_dir(rig.at("")).unwrap().nth(0).unwrap_or_else(|| panic!("an error"))),
+        errno(fs::read_dir(rig.at("")).unwrap().next().unwrap_or_else(|| panic!("an error"))),
         libc::EIO
     );
     fs::write(rig.at("f"), b"fine").unwrap();

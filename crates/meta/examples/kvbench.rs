@@ -67,17 +67,20 @@ fn timed(times: &mut Times, f: impl FnOnce()) {
     times.0.push(start.elapsed());
 }
 
-/// Runs `f` with a maintenance thread beside it.
+/// Runs `f` with maintenance threads beside it.
 fn maintained(kv: &LsmKv, f: impl FnOnce()) {
     let done = AtomicBool::new(false);
+    let maintainers = std::env::var("MAINTAINERS").map_or(1, |n| n.parse().expect("a number"));
     std::thread::scope(|threads| {
-        threads.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                if !kv.maintain().expect("maintain") {
-                    std::thread::sleep(Duration::from_millis(5));
+        for _ in 0..maintainers {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if !kv.maintain().expect("maintain") {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                 }
-            }
-        });
+            });
+        }
         f();
         done.store(true, Ordering::Relaxed);
     });
@@ -115,7 +118,7 @@ fn rides(dir: &Path, caching: Caching) {
 fn record(i: u64) -> (Arc<[u8]>, Option<Arc<[u8]>>) {
     let mut key = vec![0, 0, 0, 1];
     let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    if i % 2 == 0 {
+    if i.is_multiple_of(2) {
         key.extend((i / 2).to_be_bytes());
         key.push(1);
         let mut value = vec![0; 96];

@@ -268,7 +268,7 @@ fn commits_are_atomic(kv: &dyn Kv) {
 /// Every commit moves 20 pairs to other keys: a scan sees 20 of one commit.
 fn scans_are_of_one_moment(kv: &dyn Kv) {
     let key =
-        |round: u64, i: u64| Arc::<[u8]>::from([&[b'm'], &(i * 7 + round % 7).to_be_bytes()[..]].concat());
+        |round: u64, i: u64| Arc::<[u8]>::from([&b"m"[..], &(i * 7 + round % 7).to_be_bytes()[..]].concat());
     let write = |round: u64| {
         let mut batch = Batch::default();
         for i in 0..20 {

@@ -8,7 +8,7 @@
 //! Lock order: `writer`, then the locks of journal and tables; `reserve` alone.
 
 use crate::journal::{Journal, JournalOptions, Tail};
-use crate::tables::Tables;
+use crate::tables::{Pressure, Tables};
 use crate::{Batch, Error, Kv, Result, Ride, Stats, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
@@ -19,7 +19,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Sealed parts beyond which a commit flushes by itself.
-const SEALED_MAX: usize = 3;
+const SEALED_MAX: usize = 2;
+/// Sealed parts beyond which commits are slowed.
+const SEALED_SLOW: usize = 1;
 /// Runs from which on commits are slowed.
 const RUNS_SLOW: usize = 12;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
@@ -134,11 +136,12 @@ impl<T: Tables> Engine<T> {
         Ok(())
     }
 
-    /// Lets maintenance catch up a little before more comes in.
+    /// Lets maintenance catch up a little before more comes in: many short waits are better than a long one.
     fn slow_down(&self) {
-        let runs = self.tables.pressure().runs;
-        if runs > RUNS_SLOW {
-            self.env.sleep(Duration::from_millis((runs - RUNS_SLOW) as u64));
+        let Pressure { runs, sealed, .. } = self.tables.pressure();
+        let steps = runs.saturating_sub(RUNS_SLOW) + sealed.saturating_sub(SEALED_SLOW);
+        if steps > 0 {
+            self.env.sleep(Duration::from_millis(steps as u64));
         }
     }
 

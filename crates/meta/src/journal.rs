@@ -9,9 +9,9 @@
 //! * Files are dropped from the oldest on, each drop durable before the next, so what is left has no holes.
 //! * Each record names the one before it. What follows the last good record is a torn tail only if no later record
 //!   of the journal is good; otherwise the journal is damaged.
-//! * Opening syncs what it reads: the next power cut must not take back what this process builds upon. The last
-//!   record is also written again, for the sync of the process before may have failed, after which the system may
-//!   take the page for clean that never reached the medium. (Only the last: after a failure nothing is appended.)
+//! * Opening writes the last record again and syncs it: the next power cut must not take back what this process
+//!   builds upon. All others were synced before the next was written; this one perhaps not, and a sync may have
+//!   failed, after which the system takes the page for clean though it never reached the medium.
 //! * Opening never appends to a file that has records; a torn tail stays where it is.
 //!
 //! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]), `next`, `books`.
@@ -383,7 +383,6 @@ struct Replay<'a> {
 impl Replay<'_> {
     /// Replays one file; `false` when it has no records.
     fn file(&mut self, file: &dyn DiskFile, number: u64) -> Result<bool> {
-        file.sync()?;
         let bytes = read(file)?;
         let mut page = Page { number, ..Page::default() };
         let mut at = 0;

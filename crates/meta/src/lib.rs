@@ -70,7 +70,9 @@ pub trait Kv: Send + Sync {
     fn release_ride(&self, segment: u64);
 
     /// One bounded step of background work (flush of the memtable, compaction, removal of old journal files);
-    /// `true` when there was something to do. Called by one maintenance thread, never by a user's request.
+    /// `true` when there was something to do. Called by maintenance threads, never by a user's request: with two of
+    /// them flushes go on beside a long compaction, and commits hardly ever wait. After an error it may be called
+    /// again, some time later.
     fn maintain(&self) -> Result<bool>;
 
     /// Gives the engine its space reserve back or takes it: with `false` the reserve file is truncated so that

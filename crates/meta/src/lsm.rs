@@ -12,6 +12,7 @@
 //! is asked for.
 
 mod files;
+mod presync;
 mod readers;
 
 use crate::engine::{Engine, EngineOptions};
@@ -25,6 +26,7 @@ use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, Guard, InternalValue, SequenceNumberCounter, Tree, ValueType,
 };
 use parking_lot::{Mutex, RwLock};
+use presync::Presync;
 use readers::Readers;
 use std::io;
 use std::ops::{Bound, Range};
@@ -34,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of a table: small, because the last one of a compaction is synced while readers wait.
-const TABLE_BYTES: u64 = 16 << 20;
+const TABLE_BYTES: u64 = 8 << 20;
 /// Runs in the first level that start a compaction.
 const RUNS_COMPACTED: u8 = 4;
 
@@ -81,6 +83,7 @@ pub struct LsmTables {
     written_bytes: AtomicU64,
     /// Shared by flushes and compactions, so that leftovers are removed only while none runs.
     running: RwLock<()>,
+    compacting: Mutex<()>,
     /// Ids of tables that a failed flush or compaction may have left.
     leftovers: Mutex<Vec<Range<u64>>>,
 }
@@ -110,6 +113,7 @@ impl LsmTables {
             durable,
             written_bytes: AtomicU64::new(0),
             running: RwLock::new(()),
+            compacting: Mutex::new(()),
             leftovers: Mutex::default(),
         })
     }
@@ -166,6 +170,7 @@ fn config(dir: &Path, cache_bytes: u64, seq: SequenceNumberCounter) -> Config {
         .data_block_size_policy(BlockSizePolicy::all(4096))
         .index_block_partitioning_policy(PinningPolicy::new([false, false, true]))
         .filter_block_partitioning_policy(PinningPolicy::new([false, false, true]))
+        .with_compaction_filter_factory(Some(Arc::new(Presync::new(dir))))
 }
 
 impl Tables for LsmTables {
@@ -227,6 +232,7 @@ impl Tables for LsmTables {
     }
 
     fn compact(&self) -> Result<bool> {
+        let Some(_one) = self.compacting.try_lock() else { return Ok(false) };
         let strategy =
             Leveled::default().with_table_target_size(TABLE_BYTES).with_l0_threshold(RUNS_COMPACTED);
         self.change(|safe| self.tree.compact(Arc::new(strategy), safe))

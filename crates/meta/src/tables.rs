@@ -2,7 +2,7 @@
 //!
 //! The engine gives every commit a sequence number of the tables, appends it to the journal, and only then inserts
 //! it here. Inserting, sealing and publishing are done by the holder of the engine's writer lock, so a batch is
-//! never split by a seal; flushing and compacting run beside that, one caller at a time.
+//! never split by a seal; flushing and compacting run beside that and beside each other.
 
 use crate::{Batch, Result, Value};
 use std::sync::Arc;
@@ -55,7 +55,8 @@ pub trait Tables: Send + Sync {
     /// Full: nothing changed, try again later. After Io nothing may be flushed any more.
     fn flush(&self) -> Result<bool>;
 
-    /// One step of reordering what is durable; `false` when nothing is to be done. Errors as of [`Tables::flush`].
+    /// One step of reordering what is durable; `false` when nothing is to be done, or somebody else does it. Errors
+    /// as of [`Tables::flush`].
     fn compact(&self) -> Result<bool>;
 
     /// Called with the writer lock held after flush and compact: no commit is under way.

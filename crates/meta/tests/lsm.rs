@@ -226,3 +226,46 @@ fn without_maintenance() {
     settle(&kv);
     assert!(kv.stats().journal_bytes < 16 << 20, "{:?}", kv.stats());
 }
+
+/// On a file system of about 100 MB that is named by LEEWARD_SMALL_DIR (a tmpfs does): want of space refuses
+/// commits and maintenance, loses nothing, leaves no garbage, and passes.
+#[test]
+fn a_full_disk() {
+    let Some(dir) = std::env::var_os("LEEWARD_SMALL_DIR").map(PathBuf::from) else { return };
+    let mut options = small();
+    options.engine.memtable_bytes = 2 << 20;
+    options.engine.journal_bytes = 4 << 20;
+    options.engine.journal.file_bytes = 4 << 20;
+    let kv = open(&dir, options.clone()).expect("open");
+    kv.reserve(true).expect("reserve");
+    fs::write(dir.join("filler"), vec![0; 55 << 20]).expect("filler");
+    let mut count = 0;
+    let (mut full_commits, mut full_steps) = (0, 0);
+    while full_commits < 20 {
+        match kv.commit(&numbered(count, 1000)) {
+            Ok(()) => count += 1000,
+            Err(Error::Full) => full_commits += 1,
+            Err(e) => panic!("commit: {e}"),
+        }
+        match kv.maintain() {
+            Ok(_) => {}
+            Err(Error::Full) => full_steps += 1,
+            Err(e) => panic!("maintain: {e}"),
+        }
+    }
+    println!("full after {count} records, {full_steps} steps of maintenance refused");
+    assert!(full_steps > 0);
+    let all = |kv: &LsmKv| kv.scan(&[0], &[0xff; 9], usize::MAX, false).expect("scan").len() as u64;
+    assert_eq!(all(&kv), count);
+    drop(kv);
+    let kv = open(&dir, options).expect("open when full");
+    assert_eq!(all(&kv), count);
+    fs::remove_file(dir.join("filler")).expect("remove");
+    kv.reserve(false).expect("give the reserve back");
+    settle(&kv);
+    kv.commit(&numbered(count, 1000)).expect("space again");
+    settle(&kv);
+    assert_eq!(all(&kv), count + 1000);
+    let tables: usize = kv.tables().shape().iter().sum();
+    assert_eq!(files(&dir.join("tables/tables")).len(), tables, "unfinished tables were left");
+}

@@ -1,7 +1,7 @@
 //! A store in memory with faults on command, a catalog, and deterministic bytes.
 #![allow(dead_code)] // each test uses a part
 
-use leeward_data::{Catalog, Compression, DataLog, Options, Owner, SegmentInfo};
+use leeward_data::{Addr, Catalog, Compression, DataLog, Options, Owner, SegmentInfo};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Flow};
 use leeward_pool::{AlignedBuf, Error, ObjectId, Result, Store};
@@ -125,6 +125,19 @@ impl Catalog for TestCatalog {
 
     fn sealed(&self, info: SegmentInfo) {
         self.sealed.lock().unwrap().insert(info.segment, info);
+    }
+}
+
+/// What an owner does that takes note of an append at once.
+pub trait Appends {
+    fn write(&self, ctx: &Ctx, owner: Owner, bytes: &[u8]) -> leeward_data::Result<Addr>;
+}
+
+impl Appends for DataLog {
+    fn write(&self, ctx: &Ctx, owner: Owner, bytes: &[u8]) -> leeward_data::Result<Addr> {
+        let addr = self.append(ctx, owner, bytes)?;
+        self.unhold(addr.segment);
+        Ok(addr)
     }
 }
 

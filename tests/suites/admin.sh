@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# What an operator does with a cell, seen through the mount: volumes, quotas, statistics, start and end, damage.
+. "$(dirname "$0")/../lib.sh"
+suite admin
+have_cell || { skip all "needs a cell"; exit 0; }
+
+# fails_with TEXT COMMAND...: it fails, and its error has the text.
+fails_with() {
+  local text=$1
+  shift
+  if "$@" >"$WORK/said" 2>&1; then say "was allowed: $*"; return 1; fi
+  grep -qi -- "$text" "$WORK/said" || { say "\"$text\" is not in:"; cat "$WORK/said"; return 1; }
+}
+
+json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
+
+background_start_and_end() {
+  local cell=$WORK/background
+  mkdir "$WORK/background-mnt"
+  "$LEE" up "$cell" --mount "$WORK/background-mnt" --background
+  on_exit "'$LEE' down '$cell'"
+  mountpoint "$WORK/background-mnt"
+  [ "$("$LEE" status "$cell" --json | json '["running"]')" = True ]
+  fails_with "pid\|process" "$LEE" up "$cell"
+  cat "$WORK/said"
+  (cd "$WORK/background-mnt" && "$LEE" df && "$LEE" volume list)
+  "$LEE" down "$cell"
+  if mountpoint -q "$WORK/background-mnt"; then return 1; fi
+  "$LEE" status "$cell" || [ $? = 3 ]
+}
+
+# SIGTERM: what was written is there after the next start.
+sigterm_is_a_clean_end() {
+  head -c 3000000 /dev/urandom >"$MNT/kept"
+  local sum pid
+  sum=$(cksum <"$MNT/kept")
+  pid=$(cell_pid)
+  kill -TERM "$pid"
+  wait_gone "$pid" 30
+  if mountpoint -q "$MNT"; then return 1; fi
+  cell_fsck
+  cell_start
+  [ "$(cksum <"$MNT/kept")" = "$sum" ]
+  rm "$MNT/kept"
+}
+
+volumes() {
+  lee volume create home
+  lee volume create deep --at /home/deep
+  mkdir "$MNT/home/dir"
+  echo 1 >"$MNT/file"
+  fails_with "cross-device\|EXDEV" ln "$MNT/file" "$MNT/home/link"
+  fails_with "cross-device\|Invalid" python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$MNT/file" "$MNT/home/file"
+  mv "$MNT/file" "$MNT/home/file" # mv copies then
+  [ "$(cat "$MNT/home/file")" = 1 ]
+  echo 2 >"$MNT/home/deep/file"
+  fails_with "" rmdir "$MNT/home/deep"
+  lee volume rename deep deeper
+  lee volume list --json | json '["volumes"]' | grep -q deeper
+  fails_with deep lee volume show deep
+  cell_restart
+  [ "$(cat "$MNT/home/deep/file")" = 2 ]
+  lee volume remove deeper
+  if [ -e "$MNT/home/deep" ]; then say "a removed volume is still there"; return 1; fi
+  fails_with "" lee volume create home
+  fails_with "" lee volume create again --at /no/such/place
+  cell_fsck
+}
+
+quota_of_bytes() {
+  lee volume create limited
+  lee quota set limited --bytes 10M
+  head -c 9M /dev/urandom >"$MNT/limited/first"
+  fails_with "quota" dd if=/dev/urandom of="$MNT/limited/second" bs=64k count=64 conv=fsync status=none
+  local bytes
+  bytes=$(lee quota show limited --json | json '["used_bytes"]')
+  say "used $bytes"
+  [ "$bytes" -le $((10 << 20)) ]
+  rm "$MNT/limited/second"
+  head -c 1000 /dev/urandom >"$MNT/limited/third"
+  # Growing a hole costs nothing, filling it does.
+  truncate -s 1G "$MNT/limited/sparse"
+  fails_with "quota" dd if=/dev/zero of="$MNT/limited/sparse" bs=1M count=4 conv=notrunc,fsync status=none
+  fails_with "quota" fallocate -l 64M "$MNT/limited/allocated"
+  lee quota set limited --bytes none
+  head -c 4M /dev/urandom >"$MNT/limited/more"
+}
+
+quota_of_files_on_a_directory() {
+  mkdir -p "$MNT/counted/below"
+  lee quota set "$MNT/counted" --files 10
+  local i made=0
+  for i in $(seq 20); do
+    if (: >"$MNT/counted/below/f$i") 2>/dev/null; then made=$((made + 1)); fi
+  done
+  [ "$made" = 9 ] || { say "$made files beside one directory, with a limit of 10"; return 1; }
+  fails_with "quota" mkdir "$MNT/counted/dir"
+  rm "$MNT/counted/below/f1"
+  mkdir "$MNT/counted/dir"
+  : >"$MNT/outside"
+  fails_with "quota" mv -n "$MNT/outside" "$MNT/counted/"
+}
+
+# The statistics of a tree: at once, and equal to what a walk finds.
+recursive_statistics() {
+  mkdir -p "$MNT/tree/a/b/c"
+  local i
+  for i in $(seq 50); do head -c $((i * 1000)) /dev/urandom >"$MNT/tree/a/b/f$i"; done
+  ln "$MNT/tree/a/b/f1" "$MNT/tree/a/link"
+  ln -s nowhere "$MNT/tree/a/symlink"
+  rm "$MNT/tree/a/b/f50"
+  mv "$MNT/tree/a/b/f49" "$MNT/tree/"
+  sync -f "$MNT"
+  same_as_a_walk tree
+  same_as_a_walk tree/a
+  mv "$MNT/tree/a" "$MNT/tree-moved"
+  same_as_a_walk tree
+  same_as_a_walk tree-moved
+}
+
+computed() { getfattr --only-values --absolute-names -n "leeward.$2" "$MNT/$1"; }
+
+same_as_a_walk() {
+  local shown walked
+  shown=$(lee du "/$1" --json | python3 -c 'import json, sys
+u = json.load(sys.stdin)["paths"][0]
+print(u["bytes"], u["files"], u["dirs"])')
+  walked=$(python3 - "$MNT/$1" <<'PYTHON'
+import os, sys
+seen, dirs = {}, 0
+for top, below, names in os.walk(sys.argv[1]):
+    dirs += len(below)
+    for name in names:
+        s = os.lstat(os.path.join(top, name))
+        seen[s.st_ino] = s.st_blocks * 512
+print(sum(seen.values()), len(seen), dirs)
+PYTHON
+)
+  say "$1: lee du $shown, a walk $walked"
+  [ "$shown" = "$walked" ]
+  [ "$(computed "$1" rbytes) $(computed "$1" rfiles) $(computed "$1" rdirs)" = "$walked" ]
+}
+
+# One byte changed in the store: EIO on what it holds and nothing else, and fsck names it and says so by its status.
+damage_is_found() {
+  mkdir "$MNT/damaged"
+  local i segment
+  for i in $(seq 200); do head -c 50000 /dev/urandom >"$MNT/damaged/f$i"; done
+  sync -f "$MNT"
+  (cd "$MNT/damaged" && cksum f* >"$WORK/sums")
+  cell_stop
+  segment=$(find "$CELL" -path "$CELL/mnt" -prune -o -type f -size +500k -newer "$WORK/said" -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-)
+  say "changing one byte in the middle of $segment"
+  python3 - "$segment" <<'PYTHON'
+import os, sys
+with open(sys.argv[1], "r+b") as file:
+    middle = os.path.getsize(sys.argv[1]) // 2
+    file.seek(middle)
+    byte = file.read(1)[0]
+    file.seek(middle)
+    file.write(bytes([byte ^ 0x40]))
+PYTHON
+  lee fsck >"$WORK/fsck" && { say "fsck says clean"; return 1; }
+  [ "$(grep -c damaged/f "$WORK/fsck")" = 1 ] || { cat "$WORK/fsck"; return 1; }
+  cell_start
+  local bad=0
+  for i in $(seq 200); do
+    (cd "$MNT/damaged" && cksum "f$i") >"$WORK/sum" 2>"$WORK/error" && grep -qxFf "$WORK/sum" "$WORK/sums" && continue
+    grep -qi 'input/output error' "$WORK/error" || { say "f$i: not EIO but:"; cat "$WORK/sum" "$WORK/error"; return 1; }
+    grep -q "damaged/f$i\b" "$WORK/fsck"
+    bad=$((bad + 1))
+  done
+  [ "$bad" = 1 ] || { say "$bad files gave EIO"; return 1; }
+  grep -q "damaged/f" "$WORK/lee.log" || { say "the log does not name the file"; return 1; }
+  lee fsck --json | json '["findings"][0]["path"]'
+  rm -r "$MNT/damaged"
+  sync -f "$MNT"
+}
+
+lee_binary
+run background_start_and_end background_start_and_end
+cell_start
+run sigterm_is_a_clean_end sigterm_is_a_clean_end
+if ! cell_answers; then cell_start; fi
+for name in volumes quota_of_bytes quota_of_files_on_a_directory recursive_statistics damage_is_found; do
+  run "$name" "$name"
+  cell_answers || cell_start
+done
+suite_end
