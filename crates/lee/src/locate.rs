@@ -99,6 +99,10 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     if !found.0.is_dir() {
         return Err(wrong("not a directory: name the directory of a cell"));
     }
+    // What cannot be entered looks empty.
+    if let Err(e) = found.0.join(".").metadata() {
+        return Err(wrong(&cannot_resolve(&e, dir)));
+    }
     if !Cell::exists(&found.0) {
         return Err(wrong(&format!(
             "no cell in this directory: name the directory of one, or make one with `lee up {}`",

@@ -118,6 +118,8 @@ fn up_needs_the_right_to_write() {
     up(place.arg()).bad(1, &["no permission to write in it", "chown"]);
     fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o700)).expect("chmod");
     up(place.arg()).bad(1, &["permission denied", "name a directory"]);
+    let mut df = std::process::Command::new(&copy);
+    run(as_user(df.args(["df", "--cell", place.arg()]), NOBODY)).bad(1, &["permission denied", "may enter"]);
 }
 
 #[test]

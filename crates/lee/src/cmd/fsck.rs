@@ -68,6 +68,7 @@ impl Bar {
             0 => "{msg} {spinner} {human_pos}",
             _ => "{msg} [{bar:30}] {human_pos}/{human_len} {eta}",
         };
+        self.0.set_message(progress.phase.clone());
         // The templates are right, or there is a plainer bar.
         if let Ok(style) = ProgressStyle::with_template(template) {
             self.0.set_style(style);
@@ -75,7 +76,6 @@ impl Bar {
         if progress.total > 0 {
             self.0.set_length(progress.total);
         }
-        self.0.set_message(progress.phase.clone());
         self.0.set_position(progress.done);
     }
 

@@ -207,15 +207,16 @@ impl Connection<'_> {
 
     fn admin(&self, request: &Request) -> Result<Reply, Failure> {
         let mut last: Option<(u64, String)> = None;
+        let mut watched = true;
         self.service.admin(request, &mut |progress| {
             let now = self.env.now();
             let due = last.as_ref().is_none_or(|(at, phase)| {
                 now.saturating_sub(*at) >= PROGRESS_STEP_NANOS || *phase != progress.phase
             });
-            if due {
+            if due && watched {
                 last = Some((now, progress.phase.clone()));
-                // The request goes on when nobody watches any more.
-                let _ = self.send(&Line::Progress(progress));
+                // The request goes on when nobody watches any more, and is not held up by who stopped reading.
+                watched = self.send(&Line::Progress(progress)).is_ok();
             }
         })
     }
