@@ -1,7 +1,8 @@
 //! Random steps by system calls on a mounted file system, compared with the model.
 //!
-//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict]
+//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict] [--times]
 //!
+//! With `--times` it is checked which times each step changes (their grain must be fine).
 //! With `--unit` the allocated blocks are compared, too: data rounded out to so many bytes, and nothing else.
 //! Works in a new directory `DIR/model-SEED`, and removes it after a success. Needs root (chown, device nodes). `--strict` adds
 //! what Leeward promises and others do not: large attributes, files of 16 TiB to the byte.
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 struct Mounted {
     root: NodeId,
     allocation: Allocation,
+    times: bool,
     nodes: RefCell<BTreeMap<u64, OwnedFd>>,
 }
 
@@ -77,11 +79,11 @@ fn offset_of(offset: u64) -> Result<i64> {
 }
 
 impl Mounted {
-    fn new(dir: &Path, allocation: Allocation) -> io::Result<Mounted> {
+    fn new(dir: &Path, allocation: Allocation, times: bool) -> io::Result<Mounted> {
         let file = File::open(dir)?;
         let ino = file.metadata()?.ino();
         let nodes = RefCell::new(BTreeMap::from([(ino, OwnedFd::from(file))]));
-        Ok(Mounted { root: NodeId(ino), allocation, nodes })
+        Ok(Mounted { root: NodeId(ino), allocation, times, nodes })
     }
 
     fn fd(&self, node: NodeId) -> Result<i32> {
@@ -441,7 +443,7 @@ impl Target for Mounted {
     }
 
     fn exact_times(&self) -> bool {
-        false
+        self.times
     }
 }
 
@@ -452,6 +454,7 @@ struct Arguments {
     allocation: Allocation,
     replay: Option<PathBuf>,
     strict: bool,
+    times: bool,
 }
 
 fn arguments() -> std::result::Result<Arguments, String> {
@@ -459,17 +462,22 @@ fn arguments() -> std::result::Result<Arguments, String> {
     let mut out = Arguments {
         dir: args
             .next()
-            .ok_or("usage: mounted DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict]")?
+            .ok_or("usage: mounted DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict] [--times]")?
             .into(),
         seed: 1,
         steps: 2000,
         allocation: Allocation::Unknown,
         replay: None,
         strict: false,
+        times: false,
     };
     while let Some(flag) = args.next() {
         if flag == "--strict" {
             out.strict = true;
+            continue;
+        }
+        if flag == "--times" {
+            out.times = true;
             continue;
         }
         let value = args.next().ok_or(format!("{flag} needs a value"))?;
@@ -500,7 +508,7 @@ fn main() -> std::result::Result<(), String> {
 }
 
 fn run(args: &Arguments, dir: &Path, done: &mut Vec<Step>) -> std::result::Result<(), String> {
-    let target = Mounted::new(dir, args.allocation).map_err(|e| e.to_string())?;
+    let target = Mounted::new(dir, args.allocation, args.times).map_err(|e| e.to_string())?;
     let mut harness = Harness::new(target)?;
     let mut next = source(args)?;
     while let Some(step) = next(&harness.model) {
