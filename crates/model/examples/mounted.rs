@@ -1,6 +1,7 @@
 //! Random steps by system calls on a mounted file system, compared with the model.
 //!
-//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict] [--times]
+//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--times] [--strict]
+//!         [--unit BYTES] [--file-max BYTES] [--replay FILE]
 //!
 //! With `--times` it is checked which times each step changes (their grain must be fine).
 //! With `--unit` the allocated blocks are compared, too: data rounded out to so many bytes, and nothing else.
@@ -447,6 +448,9 @@ impl Target for Mounted {
     }
 }
 
+const USAGE: &str = "usage: mounted DIR [--seed N] [--steps N] [--times] [--strict] \
+    [--unit BYTES] [--file-max BYTES] [--replay FILE]";
+
 struct Arguments {
     dir: PathBuf,
     seed: u64,
@@ -455,21 +459,20 @@ struct Arguments {
     replay: Option<PathBuf>,
     strict: bool,
     times: bool,
+    file_bytes_max: u64,
 }
 
 fn arguments() -> std::result::Result<Arguments, String> {
     let mut args = std::env::args().skip(1);
     let mut out = Arguments {
-        dir: args
-            .next()
-            .ok_or("usage: mounted DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict] [--times]")?
-            .into(),
+        dir: args.next().ok_or(USAGE)?.into(),
         seed: 1,
         steps: 2000,
         allocation: Allocation::Unknown,
         replay: None,
         strict: false,
         times: false,
+        file_bytes_max: 1 << 43,
     };
     while let Some(flag) = args.next() {
         if flag == "--strict" {
@@ -485,6 +488,7 @@ fn arguments() -> std::result::Result<Arguments, String> {
         match flag.as_str() {
             "--seed" => out.seed = number()?,
             "--steps" => out.steps = number()? as usize,
+            "--file-max" => out.file_bytes_max = number()?,
             "--unit" => out.allocation = Allocation::Units(number()?),
             "--replay" => out.replay = Some(value.into()),
             _ => return Err(format!("{flag}: unknown")),
@@ -533,7 +537,7 @@ fn source(args: &Arguments) -> std::result::Result<Source, String> {
         return Ok(Box::new(move |_| steps.next()));
     }
     let profile = Profile { users: false, reopen: false, ..Profile::default() };
-    let modest = Profile { xattr_bytes_max: 500, file_bytes_max: 1 << 43, ..profile };
+    let modest = Profile { xattr_bytes_max: 500, file_bytes_max: args.file_bytes_max, ..profile };
     let mut generator = Generator::new(args.seed, if args.strict { profile } else { modest });
     let mut left = args.steps;
     Ok(Box::new(move |model| {

@@ -40,8 +40,12 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
         | Act::Allocate { .. }
         | Act::Seek { .. }
         | Act::Copy { .. } => one_of(&wrong_kind),
-        // a file onto the directory that it is in: Linux says that it is not empty before it looks at the types
-        Act::Rename { .. } => one_of(&[Error::IsDir, Error::NotEmpty]),
+        // of several things wrong, any may be told. A file onto the directory that it is in: Linux says that it is not
+        // empty before it looks at the types
+        Act::Rename { .. } => {
+            let too_long = *want == Error::NameTooLong && matches!(got, Error::NotFound | Error::Invalid);
+            too_long || one_of(&[Error::IsDir, Error::NotEmpty])
+        }
         Act::SetXattr { .. } => one_of(&[Error::AttrTooBig, Error::Range, Error::NoSpace]),
         _ => false,
     }
