@@ -1,7 +1,10 @@
 //! Random steps by system calls on a mounted file system, compared with the model.
 //!
-//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict]
+//!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--times] [--strict]
+//!         [--unit BYTES] [--file-max BYTES] [--replay FILE]
 //!
+//! With `--times` it is checked which times each step changes (their grain must be fine).
+//! With `--unit` the allocated blocks are compared, too: data rounded out to so many bytes, and nothing else.
 //! Works in a new directory `DIR/model-SEED`, and removes it after a success. Needs root (chown, device nodes). `--strict` adds
 //! what Leeward promises and others do not: large attributes, files of 16 TiB to the byte.
 //! `Mounted` turns the operations back into system calls: an inode number stands for an O_PATH descriptor, which is kept
@@ -10,6 +13,7 @@
 
 use leeward_env::{Ctx, limits};
 use leeward_model::Profile;
+use leeward_model::content::Allocation;
 use leeward_model::generate::Generator;
 use leeward_model::harness::{Harness, Target};
 use leeward_model::step::Step;
@@ -30,7 +34,8 @@ use std::path::{Path, PathBuf};
 /// A directory of a mounted file system.
 struct Mounted {
     root: NodeId,
-    allocation_unit: u64,
+    allocation: Allocation,
+    times: bool,
     nodes: RefCell<BTreeMap<u64, OwnedFd>>,
 }
 
@@ -75,11 +80,11 @@ fn offset_of(offset: u64) -> Result<i64> {
 }
 
 impl Mounted {
-    fn new(dir: &Path, allocation_unit: u64) -> io::Result<Mounted> {
+    fn new(dir: &Path, allocation: Allocation, times: bool) -> io::Result<Mounted> {
         let file = File::open(dir)?;
         let ino = file.metadata()?.ino();
         let nodes = RefCell::new(BTreeMap::from([(ino, OwnedFd::from(file))]));
-        Ok(Mounted { root: NodeId(ino), allocation_unit, nodes })
+        Ok(Mounted { root: NodeId(ino), allocation, times, nodes })
     }
 
     fn fd(&self, node: NodeId) -> Result<i32> {
@@ -434,40 +439,48 @@ impl Target for Mounted {
         self.root
     }
 
-    fn allocation_unit(&self) -> u64 {
-        self.allocation_unit
+    fn allocation(&self) -> Allocation {
+        self.allocation
     }
 
     fn exact_times(&self) -> bool {
-        false
+        self.times
     }
 }
+
+const USAGE: &str = "usage: mounted DIR [--seed N] [--steps N] [--times] [--strict] \
+    [--unit BYTES] [--file-max BYTES] [--replay FILE]";
 
 struct Arguments {
     dir: PathBuf,
     seed: u64,
     steps: usize,
-    allocation_unit: u64,
+    allocation: Allocation,
     replay: Option<PathBuf>,
     strict: bool,
+    times: bool,
+    file_bytes_max: u64,
 }
 
 fn arguments() -> std::result::Result<Arguments, String> {
     let mut args = std::env::args().skip(1);
     let mut out = Arguments {
-        dir: args
-            .next()
-            .ok_or("usage: mounted DIR [--seed N] [--steps N] [--unit BYTES] [--replay FILE] [--strict]")?
-            .into(),
+        dir: args.next().ok_or(USAGE)?.into(),
         seed: 1,
         steps: 2000,
-        allocation_unit: 4096,
+        allocation: Allocation::Unknown,
         replay: None,
         strict: false,
+        times: false,
+        file_bytes_max: 1 << 43,
     };
     while let Some(flag) = args.next() {
         if flag == "--strict" {
             out.strict = true;
+            continue;
+        }
+        if flag == "--times" {
+            out.times = true;
             continue;
         }
         let value = args.next().ok_or(format!("{flag} needs a value"))?;
@@ -475,7 +488,8 @@ fn arguments() -> std::result::Result<Arguments, String> {
         match flag.as_str() {
             "--seed" => out.seed = number()?,
             "--steps" => out.steps = number()? as usize,
-            "--unit" => out.allocation_unit = number()?,
+            "--file-max" => out.file_bytes_max = number()?,
+            "--unit" => out.allocation = Allocation::Units(number()?),
             "--replay" => out.replay = Some(value.into()),
             _ => return Err(format!("{flag}: unknown")),
         }
@@ -498,7 +512,7 @@ fn main() -> std::result::Result<(), String> {
 }
 
 fn run(args: &Arguments, dir: &Path, done: &mut Vec<Step>) -> std::result::Result<(), String> {
-    let target = Mounted::new(dir, args.allocation_unit).map_err(|e| e.to_string())?;
+    let target = Mounted::new(dir, args.allocation, args.times).map_err(|e| e.to_string())?;
     let mut harness = Harness::new(target)?;
     let mut next = source(args)?;
     while let Some(step) = next(&harness.model) {
@@ -523,7 +537,7 @@ fn source(args: &Arguments) -> std::result::Result<Source, String> {
         return Ok(Box::new(move |_| steps.next()));
     }
     let profile = Profile { users: false, reopen: false, ..Profile::default() };
-    let modest = Profile { xattr_bytes_max: 500, file_bytes_max: limits::FILE_BYTES_MAX - 4096, ..profile };
+    let modest = Profile { xattr_bytes_max: 500, file_bytes_max: args.file_bytes_max, ..profile };
     let mut generator = Generator::new(args.seed, if args.strict { profile } else { modest });
     let mut left = args.steps;
     Ok(Box::new(move |model| {

@@ -5,7 +5,7 @@
 //!
 //! Allocation is kept as two sets, because POSIX leaves room: `sure` is what every implementation counts in
 //! `st_blocks`, `possible` what it may count. They differ for space reserved past the end, and for holes that were
-//! copied.
+//! copied, and for parts of blocks.
 
 use crate::ranges::Ranges;
 use std::collections::BTreeMap;
@@ -14,6 +14,15 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 
 type Page = Arc<[u8; PAGE as usize]>;
+
+/// How a file system counts what is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Data only, rounded out to units of so many bytes.
+    Units(u64),
+    /// With metadata, or otherwise: not compared.
+    Unknown,
+}
 
 /// Content of a regular file.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +69,7 @@ impl Content {
     pub fn truncate(&mut self, size: u64) {
         if size < self.size {
             self.zero(size, u64::MAX);
-            self.possible.remove(size, u64::MAX);
+            self.free(size, u64::MAX);
         }
         self.sure.remove(size.min(self.size), u64::MAX);
         self.size = size;
@@ -85,7 +94,7 @@ impl Content {
     pub fn punch(&mut self, start: u64, end: u64) {
         self.zero(start, end);
         self.sure.remove(start, end);
-        self.possible.remove(start, end);
+        self.free(start, end);
     }
 
     /// Copies `len` bytes that `from` has. Whether its holes become holes here is left open.
@@ -114,9 +123,12 @@ impl Content {
         self.possible = Ranges::of(0, u64::MAX / 2);
     }
 
-    /// Least and most bytes that may be shown as allocated, where allocation is in units of `unit` bytes.
-    pub fn allocated(&self, unit: u64) -> (u64, u64) {
-        (self.sure.bytes(), self.possible.rounded(unit).bytes())
+    /// Least and most bytes that may be shown as allocated.
+    pub fn allocated(&self, by: Allocation) -> (u64, u64) {
+        match by {
+            Allocation::Units(bytes) => (self.sure.bytes(), self.possible.rounded(bytes).bytes()),
+            Allocation::Unknown => (0, u64::MAX),
+        }
     }
 
     /// Where bytes may be other than zero or allocated, from `offset`: the first such position.
@@ -158,6 +170,11 @@ impl Content {
         });
         let sizes = (self.size != other.size).then(|| self.size.min(other.size));
         bytes.into_iter().chain(sizes).min()
+    }
+
+    /// Frees the whole blocks in a range: where space is kept in blocks, the rest stays.
+    fn free(&mut self, start: u64, end: u64) {
+        self.possible.remove(start.next_multiple_of(PAGE), end / PAGE * PAGE);
     }
 
     /// Stores bytes, page by page, without touching size or allocation.

@@ -310,6 +310,13 @@ impl Generator {
         self.inode(view, |k| k == Kind::File)
     }
 
+    /// A file or a directory for sure: the kernel lets no chmod and no user attribute through to other kinds.
+    fn file_or_dir(&mut self, view: &View<'_>) -> Where {
+        let right = view.of_kind(|k| matches!(k, Kind::File | Kind::Dir));
+        let path = self.rng.pick(&right).copied().cloned().unwrap_or_default();
+        Where::Path(if self.rng.chance(3) { Path(vec![Name::from(&b"nothing"[..])]) } else { path })
+    }
+
     fn make(&mut self, view: &View<'_>) -> Act {
         let path = self.fresh(view);
         let kind = self.rng.below(20);
@@ -389,6 +396,11 @@ impl Generator {
         offset.min(most)
     }
 
+    /// Whether steps may go beyond the largest file: only where the limit is ours.
+    fn own_file_limit(&self) -> bool {
+        self.profile.file_bytes_max == limits::FILE_BYTES_MAX
+    }
+
     fn size_of(&mut self, view: &View<'_>, place: &Where) -> u64 {
         match place {
             Where::Path(path) => view.size(path),
@@ -401,7 +413,7 @@ impl Generator {
         let fill = self.fill();
         let size = self.size_of(view, &file);
         let offset = match self.rng.below(200) {
-            0 => self.profile.file_bytes_max,
+            0 if self.own_file_limit() => limits::FILE_BYTES_MAX,
             _ => self.offset(size, u64::from(fill.len)),
         };
         Act::Write { file, offset, fill }
@@ -418,7 +430,7 @@ impl Generator {
         let file = self.file(view);
         let size = self.size_of(view, &file);
         let size = match self.rng.below(100) {
-            0 => self.profile.file_bytes_max + 1,
+            0 if self.own_file_limit() => limits::FILE_BYTES_MAX + 1,
             1..=5 => size,
             _ => self.offset(size, 0),
         };
@@ -426,7 +438,7 @@ impl Generator {
     }
 
     fn attr(&mut self, view: &View<'_>) -> Act {
-        let file = self.inode(view, |k| k != Kind::Symlink);
+        let file = self.file_or_dir(view);
         let ids = if self.profile.users { [0, 1000, 1001] } else { [0; 3] };
         match self.rng.below(3) {
             0 => Act::Chmod { file, mode: [0o755, 0o600, 0o1777, 0o777][self.rng.below(4) as usize] },
@@ -445,12 +457,14 @@ impl Generator {
     /// Setgid directories; setuid and setgid files, which a user's write or truncate takes the bits from.
     fn set_id(&mut self, view: &View<'_>) -> Act {
         if self.rng.chance(40) || !self.profile.users {
-            let dir = self.existing(view, |k| k == Kind::Dir);
-            let is_dir = view.of_kind(|k| k == Kind::Dir).contains(&&dir);
-            let file = Where::Path(dir);
-            return Act::Chmod { file, mode: if is_dir { 0o2775 } else { 0o755 } };
+            let dirs = view.of_kind(|k| k == Kind::Dir);
+            let dir = self.rng.pick(&dirs).copied().cloned().unwrap_or_default();
+            return Act::Chmod { file: Where::Path(dir), mode: 0o2775 };
         }
-        let file = Where::Path(self.existing(view, |k| k == Kind::File));
+        let files = view.of_kind(|k| k == Kind::File);
+        let Some(file) = self.rng.pick(&files).map(|path| Where::Path((*path).clone())) else {
+            return Act::Stat(Where::Path(Path::default()));
+        };
         let mode = [0o6755, 0o4755, 0o2745, 0o2755][self.rng.below(4) as usize];
         let change = match self.rng.below(2) {
             0 => Act::Write { file: file.clone(), offset: 0, fill: self.fill() },
@@ -509,14 +523,7 @@ impl Generator {
     }
 
     fn xattr(&mut self, view: &View<'_>) -> Act {
-        let file = self.inode(view, |k| matches!(k, Kind::File | Kind::Dir));
-        // user attributes of a name that may be something else are refused by the kernel
-        let file = match file {
-            Where::Path(p) if view.of_kind(|k| matches!(k, Kind::File | Kind::Dir)).contains(&&p) => {
-                Where::Path(p)
-            }
-            _ => Where::Path(Path::default()),
-        };
+        let file = self.file_or_dir(view);
         let mut name = b"user.".to_vec();
         name.push(b"abcd"[self.rng.below(4) as usize]);
         let name = Name::from(name);

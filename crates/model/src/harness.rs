@@ -7,6 +7,7 @@
 use crate::compare::{
     Comparison, Identities, Verdict, Witness, legal_seek, same_changes, same_error, same_reply,
 };
+use crate::content::Allocation;
 use crate::generate::{Generator, Profile};
 use crate::model::Model;
 use crate::node::Ino;
@@ -43,9 +44,9 @@ pub trait Target {
         Ok(())
     }
 
-    /// Bytes to which allocation may be rounded out in `blocks` and usage.
-    fn allocation_unit(&self) -> u64 {
-        4096
+    /// How `blocks` and usage count.
+    fn allocation(&self) -> Allocation {
+        Allocation::Units(4096)
     }
 
     /// Whether every change gets a time of its own, so that it can be seen which times a step changed.
@@ -175,7 +176,7 @@ impl<T: Target> Harness<T> {
             return legal_seek(content, *offset, *what, got);
         }
         match (want, got) {
-            (Ok(w), Ok(g)) => same_reply(&self.model, &step.act, w, g, self.target.allocation_unit()),
+            (Ok(w), Ok(g)) => same_reply(&self.model, &step.act, w, g, self.target.allocation()),
             (Err(w), Err(g)) if same_error(&step.act, w, g) => Ok(()),
             (w, g) => Err(format!("expected {}, got {}", brief(w), brief(g))),
         }

@@ -9,7 +9,7 @@
 //! * a write or a change of size that would end past 16 TiB fails whole;
 //! * rename of an inode onto itself does nothing, also with `Exchange`, but not with `NoReplace`.
 
-use crate::content::Content;
+use crate::content::{Allocation, Content};
 use crate::node::{Body, Ino, Name, Node, clock_time};
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
@@ -129,10 +129,10 @@ impl Model {
         }
     }
 
-    /// What recursive statistics of `path`'s inode may say, where allocation is in units of `unit` bytes.
-    pub fn usage(&self, ino: Ino, unit: u64) -> Result<UsageBounds> {
+    /// What recursive statistics of `path`'s inode may say.
+    pub fn usage(&self, ino: Ino, by: Allocation) -> Result<UsageBounds> {
         self.node(ino)?;
-        Ok(usage_bounds(self, ino, unit))
+        Ok(usage_bounds(self, ino, by))
     }
 
     fn now(&self) -> Time {
@@ -304,6 +304,7 @@ impl Model {
     }
 
     fn rename(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Reply> {
+        self.node(to.0)?.entries()?;
         let source = self.child(from.0, from.1)?;
         let target = match self.vacant(to.0, to.1) {
             Ok(()) => None,

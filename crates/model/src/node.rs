@@ -1,6 +1,6 @@
 //! One inode of the model.
 
-use crate::content::Content;
+use crate::content::{Allocation, Content};
 use leeward_volume::op::{Attr, Kind, Make, Time};
 use leeward_volume::{Error, NodeId, Result};
 use std::collections::BTreeMap;
@@ -145,7 +145,7 @@ impl Node {
             Body::Symlink(target) => (target.len() as u64, 0),
             Body::Special(_, rdev) => (0, *rdev),
         };
-        let blocks = self.file().map_or(0, |c| c.allocated(1).1.div_ceil(512));
+        let blocks = self.file().map_or(0, |c| c.allocated(Allocation::Units(1)).1.div_ceil(512));
         Attr {
             node: NodeId(ino),
             kind: self.kind(),

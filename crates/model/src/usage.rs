@@ -3,6 +3,7 @@
 //! An inode with names inside and outside a directory may be counted there or not: the least counts only inodes all of
 //! whose names are inside, the most every inode with a name inside, each once.
 
+use crate::content::Allocation;
 use crate::model::Model;
 use crate::node::Ino;
 use leeward_volume::admin::Usage;
@@ -27,7 +28,7 @@ impl UsageBounds {
 }
 
 /// What is below an inode (a file: itself).
-pub fn usage_bounds(model: &Model, top: Ino, unit: u64) -> UsageBounds {
+pub fn usage_bounds(model: &Model, top: Ino, by: Allocation) -> UsageBounds {
     let mut names_inside: BTreeMap<Ino, u32> = BTreeMap::new();
     let mut bounds = UsageBounds::default();
     let mut pending = vec![top];
@@ -43,9 +44,9 @@ pub fn usage_bounds(model: &Model, top: Ino, unit: u64) -> UsageBounds {
     bounds.least.dirs = bounds.most.dirs;
     for (ino, inside) in names_inside {
         let Ok(node) = model.node(ino) else { continue };
-        let (least, most) = node.file().map_or((0, 0), |c| c.allocated(unit));
+        let (least, most) = node.file().map_or((0, 0), |c| c.allocated(by));
         bounds.most.files += 1;
-        bounds.most.bytes += most;
+        bounds.most.bytes = bounds.most.bytes.saturating_add(most);
         if inside == node.names || ino == top {
             bounds.least.files += 1;
             bounds.least.bytes += least;

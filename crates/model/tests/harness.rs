@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
+use leeward_model::content::Allocation;
 use leeward_model::harness::{Options, Target, run, try_run};
 use leeward_model::step::{Fill, Path};
 use leeward_model::{Model, text};
@@ -168,7 +169,7 @@ impl Twin {
             (Wrong::Nlink, Reply::Attr(a)) if a.nlink == 2 => a.nlink = 1,
             (Wrong::NoTimes, Reply::Attr(a)) => a.ctime = a.btime,
             (Wrong::TimesOnRead, Reply::Attr(a)) => a.mtime = a.atime,
-            (Wrong::Blocks, Reply::Attr(a)) => a.blocks = a.size.div_ceil(512),
+            (Wrong::Blocks, Reply::Attr(a)) => a.blocks = a.size.div_ceil(512) + 8,
             (Wrong::SkippedListing, Reply::Entries(entries))
                 if matches!(op, Op::List { after, .. } if !after.is_empty()) && entries.len() > 1 =>
             {
@@ -188,7 +189,7 @@ impl Target for Twin {
     }
 
     fn usage(&self, _path: &Path, node: NodeId) -> Option<Usage> {
-        let mut usage = self.model.borrow().usage(node.0, 1).ok()?.most;
+        let mut usage = self.model.borrow().usage(node.0, Allocation::Units(1)).ok()?.most;
         if self.wrong == Wrong::Usage && usage.files > 3 {
             usage.files += 1;
         }
