@@ -79,8 +79,10 @@ impl Tx<'_> {
             return Ok(Reply::Names(Vec::new()));
         }
         let names = self.xattr_records(node, &inode)?;
-        let name = |k: &keys::Key| keys::parse(k).map(|p| Box::from(p.rest));
-        Ok(Reply::Names(names.iter().filter_map(|(k, _)| name(k)).collect()))
+        // what only root may read, only root sees
+        let seen = |name: &&[u8]| self.ctx.uid == 0 || !name.starts_with(b"trusted.");
+        let parsed = names.iter().filter_map(|(k, _)| keys::parse(k)).map(|p| p.rest);
+        Ok(Reply::Names(parsed.filter(seen).map(Box::from).collect()))
     }
 
     fn xattr_records(&self, node: NodeId, inode: &Inode) -> TxResult<Vec<(keys::Key, leeward_meta::Value)>> {
