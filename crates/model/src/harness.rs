@@ -253,12 +253,14 @@ pub struct Options {
     pub compare_every: usize,
     /// What the target can take.
     pub profile: Profile,
+    /// Prints each step to standard error before it is done: for runs that hang or abort.
+    pub trace: bool,
 }
 
 impl Options {
     /// The usual run.
     pub fn new(seed: u64, steps: usize) -> Options {
-        Options { seed, steps, compare_every: 50, profile: Profile::default() }
+        Options { seed, steps, compare_every: 50, profile: Profile::default(), trace: false }
     }
 }
 
@@ -290,6 +292,9 @@ pub fn try_run<T: Target>(make: impl Fn() -> T, options: &Options) -> std::resul
         let mut generator = Generator::new(options.seed, options.profile);
         for n in 1..=options.steps {
             let step = generator.step(&harness.model);
+            if options.trace {
+                eprintln!("{step}");
+            }
             steps.push(step.clone());
             harness.step(&step)?;
             if n % options.compare_every == 0 {

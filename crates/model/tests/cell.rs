@@ -1,0 +1,146 @@
+//! A real cell on a simulated disk against the model: random steps, and a crash at every mutation of the disk.
+//!
+//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps; `MODEL_USAGE=no` leaves recursive statistics out,
+//! `MODEL_TRACE=1` prints the steps, for a run that hangs.
+#![allow(missing_docs)]
+
+use leeward_env::disk::Disk;
+use leeward_env::disk::sim::{Fault, SimDisk};
+use leeward_env::{Ctx, Env};
+use leeward_meta::mem::MemKv;
+use leeward_meta::{Batch, Kv};
+use leeward_model::content::Allocation;
+use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
+use leeward_model::harness::{Options, Target, run};
+use leeward_model::step::Path;
+use leeward_pool::{DirStore, Store};
+use leeward_volume::admin::{Reply as AdminReply, Request, Usage};
+use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result, first_batch};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct SimCell {
+    env: Env,
+    disk: SimDisk,
+    cell: Arc<Cell>,
+}
+
+fn engine(env: &Env, disk: &SimDisk) -> Box<dyn Kv> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Box::new(MemKv::open(env.clone(), disk).expect("the engine opens"))
+}
+
+fn start(env: &Env, disk: &SimDisk) -> std::result::Result<Arc<Cell>, String> {
+    let on: Arc<dyn Disk> = Arc::new(disk.clone());
+    let kv = MemKv::open(env.clone(), on.clone()).map_err(|e| e.to_string())?;
+    let store: Arc<dyn Store> = Arc::new(DirStore::new(on, "data"));
+    Cell::start(env, Box::new(kv), store, &Config::default()).map_err(|e| e.to_string())
+}
+
+impl SimCell {
+    fn new(seed: u64) -> SimCell {
+        let (env, disk) = (Env::sim(seed), SimDisk::new(seed));
+        let first: Batch = first_batch(&env, 0, 0);
+        engine(&env, &disk).commit(&first).expect("the first commit");
+        let cell = start(&env, &disk).expect("a new cell opens");
+        SimCell { env, disk, cell }
+    }
+}
+
+impl Target for SimCell {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        self.cell.call(ctx, op)
+    }
+
+    fn usage(&self, path: &Path, _node: NodeId) -> Option<Usage> {
+        if std::env::var("MODEL_USAGE").is_ok_and(|v| v == "no") {
+            return None;
+        }
+        let names: Option<Vec<&str>> = path.0.iter().map(|n| std::str::from_utf8(n).ok()).collect();
+        let path = format!("/{}", names?.join("/"));
+        match self.cell.admin(&Request::Usage { path: path.clone() }, &mut |_| {}) {
+            Ok(AdminReply::Usage(usage)) => Some(usage),
+            other => panic!("usage of {path}: {other:?}"),
+        }
+    }
+
+    fn advance(&self, ms: u32) {
+        self.env.advance(Duration::from_millis(ms.into()));
+        let _ = self.cell.step();
+    }
+
+    fn reopen(&mut self) -> std::result::Result<(), String> {
+        self.cell.close().map_err(|e| e.to_string())?;
+        self.cell = start(&self.env, &self.disk)?;
+        self.check()
+    }
+
+    fn allocation(&self) -> Allocation {
+        Allocation::Units(4096)
+    }
+}
+
+impl CrashTarget for SimCell {
+    fn mutations(&self) -> u64 {
+        self.disk.mutations()
+    }
+
+    fn arm(&self, point: &CrashPoint) {
+        let fault = match point.moment {
+            Moment::Before => Fault::CrashBefore,
+            Moment::After => Fault::CrashAfter,
+        };
+        self.disk.fail_at(point.mutation, fault);
+    }
+
+    fn crashed(&self) -> bool {
+        self.disk.list("").is_err()
+    }
+
+    fn recover(self, point: &CrashPoint) -> std::result::Result<SimCell, String> {
+        let disk = match point.death {
+            Death::PowerCut => self.disk.power_cut(point.seed),
+            Death::Kill => self.disk.kill(),
+        };
+        drop(self.cell);
+        let cell = start(&self.env, &disk)?;
+        Ok(SimCell { env: self.env, disk, cell })
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
+            Ok(AdminReply::Fsck(report)) if report.findings.is_empty() => Ok(()),
+            other => Err(format!("fsck: {other:?}")),
+        }
+    }
+}
+
+fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let text = std::env::var("MODEL_SEEDS").unwrap_or_default();
+    match text.split_once("..").map(|(a, b)| (a.parse(), b.parse())) {
+        Some((Ok(a), Ok(b))) => a..b,
+        _ => default,
+    }
+}
+
+fn steps(default: usize) -> usize {
+    std::env::var("MODEL_STEPS").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+#[ignore = "finds faults in the volume that are being mended; run with --ignored"]
+fn random_steps_agree_with_the_model() {
+    for seed in seeds(0..4) {
+        let trace = std::env::var("MODEL_TRACE").is_ok();
+        run(|| SimCell::new(seed), &Options { trace, ..Options::new(seed, steps(1000)) });
+    }
+}
+
+#[test]
+#[ignore = "finds faults in the volume that are being mended; run with --ignored"]
+fn a_crash_anywhere_leaves_an_allowed_state() {
+    for seed in seeds(0..2) {
+        let survived = crash_everywhere(|| SimCell::new(seed), &CrashOptions::new(seed, steps(80), 7));
+        println!("seed {seed}: {survived} crashes survived");
+    }
+}
