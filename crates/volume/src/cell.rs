@@ -167,8 +167,14 @@ impl Cell {
     pub fn step(&self) -> Result<bool> {
         self.shard.log.seal_older(Duration::ZERO);
         let mut did = false;
-        while self.shard.log.step() {
-            did = true;
+        loop {
+            let before = self.shard.log.dirty_bytes();
+            let stepped = self.shard.log.step();
+            did |= stepped;
+            // a put that failed is tried again at the next step
+            if !stepped || self.shard.log.dirty_bytes() >= before {
+                break;
+            }
         }
         self.shard.commit_if_dirty()?;
         did |= self.shard.kv.maintain()?;

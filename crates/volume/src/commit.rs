@@ -124,7 +124,7 @@ impl State {
         let in_use = &self.by_segment;
         for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {
             let value = (fate == Fate::Kept).then(|| record.encode());
-            if fate == Fate::Condemned {
+            if fate == Fate::Condemned && record.sealed {
                 garbage.push(ObjectId { segment, generation: record.generation });
             }
             self.enter(keys::segment(segment), value, false, cache);

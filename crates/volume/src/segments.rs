@@ -110,7 +110,7 @@ impl Segments {
         let mut out = Vec::with_capacity(self.dirty.len());
         for segment in std::mem::take(&mut self.dirty) {
             let Some(record) = self.table.get(&segment).copied() else { continue };
-            if record.live_bytes == 0 && record.sealed && !in_use(segment) {
+            if record.live_bytes == 0 && !in_use(segment) {
                 self.table.remove(&segment);
                 self.alone.remove(&segment);
                 out.push((segment, record, Fate::Condemned));

@@ -41,6 +41,8 @@ pub struct State {
     pub files: FxHashMap<NodeId, Pending>,
     /// Inodes with pending data in a segment.
     pub by_segment: FxHashMap<u64, Vec<NodeId>>,
+    /// Segments of which nothing was left to store, while their changes are applied.
+    pub vanished: BTreeSet<u64>,
     /// The segment table.
     pub segments: Segments,
     /// Volumes by number.
@@ -277,6 +279,13 @@ impl Shard {
     }
 }
 
+impl State {
+    /// Whether changes that brought data to this segment may enter the records.
+    pub fn is_stored(&self, segment: u64) -> bool {
+        self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
+    }
+}
+
 impl Catalog for Shard {
     fn allocate_segment(&self) -> u64 {
         self.lock().segments.allocate()
@@ -290,8 +299,12 @@ impl Catalog for Shard {
         let segment = info.segment;
         if info.object_bytes > 0 {
             self.lock().segments.sealed(info);
+        } else {
+            // all its data was overwritten before it was stored: the changes that brought it may be applied all the same
+            self.lock().vanished.insert(segment);
         }
         self.apply_segment(segment);
+        self.lock().vanished.remove(&segment);
         self.kv.release_ride(segment);
     }
 }

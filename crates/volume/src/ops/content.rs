@@ -305,7 +305,7 @@ impl Tx<'_> {
     /// Applies the changes of `node` whose data is durable.
     pub(crate) fn apply_ready(&mut self, node: NodeId) -> TxResult<()> {
         let Some(pending) = self.st.files.get(&node) else { return Ok(()) };
-        let ready = pending.ready(|segment| self.st.segments.get(segment).is_some_and(|r| r.sealed));
+        let ready = pending.ready(|segment| self.st.is_stored(segment));
         self.apply_queue(node, &ready)
     }
 

@@ -35,7 +35,6 @@ impl Shard {
         let mut segments: Vec<u64> = self.lock().by_segment.keys().copied().collect();
         segments.sort_unstable();
         for segment in segments {
-            self.log.seal(segment);
             self.log.wait_durable(ctx, segment)?;
         }
         self.commit_now(ctx)?;
@@ -45,20 +44,14 @@ impl Shard {
     /// Brings the content that `node` has now into the running transaction: little data rides along with the metadata, more
     /// waits for its segments.
     pub(crate) fn stage(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
-        loop {
-            match self.transact(ctx, |tx| self.stage_step(tx, node))? {
-                Staged::Done => return Ok(()),
-                Staged::Segments(segments) => {
-                    Self::may_wait(ctx)?;
-                    for segment in segments {
-                        self.log.seal(segment);
-                        self.log.wait_durable(ctx, segment)?;
-                    }
-                    // a later write may have come meanwhile; what was there at the call is staged now
-                    return Ok(());
-                }
+        if let Staged::Segments(segments) = self.transact(ctx, |tx| self.stage_step(tx, node))? {
+            Self::may_wait(ctx)?;
+            // what comes in meanwhile is not waited for
+            for segment in segments {
+                self.log.wait_durable(ctx, segment)?;
             }
         }
+        Ok(())
     }
 
     fn stage_step(&self, tx: &mut Tx<'_>, node: NodeId) -> TxResult<Staged> {
@@ -70,8 +63,7 @@ impl Shard {
         let mut rides = Vec::new();
         for (_, change) in &queue {
             if let Change::Write { offset, len, addr } = change {
-                let sealed = tx.st.segments.get(addr.segment).is_some_and(|r| r.sealed);
-                if sealed {
+                if tx.st.is_stored(addr.segment) {
                     continue;
                 }
                 let mut bytes = vec![0u8; *len as usize];
@@ -101,7 +93,6 @@ impl Shard {
             };
             Self::may_wait(ctx)?;
             for segment in segments {
-                self.log.seal(segment);
                 self.log.wait_durable(ctx, segment).map_err(Error::from)?;
             }
         }
