@@ -61,6 +61,7 @@ suite_cleanup() {
   set +e
   cell_end_hard
   for ((i = ${#CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${CLEANUPS[i]}" >/dev/null 2>&1; done
+  [ -z "$WORK" ] || unmount_below "$WORK"
   if [ -n "$WORK" ]; then
     if [ -n "${KEEP:-}" ]; then say "kept: $WORK"; else rm -rf --one-file-system "$WORK"; fi
   fi
@@ -177,7 +178,11 @@ wait_gone() {
 cell_answers() { mountpoint -q "$MNT" 2>/dev/null && ! stat "$MNT/answer-$RANDOM$RANDOM" 2>&1 | grep -q 'not connected'; }
 
 # cell_ensure: between cases, after one that left the cell without a server.
-cell_ensure() { cell_answers || { cell_end_hard; cell_start; }; }
+cell_ensure() {
+  cell_answers && return 0
+  cell_end_hard
+  cell_start
+}
 
 cell_log() { say "the end of lee's output:"; tail -n 20 "$WORK/lee.log" | sed 's/^/  | /'; }
 
@@ -228,7 +233,7 @@ cell_end_hard() {
     wait_gone "$pid" 10
   fi
   rm -f "$WORK/cell.pid"
-  unmount_below "$WORK"
+  unmount_below "$MNT"
 }
 
 # unmount_below DIR: detaches every mount at or below DIR, deepest first.
