@@ -61,6 +61,7 @@ suite_cleanup() {
   set +e
   cell_end_hard
   for ((i = ${#CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${CLEANUPS[i]}" >/dev/null 2>&1; done
+  [ -z "$WORK" ] || unmount_below "$WORK"
   if [ -n "$WORK" ]; then
     if [ -n "${KEEP:-}" ]; then say "kept: $WORK"; else rm -rf --one-file-system "$WORK"; fi
   fi
@@ -138,10 +139,12 @@ cell_start() {
   fi
   lee_binary
   [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
-  "$LEE" up "$CELL" --mount "$MNT" "$@" >>"$WORK/lee.log" 2>&1 </dev/null &
+  : >"$WORK/lee.started"
+  "$LEE" up "$CELL" --mount "$MNT" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
   local pid=$! tries=$((CELL_START_SECS_MAX * 50))
   echo "$pid" >"$WORK/cell.pid"
-  until cell_answers; do
+  disown "$pid" # or bash tells when it is killed
+  until grep -q 'is mounted at' "$WORK/lee.started"; do
     alive "$pid" || { cell_log; die "lee up ended before it served"; }
     tries=$((tries - 1))
     [ "$tries" -gt 0 ] || { cell_log; die "lee up did not mount within $CELL_START_SECS_MAX s"; }
@@ -152,11 +155,13 @@ cell_start() {
 # cell_pid: the pid of the server this suite started, or nothing.
 cell_pid() { cat "$WORK/cell.pid" 2>/dev/null || true; }
 
-# alive PID: it runs; a process that has ended and waits for its parent does not count.
+# alive PID: it runs, or some thread of it does; a process that has ended and waits for its parent does not count.
 alive() {
-  local stat
+  local stat threads
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  [[ ${stat##*) } != Z* ]]
+  [[ ${stat##*) } == Z* ]] || return 0
+  threads=("/proc/$1/task/"*)
+  [ "${#threads[@]}" -gt 1 ]
 }
 
 # wait_gone PID SECONDS
@@ -169,8 +174,20 @@ wait_gone() {
   done
 }
 
-cell_answers() { mountpoint -q "$MNT" 2>/dev/null && stat "$MNT" >/dev/null 2>&1; }
+# cell_answers: asked by a name that no cache can know, because a dead mount still shows what the kernel remembers.
+cell_answers() { mountpoint -q "$MNT" 2>/dev/null && ! stat "$MNT/answer-$RANDOM$RANDOM" 2>&1 | grep -q 'not connected'; }
+
+# cell_ensure: between cases, after one that left the cell without a server.
+cell_ensure() {
+  cell_answers && return 0
+  cell_end_hard
+  cell_start
+}
+
 cell_log() { say "the end of lee's output:"; tail -n 20 "$WORK/lee.log" | sed 's/^/  | /'; }
+
+# user_account NAME: an account of that name, made when there is none.
+user_account() { getent passwd "$1" >/dev/null || useradd -r -U -M -d / -s /usr/sbin/nologin "$1"; }
 
 # lee ARGS...: a command for the suite's cell.
 lee() { LEE_CELL=$CELL "$LEE" "$@"; }
@@ -215,7 +232,8 @@ cell_end_hard() {
     wait_gone "$pid" 10 || kill -9 "$pid"
     wait_gone "$pid" 10
   fi
-  unmount_below "$WORK"
+  rm -f "$WORK/cell.pid"
+  unmount_below "$MNT"
 }
 
 # unmount_below DIR: detaches every mount at or below DIR, deepest first.

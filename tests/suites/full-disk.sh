@@ -67,10 +67,17 @@ on_exit "umount '$DISK' || umount -l '$DISK'"
 CELL=$DISK/cell
 cell_start
 run fills_until_enospc fills_until_enospc
+cell_ensure
 run checked_while_full checked_while_full
+cell_ensure
 run restart_while_full restart_while_full
+cell_ensure
 run kill_while_full kill_while_full
+cell_ensure
 run removal_works removal_works
+cell_ensure
 run goes_on_writing goes_on_writing
+cell_ensure
 run another_program_fills_the_disk another_program_fills_the_disk
+cell_ensure
 suite_end

@@ -66,7 +66,7 @@ main_cases() { pjdfstest false '::erofs_|^link::link_count_max$'; }
 read_only_cases() { pjdfstest true '^$' erofs; }
 
 [ "$(id -u)" = 0 ] || die "needs root: it switches users"
-getent passwd tests >/dev/null || useradd -r -U -M -d / -s /usr/sbin/nologin tests
+user_account tests
 mount_wrapper
 cell_start
 mkdir "$WORK/second"

@@ -37,7 +37,7 @@ cell_bytes() { du -sB1 --exclude="$MNT" "$CELL" | cut -f 1; }
 make_files() {
   local bytes
   bytes=$(files make)
-  sync -f "$MNT"
+  lee sync
   say "NOTE $SPACE_FILES files of $bytes bytes in all; the cell takes $(cell_bytes)"
 }
 

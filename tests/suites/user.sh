@@ -5,7 +5,8 @@
 suite user
 [ "$(id -u)" = 0 ] || die "needs root: it becomes other users"
 have_cell || { skip all "needs a cell"; exit 0; }
-USER_ID=61001 OTHER_ID=61002 PROJECT=61100
+user_account tests # fusermount3 wants a name for who mounts
+USER_ID=$(id -u tests) OTHER_ID=61002 PROJECT=61100
 
 # as USER-ID COMMAND...: with that user's group and the project's.
 as() {
@@ -73,9 +74,18 @@ mounter_serves() {
   as_mounter "$WORK/lee" down "$home/cell"
 }
 
+# A machine without the package: its programs are hidden from one process and its children.
 without_fusermount() {
-  local home=$WORK/home
-  as_mounter env PATH=/nowhere "$WORK/lee" up "$home/cell2" --mount "$home/mnt2" 2>"$WORK/said" && return 1
+  local home=$WORK/home hidden=$WORK/hidden
+  mkdir "$hidden"
+  mknod "$hidden/fusermount3" c 0 0
+  mknod "$hidden/fusermount" c 0 0
+  export -f as_mounter
+  export USER_ID WORK
+  unshare -m bash -ec "
+    mount -t overlay -o lowerdir='$hidden':/usr/bin overlay /usr/bin
+    ! command -v fusermount3
+    as_mounter '$WORK/lee' up '$home/cell2' --mount '$home/mnt2'" >"$WORK/said" 2>&1 && return 1
   grep -q fuse3 "$WORK/said" || { say "it did not say what to install:"; cat "$WORK/said"; return 1; }
 }
 
