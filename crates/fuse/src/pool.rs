@@ -58,10 +58,9 @@ impl Pool {
     pub(crate) fn submit(&self, flow: Flow, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.push(flow, Box::new(job));
+        self.0.work.notify_one();
         // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
-        if state.queued <= state.idle {
-            self.0.work.notify_one();
-        } else if state.threads < limits::BLOCKING_THREADS_MAX {
+        if state.queued > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
             state.threads += 1;
             drop(state);
             self.start_thread();
