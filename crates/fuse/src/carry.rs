@@ -3,22 +3,28 @@
 //! Called by `door` and `listing` on the kernel's threads. A panic in the file system becomes an error here.
 
 use crate::pool::Pool;
-use leeward_env::{Ctx, Wait};
+use leeward_env::{Ctx, Env, Wait};
 use leeward_vfs::{Fs, OwnedOp};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Failures that are logged in one second; a damaged store would otherwise fill the log.
+const LOGGED_PER_SEC_MAX: u64 = 10;
 
 /// The file system and the threads that may wait for it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Carrier {
     fs: Arc<dyn Fs>,
     pool: Pool,
+    log: Arc<FailureLog>,
 }
 
 impl Carrier {
-    pub(crate) fn new(fs: Arc<dyn Fs>, pool: Pool) -> Carrier {
-        Carrier { fs, pool }
+    pub(crate) fn new(fs: Arc<dyn Fs>, env: &Env) -> Carrier {
+        let log = FailureLog { env: env.clone(), second: AtomicU64::new(0), count: AtomicU64::new(0) };
+        Carrier { fs, pool: Pool::new(env), log: Arc::new(log) }
     }
 
     /// Runs one operation on this thread.
@@ -26,7 +32,7 @@ impl Carrier {
         let result = catch_unwind(AssertUnwindSafe(|| self.fs.call(ctx, op)))
             .unwrap_or_else(|panic| Err(Error::Io(format!("panic: {}", panic_text(&*panic)))));
         if let Err(e @ (Error::Io(_) | Error::Corrupt(_))) = &result {
-            tracing::error!(operation = %Summary(&op), uid = ctx.uid, "{e}");
+            self.log.failure(ctx, &op, e);
         }
         result
     }
@@ -59,6 +65,25 @@ impl Carrier {
     /// Gives references back.
     pub(crate) fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
         self.run(ctx, Op::Forget { node, count }, |_| ());
+    }
+}
+
+/// Where failures that are nobody's fault but ours or the store's are told.
+struct FailureLog {
+    env: Env,
+    second: AtomicU64,
+    count: AtomicU64,
+}
+
+impl FailureLog {
+    fn failure(&self, ctx: &Ctx, op: &Op<'_>, e: &Error) {
+        let second = self.env.now() / 1_000_000_000;
+        if self.second.swap(second, Ordering::Relaxed) != second {
+            self.count.store(0, Ordering::Relaxed);
+        }
+        if self.count.fetch_add(1, Ordering::Relaxed) < LOGGED_PER_SEC_MAX {
+            tracing::error!(operation = %Summary(op), uid = ctx.uid, "{e}");
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::carry::Carrier;
 use crate::door::Door;
 use crate::mountinfo;
 use crate::notify::Announcer;
-use crate::pool::Pool;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use leeward_env::Env;
 use leeward_vfs::Fs;
@@ -171,7 +170,7 @@ pub fn mount(fs: Arc<dyn Fs>, env: &Env, at: &Path, options: Options) -> Result<
     let at = prepare(at)?;
     let config = config(&options)?;
     let end = Arc::new(End::default());
-    let carrier = Carrier::new(fs.clone(), Pool::new(env));
+    let carrier = Carrier::new(fs.clone(), env);
     let door = Door::new(carrier, EndOnDrop(end.clone()));
     let refused = |e: io::Error| refused(&at, &e);
     let session = Session::new(door, &at, &config).and_then(Session::spawn).map_err(refused)?;

@@ -37,6 +37,8 @@ struct State {
     flows: FxHashMap<Flow, Line>,
     /// Flows with queued jobs, in the order of their turns.
     turns: VecDeque<Flow>,
+    /// Jobs in all lines.
+    queued: usize,
     threads: usize,
     idle: usize,
 }
@@ -56,9 +58,9 @@ impl Pool {
     pub(crate) fn submit(&self, flow: Flow, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.push(flow, Box::new(job));
-        if state.idle > 0 {
-            self.0.work.notify_one();
-        } else if state.threads < limits::BLOCKING_THREADS_MAX {
+        self.0.work.notify_one();
+        // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
+        if state.queued > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
             state.threads += 1;
             drop(state);
             self.start_thread();
@@ -113,6 +115,7 @@ impl State {
             self.turns.push_back(flow);
         }
         line.jobs.push_back(job);
+        self.queued += 1;
     }
 
     /// The next job of the next flow that does not hold its share of threads already.
@@ -126,6 +129,7 @@ impl State {
             }
             let job = line.jobs.pop_front()?;
             line.running += 1;
+            self.queued -= 1;
             if !line.jobs.is_empty() {
                 self.turns.push_back(flow);
             }

@@ -5,7 +5,8 @@
 
 mod rig;
 
-use rig::{Fragile, Reluctant, Rig};
+use parking_lot::{Condvar, Mutex};
+use rig::{Fragile, Gated, Reluctant, Rig};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
@@ -446,5 +447,31 @@ fn locks_are_the_kernels() {
         assert!(b.try_lock().is_err());
         a.unlock().unwrap();
         b.try_lock().unwrap();
+    });
+}
+
+/// One user's hundred fsyncs that hang take threads, but not all of them.
+#[test]
+fn one_users_waiting_leaves_threads_to_others() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let shared = gate.clone();
+    let Some(rig) = Rig::new(|m| Arc::new(Gated { mem: Reluctant(m), gate: shared })) else { return };
+    std::thread::scope(|s| {
+        for n in 0..100 {
+            let f = File::create(rig.at(&format!("{n}"))).unwrap();
+            s.spawn(move || {
+                // SAFETY: changes this thread's rights only.
+                unsafe { libc::setfsuid(1000) };
+                f.sync_all().unwrap();
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let (done, told) = std::sync::mpsc::channel();
+        let path = rig.at("other");
+        s.spawn(move || done.send(fs::write(&path, b"x").and_then(|()| File::open(&path)?.sync_all())));
+        let result = told.recv_timeout(Duration::from_secs(5));
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        result.expect("an answer while the others hang").unwrap();
     });
 }

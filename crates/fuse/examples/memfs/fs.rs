@@ -53,11 +53,13 @@ enum Body {
 type Dead = Option<Inode>;
 
 impl MemFs {
-    /// An empty file system.
+    /// An empty file system that belongs to whoever runs it.
     pub fn new(env: &Env) -> MemFs {
         let now = time(env);
+        // SAFETY: no arguments, cannot fail.
+        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
         let root = Inode {
-            attr: attr(NodeId::ROOT, Kind::Dir, 0o755, 0, 0, now),
+            attr: attr(NodeId::ROOT, Kind::Dir, 0o755, uid, gid, now),
             refs: 1,
             xattrs: BTreeMap::new(),
             body: Body::Dir { entries: BTreeMap::new(), parent: NodeId::ROOT },

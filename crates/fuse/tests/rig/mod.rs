@@ -9,6 +9,7 @@ use leeward_fuse::{Mount, Options, mount};
 use leeward_vfs::Fs;
 use leeward_volume::{Error, Op, Reply, Result, Watcher};
 use memfs::MemFs;
+use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -75,5 +76,27 @@ impl Fs for Fragile {
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.0.watch(watcher);
+    }
+}
+
+/// Waits for everything; and user 1000's fsync waits until it is let go.
+pub struct Gated {
+    pub mem: Reluctant,
+    pub gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Fs for Gated {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if matches!(op, Op::Fsync { .. }) && ctx.uid == 1000 {
+            let mut open = self.gate.0.lock();
+            while !*open {
+                self.gate.1.wait(&mut open);
+            }
+        }
+        self.mem.call(ctx, op)
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.mem.watch(watcher);
     }
 }
