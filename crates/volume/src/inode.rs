@@ -138,7 +138,7 @@ impl Inode {
             }
             _ => 0,
         };
-        let flags = flags | u8::from(self.linked) * FLAG_LINKED;
+        let flags = flags + u8::from(self.linked) * FLAG_LINKED;
         out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, self.birth] {
             out.extend_from_slice(&v.to_be_bytes());

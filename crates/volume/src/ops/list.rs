@@ -14,6 +14,9 @@ use std::ops::Bound;
 /// Records that one look at the engine brings at most.
 pub const PAGE: usize = 1024;
 
+/// Records, and where to go on (`None`: the range is done).
+pub(crate) type Page = (Vec<(Key, Value)>, Option<Key>);
+
 impl Shard {
     /// [`Op::List`](crate::Op::List).
     pub(crate) fn list(
@@ -55,12 +58,7 @@ impl Shard {
     }
 
     /// About `limit` records from `from` on, and where to go on (`None`: the range is done). As of one moment.
-    pub(crate) fn scan(
-        &self,
-        from: &Key,
-        to: &Key,
-        limit: usize,
-    ) -> Result<(Vec<(Key, Value)>, Option<Key>)> {
+    pub(crate) fn scan(&self, from: &Key, to: &Key, limit: usize) -> Result<Page> {
         loop {
             let seq = self.lock().publish_seq;
             let page = self.kv.scan(from, to, limit, false)?;

@@ -86,7 +86,7 @@ fn body_of(make: Make<'_>) -> Result<(Kind, Body, u32), Error> {
     Ok(match make {
         Make::File => (Kind::File, empty_file(), 0),
         Make::Dir => (Kind::Dir, Body::Dir { entries: 0 }, 0),
-        Make::Symlink(target) if target.is_empty() => return Err(Error::NotFound),
+        Make::Symlink(b"") => return Err(Error::NotFound),
         Make::Symlink(target) if target.len() > SYMLINK_BYTES_MAX => return Err(Error::NameTooLong),
         Make::Symlink(target) => (Kind::Symlink, Body::Symlink(target.into()), 0),
         Make::Fifo => (Kind::Fifo, Body::Special, 0),
