@@ -348,7 +348,7 @@ impl Shard {
                     let now = self.lock().segments.get(*segment).copied();
                     if now.is_some_and(|r| r.generation == record.generation) {
                         c.say("damaged-object", None, format!("segment {segment}: {e}"));
-                        damage.insert(*segment, Vec::from([0..u32::MAX]));
+                        damage.entry(*segment).or_default().push(0..u32::MAX);
                     }
                 }
             }
