@@ -148,6 +148,7 @@ impl Cell {
         let cell = Arc::new(Cell { shard, closing: Arc::default(), threads: Mutex::default() });
         if !env.is_sim() {
             cell.spawn("commit", Shard::commit_turn);
+            cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
         }
         Ok(cell)
@@ -177,7 +178,8 @@ impl Cell {
             }
         }
         self.shard.commit_if_dirty()?;
-        did |= self.shard.kv.maintain()?;
+        did |= self.shard.engine_step()?;
+        self.shard.take_reserve();
         did |= self.shard.delete_garbage()?;
         did |= self.shard.reclaim_step()?;
         did |= self.shard.clean_step()?;
@@ -212,6 +214,7 @@ impl Cell {
             return Ok(());
         }
         self.shard.committer.wake();
+        self.shard.upkeep.wake();
         self.shard.maintenance.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -233,11 +236,16 @@ impl Cell {
 
 fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
     let meta = dir.join("meta");
-    let options = leeward_meta::lsm::Options {
+    let disk = Arc::new(RealDisk::new(&meta));
+    let mut options = leeward_meta::lsm::Options {
         cache_bytes: u64::from(config.metadata_cache_mib) << 19,
         ..leeward_meta::lsm::Options::default()
     };
-    leeward_meta::lsm::LsmKv::open(env.clone(), Arc::new(RealDisk::new(&meta)), &meta.join("tables"), options)
+    // a small disk gets a small journal
+    let file_bytes = (disk.space()?.total_bytes / 128).clamp(1 << 20, 32 << 20) & !0xfff;
+    options.engine.journal.file_bytes = file_bytes;
+    options.engine.journal_bytes = 2 * file_bytes;
+    leeward_meta::lsm::LsmKv::open(env.clone(), disk, &meta.join("tables"), options)
 }
 
 fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
@@ -393,25 +401,37 @@ impl Shard {
             tracing::warn!("commit: {e}");
             self.env.sleep(half);
         }
+        self.upkeep.wake();
         self.maintenance.wake();
     }
 
     /// One turn of the maintenance thread.
     fn maintain_turn(&self) {
-        let tell = |what: &str, done: Result<bool>| {
-            done.unwrap_or_else(|e| {
-                tracing::warn!("{what}: {e}");
-                false
-            })
-        };
-        let mut busy = tell("metadata upkeep", self.kv.maintain().map_err(Error::from));
-        busy |= tell("deleting objects", self.delete_garbage());
-        busy |= tell("freeing", self.reclaim_step());
-        busy |= tell("cleaning", self.clean_step());
+        // beside the upkeep thread: a flush need not wait for a long compaction
+        let mut busy = did("metadata upkeep", self.engine_step());
+        busy |= did("deleting objects", self.delete_garbage());
+        busy |= did("freeing", self.reclaim_step());
+        busy |= did("cleaning", self.clean_step());
+        self.take_reserve();
         if !busy {
             self.maintenance.wait(Duration::from_secs(1));
         }
     }
+
+    /// One turn of the engine's own thread.
+    fn upkeep_turn(&self) {
+        if !did("metadata upkeep", self.engine_step()) {
+            self.upkeep.wait(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Whether there was something to do; an error is logged, and a reason to pause.
+fn did(what: &str, done: Result<bool>) -> bool {
+    done.unwrap_or_else(|e| {
+        tracing::warn!("{what}: {e}");
+        false
+    })
 }
 
 /// Rides as pieces: a later one for the same place wins.

@@ -234,10 +234,9 @@ impl Shard {
 
     /// Writes a batch; when the disk is full, with the space that is held back for this.
     fn write_batch(&self, batch: &Batch) -> Result<()> {
-        let first = self.kv.commit(batch);
-        let result = match first {
+        let result = match self.kv.commit(batch) {
             Err(leeward_meta::Error::Full) => {
-                self.kv.reserve(false)?;
+                self.release_reserve()?;
                 self.kv.commit(batch)
             }
             other => other,

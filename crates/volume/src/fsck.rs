@@ -46,6 +46,8 @@ struct Census {
     references: FxHashMap<u64, u64>,
     orphans: FxHashSet<NodeId>,
     segments: FxHashMap<u64, SegmentRecord>,
+    /// What the quotas in memory count as used, when nothing else was in memory only.
+    quotas: Vec<(NodeId, Stats)>,
     report: FsckReport,
     bad: Vec<(String, Option<NodeId>, String)>,
 }
@@ -204,6 +206,20 @@ impl Census {
         }
     }
 
+    /// Compares what quotas count with the statistics of their directories.
+    fn check_quotas(&mut self) {
+        for (dir, used) in std::mem::take(&mut self.quotas) {
+            let found = self.inodes.get(&dir).filter(|s| s.kind == Some(Kind::Dir)).map(|s| s.sum);
+            match found {
+                None => self.say("quota", Some(dir), "a quota on something that is no directory".into()),
+                Some(sum) if sum != used => {
+                    self.say("quota", Some(dir), format!("counts {used:?} as used, found {sum:?}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
     /// Compares references with the segment table.
     fn check_segments(&mut self) {
         let mut bad = Vec::new();
@@ -238,6 +254,7 @@ impl Shard {
         let mut census = self.committer.standing_still(|| self.census(progress))?;
         census.check_inodes();
         census.check_stats();
+        census.check_quotas();
         census.check_segments();
         let damage = self.verify_segments(&mut census, progress)?;
         self.damaged_files(&damage, &mut census)?;
@@ -278,6 +295,9 @@ impl Shard {
         let mut c = Census::default();
         let volumes: Vec<u32> = {
             let st = self.lock();
+            if st.files.is_empty() && st.is_clean() && st.committing.is_none() {
+                c.quotas = st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect();
+            }
             st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect()
         };
         self.each(keys::table_range(Table::Orphan), |k, _| {

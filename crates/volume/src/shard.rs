@@ -96,6 +96,8 @@ pub struct Shard {
     pub committer: Committer,
     /// Wakes the maintenance thread.
     pub maintenance: Wake,
+    /// Wakes the engine's upkeep thread.
+    pub upkeep: Wake,
     /// For reports.
     pub counters: Counters,
     /// Space of the store as last looked at.
@@ -104,6 +106,8 @@ pub struct Shard {
     /// Appended since then.
     appended: AtomicU64,
     full: AtomicBool,
+    /// Whether the engine holds space back for removal and commits on a full disk.
+    reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
 }
 
@@ -131,11 +135,13 @@ impl Shard {
             cache,
             committer: Committer::default(),
             maintenance: Wake::default(),
+            upkeep: Wake::default(),
             counters: Counters::default(),
             available_bytes: AtomicU64::new(u64::MAX),
             total_bytes: AtomicU64::new(0),
             appended: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
         });
         shard.look_at_space();
@@ -251,6 +257,33 @@ impl Shard {
     /// Whether the last look said full.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// Gives the space that is held back to the engine: the disk is full, and removal must go on.
+    pub(crate) fn release_reserve(&self) -> Result<()> {
+        if self.reserve_held.swap(false, Ordering::Relaxed) {
+            tracing::warn!("the disk is full: using the space held back for removal");
+        }
+        Ok(self.kv.reserve(false)?)
+    }
+
+    /// Holds space back again when there is plenty.
+    pub(crate) fn take_reserve(&self) {
+        let (total, free) = self.space();
+        if !self.reserve_held.load(Ordering::Relaxed) && free > total / 16 && self.kv.reserve(true).is_ok() {
+            self.reserve_held.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// One step of the engine's upkeep; `true` when there was something to do.
+    pub(crate) fn engine_step(&self) -> Result<bool> {
+        match self.kv.maintain() {
+            Err(leeward_meta::Error::Full) => {
+                self.release_reserve()?;
+                Ok(self.kv.maintain()?)
+            }
+            other => Ok(other?),
+        }
     }
 
     /// Changes whose data became durable enter the running transaction, inode by inode.
