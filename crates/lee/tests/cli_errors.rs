@@ -108,7 +108,9 @@ fn up_needs_the_right_to_write() {
     fs::set_permissions(place.beside(""), fs::Permissions::from_mode(0o755)).expect("chmod");
     // The binary may be in a directory that nobody can enter.
     let copy = place.beside("lee");
-    fs::copy(common::LEE, &copy).expect("copy");
+    // By another process: a test that starts a command meanwhile would hold our descriptor open for writing (ETXTBSY).
+    let copied = std::process::Command::new("cp").arg(common::LEE).arg(&copy).status().expect("cp");
+    assert!(copied.success(), "cp");
     let up = |dir: &str| {
         let mut command = std::process::Command::new(&copy);
         run(as_user(command.args(["up", dir]), NOBODY))
