@@ -9,6 +9,7 @@
 //! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
 
 use crate::error::Error;
+use crate::extents::Extents;
 use crate::inode::{Dentry, Inode, Stats};
 use crate::keys::{self, Key};
 use crate::op::{NodeId, Time};
@@ -92,6 +93,39 @@ impl RecordCache {
     }
 }
 
+/// Records written by one operation: few as a rule, searched by a map when they are many. A key is there once.
+#[derive(Default)]
+struct Writes {
+    list: Vec<(Key, Option<Value>, bool)>,
+    index: FxHashMap<Key, usize>,
+}
+
+/// Writes that are searched one by one.
+const WRITES_SEARCHED: usize = 16;
+
+impl Writes {
+    fn position(&self, key: &Key) -> Option<usize> {
+        let head = self.list.iter().take(WRITES_SEARCHED).position(|(k, _, _)| k == key);
+        head.or_else(|| self.index.get(key).copied())
+    }
+
+    fn get(&self, key: &Key) -> Option<&Option<Value>> {
+        self.position(key).map(|n| &self.list[n].1)
+    }
+
+    fn put(&mut self, key: Key, value: Option<Value>, new: bool) {
+        match self.position(&key) {
+            Some(n) => self.list[n].1 = value,
+            None => {
+                if self.list.len() >= WRITES_SEARCHED {
+                    self.index.insert(key.clone(), self.list.len());
+                }
+                self.list.push((key, value, new));
+            }
+        }
+    }
+}
+
 /// What an operation does to the state beside records, once it has succeeded.
 #[derive(Debug)]
 pub(crate) enum Effect {
@@ -132,7 +166,9 @@ pub struct Tx<'a> {
     pub ctx: &'a Ctx,
     /// The time of this operation.
     pub now: Time,
-    writes: Vec<(Key, Option<Value>, bool)>,
+    writes: Writes,
+    /// Windows of files that are being changed, decoded; see `ops/content.rs`.
+    pub(crate) edits: FxHashMap<(NodeId, u32), Extents>,
     deltas: Vec<(NodeId, Stats)>,
     folded: bool,
     references: Vec<(u64, i64)>,
@@ -153,7 +189,8 @@ impl<'a> Tx<'a> {
             kv,
             ctx,
             now,
-            writes: Vec::with_capacity(8),
+            writes: Writes::default(),
+            edits: FxHashMap::default(),
             deltas: Vec::new(),
             folded: false,
             references: Vec::new(),
@@ -167,7 +204,7 @@ impl<'a> Tx<'a> {
 
     /// The record of `key`.
     pub fn get(&self, key: &Key) -> TxResult<Option<Value>> {
-        if let Some((_, value, _)) = self.writes.iter().rev().find(|(k, _, _)| k == key) {
+        if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
         if let Some(value) = self.st.overlay(key) {
@@ -178,17 +215,17 @@ impl<'a> Tx<'a> {
 
     /// Writes a record.
     pub fn put(&mut self, key: Key, value: Value) {
-        self.writes.push((key, Some(value), false));
+        self.writes.put(key, Some(value), false);
     }
 
     /// Writes a record of a key that never existed before.
     pub fn put_new(&mut self, key: Key, value: Value) {
-        self.writes.push((key, Some(value), true));
+        self.writes.put(key, Some(value), true);
     }
 
     /// Removes a record.
     pub fn remove(&mut self, key: Key) {
-        self.writes.push((key, None, false));
+        self.writes.put(key, None, false);
     }
 
     /// The inode; [`Error::Stale`] when there is none.
@@ -253,6 +290,7 @@ impl<'a> Tx<'a> {
         }
         merged.extend(
             self.writes
+                .list
                 .iter()
                 .filter(|(k, _, _)| k >= from && k < to)
                 .map(|(k, v, _)| (k.clone(), v.clone())),
@@ -267,7 +305,7 @@ impl<'a> Tx<'a> {
         let overlays = self.st.overlays().into_iter().flatten();
         let in_overlays: usize =
             overlays.map(|o| o.range(range.clone()).filter(|(_, s)| s.value.is_none()).count()).sum();
-        in_overlays + self.writes.iter().filter(|(_, v, _)| v.is_none()).count()
+        in_overlays + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
     /// Recursive statistics of a directory as last folded.
@@ -351,6 +389,7 @@ impl<'a> Tx<'a> {
             st,
             cache,
             writes,
+            edits,
             deltas,
             folded,
             references,
@@ -361,7 +400,8 @@ impl<'a> Tx<'a> {
             mut dead,
             ..
         } = self;
-        for (key, value, new) in writes {
+        debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
+        for (key, value, new) in writes.list {
             st.enter(key, value, new, cache);
         }
         if folded {

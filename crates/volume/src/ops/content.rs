@@ -37,8 +37,11 @@ impl Tx<'_> {
         }
     }
 
-    /// Extents of a window, from the records.
+    /// Extents of a window, from the records (and what this operation has changed of them).
     pub(crate) fn window(&self, node: NodeId, inode: &Inode, window: u32) -> TxResult<Extents> {
+        if let Some(edited) = self.edits.get(&(node, window)) {
+            return Ok(edited.clone());
+        }
         match &inode.body {
             Body::File { inline, spilled: false, .. } if window == 0 => Ok(inline.clone()),
             Body::File { windows: false, .. } if window > 0 => Ok(Extents::default()),
@@ -48,6 +51,18 @@ impl Tx<'_> {
                     .ok_or_else(|| Error::Corrupt(format!("extents of {node:?}, window {window}")))?),
             },
             _ => Ok(Extents::default()),
+        }
+    }
+
+    /// Writes the changed windows of a file back into records. Owed before the inode is written, and before records are
+    /// searched for windows.
+    pub(crate) fn settle_windows(&mut self, node: NodeId, inode: &mut Inode) {
+        let mut changed: Vec<u32> = self.edits.keys().filter(|(n, _)| *n == node).map(|(_, w)| *w).collect();
+        changed.sort_unstable();
+        for window in changed {
+            if let Some(list) = self.edits.remove(&(node, window)) {
+                self.put_window(node, inode, window, list);
+            }
         }
     }
 
@@ -205,6 +220,7 @@ impl Tx<'_> {
             for change in &changes {
                 self.apply_change(node, inode, change)?;
             }
+            self.settle_windows(node, inode);
             self.put_inode(node, inode);
             return Ok(());
         }
@@ -263,6 +279,7 @@ impl Tx<'_> {
     }
 
     fn clear_existing(&mut self, node: NodeId, inode: &mut Inode, range: Range<u64>) -> TxResult<()> {
+        self.settle_windows(node, inode);
         for window in self.windows_in(node, inode, windows_touching(&range), usize::MAX / 2, false)? {
             let base = u64::from(window) * WINDOW;
             let from = range.start.saturating_sub(base).min(WINDOW) as u32;
@@ -272,6 +289,7 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Puts `source` at a part of a window. [`Tx::settle_windows`] writes it back.
     pub(crate) fn replace(
         &mut self,
         node: NodeId,
@@ -280,11 +298,15 @@ impl Tx<'_> {
         part: Range<u32>,
         source: Option<Source>,
     ) -> TxResult<()> {
-        let mut list = self.window(node, inode, window)?;
-        let before = list.allocated();
+        let mut list = match self.edits.remove(&(node, window)) {
+            Some(edited) => edited,
+            None => self.window(node, inode, window)?,
+        };
         let mut dropped: Vec<(u64, i64)> = Vec::new();
         let len = i64::from(part.end.saturating_sub(part.start));
+        let mut grown = if source.is_some() { len } else { 0 };
         list.replace(part, source, |e| {
+            grown -= i64::from(e.len);
             if let Source::Data(addr) = e.source {
                 dropped.push((addr.segment, i64::from(e.len)));
             }
@@ -293,12 +315,11 @@ impl Tx<'_> {
             self.add_reference(addr.segment, len);
         }
         dropped.into_iter().for_each(|(segment, bytes)| self.add_reference(segment, -bytes));
-        let grown = list.allocated() as i64 - before as i64;
         inode.allocated = inode.allocated.saturating_add_signed(grown);
         if inode.nlink > 0 {
             self.add_stats(Self::counted_in(node, inode), Stats { bytes: grown, ..Stats::default() });
         }
-        self.put_window(node, inode, window, list);
+        self.edits.insert((node, window), list);
         Ok(())
     }
 
@@ -316,6 +337,7 @@ impl Tx<'_> {
         for (_, change) in ready {
             self.apply_change(node, &mut inode, change)?;
         }
+        self.settle_windows(node, &mut inode);
         self.put_inode(node, &inode);
         self.then(Effect::Applied { node, last: *last, size: inode.size, allocated: inode.allocated });
         Ok(())

@@ -66,6 +66,7 @@ impl Tx<'_> {
             let start = part.start - c.from_offset + c.to_offset;
             self.put_shared(c.to, &mut inode, start..start + (part.end - part.start), from)?;
         }
+        self.settle_windows(c.to, &mut inode);
         inode.size = inode.size.max(range.end);
         inode.touch(self.now);
         self.drop_privileges(&mut inode);
