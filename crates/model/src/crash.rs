@@ -419,11 +419,23 @@ fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &
         let crashed = step_until_crash(&mut harness, &mut expected, &step)
             .map_err(|e| format!("going on after recovery: {e}\n{}", text::print(&steps)))?;
         if crashed {
-            return recover(harness.target, &expected, &again)
-                .map(|_| ())
-                .map_err(|e| format!("second crash, {again:?}: {e} after\n{}", text::print(&steps)));
+            return crash_again(harness, &expected, &again, &steps);
         }
     }
-    harness.compare().map_err(|e| format!("going on after recovery: {e}\n{}", text::print(&steps)))?;
-    harness.target.check().map_err(|e| format!("check after going on: {e}\n{}", text::print(&steps)))
+    let verdict = harness.compare().and_then(|()| harness.target.check());
+    if harness.target.crashed() {
+        // looking commits, too
+        return crash_again(harness, &expected, &again, &steps);
+    }
+    verdict.map_err(|e| format!("after going on: {e}\n{}", text::print(&steps)))
+}
+
+fn crash_again<T: CrashTarget>(
+    harness: Harness<T>,
+    expected: &Expected,
+    point: &CrashPoint,
+    steps: &[Step],
+) -> Verdict {
+    let recovered = recover(harness.target, expected, point);
+    recovered.map(drop).map_err(|e| format!("second crash, {point:?}: {e} after\n{}", text::print(steps)))
 }

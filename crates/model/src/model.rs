@@ -508,10 +508,11 @@ impl Model {
 /// Extended attributes.
 impl Model {
     fn set_xattr(&mut self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<Reply> {
-        let xattrs = &self.node(ino)?.xattrs;
         if name.is_empty() || name.len() > limits::XATTR_NAME_BYTES_MAX {
             return Err(Error::Range);
         }
+        self.takes_xattr(ino, name)?;
+        let xattrs = &self.node(ino)?.xattrs;
         if value.len() > limits::XATTR_VALUE_BYTES_MAX {
             return Err(Error::AttrTooBig);
         }
@@ -532,7 +533,17 @@ impl Model {
         Ok(Reply::Done)
     }
 
+    /// What users name freely is for files and directories.
+    fn takes_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let node = self.node(ino)?;
+        match name.starts_with(b"user.") && !node.is_dir() && node.file().is_err() {
+            true => Err(Error::NotPermitted),
+            false => Ok(()),
+        }
+    }
+
     fn remove_xattr(&mut self, ino: Ino, name: &[u8]) -> Result<Reply> {
+        self.takes_xattr(ino, name)?;
         if !self.node(ino)?.xattrs.contains_key(name) {
             return Err(Error::NoData);
         }

@@ -1,6 +1,7 @@
 //! A real cell on a simulated disk against the model: random steps, and a crash at every mutation of the disk.
 //!
-//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps; `MODEL_USAGE=no` leaves recursive statistics out,
+//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps,
+//! `MODEL_STRIDE` at every how many mutations a crash; `MODEL_USAGE=no` leaves recursive statistics out,
 //! `MODEL_TRACE=1` prints the steps, for a run that hangs.
 #![allow(missing_docs)]
 
@@ -123,8 +124,16 @@ fn seeds(default: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 fn steps(default: usize) -> usize {
-    std::env::var("MODEL_STEPS").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+    number("MODEL_STEPS").map_or(default, |n| n as usize)
+}
+
+fn stride(default: u64) -> u64 {
+    number("MODEL_STRIDE").unwrap_or(default)
 }
 
 #[test]
@@ -140,7 +149,8 @@ fn random_steps_agree_with_the_model() {
 #[ignore = "finds faults in the volume that are being mended; run with --ignored"]
 fn a_crash_anywhere_leaves_an_allowed_state() {
     for seed in seeds(0..2) {
-        let survived = crash_everywhere(|| SimCell::new(seed), &CrashOptions::new(seed, steps(80), 7));
+        let survived =
+            crash_everywhere(|| SimCell::new(seed), &CrashOptions::new(seed, steps(80), stride(7)));
         println!("seed {seed}: {survived} crashes survived");
     }
 }

@@ -143,9 +143,13 @@ impl Shard {
         let garbage = self.committer.take_garbage();
         let ctx = Ctx::system();
         for id in &garbage {
+            let generation = self.lock().segments.get(id.segment).map(|r| r.generation);
+            if generation == Some(id.generation) {
+                // a leftover of a rewriting that a crash ended, and that has been done again since
+                continue;
+            }
             self.log.delete(&ctx, *id)?;
-            let gone = self.lock().segments.get(id.segment).is_none();
-            if gone {
+            if generation.is_none() {
                 self.forget_backrefs(&ctx, id.segment)?;
             }
         }

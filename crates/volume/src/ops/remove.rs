@@ -94,7 +94,7 @@ impl Tx<'_> {
             self.then(Effect::DropQuota(node));
         }
         inode.nlink = 0;
-        inode.touch(self.now);
+        inode.times[time::C] = self.now;
         self.put_inode(node, &inode);
         self.release(node, &inode);
         Ok(())

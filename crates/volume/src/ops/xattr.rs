@@ -115,8 +115,9 @@ impl Tx<'_> {
             false => Some(value.to_vec()),
         };
         if inode.xattrs > 0 {
-            let sizes = self.xattr_records(node, &inode)?;
-            let total: usize = sizes.iter().map(|(k, v)| k.len() + v.len()).sum();
+            let records = self.xattr_records(node, &inode)?;
+            let others = records.iter().filter_map(|(k, v)| Some((keys::parse(k)?.rest, v)));
+            let total: usize = others.filter(|(n, _)| *n != name).map(|(n, v)| n.len() + v.len()).sum();
             if total + name.len() + value.len() > XATTR_TOTAL_BYTES_MAX {
                 return Err(Error::NoSpace.into());
             }
