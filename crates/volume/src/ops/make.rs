@@ -39,7 +39,7 @@ impl Tx<'_> {
         };
         self.charge(new.dir, by)?;
         let acl = self.inherited_acl(new.dir, &parent, kind, new.mode, new.umask)?;
-        let node = self.allocate_inode(new.dir.volume())?;
+        let (node, birth) = self.allocate_inode(new.dir.volume())?;
         let setgid = parent.mode & 0o2000 != 0;
         let mut inode = Inode {
             kind,
@@ -54,7 +54,7 @@ impl Tx<'_> {
             parent: new.dir.inode(),
             linked: false,
             xattrs: 0,
-            birth: 0,
+            birth,
             body,
         };
         if setgid && kind == Kind::Dir {
@@ -72,13 +72,14 @@ impl Tx<'_> {
         Ok(Reply::Attr(inode.attr(node)))
     }
 
-    /// An inode number never used before in the volume.
-    pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<NodeId> {
+    /// An inode number never used before in the volume, and the volume's epoch.
+    pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<(NodeId, u32)> {
         let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
         let node = NodeId::new(volume, v.next_inode);
+        let birth = v.epoch;
         v.next_inode += 1;
         self.st.volumes_dirty.insert(volume);
-        Ok(node)
+        Ok((node, birth))
     }
 }
 

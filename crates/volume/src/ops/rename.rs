@@ -105,8 +105,11 @@ impl Tx<'_> {
         }
         self.place(r.to_dir, r.to_name, source)?;
         self.reparent(source, r.from_dir, r.to_dir)?;
-        if r.mode != RenameMode::Exchange && r.from_dir != r.to_dir {
-            self.check_moved(r)?;
+        if r.from_dir != r.to_dir {
+            self.check_moved(r.to_dir)?;
+            if exchange {
+                self.check_moved(r.from_dir)?;
+            }
         }
         Ok(Reply::Done)
     }
@@ -156,8 +159,8 @@ impl Tx<'_> {
     }
 
     /// A move into another quota must fit there.
-    fn check_moved(&self, r: &Rename<'_>) -> TxResult<()> {
-        for dir in self.quota_dirs(r.to_dir)? {
+    fn check_moved(&self, to: NodeId) -> TxResult<()> {
+        for dir in self.quota_dirs(to)? {
             let by = self.charged(dir);
             if by.bytes > 0 || by.inodes() > 0 {
                 self.st.quotas.check(dir, by)?;

@@ -1,0 +1,121 @@
+//! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
+
+use leeward_data::Addr;
+use leeward_volume::NodeId;
+use leeward_volume::extents::{Extents, Source};
+use leeward_volume::inode::{Body, Dentry, Inode, Pair, SegmentRecord, Stats, VolumeRecord};
+use leeward_volume::keys;
+use leeward_volume::op::{Kind, Time};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn file() -> Inode {
+    let mut inline = Extents::default();
+    inline.replace(0..4096, Some(Source::Data(Addr { segment: 0x0102, offset: 0x0304 })), |_| {});
+    inline.replace(8192..8200, Some(Source::Unwritten), |_| {});
+    let time = |secs| Time { secs, nanos: 5 };
+    Inode {
+        kind: Kind::File,
+        mode: 0o4755,
+        nlink: 2,
+        uid: 3,
+        gid: 4,
+        rdev: 0,
+        size: 9000,
+        allocated: 4104,
+        times: [time(1), time(-2), time(3), time(4)],
+        parent: 7,
+        linked: true,
+        xattrs: 6,
+        birth: 8,
+        body: Body::File { inline, spilled: false, windows: true },
+    }
+}
+
+#[test]
+fn keys_are_as_they_were() {
+    let node = NodeId::new(0x0a, 0x0b);
+    let cases = [
+        (keys::inode(node), "0000000a000000000000000b10"),
+        (keys::stats(node), "0000000a000000000000000b20"),
+        (keys::dentry(node, b"ab"), "0000000a000000000000000b306162"),
+        (keys::extents(node, 3), "0000000a000000000000000b4000000003"),
+        (keys::xattr(node, b"user.x"), "0000000a000000000000000b50757365722e78"),
+        (keys::link(node, NodeId::new(0x0a, 1)), "0000000a000000000000000b600000000000000001"),
+        (keys::cell(), "ffffff00000000000000000000"),
+        (keys::volume(2), "ffffff01000000000000000200"),
+        (keys::quota(node), "ffffff0200000a000000000b00"),
+        (keys::orphan(node), "ffffff0300000a000000000b00"),
+        (keys::segment(9), "ffffff04000000000000000900"),
+        (keys::backref(9, 5, node, 3), "ffffff050000000000000009000000000500000a000000000b00000003"),
+    ];
+    for (key, golden) in cases {
+        assert_eq!(hex(&key), golden);
+    }
+}
+
+#[test]
+fn an_inode_is_as_it_was() {
+    let golden = concat!(
+        "01010600",                                         // version, kind, flags, 0
+        "000009ed0000000200000003000000040000000000000006", // mode nlink uid gid rdev xattrs
+        "00000008",                                         // birth
+        "000000000000232800000000000010080000000000000007", // size allocated parent
+        "000000000000000100000005fffffffffffffffe00000005", // atime mtime
+        "000000000000000300000005000000000000000400000005", // ctime btime
+        "00000002",                                         // extents
+        "0000000000001000000000000000010200000304",         // offset len segment offset
+        "0000200000000008000000000000000000000000",         // unwritten
+    );
+    let bytes = file().encode();
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(Inode::decode(&bytes), Ok(file()));
+}
+
+#[test]
+fn small_records_are_as_they_were() {
+    let dentry = Dentry { node: NodeId::new(1, 2), kind: Kind::Dir };
+    assert_eq!(hex(&dentry.encode()), "01020000010000000002");
+    assert_eq!(Dentry::decode(&dentry.encode()), Ok(dentry));
+
+    let stats = Stats { bytes: 1, files: -2, dirs: 3 };
+    assert_eq!(hex(&stats.encode()), "010000000000000001fffffffffffffffe0000000000000003");
+    assert_eq!(Stats::decode(&stats.encode()), Ok(stats));
+
+    let segment =
+        SegmentRecord { live_bytes: 1, data_bytes: 2, object_bytes: 4096, generation: 3, sealed: true };
+    assert_eq!(hex(&segment.encode()), "010100000003000000000000000100000000000000020000000000001000");
+    assert_eq!(SegmentRecord::decode(&segment.encode()), Ok(segment));
+
+    let pair = Pair(1, 2);
+    assert_eq!(hex(&pair.encode()), "0100000000000000010000000000000002");
+    assert_eq!(Pair::decode(&pair.encode()), Ok(pair));
+
+    let volume = VolumeRecord {
+        name: "home".into(),
+        uid: 7,
+        next_inode: 2,
+        epoch: 1,
+        created_secs: 3,
+        attached_dir: NodeId::ROOT,
+        attached_name: (*b"h").into(),
+        removing: false,
+    };
+    let golden = "0100000000070000000100000000000000020000000000000003000000000000000100016\
+                  8686f6d65";
+    assert_eq!(hex(&volume.encode()), golden.replace(' ', ""));
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+}
+
+#[test]
+fn what_is_cut_short_is_refused() {
+    let bytes = file().encode();
+    for len in 0..bytes.len() {
+        assert!(Inode::decode(&bytes[..len]).is_err(), "an inode of {len} bytes");
+    }
+    let mut newer = bytes.to_vec();
+    newer[0] = 2;
+    assert!(Inode::decode(&newer).is_err(), "a newer version");
+}
