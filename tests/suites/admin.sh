@@ -163,7 +163,10 @@ with open(sys.argv[1], "r+b") as file:
     file.write(bytes([byte ^ 0x40]))
 PYTHON
   lee fsck >"$WORK/fsck" && { say "fsck says clean"; return 1; }
-  [ "$(grep -c damaged/f "$WORK/fsck")" = 1 ] || { cat "$WORK/fsck"; return 1; }
+  # checksums are for blocks of 4 KiB: where two files meet in a block, both are lost
+  local named
+  named=$(grep -c damaged/f "$WORK/fsck")
+  [ "$named" = 1 ] || [ "$named" = 2 ] || { cat "$WORK/fsck"; return 1; }
   cell_start
   local bad=0
   for i in $(seq 200); do
@@ -175,7 +178,7 @@ PYTHON
     grep -q "damaged/f$i:" "$WORK/fsck" || say "f$i gave EIO, fsck does not name it"
     bad=$((bad + 1))
   done
-  [ "$bad" = 1 ] || { say "$bad files gave EIO, for one byte"; return 1; }
+  [ "$bad" = "$named" ] || { say "$bad files gave EIO, fsck named $named"; return 1; }
   grep -q "damaged/f" "$WORK/lee.log" || { say "the log does not name the file"; return 1; }
   lee fsck --json | json '["findings"][0]["path"]'
   rm -r "$MNT/damaged"

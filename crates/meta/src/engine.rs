@@ -29,7 +29,7 @@ const RUNS_MAX: usize = 48;
 /// Largest reserve.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 /// The reserve is at most this part of the disk.
-const RESERVE_FRACTION: u64 = 64;
+const RESERVE_FRACTION: u64 = 32;
 
 /// Settings of every engine.
 #[derive(Clone, Debug)]

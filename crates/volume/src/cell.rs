@@ -29,6 +29,8 @@ use std::time::Duration;
 pub const FORMAT: u32 = 1;
 /// Name of the file that says what the directory is.
 const IDENTITY: &str = "cell";
+/// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
+const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 
@@ -242,10 +244,20 @@ fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<l
         ..leeward_meta::lsm::Options::default()
     };
     // a small disk gets a small journal
-    let file_bytes = (disk.space()?.total_bytes / 128).clamp(1 << 20, 32 << 20) & !0xfff;
+    let space = disk.space()?;
+    let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 32 << 20) & !0xfff;
+    if space.available_bytes < 4 * file_bytes {
+        // opening a cell on a full disk takes some space: that is what it is held back for
+        let reserve = disk.open(RESERVE, leeward_env::disk::Caching::Buffered);
+        reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
+    }
     options.engine.journal.file_bytes = file_bytes;
     options.engine.journal_bytes = 2 * file_bytes;
     leeward_meta::lsm::LsmKv::open(env.clone(), disk, &meta.join("tables"), options)
+}
+
+fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
+    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
 fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {

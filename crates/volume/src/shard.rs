@@ -239,7 +239,7 @@ impl Shard {
     /// Total bytes of the store, and what users may still write: not what is kept for metadata and removal.
     pub fn space(&self) -> (u64, u64) {
         let total = self.total_bytes.load(Ordering::Relaxed);
-        let reserve = (total / 32).clamp(8 << 20, 512 << 20);
+        let reserve = (total / 16).clamp(12 << 20, 512 << 20);
         let taken = reserve + self.log.dirty_bytes();
         (total, self.available_bytes.load(Ordering::Relaxed).saturating_sub(taken))
     }
