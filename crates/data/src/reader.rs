@@ -229,7 +229,14 @@ impl Reader {
                 .map_err(|_| Error::Absent { segment: id.segment, offset: u32::MAX })?;
             let packed = layout.resolve(at, buf.len() - done)?;
             let len = packed.len();
-            self.read_packed(ctx, &layout, packed, &mut buf[done..done + len], keep)?;
+            let part = &mut buf[done..done + len];
+            match self.read_packed(ctx, &layout, packed.clone(), part, keep) {
+                // the damage may be in what was read around the range: that alone must not fail it
+                Err(Error::Corrupt { .. }) if keep == Keep::Units => {
+                    self.read_packed(ctx, &layout, packed, part, Keep::Nothing)?;
+                }
+                other => other?,
+            }
             done += len;
         }
         Ok(())
