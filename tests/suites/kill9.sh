@@ -53,10 +53,10 @@ rounds() {
     if [ $((round % 3)) -eq 0 ]; then cell_fsck; fi # of what the crash left, before anything opened it
     if [ $((round % 4)) -eq 0 ]; then kill_while_starting; fi
     timed_start
-    python3 "$DURABLE" verify "$MNT" "$WORK/notes"
+    python3 "$DURABLE" verify "$MNT" "$WORK/notes" | sed 's/^NOTE //'
     cell_fsck
     forget_round $((round - ROUNDS_KEPT))
-  done | tee "$WORK/rounds.log"
+  done
   say "NOTE $round kills; opened in $(sort -n "$WORK/open-ms" | tail -n 1) ms at most"
 }
 
