@@ -20,7 +20,7 @@ writer_round() {
   local writer=$! workers
   sleep "$2"
   workers=$(pgrep -c -P "$writer" || true)
-  cut -d ' ' -f 1 /proc/uptime >"$WORK/killed-at"
+  cut -d ' ' -f 1 /proc/uptime >"$WORK/notes/$1.killed"
   cell_kill9
   wait_gone "$writer" 30 || { say "the writers did not end 30 s after the server"; kill -9 $(pgrep -P "$writer") "$writer"; return 1; }
   wait "$writer" || { say "a writer failed before the server was killed"; return 1; }
@@ -53,10 +53,10 @@ rounds() {
     if [ $((round % 3)) -eq 0 ]; then cell_fsck; fi # of what the crash left, before anything opened it
     if [ $((round % 4)) -eq 0 ]; then kill_while_starting; fi
     timed_start
-    python3 "$DURABLE" verify "$MNT" "$WORK/notes" "$(cat "$WORK/killed-at")"
+    python3 "$DURABLE" verify "$MNT" "$WORK/notes" | sed 's/^NOTE //'
     cell_fsck
     forget_round $((round - ROUNDS_KEPT))
-  done | tee "$WORK/rounds.log"
+  done
   say "NOTE $round kills; opened in $(sort -n "$WORK/open-ms" | tail -n 1) ms at most"
 }
 

@@ -2,10 +2,11 @@
 """Writes files and notes what was acknowledged as durable; afterwards tells whether all of it is there.
 
     durable.py write DIR NOTES SEED      works in DIR until it is killed or DIR fails (a killed server: ENOTCONN)
-    durable.py verify DIR NOTES ENDED    compares DIR with the notes; ENDED: the time of the crash, CLOCK_MONOTONIC, s
+    durable.py verify DIR NOTES          compares DIR with the notes
 
 NOTES is a directory on a file system that survives: each worker appends a line to its own file there *after* the call
-that makes a thing durable has returned. All content follows from names and numbers, so that the verifier can tell
+that makes a thing durable has returned; NOTES/SEED.killed has the moment of that round's crash (seconds of
+CLOCK_MONOTONIC; whoever kills writes it there). All content follows from names and numbers, so that the verifier can tell
 every byte without having seen it. Each round of `write` works below DIR/SEED, and `verify` looks at all rounds: what
 an earlier round made durable has to survive later crashes as well.
 
@@ -310,10 +311,14 @@ def main_write(directory, notes, seed):
         sys.exit(f"workers ended with {codes}")
 
 
-def main_verify(directory, notes, crash):
+def main_verify(directory, notes):
     checked, problems = {}, []
     for file in sorted(os.listdir(notes)):
         seed, name = file.split(".")
+        if name == "killed":
+            continue
+        with open(f"{notes}/{seed}.killed") as killed:
+            crash = float(killed.read())
         top = f"{directory}/{seed}/{name}"
         try:
             checked[name] = checked.get(name, 0) + WORKERS[name][1](top, read_notes(f"{notes}/{file}"), crash)
@@ -326,6 +331,6 @@ def main_verify(directory, notes, crash):
 
 
 if __name__ == "__main__":
-    mode, directory, notes, last = sys.argv[1:]
+    mode, *arguments = sys.argv[1:]
     with contextlib.suppress(KeyboardInterrupt):
-        main_write(directory, notes, last) if mode == "write" else main_verify(directory, notes, float(last))
+        {"write": main_write, "verify": main_verify}[mode](*arguments)
