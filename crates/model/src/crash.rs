@@ -110,7 +110,9 @@ impl Expected {
             Act::Rename { from, to, mode: RenameMode::Replace } => {
                 let moved = |state: usize, path| find(&self.states[state], path);
                 let (source, target) = (moved(before, from), moved(before, to));
-                if let (Some(source), Some(_)) = (source, target)
+                // onto itself nothing is replaced, and nothing promised
+                if let (Some(source), Some(replaced)) = (source, target)
+                    && source != replaced
                     && moved(now, to) == Some(source)
                 {
                     self.replacing.push((now, source));

@@ -222,8 +222,9 @@ impl Pending {
             .collect()
     }
 
-    /// The changes up to `last` are in the records now.
-    pub fn applied(&mut self, last: u64) {
+    /// The changes up to `last` are in the records now. Returns the segments that the queue mentions no more.
+    pub fn applied(&mut self, last: u64) -> Vec<u64> {
+        let mut before = self.segments();
         while self.queue.front().is_some_and(|(s, _)| *s <= last) {
             self.queue.pop_front();
         }
@@ -232,6 +233,9 @@ impl Pending {
             debug_assert!(self.pieces.is_empty());
             self.run_segment = 0;
         }
+        let left = self.segments();
+        before.retain(|segment| left.binary_search(segment).is_err());
+        before
     }
 
     /// Data that is in no segment's object yet and is given up with the file.

@@ -447,6 +447,7 @@ impl State {
                 self.orphans.remove(&node);
                 if let Some(pending) = self.files.remove(&node) {
                     dead.extend(pending.data());
+                    self.let_go(node, pending.segments());
                 }
             }
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
@@ -455,7 +456,9 @@ impl State {
                     v.removing = true;
                     self.volumes_dirty.insert(id);
                 }
-                self.files.retain(|node, _| node.volume() != id);
+                let pending = self.files.extract_if(|node, _| node.volume() == id);
+                let pending: Vec<(NodeId, Pending)> = pending.collect();
+                pending.into_iter().for_each(|(node, p)| self.let_go(node, p.segments()));
                 self.orphans.retain(|node| node.volume() != id);
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
@@ -470,10 +473,7 @@ impl State {
                 let pending = self.files.entry(node).or_insert_with(|| Pending::new(size, allocated));
                 for change in changes {
                     if let Change::Write { addr, .. } = &change {
-                        let nodes = self.by_segment.entry(addr.segment).or_default();
-                        if nodes.last() != Some(&node) {
-                            nodes.push(node);
-                        }
+                        self.by_segment.entry(addr.segment).or_default().insert(node);
                     }
                     pending.push(change, |addr, len| dead.push((addr, len)));
                 }
@@ -482,11 +482,12 @@ impl State {
             }
             Effect::Applied { node, last, size, allocated } => {
                 let Some(pending) = self.files.get_mut(&node) else { return };
-                pending.applied(last);
+                let done = pending.applied(last);
                 if pending.is_empty() {
                     debug_assert_eq!((pending.size, pending.allocated), (size, allocated), "{node:?}");
                     self.files.remove(&node);
                 }
+                self.let_go(node, done);
             }
         }
     }

@@ -23,6 +23,7 @@ use leeward_pool::{ObjectId, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -39,9 +40,9 @@ pub struct State {
     pub publish_seq: u64,
     /// Content that is not in records yet, by inode.
     pub files: FxHashMap<NodeId, Pending>,
-    /// Inodes with pending data in a segment.
-    pub by_segment: FxHashMap<u64, Vec<NodeId>>,
-    /// Segments of which nothing was left to store, while their changes are applied.
+    /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it. Such a segment is in use.
+    pub by_segment: FxHashMap<u64, BTreeSet<NodeId>>,
+    /// Of those the segments of which nothing was left to store.
     pub vanished: BTreeSet<u64>,
     /// The segment table.
     pub segments: Segments,
@@ -289,20 +290,15 @@ impl Shard {
     /// Changes whose data became durable enter the running transaction, inode by inode.
     fn apply_segment(&self, segment: u64) {
         let ctx = Ctx::system();
+        let mut from = Bound::Unbounded;
         loop {
-            let batch: Vec<NodeId> = match self.lock().by_segment.get_mut(&segment) {
-                None => break,
-                Some(nodes) => nodes.split_off(nodes.len().saturating_sub(64)),
+            // nothing is added to it any more
+            let batch: Vec<NodeId> = match self.lock().by_segment.get(&segment) {
+                None => return,
+                Some(nodes) => nodes.range((from, Bound::Unbounded)).take(64).copied().collect(),
             };
-            if batch.is_empty() {
-                let mut st = self.lock();
-                if st.by_segment.get(&segment).is_some_and(Vec::is_empty) {
-                    st.by_segment.remove(&segment);
-                    st.segments.touch(segment);
-                    break;
-                }
-                continue;
-            }
+            let Some(last) = batch.last() else { return };
+            from = Bound::Excluded(*last);
             for node in batch {
                 if let Err(e) = self.transact(&ctx, |tx| tx.apply_ready(node)) {
                     tracing::error!("content of {node:?} cannot enter its records: {e}");
@@ -317,6 +313,19 @@ impl State {
     pub fn is_stored(&self, segment: u64) -> bool {
         self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
     }
+
+    /// The queue of `node` mentions these segments no more.
+    pub(crate) fn let_go(&mut self, node: NodeId, segments: Vec<u64>) {
+        for segment in segments {
+            let Some(nodes) = self.by_segment.get_mut(&segment) else { continue };
+            nodes.remove(&node);
+            if nodes.is_empty() {
+                self.by_segment.remove(&segment);
+                self.vanished.remove(&segment);
+                self.segments.touch(segment);
+            }
+        }
+    }
 }
 
 impl Catalog for Shard {
@@ -330,14 +339,15 @@ impl Catalog for Shard {
 
     fn sealed(&self, info: SegmentInfo) {
         let segment = info.segment;
+        let mut st = self.lock();
         if info.object_bytes > 0 {
-            self.lock().segments.sealed(info);
-        } else {
+            st.segments.sealed(info);
+        } else if st.by_segment.contains_key(&segment) {
             // all its data was overwritten before it was stored: the changes that brought it may be applied all the same
-            self.lock().vanished.insert(segment);
+            st.vanished.insert(segment);
         }
+        drop(st);
         self.apply_segment(segment);
-        self.lock().vanished.remove(&segment);
         self.kv.release_ride(segment);
     }
 }
