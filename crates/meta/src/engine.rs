@@ -27,7 +27,7 @@ const RUNS_SLOW: usize = 12;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
 /// Largest reserve.
-const RESERVE_BYTES_MAX: u64 = 64 << 20;
+const RESERVE_BYTES_MAX: u64 = 8 << 20;
 /// The reserve is at most this part of the disk.
 const RESERVE_FRACTION: u64 = 32;
 
@@ -235,6 +235,12 @@ impl<T: Tables> Kv for Engine<T> {
             // reads of other places go on, and commits: damage in one table must not stop the cell
             Err(Error::Corrupt(what)) => Err(Error::Corrupt(what)),
             other => self.or_break(other),
+        }
+    }
+
+    fn idle(&self) {
+        if self.journal.disk_bytes() > 2 * self.options.journal.file_bytes {
+            self.seal();
         }
     }
 

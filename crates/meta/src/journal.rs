@@ -47,7 +47,7 @@ pub struct JournalOptions {
 
 impl Default for JournalOptions {
     fn default() -> Self {
-        JournalOptions { dir: "meta".into(), file_bytes: 32 << 20, spares_max: 3, caching: Caching::Direct }
+        JournalOptions { dir: "meta".into(), file_bytes: 4 << 20, spares_max: 1, caching: Caching::Direct }
     }
 }
 

@@ -75,6 +75,10 @@ pub trait Kv: Send + Sync {
     /// again, some time later.
     fn maintain(&self) -> Result<bool>;
 
+    /// Nothing has been committed for a while: gives back space and memory that only serve speed, by background work
+    /// that [`Kv::maintain`] then does.
+    fn idle(&self);
+
     /// Gives the engine its space reserve back or takes it: with `false` the reserve file is truncated so that
     /// removal can go on when the disk is full; with `true` it is allocated again (an error means: not yet).
     fn reserve(&self, hold: bool) -> Result<()>;

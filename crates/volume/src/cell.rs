@@ -34,6 +34,9 @@ const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 
+/// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
+const IDLE_TURNS: u64 = 20;
+
 /// What a cell is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Identity {
@@ -245,14 +248,14 @@ fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<l
     };
     // a small disk gets a small journal
     let space = disk.space()?;
-    let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 32 << 20) & !0xfff;
+    let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 4 << 20) & !0xfff;
     if space.available_bytes < 4 * file_bytes {
         // opening a cell on a full disk takes some space: that is what it is held back for
         let reserve = disk.open(RESERVE, leeward_env::disk::Caching::Buffered);
         reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
     }
     options.engine.journal.file_bytes = file_bytes;
-    options.engine.journal_bytes = 2 * file_bytes;
+    options.engine.journal_bytes = 16 * file_bytes;
     leeward_meta::lsm::LsmKv::open(env.clone(), disk, &meta.join("tables"), options)
 }
 
@@ -426,7 +429,20 @@ impl Shard {
         busy |= did("cleaning", self.clean_step());
         self.take_reserve();
         if !busy {
+            let before = self.counters.commits.load(Ordering::Relaxed);
             self.maintenance.wait(Duration::from_secs(1));
+            self.rest_when_idle(before);
+        }
+    }
+
+    /// After some seconds without a commit the engine may tidy up.
+    fn rest_when_idle(&self, commits_before: u64) {
+        let quiet = &self.counters.quiet_turns;
+        if self.counters.commits.load(Ordering::Relaxed) != commits_before {
+            quiet.store(0, Ordering::Relaxed);
+        } else if quiet.fetch_add(1, Ordering::Relaxed) + 1 == IDLE_TURNS {
+            self.kv.idle();
+            self.upkeep.wake();
         }
     }
 

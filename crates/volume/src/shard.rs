@@ -75,6 +75,8 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Commits.
     pub commits: AtomicU64,
+    /// Turns of the maintenance thread since the last one.
+    pub quiet_turns: AtomicU64,
 }
 
 /// A shard with its engine, its data log and its threads' meeting points.
