@@ -48,7 +48,9 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
         // empty before it looks at the types
         Act::Rename { .. } => {
             let too_long = *want == Error::NameTooLong && *got == Error::Invalid;
-            too_long || one_of(&[Error::NameTooLong, Error::NotFound]) || one_of(&[Error::IsDir, Error::NotEmpty])
+            too_long
+                || one_of(&[Error::NameTooLong, Error::NotFound])
+                || one_of(&[Error::IsDir, Error::NotEmpty])
         }
         Act::SetXattr { .. } => one_of(&[Error::AttrTooBig, Error::Range, Error::NoSpace]),
         _ => false,
