@@ -287,7 +287,7 @@ pub fn crash_everywhere<T: CrashTarget>(make: impl Fn() -> T, options: &CrashOpt
     let stride = options.stride.max(1);
     let mut survived = 0;
     for mutation in (first + options.seed % stride..last).step_by(stride as usize) {
-        for point in points(mutation, options.seed) {
+        for point in points(mutation, options.seed ^ mutation) {
             if let Err(failure) = crash_at(&make, &steps, &point, options) {
                 let small =
                     shrink_with(failure.clone(), |steps| crash_in_last(&make, steps, &point, options));

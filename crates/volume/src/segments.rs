@@ -41,11 +41,17 @@ impl Segments {
 
     /// Up to which numbers must be reserved by the next commit; `Some` when that changed.
     pub fn reserve(&mut self) -> Option<u64> {
-        if self.next + RESERVE / 2 <= self.reserved {
+        if !self.is_short() {
             return None;
         }
         self.reserved = self.next + RESERVE;
         Some(self.reserved)
+    }
+
+    /// Whether numbers must be reserved: always at open, so that the objects of a run that ended before its first commit
+    /// do not share a number with new ones.
+    fn is_short(&self) -> bool {
+        self.next + RESERVE / 2 > self.reserved
     }
 
     /// Numbers below this are, or will be with the next commit, reserved.
@@ -74,7 +80,7 @@ impl Segments {
 
     /// Whether a record must be written.
     pub fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.is_short()
     }
 
     /// Cleaning it makes no sense as it is.

@@ -1,0 +1,180 @@
+//! A real cell on a simulated disk at its limits: quotas, a full disk, damage on the medium.
+#![allow(missing_docs)]
+
+use leeward_env::disk::Disk;
+use leeward_env::disk::sim::SimDisk;
+use leeward_env::{Ctx, Env};
+use leeward_meta::Kv;
+use leeward_meta::mem::MemKv;
+use leeward_pool::DirStore;
+use leeward_volume::admin::{FsckReport, QuotaInfo, Reply as AdminReply, Request};
+use leeward_volume::op::Make;
+use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
+use std::sync::Arc;
+
+const MIB: usize = 1 << 20;
+
+struct SimCell {
+    env: Env,
+    disk: SimDisk,
+    cell: Arc<Cell>,
+}
+
+fn engine(env: &Env, disk: &SimDisk) -> MemKv {
+    MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
+}
+
+fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
+    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
+    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
+}
+
+impl SimCell {
+    fn new() -> SimCell {
+        let (env, disk) = (Env::sim(1), SimDisk::new(1));
+        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
+        let cell = start(&env, &disk);
+        SimCell { env, disk, cell }
+    }
+
+    fn reopened(self) -> SimCell {
+        self.cell.close().expect("a clean close");
+        let cell = start(&self.env, &self.disk);
+        SimCell { cell, ..self }
+    }
+
+    fn call(&self, op: Op<'_>) -> Result<Reply> {
+        self.cell.call(&Ctx::system(), op)
+    }
+
+    fn make(&self, name: &str, make: Make<'_>) -> NodeId {
+        self.make_in(NodeId::ROOT, name, make).expect("made")
+    }
+
+    fn make_in(&self, dir: NodeId, name: &str, make: Make<'_>) -> Result<NodeId> {
+        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 })? {
+            Reply::Attr(attr) => Ok(attr.node),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
+        match self.call(Op::Write { node, offset, data })? {
+            Reply::Written(n) if n == data.len() as u64 => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn read(&self, node: NodeId, len: usize) -> Result<Vec<u8>> {
+        match self.call(Op::Read { node, offset: 0, len: len as u32 })? {
+            Reply::Data(data) => Ok(data),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn quota(&self, request: &Request) -> QuotaInfo {
+        match self.cell.admin(request, &mut |_| {}) {
+            Ok(AdminReply::Quota(info)) => info,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fsck(&self) -> FsckReport {
+        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
+            Ok(AdminReply::Fsck(report)) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed | 1;
+    let next = |_| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 56) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+#[test]
+fn a_quota_is_exact_and_never_refuses_what_was_accepted() {
+    let cell = SimCell::new();
+    let dir = cell.make("q", Make::Dir);
+    let (bytes, files) = (Some(10_000), Some(2));
+    cell.quota(&Request::QuotaSet { path: "/q".into(), bytes, files });
+    let file = cell.make_in(dir, "f", Make::File).expect("the first inode");
+    cell.write(file, 0, &noise(8000, 1)).expect("within the quota");
+    assert_eq!(cell.write(file, 8000, &noise(2001, 2)), Err(Error::Quota), "one byte too many");
+    cell.write(file, 8000, &noise(2000, 3)).expect("to the last byte");
+    cell.write(file, 0, &noise(10_000, 4)).expect("overwriting takes nothing");
+    assert_eq!(cell.write(file, 10_000, &[0]), Err(Error::Quota));
+    cell.make_in(dir, "g", Make::Fifo).expect("the second inode");
+    assert_eq!(cell.make_in(dir, "h", Make::Dir), Err(Error::Quota), "one inode too many");
+    cell.call(Op::SyncAll).expect("what was accepted becomes durable");
+    let cell = cell.reopened();
+    let info = cell.quota(&Request::QuotaShow { path: "/q".into() });
+    assert_eq!((info.used_bytes, info.used_files), (10_000, 2));
+    assert_eq!(cell.read(file, 10_000), Ok(noise(10_000, 4)));
+    assert_eq!(cell.write(file, 10_000, &[0]), Err(Error::Quota));
+    assert_eq!(cell.fsck().findings, []);
+}
+
+#[test]
+fn a_full_disk_refuses_at_once_keeps_what_it_accepted_and_frees_by_removal() {
+    let cell = SimCell::new();
+    cell.disk.set_capacity(40 * MIB as u64);
+    let mut files: Vec<NodeId> = Vec::new();
+    let refused = (0..100u64).find_map(|n| {
+        let file = cell.make_in(NodeId::ROOT, &format!("f{n}"), Make::File);
+        let wrote = file.and_then(|file| cell.write(file, 0, &noise(MIB, n)).map(|()| file));
+        wrote.map(|file| files.push(file)).err()
+    });
+    assert_eq!(refused, Some(Error::NoSpace));
+    assert!(files.len() > 20, "only {} MiB of 40 were taken", files.len());
+    cell.call(Op::SyncAll).expect("what was accepted becomes durable");
+    let cell = cell.reopened();
+    for (n, file) in files.iter().enumerate() {
+        assert!(cell.read(*file, MIB) == Ok(noise(MIB, n as u64)), "file {n}");
+    }
+    assert_eq!(cell.write(files[0], MIB as u64, &noise(MIB, 0)), Err(Error::NoSpace));
+    assert_eq!(cell.fsck().findings, []);
+    for n in 0..files.len() {
+        cell.call(Op::Unlink { dir: NodeId::ROOT, name: format!("f{n}").as_bytes() }).expect("removal");
+    }
+    while cell.cell.step().expect("background work") {}
+    let again = cell.make("again", Make::File);
+    (0..20).for_each(|n| cell.write(again, n * MIB as u64, &noise(MIB, n)).expect("there is room again"));
+    cell.call(Op::SyncAll).expect("durable");
+    assert_eq!(cell.fsck().findings, []);
+}
+
+#[test]
+fn damage_is_an_error_exactly_where_it_is_and_fsck_names_the_file() {
+    let cell = SimCell::new();
+    let nodes = ["a", "b", "c"].map(|name| cell.make(name, Make::File));
+    for (seed, node) in nodes.iter().enumerate() {
+        cell.write(*node, 0, &noise(64 << 10, seed as u64)).expect("written");
+    }
+    cell.call(Op::SyncAll).expect("durable");
+    let cell = cell.reopened();
+    flip_in_only_object(&cell.disk, 80 << 10);
+    assert_eq!(cell.read(nodes[0], 64 << 10), Ok(noise(64 << 10, 0)));
+    assert!(
+        matches!(cell.read(nodes[1], 64 << 10), Err(Error::Corrupt(_))),
+        "half of /b lies behind the damage"
+    );
+    assert_eq!(cell.read(nodes[1], 4096), Ok(noise(64 << 10, 1)[..4096].to_vec()));
+    assert_eq!(cell.read(nodes[2], 64 << 10), Ok(noise(64 << 10, 2)));
+    let found = cell.fsck().findings;
+    let paths: Vec<_> = found.iter().filter_map(|f| f.path.as_deref()).collect();
+    assert_eq!(paths, ["/b"], "{found:?}");
+}
+
+fn flip_in_only_object(disk: &SimDisk, offset: u64) {
+    let dirs = disk.list_dirs("data").expect("listed");
+    let [dir] = &dirs[..] else { panic!("one object's directory: {dirs:?}") };
+    let files = disk.list(&format!("data/{dir}")).expect("listed");
+    let [(file, _)] = &files[..] else { panic!("one object: {files:?}") };
+    disk.flip_bit(&format!("data/{dir}/{file}"), offset).expect("flipped");
+}
