@@ -141,22 +141,30 @@ impl Shard {
     /// Deletes objects that no durable record points to; `true` when there were any.
     pub(crate) fn delete_garbage(&self) -> Result<bool> {
         let garbage = self.committer.take_garbage();
-        let ctx = Ctx::system();
-        for id in &garbage {
-            let generation = self.lock().segments.get(id.segment).map(|r| r.generation);
-            if generation == Some(id.generation) {
-                // a leftover of a rewriting that a crash ended, and that has been done again since
-                continue;
-            }
-            self.log.delete(&ctx, *id)?;
-            if generation.is_none() {
-                self.forget_backrefs(&ctx, id.segment)?;
+        for (n, id) in garbage.iter().enumerate() {
+            if let Err(e) = self.delete_object(*id) {
+                self.committer.return_garbage(&garbage[n..]);
+                return Err(e);
             }
         }
         if !garbage.is_empty() {
             self.look_at_space();
         }
         Ok(!garbage.is_empty())
+    }
+
+    fn delete_object(&self, id: ObjectId) -> Result<()> {
+        let ctx = Ctx::system();
+        let generation = self.lock().segments.get(id.segment).map(|r| r.generation);
+        if generation == Some(id.generation) {
+            // a leftover of a rewriting that a crash ended, and that has been done again since
+            return Ok(());
+        }
+        self.log.delete(&ctx, id)?;
+        match generation {
+            None => self.forget_backrefs(&ctx, id.segment),
+            Some(_) => Ok(()),
+        }
     }
 
     pub(crate) fn forget_backrefs(&self, ctx: &Ctx, segment: u64) -> Result<()> {

@@ -82,6 +82,11 @@ impl Committer {
         std::mem::take(&mut self.garbage.lock())
     }
 
+    /// Gives back what could not be deleted now.
+    pub fn return_garbage(&self, objects: &[ObjectId]) {
+        self.garbage.lock().extend_from_slice(objects);
+    }
+
     /// Keeps others from committing while `f` runs: what is committed stands still.
     pub fn standing_still<T>(&self, f: impl FnOnce() -> T) -> T {
         self.lead();
