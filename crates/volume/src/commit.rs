@@ -250,6 +250,7 @@ impl Shard {
             if !matches!(e, leeward_meta::Error::Full) {
                 tracing::error!("commit failed: {e}; nothing can be changed until the cell is opened again");
                 self.lock().broken = Some(e.to_string());
+                self.be_cautious();
             }
             e.into()
         })

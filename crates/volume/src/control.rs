@@ -173,6 +173,7 @@ impl Shard {
             ));
         }
         let v = self.lock().volumes[&id].clone();
+        self.be_cautious();
         let done = self.transact(&Ctx::system(), |tx| {
             let mut dir = tx.inode(v.attached_dir)?;
             dir.touch(tx.now);

@@ -102,7 +102,7 @@ impl Shard {
 
     /// What every operation must pass.
     fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
-        if let Some(node) = op.node() {
+        if let (Some(node), true) = (op.node(), self.is_cautious()) {
             let st = self.lock();
             if st.volumes.get(&node.volume()).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);

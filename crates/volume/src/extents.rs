@@ -150,6 +150,25 @@ impl Extents {
         }
     }
 
+    /// Allocated bytes of a range, straight from the encoding of a record that was written by [`Extents::encode`]: a write
+    /// into a file of many extents asks this each time.
+    pub fn allocated_encoded(bytes: &[u8], range: Range<u32>) -> u64 {
+        let list = bytes.get(4..).unwrap_or_default();
+        let extent = |n: usize| {
+            let b = &list[n * ENCODED..];
+            let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+            (u32_at(0), u32_at(0).saturating_add(u32_at(4)))
+        };
+        let (mut low, mut high) = (0, list.len() / ENCODED);
+        let count = high;
+        while low < high {
+            let middle = (low + high) / 2;
+            if extent(middle).1 <= range.start { low = middle + 1 } else { high = middle }
+        }
+        let touching = (low..count).map(extent).take_while(|(start, _)| *start < range.end);
+        touching.map(|(start, end)| u64::from(end.min(range.end) - start.max(range.start))).sum()
+    }
+
     /// Reads the encoding; `None` when it breaks an invariant.
     pub fn decode(bytes: &[u8]) -> Option<Extents> {
         let count = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;

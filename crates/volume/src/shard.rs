@@ -109,6 +109,8 @@ pub struct Shard {
     /// Appended since then.
     appended: AtomicU64,
     full: AtomicBool,
+    /// Whether a volume is being removed or the engine is broken: then every operation looks at that first.
+    cautious: AtomicBool,
     /// Whether the engine holds space back for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
@@ -128,6 +130,7 @@ impl Shard {
         state: State,
     ) -> Arc<Shard> {
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
+        let removing = state.volumes.values().any(|v| v.removing);
         let shard = Arc::new(Shard {
             env,
             config,
@@ -144,6 +147,7 @@ impl Shard {
             total_bytes: AtomicU64::new(0),
             appended: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
         });
@@ -228,6 +232,16 @@ impl Shard {
     /// Whether the caller may wait; otherwise the operation must be repeated by one that may.
     pub fn may_wait(ctx: &Ctx) -> Result<()> {
         if ctx.wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }
+    }
+
+    /// From now on every operation looks whether its volume is still there and the engine works.
+    pub(crate) fn be_cautious(&self) {
+        self.cautious.store(true, Ordering::SeqCst);
+    }
+
+    /// See [`Shard::be_cautious`].
+    pub(crate) fn is_cautious(&self) -> bool {
+        self.cautious.load(Ordering::Relaxed)
     }
 
     /// Looks at the store's free space.

@@ -153,8 +153,33 @@ impl Tx<'_> {
 
     /// Allocated bytes of a range, pending changes included.
     pub(crate) fn allocated_in(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<u64> {
-        let view = self.view(node, inode, range)?;
-        Ok(view.iter().filter(|(_, s)| s.is_some()).map(|(r, _)| r.end - r.start).sum())
+        let mut sum = 0;
+        let mut at = range.start;
+        if let Some(pending) = self.st.files.get(&node) {
+            for (part, source) in pending.within(range.clone()) {
+                sum += self.allocated_in_records(node, inode, at..part.start)?;
+                sum += if source.is_some() { part.end - part.start } else { 0 };
+                at = part.end;
+            }
+        }
+        Ok(sum + self.allocated_in_records(node, inode, at..range.end)?)
+    }
+
+    fn allocated_in_records(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<u64> {
+        let mut sum = 0;
+        for (window, part, _) in extents::windows(range) {
+            let (spilled, windows) = match &inode.body {
+                Body::File { spilled, windows, .. } => (*spilled, *windows),
+                _ => (false, false),
+            };
+            let stored = if window == 0 { spilled } else { windows };
+            if !stored || self.edits.contains_key(&(node, window)) {
+                sum += self.window(node, inode, window)?.within(part).map(|e| u64::from(e.len)).sum::<u64>();
+            } else if let Some(value) = self.get(&keys::extents(node, window))? {
+                sum += Extents::allocated_encoded(&value, part);
+            }
+        }
+        Ok(sum)
     }
 
     /// Windows that hold anything, pending changes included; at most `limit` of those in the records.
@@ -407,8 +432,8 @@ impl Shard {
         let len = data.len() as u64;
         let range =
             offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
-        self.transact(ctx, |tx| tx.file(node).map(drop))?;
         if len == 0 {
+            self.transact(ctx, |tx| tx.file(node).map(drop))?;
             return Ok(Reply::Written(0));
         }
         self.need_space(len)?;

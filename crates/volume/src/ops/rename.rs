@@ -171,6 +171,9 @@ impl Tx<'_> {
 
     /// The file that a rename will put in place of another one, if its content is not in the records yet.
     fn replaces_with(&mut self, r: &Rename<'_>) -> TxResult<Option<NodeId>> {
+        if r.mode == RenameMode::NoReplace || self.st.files.is_empty() {
+            return Ok(None);
+        }
         let ends = self.rename_ends(r)?;
         let source = ends.and_then(|(s, t)| t.map(|_| s.node));
         Ok(source.filter(|node| self.st.files.contains_key(node)))
@@ -182,17 +185,13 @@ impl Shard {
     /// a crash leaves the old file whole or the new file whole.
     pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> Result<Reply> {
         loop {
-            if r.mode != RenameMode::NoReplace
-                && let Some(node) = self.transact(ctx, |tx| tx.replaces_with(r))?
-            {
-                self.stage(ctx, node)?;
-            }
-            let done = self.transact(ctx, |tx| match tx.replaces_with(r)? {
-                Some(_) if r.mode != RenameMode::NoReplace => Ok(None),
-                _ => tx.rename(r).map(Some),
+            let step = self.transact(ctx, |tx| match tx.replaces_with(r)? {
+                Some(node) => Ok(Err(node)),
+                None => tx.rename(r).map(Ok),
             })?;
-            if let Some(reply) = done {
-                return Ok(reply);
+            match step {
+                Ok(reply) => return Ok(reply),
+                Err(node) => self.stage(ctx, node)?,
             }
         }
     }
