@@ -39,7 +39,10 @@ struct State {
 struct Buffer {
     bytes: AlignedBuf,
     /// Bytes appended; 0 again when the memory was given back.
+    /// Bytes appended.
     used: usize,
+    /// Up to here the bytes are as appended: laying out in place puts the index over a dead tail.
+    intact: usize,
 }
 
 /// An object laid out and ready to be put.
@@ -60,7 +63,7 @@ impl Segment {
             waiters: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             state: Mutex::new(State { open: true, chunks: Vec::new(), dead: Vec::new() }),
-            buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0 }),
+            buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0, intact: 0 }),
         }
     }
 
@@ -83,6 +86,7 @@ impl Segment {
         buffer.make_room(at + data.len(), opts.segment_bytes, buffers);
         buffer.bytes[at..at + data.len()].copy_from_slice(data);
         buffer.used = at + data.len();
+        buffer.intact = buffer.used;
         pack::push_chunk(&mut state.chunks, at as u32, data.len() as u32, owner);
         self.holds.fetch_add(1, Ordering::Relaxed);
         Some(at as u32)
@@ -113,7 +117,7 @@ impl Segment {
     pub(crate) fn peek(&self, offset: u32, out: &mut [u8]) -> bool {
         let buffer = self.buffer.read();
         let at = offset as usize;
-        let here = at + out.len() <= buffer.used;
+        let here = at + out.len() <= buffer.intact;
         if here {
             out.copy_from_slice(&buffer.bytes[at..at + out.len()]);
         }
@@ -146,9 +150,10 @@ impl Segment {
             let index = Index { chunks: live, units: Vec::new(), block_crcs: Vec::new() };
             return Laid { index, object_bytes: 0, copied: None };
         }
+        let live_end = live.last().map_or(0, Chunk::end) as usize;
         let body = {
             let buffer = self.buffer.read();
-            pack::pack(&buffer.bytes[..buffer.used], live, how, buffers)
+            pack::pack(&buffer.bytes[..buffer.intact], live, how, buffers)
         };
         let mut copied = body.copied;
         let (index, object_bytes) = match &mut copied {
@@ -157,7 +162,9 @@ impl Segment {
                 (index, object.len())
             }
             None => {
-                let object = &mut self.buffer.write().bytes;
+                let mut buffer = self.buffer.write();
+                buffer.intact = buffer.intact.min(live_end);
+                let object = &mut buffer.bytes;
                 let index = pack::finish(self.id(), object, body.chunks, body.units);
                 (index, object.len())
             }
@@ -173,7 +180,7 @@ impl Segment {
     /// Gives the memory back; peeks find nothing from now on.
     pub(crate) fn release(&self) -> AlignedBuf {
         let mut buffer = self.buffer.write();
-        buffer.used = 0;
+        (buffer.used, buffer.intact) = (0, 0);
         std::mem::replace(&mut buffer.bytes, AlignedBuf::zeroed(0))
     }
 }

@@ -327,3 +327,24 @@ fn adopt() {
     let absent = rig.log.adopt(&ctx(0), 999);
     assert!(matches!(absent, Err(Error::Store(leeward_pool::Error::NotFound(_)))));
 }
+
+/// An object laid out in the segment's own buffer has its index where a dead tail was: that tail is not to be peeked, nor
+/// laid out again after a failed put.
+#[test]
+fn a_dead_tail_is_not_shown() {
+    let rig = Rig::new(options());
+    let bytes = Random(3).noise(400_000);
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &bytes).unwrap();
+    let tail = Addr { offset: 100_000, ..addr };
+    rig.log.dead(tail, 300_000);
+    rig.store.set(Puts::Fail);
+    assert!(rig.log.wait_durable(&ctx(1), addr.segment).is_err());
+    let mut buf = vec![9; 250_000];
+    assert!(!rig.log.peek(tail, &mut buf) && buf == vec![9; 250_000]);
+    let mut buf = vec![0; 100_000];
+    assert!(rig.log.peek(addr, &mut buf) && buf == bytes[..100_000]);
+    rig.store.set(Puts::Work);
+    rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
+    rig.log.read(&ctx(1), addr, &mut buf).unwrap();
+    assert!(buf == bytes[..100_000]);
+}
