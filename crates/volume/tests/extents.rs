@@ -14,7 +14,7 @@ fn next(seed: &mut u64) -> u32 {
 fn replacing_is_what_it_says() {
     const BYTES: u32 = 300;
     for seed in 1..40u64 {
-        let mut seed = seed * 0x9E37_79B9_7F4A_7C15;
+        let mut seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut list = Extents::default();
         let mut bytes: Vec<Option<Source>> = vec![None; BYTES as usize];
         for step in 0..200 {
