@@ -4,7 +4,7 @@
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
 //! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
-//! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed.
+//! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
@@ -15,6 +15,7 @@ mod clean;
 mod commit;
 pub mod config;
 mod control;
+mod diff;
 mod dispatch;
 mod error;
 pub mod extents;
@@ -29,6 +30,7 @@ mod quota;
 mod reclaim;
 mod records;
 mod refs;
+mod restore;
 mod segments;
 mod shard;
 mod snapshots;

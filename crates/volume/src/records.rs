@@ -231,7 +231,9 @@ impl<'a> Tx<'a> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
-        if keys::view_of(key).is_some() {
+        if let Some(view) = keys::view_of(key) {
+            // what it referred to may be gone with the snapshot
+            self.st.snapshot_of(view)?;
             return self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()));
         }
         if let Some(value) = self.st.overlay(key) {
@@ -387,7 +389,9 @@ impl<'a> Tx<'a> {
     /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
     pub fn fold(&mut self) -> TxResult<()> {
         let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
-        for (dir, s) in self.st.running.deltas.iter().chain(self.deltas.iter().map(|(d, s)| (d, s))) {
+        // what is running was folded in by the first fold of this operation
+        let running = (!self.folded).then_some(&self.st.running.deltas).into_iter().flatten();
+        for (dir, s) in running.chain(self.deltas.iter().map(|(d, s)| (d, s))) {
             let t = total.entry(*dir).or_default();
             *t = t.plus(*s);
         }
@@ -444,14 +448,17 @@ impl<'a> Tx<'a> {
 
     /// What was not folded yet about `dir` moves to its parent: `dir` is going away.
     pub fn hand_up_deltas(&mut self, dir: NodeId, parent: NodeId) {
-        let mut sum = Stats::default();
-        if !self.folded {
-            sum = self.st.running.deltas.get(&dir).copied().unwrap_or_default();
-        }
-        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
-        sum = mine.into_iter().fold(sum, Stats::plus);
-        self.add_stats(dir, sum.negated());
+        let sum = self.discard_deltas(dir);
         self.add_stats(parent, sum);
+    }
+
+    /// What was not folded yet about `dir` counts nowhere: `dir` is going away.
+    pub(crate) fn discard_deltas(&mut self, dir: NodeId) -> Stats {
+        let running = if self.folded { None } else { self.st.running.deltas.get(&dir).copied() };
+        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
+        let sum = mine.into_iter().fold(running.unwrap_or_default(), Stats::plus);
+        self.add_stats(dir, sum.negated());
+        sum
     }
 
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
