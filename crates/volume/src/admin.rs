@@ -295,6 +295,9 @@ pub struct CellStats {
     pub orphans: u64,
     /// Segments waiting for cleaning.
     pub cleaning_segments: u64,
+    /// What no snapshot holds any more and trim has not freed yet: entries of deadlists.
+    #[serde(default)]
+    pub trim_records: u64,
 }
 
 /// Progress of a long request.

@@ -365,6 +365,7 @@ impl Shard {
             written_bytes: self.log.written_bytes() + self.kv.stats().written_bytes,
             orphans: st.orphans.len() as u64,
             cleaning_segments,
+            trim_records: st.snapshots.all_doomed().records as u64,
         }
     }
 }
