@@ -225,7 +225,7 @@ impl Shard {
             *frozen = Some(tx);
             return Err(e);
         }
-        for (key, slot) in tx.records.iter() {
+        for (key, slot) in tx.records.iter().filter(|(key, _)| !keys::is_past(key)) {
             self.cache.insert(key.clone(), slot.value.clone());
         }
         let mut st = self.lock();

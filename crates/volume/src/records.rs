@@ -270,7 +270,7 @@ impl<'a> Tx<'a> {
         let birth = self.epoch(node.volume())?;
         self.settle_content(node, birth)?;
         let key = keys::inode(node);
-        self.keep_version(&key, birth)?;
+        self.keep_inode(&key, birth, inode.birth)?;
         self.put(key, inode.encode_born(birth));
         Ok(())
     }
@@ -294,9 +294,10 @@ impl<'a> Tx<'a> {
         self.as_of
     }
 
-    /// What follows belongs to this earlier epoch: content of that epoch enters the records.
-    pub(crate) fn set_as_of(&mut self, epoch: u32) {
-        self.as_of = Some(epoch);
+    /// What follows belongs to this epoch, maybe an earlier one: content of that epoch enters the records.
+    pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
+        let now = self.st.volumes.get(&volume).map(|v| v.epoch);
+        self.as_of = (now != Some(epoch)).then_some(epoch);
     }
 
     /// Whether this operation has written the record already.

@@ -361,7 +361,7 @@ impl Tx<'_> {
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
         if let Some(pending) = self.st.files.get(&node) {
-            self.set_as_of(pending.epoch);
+            self.set_as_of(node.volume(), pending.epoch);
         }
         let mut inode = self.inode(node)?;
         for (_, change) in ready {
