@@ -455,7 +455,7 @@ impl Shard {
         let mut busy = did("metadata upkeep", self.engine_step());
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("freeing", self.reclaim_step());
-        busy |= did("trim", self.trim_step());
+        busy |= did("trim", self.trim_turn());
         busy |= did("cleaning", self.clean_step());
         self.take_reserve();
         if !busy {
