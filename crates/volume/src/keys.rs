@@ -204,10 +204,9 @@ const VERSION_BYTES: usize = 5;
 
 /// The version of the record `key` that died in epoch `death`.
 pub fn version(key: &[u8], death: u32) -> Key {
-    let mut out = history_of(key);
-    out.push(VERSION_OF);
-    out.extend_from_slice(&death.to_be_bytes());
-    out.into()
+    let mut out: Key = key.iter().copied().chain([VERSION_OF]).chain(death.to_be_bytes()).collect();
+    Arc::get_mut(&mut out).expect("just made")[0] |= (HISTORY >> 24) as u8;
+    out
 }
 
 /// The range of all versions of the record `key` that died in epoch `from` or later.

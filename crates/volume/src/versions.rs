@@ -67,7 +67,7 @@ impl Tx<'_> {
             let pair = EpochPair { death: epoch, birth };
             // it dies but once
             self.put_new(keys::version(key, epoch), old);
-            self.put_new(keys::dead_record(key, pair), Value::from(&[][..]));
+            self.put_new(keys::dead_record(key, pair), Value::default());
             self.tally(volume, pair, Tally { records: 1, bytes: 0 });
         }
         Ok(())
@@ -104,7 +104,7 @@ impl Tx<'_> {
         };
         if noted && old.is_none() {
             let pair = EpochPair { death: birth, birth: 0 };
-            self.put(keys::dead_record(&key, pair), Value::from(&[][..]));
+            self.put(keys::dead_record(&key, pair), Value::default());
             self.tally(volume, pair, Tally { records: 1, bytes: 0 });
         }
         self.put(key, StoredDentry { dentry: Dentry { node, kind }, birth, noted }.encode());
@@ -297,6 +297,17 @@ impl State {
     }
 }
 
+impl State {
+    /// The first version in a range, given the first stored one.
+    fn first_version(&self, stored: Option<(Key, Value)>, from: &Key, to: &Key) -> Option<Value> {
+        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+        let in_overlays = self.overlays().into_iter().flatten().filter_map(|overlay| {
+            overlay.range(range.clone()).find_map(|(k, s)| Some((k.clone(), s.value.clone()?)))
+        });
+        stored.into_iter().chain(in_overlays).min_by(|a, b| a.0.cmp(&b.0)).map(|(_, value)| value)
+    }
+}
+
 impl Shard {
     /// [`Shard::scan`] of a snapshot: live records first, then versions. What dies in between is then in both.
     pub(crate) fn scan_view(&self, view: u32, from: &Key, to: &Key, limit: usize) -> Result<Page> {
@@ -324,42 +335,50 @@ impl Shard {
         Ok((records, next.map(|next| keys::with_volume(&next, view))))
     }
 
-    /// Brings a record of a snapshot into the cache, under the view's key.
+    /// Brings a record of a snapshot into the cache, under the view's key. A record that has not changed since is the live
+    /// one, and then there is no version that died later.
     pub(crate) fn load_view(&self, key: &Key, view: u32) -> Result<()> {
         loop {
-            let (volume, epoch, seq) = {
+            let (volume, epoch, seq, overlaid) = {
                 let st = self.lock();
                 let Ok((volume, epoch)) = st.snapshot_of(view) else {
                     // the snapshot is gone, and all that was in it
                     self.cache.insert(key.clone(), None);
                     return Ok(());
                 };
-                (volume, epoch, st.publish_seq)
+                (volume, epoch, st.publish_seq, st.overlay(&keys::with_volume(key, volume)))
             };
             let record = keys::with_volume(key, volume);
+            let stored = match &overlaid {
+                Some(value) => value.clone(),
+                None => self.kv.get(&record)?,
+            };
             let (from, to) = keys::versions(&record, epoch + 1);
-            let stored = self.kv.scan(&from, &to, 1, false)?;
-            let live = self.kv.get(&record)?;
+            let versions = match is_seen(&record, stored.as_ref(), epoch)? {
+                true => Vec::new(),
+                false => self.kv.scan(&from, &to, 1, false)?,
+            };
             let st = self.lock();
-            if st.publish_seq != seq {
+            let live = st.overlay(&record);
+            if st.publish_seq != seq || overlaid.is_some() && live.is_none() {
                 continue;
             }
-            let mut first: Option<(Key, Value)> = stored.into_iter().next();
-            for overlay in st.overlays().into_iter().flatten() {
-                let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-                let newer = overlay.range(range).find_map(|(k, s)| Some((k.clone(), s.value.clone()?)));
-                first = [first, newer].into_iter().flatten().min_by(|a, b| a.0.cmp(&b.0));
-            }
-            let candidate = match first {
-                Some((_, value)) => Some(value),
-                None => st.overlay(&record).unwrap_or(live),
-            };
-            let seen = match candidate {
-                Some(value) if birth_of(record[12], &value)? <= epoch => Some(value),
-                _ => None,
+            let live = live.unwrap_or(stored);
+            let seen = match is_seen(&record, live.as_ref(), epoch)? {
+                true => live,
+                false => {
+                    let first = st.first_version(versions.into_iter().next(), &from, &to);
+                    let seen = is_seen(&record, first.as_ref(), epoch)?;
+                    first.filter(|_| seen)
+                }
             };
             self.cache.insert(key.clone(), seen);
             return Ok(());
         }
     }
+}
+
+/// Whether this value of a record was there at `epoch`.
+fn is_seen(key: &Key, value: Option<&Value>, epoch: u32) -> Result<bool> {
+    Ok(value.map(|value| birth_of(key[12], value)).transpose()?.is_some_and(|birth| birth <= epoch))
 }
