@@ -70,6 +70,26 @@ impl Target for SimCell {
         let _ = self.cell.step();
     }
 
+    fn has_snapshots(&self) -> bool {
+        false
+    }
+
+    fn settle(&self) -> std::result::Result<(), String> {
+        for _ in 0..10_000 {
+            if !self.cell.step().map_err(|e| e.to_string())? {
+                return Ok(());
+            }
+        }
+        Err("there is always something left to do".into())
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
+            Ok(AdminReply::Fsck(report)) if report.findings.is_empty() => Ok(()),
+            other => Err(format!("fsck: {other:?}")),
+        }
+    }
+
     fn reopen(&mut self) -> std::result::Result<(), String> {
         self.cell.close().map_err(|e| e.to_string())?;
         self.cell = start(&self.env, &self.disk)?;
@@ -118,13 +138,6 @@ impl CrashTarget for SimCell {
         let disk = die(&disk, point);
         let cell = start(&self.env, &disk)?;
         Ok(SimCell { env: self.env, disk, cell })
-    }
-
-    fn check(&self) -> std::result::Result<(), String> {
-        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
-            Ok(AdminReply::Fsck(report)) if report.findings.is_empty() => Ok(()),
-            other => Err(format!("fsck: {other:?}")),
-        }
     }
 }
 
