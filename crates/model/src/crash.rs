@@ -123,7 +123,9 @@ impl Expected {
                 self.durable.clear();
                 self.durable_snapshots = after.snapshots().map(|(view, _)| view).collect();
             }
-            Act::Fsync(_) if acknowledged => {
+            Act::Fsync(_)
+                if acknowledged && fsynced.is_some_and(|ino| !matches!(place(ino), Place::In(_))) =>
+            {
                 self.names_durable = now;
                 self.durable.extend(fsynced.map(|ino| (ino, now)));
                 self.durable_snapshots.extend(fsynced.into_iter().flat_map(|ino| shown_in(after, ino)));

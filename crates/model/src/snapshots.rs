@@ -245,10 +245,7 @@ impl Model {
             Op::List { after, limit, attrs, .. } => self.list(ctx, snap_dir_of(dir), after, limit, attrs),
             Op::Make { name, make, .. } => self.take_snapshot(ctx, dir, name, make),
             Op::RmDir { name, .. } => self.remove_snapshot(ctx, dir, name),
-            Op::Unlink { name, .. } => {
-                snap_dir.entries()?.get(name).ok_or(Error::NotFound)?;
-                Err(Error::IsDir)
-            }
+            Op::Unlink { .. } => Err(Error::IsDir),
             Op::Fsync { .. } | Op::Forget { .. } => Ok(Reply::Done),
             Op::ListXattr { .. } => Ok(Reply::Names(Vec::new())),
             Op::GetXattr { .. } => Err(Error::NoData),
@@ -268,18 +265,18 @@ impl Model {
         if name.len() > limits::NAME_BYTES_MAX {
             return Err(Error::NameTooLong);
         }
-        if self.snap_entries(dir).contains_key(name) {
-            return Err(Error::Exists);
+        if is_inherited(name) || name == SNAP_DIR {
+            return Err(Error::Invalid);
         }
-        if is_inherited(name) || name == SNAP_DIR { Err(Error::Invalid) } else { Ok(()) }
+        if self.snap_entries(dir).contains_key(name) { Err(Error::Exists) } else { Ok(()) }
     }
 
     fn take_snapshot(&mut self, ctx: &Ctx, dir: Ino, name: &[u8], make: Make<'_>) -> Result<Reply> {
-        self.new_snapshot_name(dir, name)?;
         if make != Make::Dir {
             return Err(Error::ReadOnly);
         }
         self.may_change_snapshots(ctx)?;
+        self.new_snapshot_name(dir, name)?;
         self.snapshots.last += 1;
         let view = self.snapshots.last;
         let shown = Arc::new(Shown { number: dir, attrs: BTreeMap::new() });
@@ -318,6 +315,9 @@ impl Model {
             return Err(Error::Invalid);
         }
         let (view, _) = self.own_snapshot(ctx, dir, from)?;
+        if from == to && mode == RenameMode::Replace {
+            return Ok(Reply::Done);
+        }
         self.new_snapshot_name(dir, to)?;
         if let Some(snapshot) = self.snapshots.all.get_mut(&view) {
             snapshot.name = to.into();

@@ -10,6 +10,7 @@ use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, Kv};
+use leeward_model::Profile;
 use leeward_model::content::Allocation;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
 use leeward_model::harness::{Options, Target, replay, run};
@@ -40,8 +41,13 @@ fn start(env: &Env, disk: &SimDisk) -> std::result::Result<Arc<Cell>, String> {
 
 impl SimCell {
     fn new(seed: u64) -> SimCell {
+        SimCell::owned_by(seed, 0)
+    }
+
+    /// A cell whose root belongs to this user, who may take snapshots then.
+    fn owned_by(seed: u64, uid: u32) -> SimCell {
         let (env, disk) = (Env::sim(seed), SimDisk::new(seed));
-        let first: Batch = first_batch(&env, 0, 0);
+        let first: Batch = first_batch(&env, uid, uid);
         engine(&env, &disk).commit(&first).expect("the first commit");
         let cell = start(&env, &disk).expect("a new cell opens");
         SimCell { env, disk, cell }
@@ -57,21 +63,34 @@ impl Target for SimCell {
         if std::env::var("MODEL_USAGE").is_ok_and(|v| v == "no") {
             return None;
         }
-        let names: Option<Vec<&str>> = path.0.iter().map(|n| std::str::from_utf8(n).ok()).collect();
-        let path = format!("/{}", names?.join("/"));
-        match self.cell.admin(&Request::Usage { path: path.clone() }, &mut |_| {}) {
-            Ok(AdminReply::Usage(usage)) => Some(usage),
+        let path = text_of(path)?;
+        let usage = match self.cell.admin(&Request::Usage { path: path.clone() }, &mut |_| {}) {
+            Ok(AdminReply::Usage(usage)) => usage,
             other => panic!("usage of {path}: {other:?}"),
+        };
+        if self.has_snapshots() {
+            match self.cell.admin(&Request::QuotaShow { path: path.clone() }, &mut |_| {}) {
+                Ok(AdminReply::Quota(q)) => {
+                    let used = (usage.bytes, usage.files + usage.dirs);
+                    assert_eq!((q.used_bytes, q.used_files), used, "what counts for the quota of {path}");
+                }
+                other => panic!("quota of {path}: {other:?}"),
+            }
         }
+        Some(usage)
+    }
+
+    fn quota(&self, path: &Path, on: bool) {
+        let Some(path) = text_of(path) else { return };
+        let (bytes, files) = if on { (1 << 50, 1 << 30) } else { (0, 0) };
+        let request = Request::QuotaSet { path, bytes: Some(bytes), files: Some(files) };
+        // refused when the disk has died
+        let _ = self.cell.admin(&request, &mut |_| {});
     }
 
     fn advance(&self, ms: u32) {
         self.env.advance(Duration::from_millis(ms.into()));
         let _ = self.cell.step();
-    }
-
-    fn has_snapshots(&self) -> bool {
-        false
     }
 
     fn settle(&self) -> std::result::Result<(), String> {
@@ -99,6 +118,12 @@ impl Target for SimCell {
     fn allocation(&self) -> Allocation {
         Allocation::Units(4096)
     }
+}
+
+/// A path as operators write it, where it can be written.
+fn text_of(path: &Path) -> Option<String> {
+    let names: Option<Vec<&str>> = path.0.iter().map(|n| std::str::from_utf8(n).ok()).collect();
+    Some(format!("/{}", names?.join("/")))
 }
 
 /// What the disk holds after this death.
@@ -174,6 +199,31 @@ fn a_crash_anywhere_leaves_an_allowed_state() {
     for seed in seeds(0..6) {
         let survived =
             crash_everywhere(|| SimCell::new(seed), &CrashOptions::new(seed, steps(200), stride(5)));
+        println!("seed {seed}: {survived} crashes survived");
+    }
+}
+
+fn owner(seed: u64) -> u32 {
+    [0, 1000][(seed % 2) as usize]
+}
+
+/// As long as `MODEL_SEEDS` and `MODEL_STEPS` say.
+#[test]
+fn random_steps_with_snapshots_agree_with_the_model() {
+    for seed in seeds(100..106) {
+        let trace = std::env::var("MODEL_TRACE").is_ok();
+        let profile = Profile::default().with_snapshots(20, 8);
+        let options = Options { trace, profile, compare_every: 100, ..Options::new(seed, steps(1500)) };
+        run(|| SimCell::owned_by(seed, owner(seed)), &options);
+    }
+}
+
+#[test]
+fn a_crash_anywhere_leaves_snapshots_whole_or_not_there() {
+    for seed in seeds(100..104) {
+        let profile = Profile::crash().with_snapshots(20, 3);
+        let options = CrashOptions { profile, ..CrashOptions::new(seed, steps(150), stride(7)) };
+        let survived = crash_everywhere(|| SimCell::owned_by(seed, owner(seed)), &options);
         println!("seed {seed}: {survived} crashes survived");
     }
 }
