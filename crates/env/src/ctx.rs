@@ -68,6 +68,18 @@ impl Ctx {
         }
     }
 
+    /// The groups of who asks: the primary one and, where the process is known, those it has besides.
+    pub fn groups(&self) -> Vec<u32> {
+        let mut gids = vec![self.gid];
+        if self.pid > 0
+            && let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
+            && let Some(listed) = status.lines().find_map(|line| line.strip_prefix("Groups:"))
+        {
+            gids.extend(listed.split_whitespace().filter_map(|gid| gid.parse::<u32>().ok()));
+        }
+        gids
+    }
+
     /// The system's own background work.
     pub fn system() -> Ctx {
         Ctx {

@@ -3,12 +3,13 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
-use crate::inode::{Body, Inode, Pair, SegmentRecord, VolumeRecord};
+use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, VolumeRecord};
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
 use crate::quota::Quota;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
+use crate::snapshots::Tally;
 use crate::{Config, Error, Op, Reply, Result};
 use leeward_data::{Catalog, DataLog};
 use leeward_env::disk::Disk;
@@ -26,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Name of the file that says what the directory is.
 const IDENTITY: &str = "cell";
 /// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
@@ -107,12 +108,8 @@ impl Cell {
             id: format!("{:016x}{:016x}", env.random(), env.random()),
             created_secs: (env.wall() / 1_000_000_000) as i64,
         };
-        let text = serde_json::to_string_pretty(&identity).map_err(|e| failure(e.to_string()))? + "\n";
-        let disk = RealDisk::new(dir);
         // the identity comes last: a directory with it is a whole cell
-        let file = disk.create("cell.new", leeward_env::disk::Caching::Buffered).map_err(at)?;
-        file.write_at(0, text.as_bytes()).and_then(|()| file.sync()).map_err(at)?;
-        disk.rename("cell.new", IDENTITY).and_then(|()| disk.sync_dir("")).map_err(at)
+        write_identity(dir, &identity)
     }
 
     /// Whether the directory holds a cell.
@@ -187,6 +184,7 @@ impl Cell {
         self.shard.take_reserve();
         did |= self.shard.delete_garbage()?;
         did |= self.shard.reclaim_step()?;
+        did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
         Ok(did)
     }
@@ -263,6 +261,8 @@ fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
     if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
+/// Refuses what is no cell of ours, or one of a newer program; an older cell gets our format, as what is written from now on
+/// is not for older programs.
 fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
     let path = dir.join(IDENTITY);
     let text = std::fs::read_to_string(&path).map_err(|e| Failure {
@@ -278,7 +278,23 @@ fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
             identity.format
         )));
     }
+    if identity.format < FORMAT {
+        write_identity(dir, &Identity { format: FORMAT, ..identity })?;
+    }
     Ok(())
+}
+
+/// Writes the file that makes a directory a cell, whole or not at all.
+fn write_identity(dir: &Path, identity: &Identity) -> std::result::Result<(), Failure> {
+    let at = |e: std::io::Error| Failure {
+        message: format!("cannot write {}: {e}", dir.join(IDENTITY).display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    };
+    let text = serde_json::to_string_pretty(identity).map_err(|e| failure(e.to_string()))? + "\n";
+    let disk = RealDisk::new(dir);
+    let file = disk.create("cell.new", leeward_env::disk::Caching::Buffered).map_err(at)?;
+    file.write_at(0, text.as_bytes()).and_then(|()| file.sync()).map_err(at)?;
+    disk.rename("cell.new", IDENTITY).and_then(|()| disk.sync_dir("")).map_err(at)
 }
 
 /// The first records of a cell: its counters, the root volume, its root directory.
@@ -294,6 +310,7 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
         attached_dir: NodeId(0),
         attached_name: Box::default(),
         removing: false,
+        properties: Properties::default(),
     };
     let dir = root_dir(now, uid, gid);
     Batch {
@@ -327,12 +344,12 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
 }
 
 /// All records of a system table.
-fn load_table(kv: &dyn Kv, table: Table, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+fn load_table(kv: &dyn Kv, table: Table, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let (mut from, to) = keys::table_range(table);
     loop {
         let page = kv.scan(&from, &to, 4096, false)?;
         for (key, value) in &page {
-            each(keys::table_id(key), value)?;
+            each(key, value)?;
         }
         match page.last() {
             Some((last, _)) if page.len() == 4096 => {
@@ -355,16 +372,28 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         next_volume: next_volume as u32,
         ..State::default()
     };
-    load_table(kv, Table::Volume, |id, v| {
-        st.volumes.insert(id as u32, VolumeRecord::decode(v)?);
+    load_table(kv, Table::Volume, |key, v| {
+        st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);
         Ok(())
     })?;
-    load_table(kv, Table::Segment, |id, v| {
-        st.segments.load(id, SegmentRecord::decode(v)?);
+    load_table(kv, Table::Snapshot, |key, v| {
+        let id = keys::table_id(key);
+        st.snapshots.load((id >> 32) as u32, id as u32, SnapshotRecord::decode(v)?);
         Ok(())
     })?;
-    load_table(kv, Table::Quota, |id, v| {
-        let dir = NodeId(id);
+    load_table(kv, Table::Tally, |key, v| {
+        let (volume, pair) = keys::parse_tally(key).ok_or_else(|| Error::Corrupt("a tally's key".into()))?;
+        let Pair(records, bytes) = Pair::decode(v)?;
+        let tally = Tally { records: records as i64, bytes: bytes as i64 };
+        st.snapshots.load_tally(volume, pair, tally);
+        Ok(())
+    })?;
+    load_table(kv, Table::Segment, |key, v| {
+        st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
+        Ok(())
+    })?;
+    load_table(kv, Table::Quota, |key, v| {
+        let dir = NodeId(keys::table_id(key));
         let used = kv.get(&keys::stats(dir))?.map(|v| crate::inode::Stats::decode(&v)).transpose()?;
         st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
         Ok(())
@@ -426,6 +455,7 @@ impl Shard {
         let mut busy = did("metadata upkeep", self.engine_step());
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("freeing", self.reclaim_step());
+        busy |= did("trim", self.trim_step());
         busy |= did("cleaning", self.clean_step());
         self.take_reserve();
         if !busy {

@@ -5,7 +5,8 @@
 //! than the count of references says, the segment is left alone: deletion fails closed.
 
 use crate::error::{Error, Result};
-use crate::extents::{Source, window_of, windows};
+use crate::extents::{Extents, Source, window_of, windows};
+use crate::inode::{Body, Inode};
 use crate::keys;
 use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
@@ -23,21 +24,60 @@ const TOLERATED_PART: u64 = 12;
 const LOOKUP_STEP: usize = 64;
 
 impl Tx<'_> {
-    /// The ranges of `segment` that a window of a file uses; an inode that is gone uses nothing.
-    fn used_by(&self, node: NodeId, window: u32, segment: u64, out: &mut Vec<Range<u32>>) -> TxResult<()> {
-        let inode = match self.inode(node) {
-            Err(Fail::Error(Error::Stale)) => return Ok(()),
-            other => other?,
-        };
-        for e in self.window(node, &inode, window)?.iter() {
-            if let Source::Data(addr) = e.source
-                && addr.segment == segment
-            {
-                out.push(addr.offset..addr.offset + e.len);
+    /// The ranges of `segment` that a window of a file uses, live or in a snapshot. An inode that is gone uses nothing live.
+    fn used_by(&self, node: NodeId, window: u32, segment: u64) -> TxResult<Used> {
+        let mut used = Used::default();
+        match self.inode(node) {
+            Err(Fail::Error(Error::Stale)) => {}
+            Err(e) => return Err(e),
+            Ok(inode) => used.live.extend(ranges_in(&self.window(node, &inode, window)?, segment)),
+        }
+        if !self.st.snapshots.has_history(node.volume()) {
+            return Ok(used);
+        }
+        let windows = keys::versions(&keys::extents(node, window), 0);
+        for (_, value) in self.scan(&windows.0, &windows.1, usize::MAX / 2, false)? {
+            let list = Extents::decode(&value).ok_or_else(|| unreadable(node))?;
+            used.history.extend(ranges_in(&list, segment));
+        }
+        if window == 0 {
+            let inodes = keys::versions(&keys::inode(node), 0);
+            for (_, value) in self.scan(&inodes.0, &inodes.1, usize::MAX / 2, false)? {
+                if let Body::File { inline, .. } = Inode::decode(&value)?.body {
+                    used.history.extend(ranges_in(&inline, segment));
+                }
             }
         }
-        Ok(())
+        Ok(used)
     }
+}
+
+/// What a window uses of a segment. Data that is only in `history` is on the deadlist, and counted once.
+#[derive(Default)]
+struct Used {
+    live: Vec<Range<u32>>,
+    history: Vec<Range<u32>>,
+}
+
+impl Used {
+    /// Bytes that the segment's count of references has for it.
+    fn counted(&self) -> u64 {
+        let bytes = |ranges: &[Range<u32>]| ranges.iter().map(|r| u64::from(r.end - r.start)).sum::<u64>();
+        let live = merged(self.live.clone());
+        let all = merged([&live[..], &self.history[..]].concat());
+        bytes(&self.live) + bytes(&all) - bytes(&live)
+    }
+}
+
+fn ranges_in(list: &Extents, segment: u64) -> impl Iterator<Item = Range<u32>> + '_ {
+    list.iter().filter_map(move |e| match e.source {
+        Source::Data(addr) if addr.segment == segment => Some(addr.offset..addr.offset + e.len),
+        _ => None,
+    })
+}
+
+fn unreadable(node: NodeId) -> Error {
+    Error::Corrupt(format!("extents of {node:?} in a snapshot cannot be read"))
 }
 
 impl Shard {
@@ -85,10 +125,8 @@ impl Shard {
             used.extend(windows(range).map(|(window, ..)| (node, window)));
             debug_assert!(window_of(chunk.owner.offset) <= u32::MAX / 2);
         }
-        let mut live = self.lookup(&ctx, id.segment, used.iter().copied())?;
-        let others = self.backrefs(id.segment)?;
-        live.extend(self.lookup(&ctx, id.segment, others.into_iter().filter(|u| !used.contains(u)))?);
-        let found: u64 = live.iter().map(|r| u64::from(r.end - r.start)).sum();
+        used.extend(self.backrefs(id.segment)?);
+        let (live, found) = self.lookup(&ctx, id.segment, used)?;
         let Some(record) = self.lock().segments.get(id.segment).copied() else { return Ok(true) };
         if found < record.live_bytes || record.generation != id.generation {
             return Ok(false);
@@ -105,24 +143,25 @@ impl Shard {
         Ok(true)
     }
 
+    /// What these windows use of a segment, and how many bytes its count of references has for that.
     fn lookup(
         &self,
         ctx: &Ctx,
         segment: u64,
-        users: impl Iterator<Item = (NodeId, u32)>,
-    ) -> Result<Vec<Range<u32>>> {
-        let users: Vec<_> = users.collect();
-        let mut live = Vec::new();
+        users: BTreeSet<(NodeId, u32)>,
+    ) -> Result<(Vec<Range<u32>>, u64)> {
+        let users: Vec<_> = users.into_iter().collect();
+        let (mut ranges, mut found) = (Vec::new(), 0);
         for step in users.chunks(LOOKUP_STEP) {
-            live.extend(self.transact(ctx, |tx| {
-                let mut out = Vec::new();
-                for (node, window) in step {
-                    tx.used_by(*node, *window, segment, &mut out)?;
-                }
-                Ok(out)
-            })?);
+            let used = self.transact(ctx, |tx| {
+                step.iter()
+                    .map(|(node, window)| tx.used_by(*node, *window, segment))
+                    .collect::<TxResult<Vec<_>>>()
+            })?;
+            found += used.iter().map(Used::counted).sum::<u64>();
+            ranges.extend(used.into_iter().flat_map(|u| u.live.into_iter().chain(u.history)));
         }
-        Ok(live)
+        Ok((ranges, found))
     }
 
     fn backrefs(&self, segment: u64) -> Result<BTreeSet<(NodeId, u32)>> {
@@ -183,7 +222,7 @@ impl Shard {
 }
 
 /// Sorted, without overlap.
-fn merged(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
+pub(crate) fn merged(mut ranges: Vec<Range<u32>>) -> Vec<Range<u32>> {
     ranges.sort_by_key(|r| r.start);
     let mut out: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
     for r in ranges {

@@ -117,6 +117,7 @@ impl State {
             && self.running.deltas.is_empty()
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
+            && !self.snapshots.is_dirty()
     }
 
     /// Puts what is kept beside records into records, and makes the running transaction the committing one.
@@ -125,6 +126,7 @@ impl State {
             let value = self.volumes.get(&id).map(|v| v.encode());
             self.enter(keys::volume(id), value, false, cache);
         }
+        self.enter_snapshots(cache);
         let mut garbage = std::mem::take(&mut self.replaced);
         let in_use = &self.by_segment;
         for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {
@@ -145,6 +147,27 @@ impl State {
         let id = self.running_id;
         self.running_id += 1;
         FrozenTx { id, records, rides: running.rides, garbage }
+    }
+}
+
+impl State {
+    fn enter_snapshots(&mut self, cache: &RecordCache) {
+        if !self.snapshots.is_dirty() {
+            return;
+        }
+        let files = &self.files;
+        let oldest = |volume: u32| {
+            let of_volume = files.iter().filter(|(node, _)| node.volume() == volume);
+            of_volume.map(|(_, p)| p.epoch).min().unwrap_or(u32::MAX)
+        };
+        let writes = self.snapshots.freeze(oldest);
+        for (volume, epoch, record) in writes.snapshots {
+            self.enter(keys::snapshot(volume, epoch), record.map(|r| r.encode()), false, cache);
+        }
+        for (volume, pair, tally) in writes.tallies {
+            let value = tally.map(|t| Pair(t.records as u64, t.bytes as u64).encode());
+            self.enter(keys::tally(volume, pair), value, false, cache);
+        }
     }
 }
 
@@ -229,6 +252,8 @@ impl Shard {
                     return Ok(st.freeze(&self.cache));
                 }
                 Err(Fail::Error(e)) => return Err(e),
+                // statistics have no content
+                Err(Fail::Stage(node)) => return Err(Error::Io(format!("content of {node:?} in the way"))),
                 Err(Fail::Miss(key)) => {
                     drop(st);
                     self.load_all(vec![key], seq)?;

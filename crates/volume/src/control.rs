@@ -5,7 +5,7 @@ use crate::admin::{
 };
 use crate::cell::root_dir;
 use crate::error::{Error, Result};
-use crate::inode::{Dentry, Pair, VolumeRecord};
+use crate::inode::{Pair, Properties, VolumeRecord};
 use crate::keys;
 use crate::op::{Kind, NodeId};
 use crate::ops::check_name;
@@ -90,6 +90,7 @@ impl Shard {
                 attached_dir: dir,
                 attached_name: leaf.as_bytes().into(),
                 removing: false,
+                properties: Properties::default(),
             };
             // nothing can fail any more
             tx.st.next_volume += 1;
@@ -179,8 +180,8 @@ impl Shard {
             dir.touch(tx.now);
             dir.add_entries(-1);
             dir.nlink -= 1;
-            tx.put_inode(v.attached_dir, &dir);
-            tx.remove(keys::dentry(v.attached_dir, &v.attached_name));
+            tx.put_inode(v.attached_dir, &dir)?;
+            tx.remove_dentry(v.attached_dir, &v.attached_name)?;
             let quotas: Vec<NodeId> =
                 tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
             for dir in quotas {
@@ -309,15 +310,15 @@ fn attach(
 ) -> TxResult<()> {
     let mut parent = tx.live_dir(dir)?;
     check_name(leaf.as_bytes())?;
-    if tx.dentry(dir, leaf.as_bytes())?.is_some() {
+    if tx.is_snapshot_dir(dir, leaf.as_bytes()) || tx.dentry(dir, leaf.as_bytes())?.is_some() {
         return Err(Error::Exists.into());
     }
     let root = NodeId::new(id, 1);
     parent.touch(tx.now);
     parent.add_entries(1);
     parent.nlink += 1;
-    tx.put_inode(dir, &parent);
-    tx.put(keys::dentry(dir, leaf.as_bytes()), Dentry { node: root, kind: Kind::Dir }.encode());
+    tx.put_inode(dir, &parent)?;
+    tx.put_dentry(dir, leaf.as_bytes(), root, Kind::Dir)?;
     let inode = root_dir(tx.now, uid, gid);
     tx.put_new(keys::inode(root), inode.encode());
     Ok(())

@@ -1,6 +1,7 @@
 //! The one way in: every operation of every front end comes through [`Shard::call`].
 
 use crate::error::{Error, Result};
+use crate::keys::VIEW_FIRST;
 use crate::op::{NodeId, Op, Reply};
 use crate::ops::{Copy, NewNode, Rename};
 use crate::shard::Shard;
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 impl Op<'_> {
     /// The inode that an operation is about, for checks that all have in common.
-    fn node(&self) -> Option<NodeId> {
+    pub(crate) fn node(&self) -> Option<NodeId> {
         Some(match *self {
             Op::Lookup { dir, .. }
             | Op::Make { dir, .. }
@@ -41,8 +42,17 @@ impl Op<'_> {
         matches!(self, Op::Make { .. } | Op::Link { .. } | Op::SetXattr { .. })
     }
 
+    /// Whether it is about a snapshot or a directory of snapshots.
+    fn is_on_view(&self) -> bool {
+        let is_view = |node: NodeId| node.volume() >= VIEW_FIRST;
+        match self {
+            Op::Rename { from_dir, to_dir, .. } => is_view(*from_dir) || is_view(*to_dir),
+            op => op.node().is_some_and(is_view),
+        }
+    }
+
     /// Whether it changes anything.
-    fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         !matches!(
             self,
             Op::Lookup { .. }
@@ -63,6 +73,11 @@ impl Shard {
     /// Runs one operation.
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         self.counters.operations.fetch_add(1, Ordering::Relaxed);
+        if op.is_on_view()
+            && let Some(answer) = self.call_on_view(ctx, op)
+        {
+            return answer;
+        }
         self.admit(ctx, op)?;
         match *op {
             Op::Lookup { dir, name } => self.transact(ctx, |tx| tx.lookup(dir, name)),
@@ -104,7 +119,8 @@ impl Shard {
     fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
         if let (Some(node), true) = (op.node(), self.is_cautious()) {
             let st = self.lock();
-            if st.volumes.get(&node.volume()).is_none_or(|v| v.removing) {
+            let volume = st.snapshots.view(node.volume()).map_or(node.volume(), |view| view.volume());
+            if st.volumes.get(&volume).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);
             }
             if let (Some(why), true) = (&st.broken, op.changes()) {

@@ -46,6 +46,8 @@ pub struct Extent {
     pub len: u32,
     /// Where they are.
     pub source: Source,
+    /// The epoch in which they came to be here; 1 for what is no data.
+    pub birth: u32,
 }
 
 impl Extent {
@@ -54,7 +56,7 @@ impl Extent {
     }
 
     fn cut(&self, from: u32, to: u32) -> Extent {
-        Extent { offset: from, len: to - from, source: self.source.skip(from - self.offset) }
+        Extent { offset: from, len: to - from, source: self.source.skip(from - self.offset), ..*self }
     }
 }
 
@@ -62,8 +64,11 @@ impl Extent {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents(Vec<Extent>);
 
-/// Bytes of one encoded extent.
+/// Bytes of one encoded extent, without and with its birth.
 const ENCODED: usize = 20;
+const ENCODED_BORN: usize = 24;
+/// Set in the count: the record's birth follows, and each extent has its own at the end. Otherwise all are 1.
+const BORN: u32 = 1 << 31;
 
 impl Extents {
     /// All of them, in order.
@@ -95,8 +100,14 @@ impl Extents {
             .map(move |e| e.cut(e.offset.max(range.start), e.end().min(range.end)))
     }
 
-    /// Puts `source` (`None`: a hole) at `range`; `dropped` hears of each part that was there before.
-    pub fn replace(&mut self, range: Range<u32>, source: Option<Source>, mut dropped: impl FnMut(Extent)) {
+    /// Puts `source` (`None`: a hole) at `range`, in epoch `birth`; `dropped` hears of each part that was there before.
+    pub fn replace(
+        &mut self,
+        range: Range<u32>,
+        source: Option<Source>,
+        birth: u32,
+        mut dropped: impl FnMut(Extent),
+    ) {
         if range.is_empty() {
             return;
         }
@@ -110,7 +121,8 @@ impl Extents {
             put.push(self.0[first].cut(self.0[first].offset, range.start));
         }
         if let Some(source) = source {
-            put.push(Extent { offset: range.start, len: range.end - range.start, source });
+            let birth = if matches!(source, Source::Data(_)) { birth } else { 1 };
+            put.push(Extent { offset: range.start, len: range.end - range.start, source, birth });
         }
         if first < last && self.0[last - 1].end() > range.end {
             put.push(self.0[last - 1].cut(range.end, self.0[last - 1].end()));
@@ -125,7 +137,7 @@ impl Extents {
         let mut end = to.min(self.0.len());
         while i + 1 < end {
             let (a, b) = (self.0[i], self.0[i + 1]);
-            if a.end() == b.offset && b.source.continues(a.source, a.len) {
+            if a.end() == b.offset && a.birth == b.birth && b.source.continues(a.source, a.len) {
                 self.0[i].len += b.len;
                 self.0.remove(i + 1);
                 end -= 1;
@@ -135,9 +147,16 @@ impl Extents {
         }
     }
 
-    /// Appends the encoding: count u32, then per extent offset u32, len u32, segment u64 (0: unwritten), offset u32; big-endian.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.0.len() as u32).to_be_bytes());
+    /// Appends the encoding of a record of epoch `birth`: count u32, then per extent offset u32, len u32, segment u64
+    /// (0: unwritten), offset u32; big-endian. Where any birth is not 1: [`BORN`] in the count, `birth` after it, and the
+    /// birth u32 of each extent at its end.
+    pub fn encode(&self, birth: u32, out: &mut Vec<u8>) {
+        let born = birth != 1 || self.0.iter().any(|e| e.birth != 1);
+        let count = self.0.len() as u32;
+        out.extend_from_slice(&(if born { count | BORN } else { count }).to_be_bytes());
+        if born {
+            out.extend_from_slice(&birth.to_be_bytes());
+        }
         for e in &self.0 {
             let (segment, at) = match e.source {
                 Source::Data(a) => (a.segment, a.offset),
@@ -147,19 +166,37 @@ impl Extents {
             out.extend_from_slice(&e.len.to_be_bytes());
             out.extend_from_slice(&segment.to_be_bytes());
             out.extend_from_slice(&at.to_be_bytes());
+            if born {
+                out.extend_from_slice(&e.birth.to_be_bytes());
+            }
         }
+    }
+
+    /// The birth of the record, the encoded extents, and the bytes of each.
+    fn parts(bytes: &[u8]) -> Option<(u32, &[u8], usize)> {
+        let count = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?);
+        let (birth, body, each) = match count & BORN {
+            0 => (1, &bytes[4..], ENCODED),
+            _ => (u32::from_be_bytes(bytes.get(4..8)?.try_into().ok()?), &bytes[8..], ENCODED_BORN),
+        };
+        (body.len() == (count & !BORN) as usize * each).then_some((birth, body, each))
+    }
+
+    /// The epoch in which an encoded record was written.
+    pub fn birth_encoded(bytes: &[u8]) -> Option<u32> {
+        Self::parts(bytes).map(|(birth, ..)| birth)
     }
 
     /// Allocated bytes of a range, straight from the encoding of a record that was written by [`Extents::encode`]: a write
     /// into a file of many extents asks this each time.
     pub fn allocated_encoded(bytes: &[u8], range: Range<u32>) -> u64 {
-        let list = bytes.get(4..).unwrap_or_default();
+        let Some((_, list, each)) = Self::parts(bytes) else { return 0 };
         let extent = |n: usize| {
-            let b = &list[n * ENCODED..];
+            let b = &list[n * each..];
             let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
             (u32_at(0), u32_at(0).saturating_add(u32_at(4)))
         };
-        let (mut low, mut high) = (0, list.len() / ENCODED);
+        let (mut low, mut high) = (0, list.len() / each);
         let count = high;
         while low < high {
             let middle = (low + high) / 2;
@@ -171,21 +208,18 @@ impl Extents {
 
     /// Reads the encoding; `None` when it breaks an invariant.
     pub fn decode(bytes: &[u8]) -> Option<Extents> {
-        let count = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-        let body = bytes.get(4..)?;
-        if body.len() != count * ENCODED {
-            return None;
-        }
-        let mut list = Vec::with_capacity(count);
+        let (_, body, each) = Self::parts(bytes)?;
+        let mut list = Vec::with_capacity(body.len() / each);
         let mut end = 0;
-        for b in body.chunks_exact(ENCODED) {
+        for b in body.chunks_exact(each) {
             let u32_at = |i: usize| u32::from_be_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
             let segment = u64::from(u32_at(8)) << 32 | u64::from(u32_at(12));
             let source = match segment {
                 0 => Source::Unwritten,
                 segment => Source::Data(Addr { segment, offset: u32_at(16) }),
             };
-            let e = Extent { offset: u32_at(0), len: u32_at(4), source };
+            let birth = if each == ENCODED_BORN { u32_at(20) } else { 1 };
+            let e = Extent { offset: u32_at(0), len: u32_at(4), source, birth };
             if e.offset < end || e.len == 0 || u64::from(e.offset) + u64::from(e.len) > WINDOW {
                 return None;
             }

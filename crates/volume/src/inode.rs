@@ -75,6 +75,12 @@ pub mod time {
 }
 
 const VERSION: u8 = 1;
+/// Of records that have a birth which their first version had not.
+const VERSION_BORN: u8 = 2;
+/// Of volumes with properties that are not the defaults.
+const VERSION_PROPERTIES: u8 = 2;
+/// Where the birth is in an encoded inode.
+const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
@@ -131,6 +137,11 @@ impl Inode {
 
     /// The encoding.
     pub fn encode(&self) -> Value {
+        self.encode_born(self.birth)
+    }
+
+    /// The encoding of a version written in epoch `birth`.
+    pub fn encode_born(&self, birth: u32) -> Value {
         let mut out = Vec::with_capacity(160);
         let flags = match &self.body {
             Body::File { spilled, windows, .. } => {
@@ -140,7 +151,7 @@ impl Inode {
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED;
         out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
-        for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, self.birth] {
+        for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
         for v in [self.size, self.allocated, self.parent] {
@@ -152,7 +163,7 @@ impl Inode {
         }
         match &self.body {
             Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
-            Body::File { inline, .. } => inline.encode(&mut out),
+            Body::File { inline, .. } => inline.encode(1, &mut out),
             Body::Symlink(target) => out.extend_from_slice(target),
             Body::Special => {}
         }
@@ -215,26 +226,84 @@ pub struct Dentry {
     pub kind: Kind,
 }
 
-impl Dentry {
-    /// The encoding: version, kind, node.
+/// A name as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredDentry {
+    /// What it stands for.
+    pub dentry: Dentry,
+    /// Epoch in which this version was written.
+    pub birth: u32,
+    /// Whether an entry on the deadlist says that the name was not there before `birth`.
+    pub noted: bool,
+}
+
+const FLAG_NOTED: u8 = 0x80;
+
+impl StoredDentry {
+    /// The encoding: version 1, kind, node; or, when the birth is not 1, version 2, kind and flag, node, birth.
     pub fn encode(self) -> Value {
-        let mut out = [0u8; 10];
-        out[0] = VERSION;
-        out[1] = self.kind as u8;
-        out[2..].copy_from_slice(&self.node.0.to_be_bytes());
+        let mut out = [0u8; 14];
+        out[1] = self.dentry.kind as u8;
+        out[2..10].copy_from_slice(&self.dentry.node.0.to_be_bytes());
+        if self.birth == 1 && !self.noted {
+            out[0] = VERSION;
+            return Value::from(&out[..10]);
+        }
+        out[0] = VERSION_BORN;
+        out[1] |= u8::from(self.noted) * FLAG_NOTED;
+        out[10..].copy_from_slice(&self.birth.to_be_bytes());
         Value::from(&out[..])
     }
 
     /// Reads the encoding.
-    pub fn decode(bytes: &[u8]) -> Result<Dentry> {
+    pub fn decode(bytes: &[u8]) -> Result<StoredDentry> {
         let mut r = Reader(bytes);
         let parsed = (|| {
             let [version, kind] = r.take()?;
             let node = NodeId(r.u64()?);
-            (version == VERSION).then_some(Dentry { node, kind: kind_of(kind)? })
+            let (birth, noted) = match version {
+                VERSION => (1, false),
+                VERSION_BORN => (r.u32()?, kind & FLAG_NOTED != 0),
+                _ => return None,
+            };
+            Some(StoredDentry { dentry: Dentry { node, kind: kind_of(kind & !FLAG_NOTED)? }, birth, noted })
         })();
         parsed.ok_or_else(|| damaged("name", bytes))
     }
+}
+
+impl Dentry {
+    /// Reads what a stored name stands for.
+    pub fn decode(bytes: &[u8]) -> Result<Dentry> {
+        StoredDentry::decode(bytes).map(|s| s.dentry)
+    }
+}
+
+/// An attribute's value as it is stored: birth u32, value.
+pub fn encode_xattr(birth: u32, value: &[u8]) -> Value {
+    [&birth.to_be_bytes()[..], value].concat().into()
+}
+
+/// The value of an attribute stored under `tag`.
+pub fn xattr_value(tag: u8, stored: &[u8]) -> &[u8] {
+    if tag == crate::keys::tag::XATTR { stored.get(4..).unwrap_or_default() } else { stored }
+}
+
+/// The epoch in which a versioned record was written; `None` for what has no versions.
+pub fn birth_of(tag: u8, value: &[u8]) -> Result<u32> {
+    use crate::keys::tag;
+    let found = match tag {
+        tag::INODE => u32_at(value, BIRTH_AT),
+        tag::DENTRY => return StoredDentry::decode(value).map(|s| s.birth),
+        tag::EXTENTS => Extents::birth_encoded(value),
+        tag::XATTR => u32_at(value, 0),
+        _ => Some(1),
+    };
+    found.ok_or_else(|| damaged("record", value))
+}
+
+fn u32_at(value: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(value.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// Recursive statistics: what is below a directory, without itself.
@@ -299,7 +368,7 @@ pub struct VolumeRecord {
     pub uid: u32,
     /// Next inode number to give out.
     pub next_inode: u64,
-    /// Snapshots taken so far; see DESIGN section 5.
+    /// The epoch that changes belong to; each snapshot ends one.
     pub epoch: u32,
     /// Seconds since 1970.
     pub created_secs: i64,
@@ -309,12 +378,97 @@ pub struct VolumeRecord {
     pub attached_name: Box<[u8]>,
     /// Whether it is being freed.
     pub removing: bool,
+    /// What its owner chose.
+    pub properties: Properties,
+}
+
+/// What can be set on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Name of the directory of snapshots in each directory.
+    pub snapshot_dir: Box<[u8]>,
+    /// Whether listings show it.
+    pub snapshot_dir_visible: bool,
+    /// Most snapshots.
+    pub snapshots_max: u32,
+    /// Whether the quota of the root directory counts what only snapshots hold.
+    pub quota_counts_snapshots: bool,
+    /// Who may take and remove snapshots besides root and the owner.
+    pub snapshot_rights: Vec<Who>,
+}
+
+impl Default for Properties {
+    fn default() -> Properties {
+        Properties {
+            snapshot_dir: (*b".snap").into(),
+            snapshot_dir_visible: false,
+            snapshots_max: 20_000,
+            quota_counts_snapshots: false,
+            snapshot_rights: Vec::new(),
+        }
+    }
+}
+
+/// A user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// By uid.
+    User(u32),
+    /// By gid.
+    Group(u32),
+}
+
+const PROPERTY_VISIBLE: u8 = 1;
+const PROPERTY_QUOTA_COUNTS: u8 = 2;
+
+impl Properties {
+    /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32).
+    fn encode(&self, out: &mut Vec<u8>) {
+        let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
+            + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS;
+        out.push(flags);
+        out.extend_from_slice(&self.snapshots_max.to_be_bytes());
+        out.push(self.snapshot_dir.len() as u8);
+        out.extend_from_slice(&self.snapshot_dir);
+        out.extend_from_slice(&(self.snapshot_rights.len() as u16).to_be_bytes());
+        for who in &self.snapshot_rights {
+            let (kind, id) = match who {
+                Who::User(id) => (0, id),
+                Who::Group(id) => (1, id),
+            };
+            out.push(kind);
+            out.extend_from_slice(&id.to_be_bytes());
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<Properties> {
+        let [flags] = r.take()?;
+        let snapshots_max = r.u32()?;
+        let [len] = r.take()?;
+        let snapshot_dir = r.bytes(len as usize)?.into();
+        let rights = u16::from_be_bytes(r.take()?);
+        let snapshot_rights = (0..rights)
+            .map(|_| {
+                let [kind] = r.take()?;
+                let id = r.u32()?;
+                Some(if kind == 0 { Who::User(id) } else { Who::Group(id) })
+            })
+            .collect::<Option<Vec<Who>>>()?;
+        Some(Properties {
+            snapshot_dir,
+            snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
+            snapshots_max,
+            quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
+            snapshot_rights,
+        })
+    }
 }
 
 impl VolumeRecord {
-    /// The encoding.
+    /// The encoding: version 2 has the properties before the name, version 1 (with the defaults) does not.
     pub fn encode(&self) -> Value {
-        let mut out = vec![VERSION, u8::from(self.removing)];
+        let plain = self.properties == Properties::default();
+        let mut out = vec![if plain { VERSION } else { VERSION_PROPERTIES }, u8::from(self.removing)];
         out.extend_from_slice(&self.uid.to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.extend_from_slice(&self.next_inode.to_be_bytes());
@@ -322,6 +476,9 @@ impl VolumeRecord {
         out.extend_from_slice(&self.attached_dir.0.to_be_bytes());
         out.extend_from_slice(&(self.attached_name.len() as u16).to_be_bytes());
         out.extend_from_slice(&self.attached_name);
+        if !plain {
+            self.properties.encode(&mut out);
+        }
         out.extend_from_slice(self.name.as_bytes());
         out.into()
     }
@@ -335,10 +492,14 @@ impl VolumeRecord {
             let (next_inode, created) = (r.u64()?, r.u64()?);
             let attached_dir = NodeId(r.u64()?);
             let len = u16::from_be_bytes(r.take()?) as usize;
-            let attached_name = r.0.get(..len)?.into();
-            let name = String::from_utf8(r.0[len..].to_vec()).ok()?;
-            (version == VERSION).then_some(VolumeRecord {
-                name,
+            let attached_name = r.bytes(len)?.into();
+            let properties = match version {
+                VERSION => Properties::default(),
+                VERSION_PROPERTIES => Properties::decode(&mut r)?,
+                _ => return None,
+            };
+            Some(VolumeRecord {
+                name: String::from_utf8(r.0.to_vec()).ok()?,
                 uid,
                 next_inode,
                 epoch,
@@ -346,9 +507,53 @@ impl VolumeRecord {
                 attached_dir,
                 attached_name,
                 removing: removing != 0,
+                properties,
             })
         })();
         parsed.ok_or_else(|| damaged("volume", bytes))
+    }
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// Inode of the directory it was taken of.
+    pub dir: u64,
+    /// Name in that directory's directory of snapshots.
+    pub name: Box<[u8]>,
+    /// Who took it.
+    pub uid: u32,
+    /// When.
+    pub time: Time,
+    /// Nobody may remove it before this second since 1970; 0: not locked.
+    pub locked_until_secs: i64,
+}
+
+impl SnapshotRecord {
+    /// The encoding: version, dir u64, uid u32, seconds i64, nanoseconds u32, locked until i64, name.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.dir.to_be_bytes());
+        out.extend_from_slice(&self.uid.to_be_bytes());
+        out.extend_from_slice(&self.time.secs.to_be_bytes());
+        out.extend_from_slice(&self.time.nanos.to_be_bytes());
+        out.extend_from_slice(&self.locked_until_secs.to_be_bytes());
+        out.extend_from_slice(&self.name);
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<SnapshotRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version] = r.take()?;
+            let (dir, uid) = (r.u64()?, r.u32()?);
+            let time = Time { secs: r.u64()? as i64, nanos: r.u32()? };
+            let locked_until_secs = r.u64()? as i64;
+            let name = r.0.into();
+            (version == VERSION).then_some(SnapshotRecord { dir, name, uid, time, locked_until_secs })
+        })();
+        parsed.ok_or_else(|| damaged("snapshot", bytes))
     }
 }
 
@@ -430,7 +635,13 @@ impl Pair {
 
 struct Reader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;

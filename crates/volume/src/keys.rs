@@ -1,7 +1,10 @@
 //! Keys of the shard's records: big-endian, `volume u32 | inode u64 | tag u8 | rest`, so that one inode's records are
 //! neighbours and one directory's names are one scan in name order. Encodings are part of the format (docs/FORMAT.md).
 //!
-//! Volume numbers from [`SYSTEM`] up are not volumes but the shard's own tables.
+//! Volume numbers from [`SYSTEM`] up are not volumes but the shard's own tables. Versions of records that only snapshots see
+//! are in the history of their volume, under the record's key and the epoch in which they died; the deadlist of a volume
+//! orders what died by the epochs that see it. Numbers from [`VIEW_FIRST`] up to [`VIEW_END`] are never stored: they name
+//! snapshots in node numbers and cached keys, see `snapshots.rs`.
 
 use crate::op::NodeId;
 use std::sync::Arc;
@@ -17,6 +20,16 @@ const TABLE_QUOTA: u32 = SYSTEM + 2;
 const TABLE_ORPHAN: u32 = SYSTEM + 3;
 const TABLE_SEGMENT: u32 = SYSTEM + 4;
 const TABLE_BACKREF: u32 = SYSTEM + 5;
+const TABLE_SNAPSHOT: u32 = SYSTEM + 6;
+const TABLE_TALLY: u32 = SYSTEM + 7;
+/// Added to a volume's number: its history, its deadlist.
+const HISTORY: u32 = 0x4000_0000;
+const DEADLIST: u32 = 0x8000_0000;
+
+/// First volume number that stands for a snapshot (or for the directories of snapshots); volumes have lower ones.
+pub const VIEW_FIRST: u32 = 1 << 23;
+/// First number after those.
+pub const VIEW_END: u32 = 1 << 24;
 
 /// Tags within an inode.
 pub mod tag {
@@ -28,8 +41,10 @@ pub mod tag {
     pub const DENTRY: u8 = 0x30;
     /// Extents of one window of a file.
     pub const EXTENTS: u8 = 0x40;
+    /// An extended attribute as it was written before there were snapshots: without a birth, that is with birth 1.
+    pub const XATTR_PLAIN: u8 = 0x50;
     /// An extended attribute.
-    pub const XATTR: u8 = 0x50;
+    pub const XATTR: u8 = 0x51;
     /// How many names an inode with several has in one directory.
     pub const LINK: u8 = 0x60;
 }
@@ -71,6 +86,16 @@ pub fn dentry(dir: NodeId, name: &[u8]) -> Key {
 /// Extents of window `window` of a file.
 pub fn extents(node: NodeId, window: u32) -> Key {
     build(node.volume(), node.inode(), tag::EXTENTS, &window.to_be_bytes())
+}
+
+/// An extended attribute without a birth.
+pub fn xattr_plain(node: NodeId, name: &[u8]) -> Key {
+    build(node.volume(), node.inode(), tag::XATTR_PLAIN, name)
+}
+
+/// The range of all extended attributes of a node.
+pub fn xattr_range(node: NodeId) -> (Key, Key) {
+    (tag_range(node, tag::XATTR_PLAIN).0, tag_range(node, tag::XATTR).1)
 }
 
 /// An extended attribute.
@@ -137,6 +162,182 @@ pub fn backref_range(segment: u64) -> (Key, Key) {
     (build(TABLE_BACKREF, segment, 0, &[]), build(TABLE_BACKREF, segment + 1, 0, &[]))
 }
 
+/// A snapshot.
+pub fn snapshot(volume: u32, epoch: u32) -> Key {
+    build(TABLE_SNAPSHOT, u64::from(volume) << 32 | u64::from(epoch), 0, &[])
+}
+
+/// What is on a volume's deadlist under one pair of epochs.
+pub fn tally(volume: u32, pair: EpochPair) -> Key {
+    build(TABLE_TALLY, u64::from(volume) << 32 | u64::from(pair.death), 0, &pair.birth.to_be_bytes())
+}
+
+/// Volume and epochs of a tally's key.
+pub fn parse_tally(key: &[u8]) -> Option<(u32, EpochPair)> {
+    let id = table_id(key);
+    let birth = u32::from_be_bytes(key.get(13..17)?.try_into().ok()?);
+    Some(((id >> 32) as u32, EpochPair { death: id as u32, birth }))
+}
+
+/// The range of a volume's snapshots, and that of its tallies.
+pub fn snapshot_ranges(volume: u32) -> [(Key, Key); 2] {
+    let range = |table| {
+        (build(table, u64::from(volume) << 32, 0, &[]), build(table, (u64::from(volume) + 1) << 32, 0, &[]))
+    };
+    [range(TABLE_SNAPSHOT), range(TABLE_TALLY)]
+}
+
+/// Since when something was (birth) and when it was replaced or removed (death). A snapshot of epoch s sees it when
+/// birth <= s < death. Birth 0: it was not there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EpochPair {
+    /// First epoch that does not see it.
+    pub death: u32,
+    /// First epoch that sees it.
+    pub birth: u32,
+}
+
+/// Ends the key of a record in the key of a version of it: names do not contain it.
+const VERSION_OF: u8 = 0;
+/// Bytes that the key of a version has more than that of the record.
+const VERSION_BYTES: usize = 5;
+
+/// The version of the record `key` that died in epoch `death`.
+pub fn version(key: &[u8], death: u32) -> Key {
+    let mut out = history_of(key);
+    out.push(VERSION_OF);
+    out.extend_from_slice(&death.to_be_bytes());
+    out.into()
+}
+
+/// The range of all versions of the record `key` that died in epoch `from` or later.
+pub fn versions(key: &[u8], from: u32) -> (Key, Key) {
+    let mut end = history_of(key);
+    end.push(VERSION_OF + 1);
+    (version(key, from), end.into())
+}
+
+/// Where the versions of the records from `from` on begin; `from` may be a key followed by a zero (the next key).
+pub fn versions_from(from: &[u8]) -> Key {
+    let mut out = history_of(from);
+    if parse(from).is_some_and(|p| p.tag != tag::EXTENTS && p.rest.last() == Some(&VERSION_OF)) {
+        *out.last_mut().expect("not empty") = VERSION_OF + 1;
+    }
+    out.into()
+}
+
+fn history_of(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len() + VERSION_BYTES);
+    out.extend_from_slice(key);
+    out[0] |= (HISTORY >> 24) as u8;
+    out
+}
+
+/// The record's key and the epoch of death in the key of a version.
+pub fn parse_version(key: &[u8]) -> Option<(Key, u32)> {
+    let split = key.len().checked_sub(VERSION_BYTES).filter(|n| *n >= 13)?;
+    let mut record = key[..split].to_vec();
+    record[0] &= !((HISTORY >> 24) as u8);
+    Some((record.into(), u32::from_be_bytes(key[split + 1..].try_into().ok()?)))
+}
+
+/// The range of a volume's history.
+pub fn history_range(volume: u32) -> (Key, Key) {
+    (build(HISTORY | volume, 0, 0, &[]), build(HISTORY | (volume + 1), 0, 0, &[]))
+}
+
+/// What is on a deadlist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dead {
+    /// A version of this record is in the history (birth 0: there was none before).
+    Record(Key),
+    /// Data that was at this byte of this inode.
+    Data(NodeId, u64),
+}
+
+const DEAD_RECORD: u8 = 1;
+const DEAD_DATA: u8 = 2;
+
+fn dead_prefix(volume: u32, pair: EpochPair, kind: u8, rest: &[u8]) -> Key {
+    build(DEADLIST | volume, u64::from(pair.death) << 32 | u64::from(pair.birth), kind, rest)
+}
+
+/// The entry of a record on the deadlist.
+pub fn dead_record(key: &[u8], pair: EpochPair) -> Key {
+    let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
+    dead_prefix(volume, pair, DEAD_RECORD, &key[4..])
+}
+
+/// The entry of data on the deadlist; the value is segment, offset, length, see [`dead_data_value`].
+pub fn dead_data(node: NodeId, offset: u64, pair: EpochPair) -> Key {
+    let mut rest = [0u8; 16];
+    rest[..8].copy_from_slice(&node.inode().to_be_bytes());
+    rest[8..].copy_from_slice(&offset.to_be_bytes());
+    dead_prefix(node.volume(), pair, DEAD_DATA, &rest)
+}
+
+/// Segment u64, offset in it u32, length u32.
+pub fn dead_data_value(addr: leeward_data::Addr, len: u32) -> leeward_meta::Value {
+    let mut out = [0u8; 16];
+    out[..8].copy_from_slice(&addr.segment.to_be_bytes());
+    out[8..12].copy_from_slice(&addr.offset.to_be_bytes());
+    out[12..].copy_from_slice(&len.to_be_bytes());
+    out[..].into()
+}
+
+/// Reads [`dead_data_value`].
+pub fn parse_dead_data(value: &[u8]) -> Option<(leeward_data::Addr, u32)> {
+    let value: &[u8; 16] = value.try_into().ok()?;
+    let u32_at = |at: usize| u32::from_be_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
+    let segment = u64::from(u32_at(0)) << 32 | u64::from(u32_at(4));
+    Some((leeward_data::Addr { segment, offset: u32_at(8) }, u32_at(12)))
+}
+
+/// The range of a deadlist under one pair of epochs.
+pub fn dead_range(volume: u32, pair: EpochPair) -> (Key, Key) {
+    (dead_prefix(volume, pair, 0, &[]), dead_prefix(volume, pair, 0xFF, &[]))
+}
+
+/// The range of a whole deadlist.
+pub fn deadlist_range(volume: u32) -> (Key, Key) {
+    (build(DEADLIST | volume, 0, 0, &[]), build(DEADLIST | (volume + 1), 0, 0, &[]))
+}
+
+/// The range of what died in the epochs `from..to`.
+pub fn deaths_range(volume: u32, from: u32, to: u32) -> (Key, Key) {
+    let start = |death| build(DEADLIST | volume, u64::from(death) << 32, 0, &[]);
+    (start(from), start(to))
+}
+
+/// Takes the key of an entry of a deadlist apart.
+pub fn parse_dead(key: &[u8]) -> Option<(EpochPair, Dead)> {
+    let volume = u32::from_be_bytes(key.get(..4)?.try_into().ok()?) & !DEADLIST;
+    let epochs = table_id(key);
+    let pair = EpochPair { death: (epochs >> 32) as u32, birth: epochs as u32 };
+    let rest = key.get(13..)?;
+    let dead = match key[12] {
+        DEAD_RECORD => Dead::Record([&volume.to_be_bytes()[..], rest].concat().into()),
+        DEAD_DATA => {
+            let inode = u64::from_be_bytes(rest.get(..8)?.try_into().ok()?);
+            Dead::Data(NodeId::new(volume, inode), u64::from_be_bytes(rest.get(8..16)?.try_into().ok()?))
+        }
+        _ => return None,
+    };
+    Some((pair, dead))
+}
+
+/// The number of the snapshot's view that the key is about, if it is one.
+pub fn view_of(key: &[u8]) -> Option<u32> {
+    (key[0] == 0 && key[1] >= 0x80).then(|| u32::from_be_bytes([key[0], key[1], key[2], key[3]]))
+}
+
+/// The same key in another volume (or view).
+pub fn with_volume(key: &[u8], volume: u32) -> Key {
+    let mut out: Key = key.into();
+    Arc::get_mut(&mut out).expect("just made")[..4].copy_from_slice(&volume.to_be_bytes());
+    out
+}
+
 /// A system table as a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
@@ -150,6 +351,10 @@ pub enum Table {
     Segment,
     /// Back references.
     Backref,
+    /// Snapshots.
+    Snapshot,
+    /// What is on deadlists, by epochs.
+    Tally,
 }
 
 /// The range of a system table.
@@ -160,6 +365,8 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Orphan => TABLE_ORPHAN,
         Table::Segment => TABLE_SEGMENT,
         Table::Backref => TABLE_BACKREF,
+        Table::Snapshot => TABLE_SNAPSHOT,
+        Table::Tally => TABLE_TALLY,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }
@@ -179,7 +386,7 @@ pub struct Parsed<'a> {
 pub fn parse(key: &[u8]) -> Option<Parsed<'_>> {
     let volume = u32::from_be_bytes(key.get(..4)?.try_into().ok()?);
     let inode = u64::from_be_bytes(key.get(4..12)?.try_into().ok()?);
-    if volume >= SYSTEM || inode >> 40 != 0 {
+    if volume >= VIEW_END || inode >> 40 != 0 {
         return None;
     }
     Some(Parsed { node: NodeId::new(volume, inode), tag: *key.get(12)?, rest: &key[13..] })

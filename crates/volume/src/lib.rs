@@ -4,6 +4,7 @@
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
 //! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
+//! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
@@ -30,6 +31,9 @@ mod records;
 mod refs;
 mod segments;
 mod shard;
+mod snapshots;
+mod trim;
+mod versions;
 mod wake;
 
 pub use cell::{Cell, FORMAT, Watcher, first_batch};

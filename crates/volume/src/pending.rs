@@ -7,6 +7,9 @@
 //!
 //! A piece hidden by a later change is dead, and may be left out of its segment, only when both become durable
 //! together: since the last change of segment in the queue (`run`).
+//!
+//! All changes of a queue belong to one epoch: the first change of an inode after a snapshot brings an older queue into the
+//! records first ([`Fail::Stage`](crate::records::Fail)). So a snapshot sees a queue whole or not at all.
 
 use crate::extents::Source;
 use leeward_data::Addr;
@@ -60,6 +63,8 @@ pub struct Pending {
     next: u64,
     run: u64,
     run_segment: u64,
+    /// The epoch of the volume that all changes belong to.
+    pub epoch: u32,
     /// Size with all changes.
     pub size: u64,
     /// Allocated bytes with all changes.
@@ -68,8 +73,8 @@ pub struct Pending {
 
 impl Pending {
     /// For a file whose records say this.
-    pub fn new(size: u64, allocated: u64) -> Pending {
-        Pending { size, allocated, ..Default::default() }
+    pub fn new(size: u64, allocated: u64, epoch: u32) -> Pending {
+        Pending { size, allocated, epoch, ..Default::default() }
     }
 
     /// Whether all changes have been applied.

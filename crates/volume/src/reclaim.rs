@@ -3,7 +3,7 @@
 //! A step that a crash interrupts is found again by its orphan or volume record.
 
 use crate::error::Result;
-use crate::extents::{Extents, Source};
+use crate::extents::{Extent, Extents, Source};
 use crate::inode::{Body, Inode};
 use crate::keys::{self, Table, tag};
 use crate::op::NodeId;
@@ -15,29 +15,26 @@ use leeward_env::Ctx;
 const STEP_RECORDS: usize = 256;
 
 impl Tx<'_> {
-    fn drop_extents(&mut self, extents: &Extents) {
-        for e in extents.iter() {
-            if let Source::Data(addr) = e.source {
-                self.add_reference(addr.segment, -i64::from(e.len));
-            }
-        }
-    }
-
-    /// Removes one record and what it refers to.
-    fn free_record(&mut self, key: keys::Key, value: &[u8]) {
-        match keys::parse(&key).map(|p| p.tag) {
-            Some(tag::EXTENTS) => match Extents::decode(value) {
-                Some(list) => self.drop_extents(&list),
-                None => tracing::error!("extents that cannot be read are dropped; run lee fsck"),
+    /// Removes a record of an inode that nobody can reach, and gives up what it refers to; snapshots keep what they see.
+    fn free_record(&mut self, key: keys::Key, value: &[u8]) -> TxResult<()> {
+        let Some(parsed) = keys::parse(&key) else { return Ok(()) };
+        match parsed.tag {
+            tag::EXTENTS => match (Extents::decode(value), parsed.rest.try_into().map(u32::from_be_bytes)) {
+                (Some(list), Ok(window)) => self.drop_extents(parsed.node, window, &list)?,
+                _ => tracing::error!("extents that cannot be read are dropped; run lee fsck"),
             },
-            Some(tag::INODE) => {
+            tag::INODE => {
                 if let Ok(Inode { body: Body::File { inline, .. }, .. }) = Inode::decode(value) {
-                    self.drop_extents(&inline);
+                    self.drop_extents(parsed.node, 0, &inline)?;
                 }
+            }
+            tag::STATS | tag::LINK => {
+                self.remove(key);
+                return Ok(());
             }
             _ => {}
         }
-        self.remove(key);
+        self.remove_versioned(key)
     }
 
     /// One step; `true` when the inode is gone.
@@ -46,7 +43,7 @@ impl Tx<'_> {
         let records = self.scan(&from, &to, STEP_RECORDS + 1, true)?;
         let finished = records.len() <= STEP_RECORDS;
         for (key, value) in records.into_iter().take(STEP_RECORDS) {
-            self.free_record(key, &value);
+            self.free_record(key, &value)?;
         }
         if finished {
             self.remove(keys::orphan(node));
@@ -54,23 +51,52 @@ impl Tx<'_> {
         Ok(finished)
     }
 
+    /// Removes a record of a volume that goes with all its snapshots, and gives up what it refers to.
+    fn drop_record(&mut self, key: keys::Key, value: &[u8]) {
+        let mut dropped = Vec::new();
+        let data = |e: &Extent| match e.source {
+            Source::Data(addr) => Some((addr.segment, e.len)),
+            Source::Unwritten => None,
+        };
+        match keys::parse(&key).map(|p| p.tag) {
+            Some(tag::EXTENTS) => match Extents::decode(value) {
+                Some(list) => dropped.extend(list.iter().filter_map(data)),
+                None => tracing::error!("extents that cannot be read are dropped; run lee fsck"),
+            },
+            Some(tag::INODE) => {
+                if let Ok(Inode { body: Body::File { inline, .. }, .. }) = Inode::decode(value) {
+                    dropped.extend(inline.iter().filter_map(data));
+                }
+            }
+            Some(_) => {}
+            None => {
+                if let Some((_, keys::Dead::Data(..))) = keys::parse_dead(&key) {
+                    dropped.extend(keys::parse_dead_data(value).map(|(addr, len)| (addr.segment, len)));
+                }
+            }
+        }
+        dropped.into_iter().for_each(|(segment, len)| self.add_reference(segment, -i64::from(len)));
+        self.remove(key);
+    }
+
     /// One step; `true` when the volume is gone.
     fn free_volume_step(&mut self, volume: u32) -> TxResult<bool> {
-        let (from, to) = keys::volume_range(volume);
-        let mut records = self.scan(&from, &to, STEP_RECORDS, false)?;
-        if records.is_empty() {
-            let (from, to) = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
-            records = self.scan(&from, &to, STEP_RECORDS, false)?;
+        let orphans = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
+        let [snapshots, tallies] = keys::snapshot_ranges(volume);
+        let live = keys::volume_range(volume);
+        for (from, to) in
+            [live, keys::history_range(volume), keys::deadlist_range(volume), orphans, snapshots, tallies]
+        {
+            let records = self.scan(&from, &to, STEP_RECORDS, false)?;
+            if records.is_empty() {
+                continue;
+            }
+            records.into_iter().for_each(|(key, value)| self.drop_record(key, &value));
+            return Ok(false);
         }
-        if records.is_empty() {
-            self.remove(keys::volume(volume));
-            self.then(Effect::VolumeGone(volume));
-            return Ok(true);
-        }
-        for (key, value) in records {
-            self.free_record(key, &value);
-        }
-        Ok(false)
+        self.remove(keys::volume(volume));
+        self.then(Effect::VolumeGone(volume));
+        Ok(true)
     }
 }
 

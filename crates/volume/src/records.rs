@@ -10,12 +10,13 @@
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::inode::{Dentry, Inode, Stats};
-use crate::keys::{self, Key};
+use crate::inode::{Dentry, Inode, SnapshotRecord, Stats};
+use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
 use crate::shard::State;
+use crate::snapshots::Tally;
 use leeward_data::Addr;
 use leeward_env::Ctx;
 use leeward_meta::{Kv, Ride, Value};
@@ -30,6 +31,8 @@ use std::sync::Arc;
 pub enum Fail {
     /// This record must be loaded first.
     Miss(Key),
+    /// Content of this inode that an earlier epoch ended with must enter its records first.
+    Stage(NodeId),
     /// The operation's answer.
     Error(Error),
 }
@@ -85,6 +88,10 @@ impl RecordCache {
 
     fn get(&self, key: &[u8]) -> Option<Option<Value>> {
         self.0.get(key)
+    }
+
+    fn forget(&self, key: &[u8]) {
+        self.0.remove(key);
     }
 
     /// Keeps a clean record.
@@ -152,6 +159,14 @@ pub(crate) enum Effect {
     Detach(u32),
     /// The volume's last record is gone.
     VolumeGone(u32),
+    /// A snapshot ends the volume's epoch.
+    Snapshot { volume: u32, record: SnapshotRecord },
+    /// The snapshot has another record now.
+    ChangeSnapshot { volume: u32, epoch: u32, record: SnapshotRecord },
+    /// The snapshot is gone.
+    RemoveSnapshot { volume: u32, epoch: u32 },
+    /// Nothing is left on the deadlist under this pair.
+    FinishPair { volume: u32, pair: EpochPair },
     /// The pending changes up to `last` are in the records, which now say `size` and `allocated`.
     Applied { node: NodeId, last: u64, size: u64, allocated: u64 },
 }
@@ -176,6 +191,12 @@ pub struct Tx<'a> {
     shown: Vec<NodeId>,
     effects: Vec<Effect>,
     rides: Vec<Ride>,
+    /// The epoch that changes belong to, where it is not the volume's: that of content which is applied later.
+    as_of: Option<u32>,
+    /// What this operation adds to deadlists.
+    tallies: Vec<(u32, EpochPair, Tally)>,
+    /// Records of an earlier epoch that were changed: views may have seen them.
+    changed_before: Vec<Key>,
     /// Unsealed data that nobody needs any more.
     pub dead: Vec<(Addr, u32)>,
 }
@@ -198,6 +219,9 @@ impl<'a> Tx<'a> {
             shown: Vec::new(),
             effects: Vec::new(),
             rides: Vec::new(),
+            as_of: None,
+            tallies: Vec::new(),
+            changed_before: Vec::new(),
             dead: Vec::new(),
         }
     }
@@ -207,13 +231,16 @@ impl<'a> Tx<'a> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
+        if keys::view_of(key).is_some() {
+            return self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()));
+        }
         if let Some(value) = self.st.overlay(key) {
             return Ok(value);
         }
         self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
     }
 
-    /// Writes a record.
+    /// Writes a record without versions.
     pub fn put(&mut self, key: Key, value: Value) {
         self.writes.put(key, Some(value), false);
     }
@@ -223,7 +250,7 @@ impl<'a> Tx<'a> {
         self.writes.put(key, Some(value), true);
     }
 
-    /// Removes a record.
+    /// Removes a record, or a version of one.
     pub fn remove(&mut self, key: Key) {
         self.writes.put(key, None, false);
     }
@@ -237,13 +264,54 @@ impl<'a> Tx<'a> {
     }
 
     /// Writes the inode.
-    pub fn put_inode(&mut self, node: NodeId, inode: &Inode) {
-        self.put(keys::inode(node), inode.encode());
+    pub fn put_inode(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
+        let birth = self.epoch(node.volume())?;
+        self.settle_content(node, birth)?;
+        let key = keys::inode(node);
+        self.keep_version(&key, birth)?;
+        self.put(key, inode.encode_born(birth));
+        Ok(())
+    }
+
+    /// Removes the inode record.
+    pub(crate) fn remove_inode(&mut self, node: NodeId) -> TxResult<()> {
+        self.settle_content(node, self.epoch(node.volume())?)?;
+        self.remove_versioned(keys::inode(node))
     }
 
     /// What a name stands for.
     pub fn dentry(&self, dir: NodeId, name: &[u8]) -> TxResult<Option<Dentry>> {
-        Ok(self.get(&keys::dentry(dir, name))?.map(|v| Dentry::decode(&v)).transpose()?)
+        match self.get(&keys::dentry(dir, name))? {
+            Some(v) => Ok(self.seen_from(dir, Dentry::decode(&v)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The epoch that changes belong to where it is not the volume's.
+    pub(crate) fn as_of(&self) -> Option<u32> {
+        self.as_of
+    }
+
+    /// What follows belongs to this earlier epoch: content of that epoch enters the records.
+    pub(crate) fn set_as_of(&mut self, epoch: u32) {
+        self.as_of = Some(epoch);
+    }
+
+    /// Whether this operation has written the record already.
+    pub(crate) fn has_written(&self, key: &Key) -> bool {
+        self.writes.get(key).is_some()
+    }
+
+    /// Counts entries of a deadlist.
+    pub(crate) fn tally(&mut self, volume: u32, pair: EpochPair, by: Tally) {
+        self.tallies.push((volume, pair, by));
+    }
+
+    /// A record changes as of an earlier epoch: views that show that epoch or later ones must look again.
+    pub(crate) fn note_before(&mut self, key: &Key) {
+        if self.as_of.is_some() {
+            self.changed_before.push(key.clone());
+        }
     }
 
     /// Adds to the recursive statistics of `dir` and all above it.
@@ -282,6 +350,9 @@ impl<'a> Tx<'a> {
 
     /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for short ranges only.
     pub fn scan(&self, from: &Key, to: &Key, limit: usize, reverse: bool) -> TxResult<Vec<(Key, Value)>> {
+        if let Some(view) = keys::view_of(from) {
+            return self.scan_view(view, from, to, limit, reverse);
+        }
         let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
         let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
         let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
@@ -397,6 +468,9 @@ impl<'a> Tx<'a> {
             shown,
             effects,
             rides,
+            tallies,
+            changed_before,
+            as_of,
             mut dead,
             ..
         } = self;
@@ -416,12 +490,19 @@ impl<'a> Tx<'a> {
         }
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
         st.running.rides.extend(rides);
+        tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
         for effect in effects {
             st.take_effect(effect, &mut dead);
         }
         shown.into_iter().for_each(|node| st.refs.add(node));
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
+        }
+        for key in changed_before {
+            let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
+            for view in st.snapshots.views_from(volume, as_of.unwrap_or(0)) {
+                cache.forget(&keys::with_volume(&key, view));
+            }
         }
         dead
     }
@@ -462,15 +543,36 @@ impl State {
                 self.orphans.retain(|node| node.volume() != id);
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
+                self.snapshots.drop_volume(id);
             }
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);
                 self.volumes_dirty.remove(&id);
             }
+            Effect::Snapshot { volume, record } => {
+                if let Some(v) = self.volumes.get_mut(&volume) {
+                    self.snapshots.take(volume, v.epoch, record);
+                    v.epoch += 1;
+                    self.volumes_dirty.insert(volume);
+                }
+            }
+            Effect::ChangeSnapshot { volume, epoch, record } => self.snapshots.change(volume, epoch, record),
+            Effect::RemoveSnapshot { volume, epoch } => self.snapshots.remove(volume, epoch),
+            Effect::FinishPair { volume, pair } => {
+                let left = self.snapshots.finish_pair(volume, pair);
+                if left != Tally::default() {
+                    tracing::error!(
+                        "{left:?} counted of volume {volume}, {pair:?}, but not found; run lee fsck"
+                    );
+                }
+            }
             Effect::Reclaim(node) => self.reclaim.push_back(node),
             Effect::DropQuota(dir) => self.quotas.remove(dir),
             Effect::Change { node, changes, grows, fills, size, allocated } => {
-                let pending = self.files.entry(node).or_insert_with(|| Pending::new(size, allocated));
+                let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
+                let new = || Pending::new(size, allocated, epoch);
+                let pending = self.files.entry(node).or_insert_with(new);
+                debug_assert_eq!(pending.epoch, epoch, "{node:?}: content of two epochs");
                 for change in changes {
                     if let Change::Write { addr, .. } = &change {
                         self.by_segment.entry(addr.segment).or_default().insert(node);

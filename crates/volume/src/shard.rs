@@ -6,13 +6,14 @@
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::inode::VolumeRecord;
-use crate::keys::Key;
+use crate::keys::{self, Key};
 use crate::op::{NodeId, Time};
 use crate::pending::Pending;
 use crate::quota::Quotas;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
 use crate::refs::Refs;
 use crate::segments::Segments;
+use crate::snapshots::Snapshots;
 use crate::wake::Wake;
 use crate::{Config, Watcher};
 use leeward_data::{Catalog, DataLog, SegmentInfo};
@@ -56,6 +57,8 @@ pub struct State {
     pub counters_dirty: bool,
     /// Number of the next volume.
     pub next_volume: u32,
+    /// Snapshots, what they hold, and views of them.
+    pub snapshots: Snapshots,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.
@@ -166,8 +169,24 @@ impl Shard {
         Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
-    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running transaction.
+    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running transaction. Content that
+    /// must enter records first does so.
     pub fn transact<T>(&self, ctx: &Ctx, mut f: impl FnMut(&mut Tx<'_>) -> TxResult<T>) -> Result<T> {
+        loop {
+            match self.attempt(ctx, &mut f)? {
+                Ok(value) => return Ok(value),
+                Err(node) => self.stage(ctx, node)?,
+            }
+        }
+    }
+
+    /// [`Shard::transact`], but the caller does what must be done about an inode that has content to be staged: it holds
+    /// something that staging may wait for.
+    pub(crate) fn attempt<T>(
+        &self,
+        ctx: &Ctx,
+        f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
+    ) -> Result<std::result::Result<T, NodeId>> {
         let now = self.now();
         loop {
             let mut st = self.state.lock();
@@ -180,9 +199,10 @@ impl Shard {
                     drop(st);
                     dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
                     self.committer.hint(records);
-                    return Ok(value);
+                    return Ok(Ok(value));
                 }
                 Err(Fail::Error(e)) => return Err(e),
+                Err(Fail::Stage(node)) => return Ok(Err(node)),
                 Err(Fail::Miss(key)) => {
                     drop(st);
                     self.load(key, seq)?;
@@ -193,6 +213,9 @@ impl Shard {
 
     /// Brings a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
     fn load(&self, key: Key, mut seq: u64) -> Result<()> {
+        if let Some(view) = keys::view_of(&key) {
+            return self.load_view(&key, view);
+        }
         loop {
             let value = self.kv.get(&key)?;
             let st = self.state.lock();

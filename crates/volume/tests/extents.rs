@@ -29,7 +29,7 @@ fn replacing_is_what_it_says() {
                 })),
             };
             let mut dropped = 0;
-            list.replace(from..to, source, |e| dropped += e.len);
+            list.replace(from..to, source, 1 + step % 3, |e| dropped += e.len);
             let was = bytes[from as usize..to as usize].iter().filter(|b| b.is_some()).count();
             assert_eq!(dropped as usize, was, "dropped");
             for at in from..to {
@@ -47,7 +47,7 @@ fn replacing_is_what_it_says() {
 
 fn check(list: &Extents, bytes: &[Option<Source>], seed: &mut u64) {
     let mut encoded = Vec::new();
-    list.encode(&mut encoded);
+    list.encode(4, &mut encoded);
     assert_eq!(Extents::decode(&encoded).as_ref(), Some(list), "round trip");
     let from = next(seed) % bytes.len() as u32;
     let to = from + next(seed) % (bytes.len() as u32 - from + 1);

@@ -3,8 +3,11 @@
 use leeward_data::Addr;
 use leeward_volume::NodeId;
 use leeward_volume::extents::{Extents, Source};
-use leeward_volume::inode::{Body, Dentry, Inode, Pair, SegmentRecord, Stats, VolumeRecord};
-use leeward_volume::keys;
+use leeward_volume::inode::{
+    Body, Dentry, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, StoredDentry, VolumeRecord,
+    Who, encode_xattr,
+};
+use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
 
 fn hex(bytes: &[u8]) -> String {
@@ -13,8 +16,8 @@ fn hex(bytes: &[u8]) -> String {
 
 fn file() -> Inode {
     let mut inline = Extents::default();
-    inline.replace(0..4096, Some(Source::Data(Addr { segment: 0x0102, offset: 0x0304 })), |_| {});
-    inline.replace(8192..8200, Some(Source::Unwritten), |_| {});
+    inline.replace(0..4096, Some(Source::Data(Addr { segment: 0x0102, offset: 0x0304 })), 1, |_| {});
+    inline.replace(8192..8200, Some(Source::Unwritten), 1, |_| {});
     let time = |secs| Time { secs, nanos: 5 };
     Inode {
         kind: Kind::File,
@@ -42,7 +45,7 @@ fn keys_are_as_they_were() {
         (keys::stats(node), "0000000a000000000000000b20"),
         (keys::dentry(node, b"ab"), "0000000a000000000000000b306162"),
         (keys::extents(node, 3), "0000000a000000000000000b4000000003"),
-        (keys::xattr(node, b"user.x"), "0000000a000000000000000b50757365722e78"),
+        (keys::xattr(node, b"user.x"), "0000000a000000000000000b51757365722e78"),
         (keys::link(node, NodeId::new(0x0a, 1)), "0000000a000000000000000b600000000000000001"),
         (keys::cell(), "ffffff00000000000000000000"),
         (keys::volume(2), "ffffff01000000000000000200"),
@@ -77,8 +80,15 @@ fn an_inode_is_as_it_was() {
 #[test]
 fn small_records_are_as_they_were() {
     let dentry = Dentry { node: NodeId::new(1, 2), kind: Kind::Dir };
-    assert_eq!(hex(&dentry.encode()), "01020000010000000002");
-    assert_eq!(Dentry::decode(&dentry.encode()), Ok(dentry));
+    for (birth, noted, golden) in [
+        (1, false, "01020000010000000002"),
+        (0x0304, false, "0202000001000000000200000304"),
+        (5, true, "0282000001000000000200000005"),
+    ] {
+        let stored = StoredDentry { dentry, birth, noted };
+        assert_eq!(hex(&stored.encode()), golden);
+        assert_eq!(StoredDentry::decode(&stored.encode()), Ok(stored));
+    }
 
     let stats = Stats { bytes: 1, files: -2, dirs: 3 };
     assert_eq!(hex(&stats.encode()), "010000000000000001fffffffffffffffe0000000000000003");
@@ -102,11 +112,82 @@ fn small_records_are_as_they_were() {
         attached_dir: NodeId::ROOT,
         attached_name: (*b"h").into(),
         removing: false,
+        properties: Properties::default(),
     };
     let golden = "0100000000070000000100000000000000020000000000000003000000000000000100016\
                   8686f6d65";
     assert_eq!(hex(&volume.encode()), golden.replace(' ', ""));
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+
+    let volume = VolumeRecord {
+        properties: Properties {
+            snapshot_dir: (*b".s").into(),
+            snapshot_dir_visible: true,
+            snapshots_max: 9,
+            quota_counts_snapshots: true,
+            snapshot_rights: vec![Who::User(10), Who::Group(11)],
+        },
+        ..volume
+    };
+    let golden = concat!(
+        "020000000007000000010000000000000002000000000000000300000000000000010001",
+        "68",                       // attached as
+        "0300000009022e73",         // flags, most snapshots, name of the directory
+        "0002000000000a010000000b", // rights
+        "686f6d65",                 // name
+    );
+    assert_eq!(hex(&volume.encode()), golden);
     assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+}
+
+#[test]
+fn records_of_snapshots_are_as_they_were() {
+    let snapshot = SnapshotRecord {
+        dir: 3,
+        name: (*b"x").into(),
+        uid: 4,
+        time: Time { secs: 5, nanos: 6 },
+        locked_until_secs: 7,
+    };
+    assert_eq!(
+        hex(&snapshot.encode()),
+        "010000000000000003000000040000000000000005000000060000000000000007".to_string() + "78"
+    );
+    assert_eq!(SnapshotRecord::decode(&snapshot.encode()), Ok(snapshot));
+
+    let mut list = Extents::default();
+    list.replace(0..4096, Some(Source::Data(Addr { segment: 2, offset: 3 })), 7, |_| {});
+    let mut bytes = Vec::new();
+    list.encode(8, &mut bytes);
+    assert_eq!(
+        hex(&bytes),
+        concat!("80000001", "00000008", "00000000000010000000000000000002", "00000003", "00000007")
+    );
+    assert_eq!(Extents::decode(&bytes), Some(list));
+    assert_eq!(Extents::birth_encoded(&bytes), Some(8));
+    assert_eq!(hex(&encode_xattr(2, b"v")), "0000000276");
+
+    let node = NodeId::new(0x0a, 0x0b);
+    let pair = EpochPair { death: 4, birth: 3 };
+    let record = keys::dentry(node, b"ab");
+    let cases = [
+        (keys::xattr_plain(node, b"user.x"), "0000000a000000000000000b50757365722e78"),
+        (keys::snapshot(10, 3), "ffffff060000000a0000000300"),
+        (keys::tally(10, pair), "ffffff070000000a000000040000000003"),
+        (keys::version(&record, 4), "4000000a000000000000000b3061620000000004"),
+        (keys::dead_record(&record, pair), "8000000a000000040000000301000000000000000b306162"),
+        (keys::dead_data(node, 5, pair), "8000000a000000040000000302000000000000000b0000000000000005"),
+    ];
+    for (key, golden) in cases {
+        assert_eq!(hex(&key), golden);
+    }
+    assert_eq!(keys::parse_version(&keys::version(&record, 4)), Some((record.clone(), 4)));
+    assert_eq!(keys::parse_dead(&keys::dead_record(&record, pair)), Some((pair, Dead::Record(record))));
+    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair)), Some((pair, Dead::Data(node, 5))));
+    assert_eq!(keys::parse_tally(&keys::tally(10, pair)), Some((10, pair)));
+    let value = keys::dead_data_value(Addr { segment: 1, offset: 2 }, 3);
+    assert_eq!(hex(&value), "00000000000000010000000200000003");
+    assert_eq!(keys::parse_dead_data(&value), Some((Addr { segment: 1, offset: 2 }, 3)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The kernel checks access by them; the file system keeps mode and ACL in step, and hands default ACLs down.
 
 use crate::error::Error;
-use crate::inode::Inode;
+use crate::inode::{Inode, encode_xattr};
 use crate::keys;
 use crate::op::{Kind, NodeId};
 use crate::records::{Tx, TxResult};
@@ -112,7 +112,7 @@ impl Tx<'_> {
         if inode.xattrs == 0 {
             return Ok(None);
         }
-        Ok(self.get(&keys::xattr(node, name))?.map(|v| Acl::parse(&v)).transpose()?)
+        Ok(self.xattr(node, name)?.map(|v| Acl::parse(&v)).transpose()?)
     }
 
     /// Mode and ACLs of a new inode in `dir`.
@@ -148,7 +148,7 @@ impl Tx<'_> {
         for (name, value) in [(ACCESS, &acl.access), (DEFAULT, &acl.default)] {
             if let Some(value) = value {
                 inode.xattrs += 1;
-                self.put_new(keys::xattr(node, name), value[..].into());
+                self.put_new(keys::xattr(node, name), encode_xattr(inode.birth, value));
             }
         }
     }
@@ -157,7 +157,7 @@ impl Tx<'_> {
     pub(crate) fn chmod_acl(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         if let Some(mut acl) = self.acl(node, inode, ACCESS)? {
             acl.set_mode(inode.mode);
-            self.put(keys::xattr(node, ACCESS), acl.encode()[..].into());
+            self.put_xattr(node, ACCESS, &acl.encode())?;
         }
         Ok(())
     }

@@ -35,7 +35,20 @@ impl Tx<'_> {
         }
         let node = match name {
             b"." => dir,
-            b".." => self.parent_of(dir, &inode),
+            b".." => match self.st.snapshots.view(dir.volume()) {
+                None => self.parent_of(dir, &inode),
+                Some(view) => {
+                    let above = self.parent_in_view(dir, &inode, view);
+                    if above.inode() == dir.inode() {
+                        return self.look_up_snapshot_dir(above, dir);
+                    }
+                    above
+                }
+            },
+            name if self.is_snapshot_dir(dir, name) => {
+                let node = self.snapshot_dir(dir);
+                return self.look_up_snapshot_dir(node, dir);
+            }
             name => {
                 check_name(name)?;
                 self.dentry(dir, name)?.ok_or(Error::NotFound)?.node
@@ -75,7 +88,7 @@ impl Tx<'_> {
             self.set_times(&mut inode, set, resize.is_some());
         }
         match resize {
-            None => self.put_inode(node, &inode),
+            None => self.put_inode(node, &inode)?,
             Some((size, grows)) => {
                 self.drop_privileges(&mut inode);
                 self.change(node, &mut inode, vec![Change::Resize { size }], grows, Vec::new())?;
@@ -155,7 +168,7 @@ impl Tx<'_> {
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> TxResult<Reply> {
         if self.st.refs.get(node) <= count && self.st.orphans.contains(&node) {
             let inode = self.inode(node)?;
-            self.free(node, &inode);
+            self.free(node, &inode)?;
         }
         self.st.refs.sub(node, count);
         Ok(Reply::Done)
@@ -179,6 +192,8 @@ impl Shard {
         let mut s =
             StatFs { total_bytes: total, free_bytes: free, total_files: 1 << 40, free_files: 1 << 40 };
         let st = self.lock();
+        let volume = st.snapshots.view(node.volume()).map_or(node.volume(), |view| view.volume());
+        let node = NodeId::new(volume, node.inode());
         let used = st.volumes.get(&node.volume()).map_or(0, |v| v.next_inode);
         s.free_files -= used.min(s.free_files);
         if let Some(q) = st.quotas.get(NodeId::new(node.volume(), 1)) {

@@ -8,6 +8,7 @@ use crate::op::{Kind, NodeId, Reply};
 use crate::pending::Change;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
+use crate::versions::Place;
 use leeward_data::{Addr, Owner};
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
@@ -56,34 +57,32 @@ impl Tx<'_> {
 
     /// Writes the changed windows of a file back into records. Owed before the inode is written, and before records are
     /// searched for windows.
-    pub(crate) fn settle_windows(&mut self, node: NodeId, inode: &mut Inode) {
+    pub(crate) fn settle_windows(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
         let mut changed: Vec<u32> = self.edits.keys().filter(|(n, _)| *n == node).map(|(_, w)| *w).collect();
         changed.sort_unstable();
         for window in changed {
             if let Some(list) = self.edits.remove(&(node, window)) {
-                self.put_window(node, inode, window, list);
+                self.put_window(node, inode, window, list)?;
             }
         }
+        Ok(())
     }
 
-    fn put_window(&mut self, node: NodeId, inode: &mut Inode, window: u32, list: Extents) {
-        let Body::File { inline, spilled, windows } = &mut inode.body else { return };
+    fn put_window(&mut self, node: NodeId, inode: &mut Inode, window: u32, list: Extents) -> TxResult<()> {
+        let Body::File { inline, spilled, windows } = &mut inode.body else { return Ok(()) };
         if window == 0 && !*spilled {
             if list.len() <= INLINE_EXTENTS_MAX {
                 *inline = list;
-                return;
+                return Ok(());
             }
             *spilled = true;
             *inline = Extents::default();
         }
         *windows |= window > 0;
-        let key = keys::extents(node, window);
         if list.is_empty() {
-            self.remove(key);
+            self.remove_versioned(keys::extents(node, window))
         } else {
-            let mut out = Vec::with_capacity(4 + 20 * list.len());
-            list.encode(&mut out);
-            self.put(key, out.into());
+            self.put_extents(node, window, &list)
         }
     }
 
@@ -116,7 +115,7 @@ impl Tx<'_> {
     pub(crate) fn view(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<Vec<Piece>> {
         let mut out = Vec::new();
         let mut at = range.start;
-        if let Some(pending) = self.st.files.get(&node) {
+        if let Some(pending) = self.st.pending_of(node) {
             for (part, source) in pending.within(range.clone()) {
                 self.view_records(node, inode, at..part.start, &mut out)?;
                 at = part.end;
@@ -155,7 +154,7 @@ impl Tx<'_> {
     pub(crate) fn allocated_in(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<u64> {
         let mut sum = 0;
         let mut at = range.start;
-        if let Some(pending) = self.st.files.get(&node) {
+        if let Some(pending) = self.st.pending_of(node) {
             for (part, source) in pending.within(range.clone()) {
                 sum += self.allocated_in_records(node, inode, at..part.start)?;
                 sum += if source.is_some() { part.end - part.start } else { 0 };
@@ -192,7 +191,7 @@ impl Tx<'_> {
     ) -> TxResult<BTreeSet<u32>> {
         let found = self.windows_in(node, inode, windows.clone(), limit, false)?;
         let mut found: BTreeSet<u32> = found.into_iter().collect();
-        if let Some(pending) = self.st.files.get(&node) {
+        if let Some(pending) = self.st.pending_of(node) {
             for range in pending.allocated_ranges() {
                 let last = window_of(range.end - 1);
                 found.extend((window_of(range.start)..=last).filter(|w| windows.contains(w)));
@@ -222,7 +221,7 @@ impl Tx<'_> {
 
     /// Size and allocated bytes with pending changes.
     pub(crate) fn size_of(&self, node: NodeId, inode: &Inode) -> (u64, u64) {
-        self.st.files.get(&node).map_or((inode.size, inode.allocated), |p| (p.size, p.allocated))
+        self.st.pending_of(node).map_or((inode.size, inode.allocated), |p| (p.size, p.allocated))
     }
 
     /// Changes of content by an operation: queued behind pending ones, or (when they bring no data) done at once.
@@ -245,11 +244,10 @@ impl Tx<'_> {
             for change in &changes {
                 self.apply_change(node, inode, change)?;
             }
-            self.settle_windows(node, inode);
-            self.put_inode(node, inode);
-            return Ok(());
+            self.settle_windows(node, inode)?;
+            return self.put_inode(node, inode);
         }
-        self.put_inode(node, inode);
+        self.put_inode(node, inode)?;
         self.then(Effect::Change {
             node,
             changes,
@@ -304,7 +302,7 @@ impl Tx<'_> {
     }
 
     fn clear_existing(&mut self, node: NodeId, inode: &mut Inode, range: Range<u64>) -> TxResult<()> {
-        self.settle_windows(node, inode);
+        self.settle_windows(node, inode)?;
         for window in self.windows_in(node, inode, windows_touching(&range), usize::MAX / 2, false)? {
             let base = u64::from(window) * WINDOW;
             let from = range.start.saturating_sub(base).min(WINDOW) as u32;
@@ -327,19 +325,23 @@ impl Tx<'_> {
             Some(edited) => edited,
             None => self.window(node, inode, window)?,
         };
-        let mut dropped: Vec<(u64, i64)> = Vec::new();
+        let birth = self.epoch(node.volume())?;
+        let mut dropped = Vec::new();
         let len = i64::from(part.end.saturating_sub(part.start));
         let mut grown = if source.is_some() { len } else { 0 };
-        list.replace(part, source, |e| {
+        list.replace(part, source, birth, |e| {
             grown -= i64::from(e.len);
             if let Source::Data(addr) = e.source {
-                dropped.push((addr.segment, i64::from(e.len)));
+                dropped.push((e, addr));
             }
         });
         if let Some(Source::Data(addr)) = source {
             self.add_reference(addr.segment, len);
         }
-        dropped.into_iter().for_each(|(segment, bytes)| self.add_reference(segment, -bytes));
+        for (e, addr) in dropped {
+            let offset = u64::from(window) * WINDOW + u64::from(e.offset);
+            self.drop_data(Place { node, offset, birth: e.birth }, addr, e.len)?;
+        }
         inode.allocated = inode.allocated.saturating_add_signed(grown);
         if inode.nlink > 0 {
             self.add_stats(Self::counted_in(node, inode), Stats { bytes: grown, ..Stats::default() });
@@ -358,12 +360,15 @@ impl Tx<'_> {
     /// Applies a prefix of the queue of `node`.
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
+        if let Some(pending) = self.st.files.get(&node) {
+            self.set_as_of(pending.epoch);
+        }
         let mut inode = self.inode(node)?;
         for (_, change) in ready {
             self.apply_change(node, &mut inode, change)?;
         }
-        self.settle_windows(node, &mut inode);
-        self.put_inode(node, &inode);
+        self.settle_windows(node, &mut inode)?;
+        self.put_inode(node, &inode)?;
         self.then(Effect::Applied { node, last: *last, size: inode.size, allocated: inode.allocated });
         Ok(())
     }
@@ -438,18 +443,24 @@ impl Shard {
         }
         self.need_space(len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
-        let addr = self.log.append(ctx, owner, data)?;
-        let done = self.transact(ctx, |tx| {
-            let mut inode = tx.file(node)?;
-            let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
-            inode.touch(tx.now);
-            tx.drop_privileges(&mut inode);
-            tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new())
-        });
-        if done.is_err() {
-            self.log.dead(addr, len as u32);
+        loop {
+            let addr = self.log.append(ctx, owner, data)?;
+            let done = self.attempt(ctx, &mut |tx| {
+                let mut inode = tx.file(node)?;
+                let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
+                inode.touch(tx.now);
+                tx.drop_privileges(&mut inode);
+                tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new())
+            });
+            if !matches!(done, Ok(Ok(()))) {
+                self.log.dead(addr, len as u32);
+            }
+            self.log.unhold(addr.segment);
+            match done? {
+                Ok(()) => return Ok(Reply::Written(len)),
+                // not while the segment is held: older content may be in the same
+                Err(older) => self.stage(ctx, older)?,
+            }
         }
-        self.log.unhold(addr.segment);
-        done.map(|()| Reply::Written(len))
     }
 }

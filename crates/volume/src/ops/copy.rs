@@ -49,7 +49,7 @@ impl Tx<'_> {
 
     /// Shares one step's extents; `false` when content came in meanwhile that must be drained first.
     fn share(&mut self, c: &Copy) -> TxResult<bool> {
-        if self.st.files.contains_key(&c.from) || self.st.files.contains_key(&c.to) {
+        if self.st.pending_of(c.from).is_some() || self.st.files.contains_key(&c.to) {
             return Ok(false);
         }
         let source = self.file(c.from)?;
@@ -66,11 +66,11 @@ impl Tx<'_> {
             let start = part.start - c.from_offset + c.to_offset;
             self.put_shared(c.to, &mut inode, start..start + (part.end - part.start), from)?;
         }
-        self.settle_windows(c.to, &mut inode);
+        self.settle_windows(c.to, &mut inode)?;
         inode.size = inode.size.max(range.end);
         inode.touch(self.now);
         self.drop_privileges(&mut inode);
-        self.put_inode(c.to, &inode);
+        self.put_inode(c.to, &inode)?;
         Ok(true)
     }
 
@@ -102,7 +102,12 @@ impl Shard {
     pub(crate) fn copy_range(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
         Self::may_wait(ctx)?;
         let len = self.transact(ctx, |tx| tx.copy_len(c))?;
-        if c.from.volume() != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
+        let (source, from_volume) = {
+            let st = self.lock();
+            let volume = st.snapshots.view(c.from.volume()).map_or(c.from.volume(), |view| view.volume());
+            (NodeId::new(volume, c.from.inode()), volume)
+        };
+        if from_volume != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
             return self.copy_bytes(ctx, &Copy { len, ..*c });
         }
         let mut done = 0;
@@ -113,7 +118,7 @@ impl Shard {
                 len: (len - done).min(STEP_BYTES),
                 ..*c
             };
-            self.drain(ctx, c.from)?;
+            self.drain(ctx, source)?;
             self.drain(ctx, c.to)?;
             if self.transact(ctx, |tx| tx.share(&step))? {
                 done += step.len;

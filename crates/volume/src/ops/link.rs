@@ -2,7 +2,7 @@
 
 use super::check_name;
 use crate::error::Error;
-use crate::inode::{Dentry, Inode, time};
+use crate::inode::{Inode, time};
 use crate::keys::{self, tag};
 use crate::op::{NodeId, Reply};
 use crate::records::{Tx, TxResult};
@@ -20,7 +20,7 @@ impl Tx<'_> {
         if inode.is_dir() {
             return Err(Error::NotPermitted.into());
         }
-        if self.dentry(dir, name)?.is_some() {
+        if self.is_snapshot_dir(dir, name) || self.dentry(dir, name)?.is_some() {
             return Err(Error::Exists.into());
         }
         match inode.nlink {
@@ -37,9 +37,9 @@ impl Tx<'_> {
         inode.times[time::C] = self.now;
         parent.touch(self.now);
         parent.add_entries(1);
-        self.put_inode(node, &inode);
-        self.put_inode(dir, &parent);
-        self.put(keys::dentry(dir, name), Dentry { node, kind: inode.kind }.encode());
+        self.put_inode(node, &inode)?;
+        self.put_inode(dir, &parent)?;
+        self.put_dentry(dir, name, node, inode.kind)?;
         self.show(node);
         Ok(Reply::Attr(self.attr(node, &inode)))
     }

@@ -6,6 +6,7 @@ use crate::keys::{self, Key, tag};
 use crate::op::{Entry, NodeId, Reply};
 use crate::records::{Fail, Tx};
 use crate::shard::Shard;
+use crate::versions::seen_in;
 use leeward_env::Ctx;
 use leeward_meta::Value;
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ impl Shard {
         if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
             return Err(Error::NotDir);
         }
+        let view = self.lock().snapshots.view(dir.volume());
         let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
         if !after.is_empty() {
             // the first key after that name
@@ -43,7 +45,9 @@ impl Shard {
             let (page, next) = self.scan(&from, &to, want)?;
             for (key, value) in page {
                 let Some(parsed) = keys::parse(&key) else { continue };
-                let Dentry { node, kind } = Dentry::decode(&value)?;
+                let Some(Dentry { node, kind }) = seen_in(view, dir, Dentry::decode(&value)?) else {
+                    continue;
+                };
                 entries.push(Entry { name: parsed.rest.into(), node, kind, attr: None });
             }
             match next {
@@ -59,6 +63,9 @@ impl Shard {
 
     /// About `limit` records from `from` on, and where to go on (`None`: the range is done). As of one moment.
     pub(crate) fn scan(&self, from: &Key, to: &Key, limit: usize) -> Result<Page> {
+        if let Some(view) = keys::view_of(from) {
+            return self.scan_view(view, from, to, limit);
+        }
         loop {
             let seq = self.lock().publish_seq;
             let page = self.kv.scan(from, to, limit, false)?;
@@ -105,7 +112,7 @@ impl Shard {
     }
 
     /// Adds attributes; entries whose inode went away meanwhile are left out.
-    fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
+    pub(crate) fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
         loop {
             let mut missing = Vec::new();
             let mut st = self.lock();
@@ -121,6 +128,7 @@ impl Shard {
                     Ok(None) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
+                    Err(Fail::Stage(_)) => {}
                 }
             }
             tx.finish();

@@ -3,7 +3,7 @@
 use super::check_name;
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::inode::{Body, Dentry, Inode, Stats};
+use crate::inode::{Body, Inode, Stats};
 use crate::keys;
 use crate::op::{Kind, Make, NodeId, Reply};
 use crate::records::{Tx, TxResult};
@@ -28,7 +28,7 @@ impl Tx<'_> {
     pub(crate) fn make(&mut self, new: &NewNode<'_>) -> TxResult<Reply> {
         let mut parent = self.live_dir(new.dir)?;
         check_name(new.name)?;
-        if self.dentry(new.dir, new.name)?.is_some() {
+        if self.is_snapshot_dir(new.dir, new.name) || self.dentry(new.dir, new.name)?.is_some() {
             return Err(Error::Exists.into());
         }
         let (kind, body, rdev) = body_of(new.make)?;
@@ -64,8 +64,8 @@ impl Tx<'_> {
         parent.touch(self.now);
         parent.add_entries(1);
         parent.nlink += u32::from(kind == Kind::Dir);
-        self.put_inode(new.dir, &parent);
-        self.put(keys::dentry(new.dir, new.name), Dentry { node, kind }.encode());
+        self.put_inode(new.dir, &parent)?;
+        self.put_dentry(new.dir, new.name, node, kind)?;
         self.put_new(keys::inode(node), inode.encode());
         self.add_stats(new.dir, by);
         self.show(node);

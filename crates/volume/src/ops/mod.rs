@@ -9,11 +9,13 @@ mod list;
 mod make;
 mod remove;
 mod rename;
+mod snap;
 mod space;
 mod sync;
 mod xattr;
 
 pub(crate) use copy::Copy;
+pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;
 pub(crate) use rename::Rename;
 

@@ -1,7 +1,6 @@
 //! Removing names, and inodes that lost their last one.
 
 use crate::error::Error;
-use crate::extents::Source;
 use crate::inode::{Body, Dentry, Inode, Stats, time};
 use crate::keys;
 use crate::op::{Kind, NodeId, Reply};
@@ -40,6 +39,9 @@ impl Tx<'_> {
             return Err(Error::NotEmpty.into());
         }
         super::check_name(name)?;
+        if self.is_snapshot_dir(dir, name) {
+            return Err(Error::NotPermitted.into());
+        }
         let entry = self.dentry(dir, name)?.ok_or(Error::NotFound)?;
         if entry.node.volume() != dir.volume() {
             return Err(Error::Busy.into());
@@ -53,9 +55,8 @@ impl Tx<'_> {
         parent.touch(self.now);
         parent.add_entries(-1);
         parent.nlink -= u32::from(kind == Kind::Dir);
-        self.put_inode(dir, &parent);
-        self.remove(keys::dentry(dir, name));
-        Ok(())
+        self.put_inode(dir, &parent)?;
+        self.remove_dentry(dir, name)
     }
 
     /// One link of a non-directory less. Returns how many are left.
@@ -65,7 +66,7 @@ impl Tx<'_> {
         inode.nlink -= 1;
         if inode.nlink > 0 {
             self.unlink_from(dir, node, &mut inode)?;
-            self.put_inode(node, &inode);
+            self.put_inode(node, &inode)?;
             return Ok(inode.nlink);
         }
         if inode.linked {
@@ -73,15 +74,15 @@ impl Tx<'_> {
         }
         let by = self.usage_of(node, &inode);
         self.uncount(node, &inode, by)?;
-        self.put_inode(node, &inode);
-        self.release(node, &inode);
+        self.put_inode(node, &inode)?;
+        self.release(node, &inode)?;
         Ok(0)
     }
 
     /// A directory loses its name; it must be empty.
     pub(crate) fn drop_dir(&mut self, parent: NodeId, node: NodeId) -> TxResult<()> {
         let mut inode = self.inode(node)?;
-        if inode.entries() > 0 {
+        if self.is_needed(node)? {
             return Err(Error::NotEmpty.into());
         }
         let by = Stats { dirs: 1, ..Stats::default() };
@@ -95,9 +96,14 @@ impl Tx<'_> {
         }
         inode.nlink = 0;
         inode.times[time::C] = self.now;
-        self.put_inode(node, &inode);
-        self.release(node, &inode);
-        Ok(())
+        self.put_inode(node, &inode)?;
+        self.release(node, &inode)
+    }
+
+    /// Whether a directory has entries, or snapshots of its own.
+    pub(crate) fn is_needed(&self, dir: NodeId) -> TxResult<bool> {
+        let has_snapshots = self.st.snapshots.of_dir(dir.volume(), dir.inode()).is_some();
+        Ok(has_snapshots || self.inode(dir)?.entries() > 0)
     }
 
     /// What a non-directory counts for in quotas (`view`) and statistics (`records`).
@@ -115,48 +121,47 @@ impl Tx<'_> {
     }
 
     /// An inode without a name: freed now, or when the last reference goes.
-    fn release(&mut self, node: NodeId, inode: &Inode) {
+    fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         if self.st.refs.get(node) > 0 {
             self.put(keys::orphan(node), [1u8][..].into());
             self.then(Effect::Orphan(node));
+            Ok(())
         } else {
-            self.free(node, inode);
+            self.free(node, inode)
         }
     }
 
     /// Frees an inode that nobody can reach any more: at once when it is small, else in steps by reclaim.
-    pub(crate) fn free(&mut self, node: NodeId, inode: &Inode) {
+    pub(crate) fn free(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         self.then(Effect::Gone(node));
         let small = match &inode.body {
             Body::File { inline, spilled: false, windows: false } => {
-                for e in inline.iter() {
-                    if let Source::Data(addr) = e.source {
-                        self.add_reference(addr.segment, -i64::from(e.len));
-                    }
-                }
+                self.drop_extents(node, 0, inline)?;
                 true
             }
             Body::File { .. } => false,
             _ => true,
         };
         if small && inode.xattrs == 0 {
-            self.remove(keys::inode(node));
+            self.remove_inode(node)?;
             self.remove(keys::orphan(node));
+            Ok(())
         } else {
-            self.put_freed(node, inode);
+            self.put_freed(node, inode)
         }
     }
 
     /// Leaves the rest to reclaim: the orphan record makes it survive a crash.
-    fn put_freed(&mut self, node: NodeId, inode: &Inode) {
+    fn put_freed(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         let mut inode = inode.clone();
         if let Body::File { inline, spilled: false, windows: false } = &mut inode.body {
             *inline = Default::default();
             inode.allocated = 0;
         }
-        self.put_inode(node, &inode);
+        self.put_inode(node, &inode)?;
         self.put(keys::orphan(node), [1u8][..].into());
         self.then(Effect::Reclaim(node));
+        Ok(())
     }
 }
 

@@ -3,7 +3,6 @@
 use super::check_name;
 use crate::error::{Error, Result};
 use crate::inode::{Dentry, Stats, time};
-use crate::keys;
 use crate::op::{Kind, NodeId, RenameMode, Reply};
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
@@ -34,6 +33,9 @@ impl Tx<'_> {
         self.live_dir(r.to_dir)?;
         check_name(r.from_name).map_err(not_a_place)?;
         check_name(r.to_name).map_err(not_a_place)?;
+        if self.is_snapshot_dir(r.from_dir, r.from_name) || self.is_snapshot_dir(r.to_dir, r.to_name) {
+            return Err(Error::NotPermitted.into());
+        }
         let source = self.dentry(r.from_dir, r.from_name)?.ok_or(Error::NotFound)?;
         let target = self.dentry(r.to_dir, r.to_name)?;
         let attached = |d: &Dentry| d.node.volume() != r.from_dir.volume();
@@ -69,7 +71,7 @@ impl Tx<'_> {
         match (source_dir, target_dir) {
             (true, false) => Err(Error::NotDir.into()),
             (false, true) => Err(Error::IsDir.into()),
-            (true, true) if self.inode(target.node)?.entries() > 0 => Err(Error::NotEmpty.into()),
+            (true, true) if self.is_needed(target.node)? => Err(Error::NotEmpty.into()),
             _ => Ok(()),
         }
     }
@@ -119,9 +121,8 @@ impl Tx<'_> {
         inode.touch(self.now);
         inode.add_entries(1);
         inode.nlink += u32::from(entry.kind == Kind::Dir);
-        self.put_inode(dir, &inode);
-        self.put(keys::dentry(dir, name), entry.encode());
-        Ok(())
+        self.put_inode(dir, &inode)?;
+        self.put_dentry(dir, name, entry.node, entry.kind)
     }
 
     fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId) -> TxResult<()> {
@@ -139,8 +140,7 @@ impl Tx<'_> {
             self.add_stats(to, records);
             inode.parent = to.inode();
         }
-        self.put_inode(entry.node, &inode);
-        Ok(())
+        self.put_inode(entry.node, &inode)
     }
 
     /// How many bytes more than the records say the files below `dir` have allocated. Only counted where quotas need it.

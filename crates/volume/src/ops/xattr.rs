@@ -5,8 +5,8 @@
 
 use super::acl;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Stats, time};
-use crate::keys::{self, tag};
+use crate::inode::{Inode, Stats, time, xattr_value};
+use crate::keys;
 use crate::op::{Kind, NodeId, Reply, XattrMode};
 use crate::records::{Tx, TxResult};
 use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -42,16 +42,19 @@ impl Tx<'_> {
         if inode.xattrs == 0 {
             return Err(Error::NoData.into());
         }
-        let value = self.get(&keys::xattr(node, name))?.ok_or(Error::NoData)?;
+        let value = self.xattr(node, name)?.ok_or(Error::NoData)?;
         Ok(Reply::Data(value.to_vec()))
     }
 
     fn computed(&mut self, node: NodeId, inode: &Inode, what: &[u8]) -> TxResult<Vec<u8>> {
         if what == b"volume" {
-            let volume = self.st.volumes.get(&node.volume()).ok_or(Error::Stale)?;
+            let view = self.st.snapshots.view(node.volume());
+            let number = view.map_or(node.volume(), |view| view.volume());
+            let volume = self.st.volumes.get(&number).ok_or(Error::Stale)?;
             return Ok(volume.name.clone().into_bytes());
         }
-        if !inode.is_dir() {
+        // statistics have no versions
+        if !inode.is_dir() || node.volume() >= keys::VIEW_FIRST {
             return Err(Error::NoData.into());
         }
         let stats = self.exact_stats(node)?;
@@ -86,7 +89,7 @@ impl Tx<'_> {
     }
 
     fn xattr_records(&self, node: NodeId, inode: &Inode) -> TxResult<Vec<(keys::Key, leeward_meta::Value)>> {
-        let (from, to) = keys::tag_range(node, tag::XATTR);
+        let (from, to) = keys::xattr_range(node);
         self.scan(&from, &to, inode.xattrs as usize + 1, false)
     }
 
@@ -103,8 +106,7 @@ impl Tx<'_> {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::AttrTooBig.into());
         }
-        let key = keys::xattr(node, name);
-        let old = if inode.xattrs == 0 { None } else { self.get(&key)? };
+        let old = if inode.xattrs == 0 { None } else { self.xattr(node, name)? };
         match (mode, old.is_some()) {
             (XattrMode::Create, true) => return Err(Error::Exists.into()),
             (XattrMode::Replace, false) => return Err(Error::NoData.into()),
@@ -116,7 +118,10 @@ impl Tx<'_> {
         };
         if inode.xattrs > 0 {
             let records = self.xattr_records(node, &inode)?;
-            let others = records.iter().filter_map(|(k, v)| Some((keys::parse(k)?.rest, v)));
+            let others = records.iter().filter_map(|(k, v)| {
+                let parsed = keys::parse(k)?;
+                Some((parsed.rest, xattr_value(parsed.tag, v)))
+            });
             let total: usize = others.filter(|(n, _)| *n != name).map(|(n, v)| n.len() + v.len()).sum();
             if total + name.len() + value.len() > XATTR_TOTAL_BYTES_MAX {
                 return Err(Error::NoSpace.into());
@@ -129,11 +134,11 @@ impl Tx<'_> {
             _ => {}
         }
         match stored {
-            Some(value) => self.put(key, value.into()),
-            None if old.is_some() => self.remove(key),
+            Some(value) => self.put_xattr(node, name, &value)?,
+            None if old.is_some() => self.remove_xattr_record(node, name)?,
             None => {}
         }
-        self.put_inode(node, &inode);
+        self.put_inode(node, &inode)?;
         Ok(Reply::Done)
     }
 
@@ -141,14 +146,13 @@ impl Tx<'_> {
     pub(crate) fn remove_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
-        let key = keys::xattr(node, name);
-        if inode.xattrs == 0 || self.get(&key)?.is_none() {
+        if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {
             return Err(Error::NoData.into());
         }
         inode.xattrs -= 1;
         inode.times[time::C] = self.now;
-        self.remove(key);
-        self.put_inode(node, &inode);
+        self.remove_xattr_record(node, name)?;
+        self.put_inode(node, &inode)?;
         Ok(Reply::Done)
     }
 }

@@ -3,6 +3,8 @@
 //! Works on what is committed, with commits standing still while the records are read (operations go on in memory); then every
 //! object is read and verified while everything goes on. Nothing is changed.
 
+mod history;
+
 use crate::admin::{Finding, FsckReport, Progress};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
@@ -10,6 +12,7 @@ use crate::inode::{Body, Dentry, Inode, SegmentRecord, Stats};
 use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::shard::Shard;
+use history::{History, data_of};
 use leeward_env::Ctx;
 use leeward_pool::ObjectId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -97,7 +100,7 @@ impl Census {
                     .ok_or_else(|| Error::Corrupt(format!("extents of {node:?} cannot be read")))?;
                 self.extents(node, &list);
             }
-            tag::XATTR => self.inodes.entry(node).or_default().found_xattrs += 1,
+            tag::XATTR | tag::XATTR_PLAIN => self.inodes.entry(node).or_default().found_xattrs += 1,
             tag::LINK => {}
             other => self.say("key", Some(node), format!("a record with unknown tag {other:#x}")),
         }
@@ -309,6 +312,7 @@ impl Shard {
             Ok(())
         })?;
         for (done, volume) in volumes.iter().enumerate() {
+            let mut history = History::default();
             self.each(keys::volume_range(*volume), |k, v| {
                 if c.report.inodes % 10_000 == 0 {
                     let (done, total) = (done as u64, volumes.len() as u64);
@@ -318,11 +322,16 @@ impl Shard {
                         total,
                     });
                 }
-                if let Err(e) = c.record(k, v) {
+                if let Err(e) = c.record(k, v).and_then(|()| history.live(k, v)) {
                     c.say("damaged-record", keys::parse(k).map(|p| p.node), e.to_string());
                 }
                 Ok(())
             })?;
+            self.census_history(*volume, &mut history, |addr, len| {
+                *c.references.entry(addr.segment).or_default() += u64::from(len);
+            })?;
+            self.check_history(*volume, &mut history)?;
+            history.bad.into_iter().for_each(|(kind, node, detail)| c.say(kind, node, detail));
             c.report.volumes += 1;
         }
         self.count_removed_volumes(&mut c)?;
@@ -336,6 +345,9 @@ impl Shard {
         for volume in removing {
             let mut apart = Census::default();
             self.each(keys::volume_range(volume), |k, v| apart.record(k, v))?;
+            self.census_history(volume, &mut History::default(), |addr, len| {
+                *apart.references.entry(addr.segment).or_default() += u64::from(len);
+            })?;
             for (segment, bytes) in apart.references {
                 *c.references.entry(segment).or_default() += bytes;
             }
@@ -383,22 +395,23 @@ impl Shard {
         }
         let volumes: Vec<u32> = self.lock().volumes.keys().copied().collect();
         for volume in volumes {
-            self.each(keys::volume_range(volume), |k, v| {
-                let Some(parsed) = keys::parse(k) else { return Ok(()) };
-                let list = match parsed.tag {
-                    tag::EXTENTS => Extents::decode(v),
-                    tag::INODE => match Inode::decode(v).map(|i| i.body) {
-                        Ok(Body::File { inline, .. }) => Some(inline),
-                        _ => None,
-                    },
-                    _ => None,
-                };
-                for e in list.iter().flat_map(Extents::iter) {
-                    let Source::Data(addr) = e.source else { continue };
-                    let hit = |r: &Range<u32>| r.start < addr.offset + e.len && addr.offset < r.end;
+            let mut look = |key: &Key, value: &[u8], whose: &str| {
+                let Some(parsed) = keys::parse(key) else { return };
+                for (addr, len) in data_of(parsed.tag, value).unwrap_or_default() {
+                    let hit = |r: &Range<u32>| r.start < addr.offset + len && addr.offset < r.end;
                     if damage.get(&addr.segment).is_some_and(|ranges| ranges.iter().any(hit)) {
-                        c.say("damaged-data", Some(parsed.node), format!("data in segment {}", addr.segment));
+                        let detail = format!("data{whose} in segment {}", addr.segment);
+                        c.say("damaged-data", Some(parsed.node), detail);
                     }
+                }
+            };
+            self.each(keys::volume_range(volume), |key, value| {
+                look(key, value, "");
+                Ok(())
+            })?;
+            self.each(keys::history_range(volume), |key, value| {
+                if let Some((record, _)) = keys::parse_version(key) {
+                    look(&record, value, " of snapshots");
                 }
                 Ok(())
             })?;

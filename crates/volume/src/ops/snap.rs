@@ -1,0 +1,377 @@
+//! The directory of snapshots that every directory has: taking, listing, finding, renaming and removing snapshots by the
+//! operations of a file system.
+//!
+//! Its node is that of its directory in the view [`View::Directory`]. Its entries are the snapshots taken of that directory, and
+//! those taken of directories above it, as `_NAME_INODE`, if it was below them then.
+
+use super::check_name;
+use crate::error::{Error, Result};
+use crate::inode::{Inode, Properties, SnapshotRecord};
+use crate::keys::VIEW_FIRST;
+use crate::op::{Attr, Entry, Kind, Make, NodeId, Op, RenameMode, Reply};
+use crate::records::{Effect, Fail, Tx, TxResult};
+use crate::shard::Shard;
+use crate::snapshots::{View, is_among};
+use leeward_env::Ctx;
+
+/// Begins the names of snapshots that were taken of directories above.
+const INHERITED: u8 = b'_';
+
+/// A snapshot as a directory of snapshots shows it.
+struct Shown {
+    epoch: u32,
+    inherited: bool,
+}
+
+impl Tx<'_> {
+    fn properties(&self, volume: u32) -> TxResult<&Properties> {
+        Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
+    }
+
+    /// Whether the name in this (live) directory is that of its directory of snapshots.
+    pub(crate) fn is_snapshot_dir(&self, dir: NodeId, name: &[u8]) -> bool {
+        let volume = self.st.volumes.get(&dir.volume());
+        volume.is_some_and(|v| *v.properties.snapshot_dir == *name)
+    }
+
+    /// The directory of snapshots of a live directory.
+    pub(crate) fn snapshot_dir(&mut self, dir: NodeId) -> NodeId {
+        let view = View::Directory { volume: dir.volume() };
+        NodeId::new(self.st.snapshots.number(view), dir.inode())
+    }
+
+    fn snapshot_root(&mut self, dir: NodeId, epoch: u32) -> NodeId {
+        let view = View::Snapshot { volume: dir.volume(), epoch };
+        NodeId::new(self.st.snapshots.number(view), dir.inode())
+    }
+
+    /// Attributes of the directory of snapshots of `dir`. Who may do what in it is checked here, not by its mode.
+    pub(crate) fn snapshot_dir_attr(&self, node: NodeId, dir: NodeId) -> TxResult<Attr> {
+        let attr = self.live_dir(dir)?.attr(node);
+        Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, ..attr })
+    }
+
+    /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a view of it.
+    pub(crate) fn look_up_snapshot_dir(&mut self, node: NodeId, dir: NodeId) -> TxResult<Reply> {
+        let volume = self.st.snapshots.view(dir.volume()).map_or(dir.volume(), |view| view.volume());
+        let attr = self.snapshot_dir_attr(node, NodeId::new(volume, dir.inode()))?;
+        self.show(node);
+        Ok(Reply::Attr(attr))
+    }
+
+    /// The directory above a directory of a view.
+    pub(crate) fn parent_in_view(&mut self, dir: NodeId, inode: &Inode, view: View) -> NodeId {
+        let live = NodeId::new(view.volume(), dir.inode());
+        let View::Snapshot { volume, epoch } = view else { return live };
+        let taken_of = self.st.snapshots.get(volume, epoch).map(|s| s.dir);
+        if taken_of == Some(dir.inode()) || inode.parent == 0 {
+            self.snapshot_dir(live)
+        } else {
+            NodeId::new(dir.volume(), inode.parent)
+        }
+    }
+
+    /// The snapshots taken of `dir` and of the directories above it: name here, epoch, and the directory if it is another.
+    fn candidates(&self, dir: NodeId) -> TxResult<Vec<(Box<[u8]>, u32, Option<NodeId>)>> {
+        let (mut all, mut at) = (Vec::new(), dir);
+        self.live_dir(dir)?;
+        while self.st.snapshots.any(dir.volume()) && at.inode() != 0 {
+            for (name, epoch) in self.st.snapshots.of_dir(at.volume(), at.inode()).into_iter().flatten() {
+                all.push(match at == dir {
+                    true => (name.clone(), *epoch, None),
+                    false => (inherited_name(name, at), *epoch, Some(at)),
+                });
+            }
+            at = NodeId::new(at.volume(), self.inode(at)?.parent);
+        }
+        all.sort();
+        Ok(all)
+    }
+
+    /// Whether `dir` was below `above` in that snapshot.
+    fn was_below(&mut self, dir: NodeId, above: NodeId, epoch: u32) -> TxResult<bool> {
+        let (then, above) = (self.snapshot_root(dir, epoch), self.snapshot_root(above, epoch));
+        match self.is_below(then, above) {
+            Err(Fail::Error(Error::Stale)) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// The snapshot of this name in the directory of snapshots of `dir`.
+    fn shown(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Shown> {
+        if name.first() != Some(&INHERITED) {
+            let own = self
+                .st
+                .snapshots
+                .of_dir(dir.volume(), dir.inode())
+                .and_then(|names| names.get(name))
+                .copied();
+            let epoch = own.ok_or(Error::NotFound)?;
+            return Ok(Shown { epoch, inherited: false });
+        }
+        let (taken_as, above) = parse_inherited(name).ok_or(Error::NotFound)?;
+        if above.volume() != dir.volume() || above == dir || !self.is_below(dir, above)? {
+            return Err(Error::NotFound.into());
+        }
+        let of_above = self.st.snapshots.of_dir(above.volume(), above.inode());
+        let epoch = of_above.and_then(|names| names.get(taken_as)).copied().ok_or(Error::NotFound)?;
+        match self.was_below(dir, above, epoch)? {
+            true => Ok(Shown { epoch, inherited: true }),
+            false => Err(Error::NotFound.into()),
+        }
+    }
+
+    fn look_up_snapshot(&mut self, node: NodeId, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
+        self.live_dir(dir)?;
+        let attr = match name {
+            b"." => self.snapshot_dir_attr(node, dir)?,
+            b".." => {
+                let inode = self.inode(dir)?;
+                self.attr(dir, &inode)
+            }
+            name => {
+                let epoch = self.shown(dir, name)?.epoch;
+                let root = self.snapshot_root(dir, epoch);
+                let inode = self.inode(root).map_err(gone)?;
+                self.attr(root, &inode)
+            }
+        };
+        self.show(attr.node);
+        Ok(Reply::Attr(attr))
+    }
+
+    fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
+        let v = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
+        let uid = self.ctx.uid;
+        match uid == 0 || uid == v.uid || is_among(&v.properties.snapshot_rights, uid, gids) {
+            true => Ok(()),
+            false => Err(Error::NotPermitted.into()),
+        }
+    }
+
+    /// Takes a snapshot of `dir`. Returns its epoch.
+    pub(crate) fn take_snapshot(&mut self, dir: NodeId, name: &[u8], gids: &[u32]) -> TxResult<u32> {
+        let volume = dir.volume();
+        self.live_dir(dir)?;
+        self.may_snapshot(volume, gids)?;
+        self.check_snapshot_name(dir, name)?;
+        let max = self.properties(volume)?.snapshots_max as usize;
+        if self.st.snapshots.count(volume) >= max {
+            return Err(Error::TooManyLinks.into());
+        }
+        let record = SnapshotRecord {
+            dir: dir.inode(),
+            name: name.into(),
+            uid: self.ctx.uid,
+            time: self.now,
+            locked_until_secs: 0,
+        };
+        self.then(Effect::Snapshot { volume, record });
+        self.epoch(volume)
+    }
+
+    fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
+        check_name(name)?;
+        if name[0] == INHERITED {
+            return Err(Error::Invalid.into());
+        }
+        match self
+            .st
+            .snapshots
+            .of_dir(dir.volume(), dir.inode())
+            .is_some_and(|names| names.contains_key(name))
+        {
+            true => Err(Error::Exists.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn own_snapshot(&mut self, dir: NodeId, name: &[u8], gids: &[u32]) -> TxResult<(u32, SnapshotRecord)> {
+        self.live_dir(dir)?;
+        let shown = self.shown(dir, name)?;
+        self.may_snapshot(dir.volume(), gids)?;
+        if shown.inherited {
+            return Err(Error::NotPermitted.into());
+        }
+        let record = self.st.snapshots.get(dir.volume(), shown.epoch).cloned();
+        Ok((shown.epoch, record.ok_or(Error::NotFound)?))
+    }
+
+    /// Removes the snapshot of this name. Returns the node of its root.
+    pub(crate) fn remove_snapshot(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        gids: &[u32],
+        now_secs: i64,
+    ) -> TxResult<NodeId> {
+        let (epoch, record) = self.own_snapshot(dir, name, gids)?;
+        if record.locked_until_secs > now_secs {
+            return Err(Error::NotPermitted.into());
+        }
+        let root = self.snapshot_root(dir, epoch);
+        self.then(Effect::RemoveSnapshot { volume: dir.volume(), epoch });
+        Ok(root)
+    }
+
+    /// Gives a snapshot another name.
+    pub(crate) fn rename_snapshot(
+        &mut self,
+        dir: NodeId,
+        from: &[u8],
+        to: &[u8],
+        gids: &[u32],
+    ) -> TxResult<()> {
+        let (epoch, record) = self.own_snapshot(dir, from, gids)?;
+        if from == to {
+            return Ok(());
+        }
+        self.check_snapshot_name(dir, to)?;
+        let record = SnapshotRecord { name: to.into(), ..record };
+        self.then(Effect::ChangeSnapshot { volume: dir.volume(), epoch, record });
+        Ok(())
+    }
+
+    /// Locks a snapshot until a second since 1970; 0 takes the lock away if it has run out.
+    pub(crate) fn lock_snapshot(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        until_secs: i64,
+        now_secs: i64,
+    ) -> TxResult<()> {
+        let (epoch, record) = self.own_snapshot(dir, name, &[])?;
+        if record.locked_until_secs > now_secs.max(until_secs) {
+            return Err(Error::NotPermitted.into());
+        }
+        let record = SnapshotRecord { locked_until_secs: until_secs, ..record };
+        self.then(Effect::ChangeSnapshot { volume: dir.volume(), epoch, record });
+        Ok(())
+    }
+}
+
+/// The name that a snapshot of `above` has further down.
+fn inherited_name(name: &[u8], above: NodeId) -> Box<[u8]> {
+    let number = format!("_{}", above.0);
+    [&[INHERITED], name, number.as_bytes()].concat().into()
+}
+
+/// Takes [`inherited_name`] apart; only its one spelling.
+fn parse_inherited(name: &[u8]) -> Option<(&[u8], NodeId)> {
+    let end = name.iter().rposition(|b| *b == INHERITED).filter(|at| *at > 0)?;
+    let above = NodeId(std::str::from_utf8(&name[end + 1..]).ok()?.parse().ok()?);
+    (*inherited_name(&name[1..end], above) == *name).then_some((&name[1..end], above))
+}
+
+/// What is not in a snapshot is not there.
+fn gone(e: Fail) -> Fail {
+    match e {
+        Fail::Error(Error::Stale) => Error::NotFound.into(),
+        other => other,
+    }
+}
+
+impl Shard {
+    /// The time that locks of snapshots go by, in seconds since 1970.
+    pub(crate) fn lock_clock(&self) -> i64 {
+        self.now().secs
+    }
+
+    /// Operations on snapshots and their directories; `None`: an ordinary one.
+    pub(crate) fn call_on_view(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Result<Reply>> {
+        let node = op.node()?;
+        if let Op::Rename { from_dir, .. } = op
+            && from_dir.volume() != node.volume()
+        {
+            let views = from_dir.volume() >= VIEW_FIRST || node.volume() >= VIEW_FIRST;
+            return views.then_some(Err(Error::CrossVolume));
+        }
+        if node.volume() < VIEW_FIRST || matches!(op, Op::Forget { .. }) {
+            return None;
+        }
+        let view = self.lock().snapshots.view(node.volume());
+        match view {
+            None => Some(Err(Error::Stale)),
+            Some(View::Snapshot { .. }) => match op {
+                Op::Fsync { .. } => Some(Ok(Reply::Done)),
+                op if op.changes() => Some(Err(Error::ReadOnly)),
+                _ => None,
+            },
+            Some(View::Directory { volume }) => {
+                Some(self.call_on_snapshot_dir(ctx, op, node, NodeId::new(volume, node.inode())))
+            }
+        }
+    }
+
+    /// `node`: the directory of snapshots; `dir`: the directory it is in.
+    fn call_on_snapshot_dir(&self, ctx: &Ctx, op: &Op<'_>, node: NodeId, dir: NodeId) -> Result<Reply> {
+        match *op {
+            Op::Lookup { name, .. } => {
+                check_name(name).or_else(|e| if e == Error::Exists { Ok(()) } else { Err(e) })?;
+                self.transact(ctx, |tx| tx.look_up_snapshot(node, dir, name))
+            }
+            Op::GetAttr { .. } => self.transact(ctx, |tx| Ok(Reply::Attr(tx.snapshot_dir_attr(node, dir)?))),
+            Op::List { after, limit, attrs, .. } => self.list_snapshots(ctx, dir, after, limit, attrs),
+            Op::Make { name, make: Make::Dir, .. } => {
+                let gids = ctx.groups();
+                self.transact(ctx, |tx| {
+                    let epoch = tx.take_snapshot(dir, name, &gids)?;
+                    let root = tx.snapshot_root(dir, epoch);
+                    let inode = tx.inode(dir)?;
+                    tx.show(root);
+                    Ok(Reply::Attr(tx.attr(root, &inode)))
+                })
+            }
+            Op::RmDir { name, .. } => {
+                let (gids, now) = (ctx.groups(), self.lock_clock());
+                let root = self.transact(ctx, |tx| tx.remove_snapshot(dir, name, &gids, now))?;
+                self.maintenance.wake();
+                Ok(Reply::Removed { node: root, nlink: 0 })
+            }
+            Op::Rename { mode: RenameMode::Exchange, .. } => Err(Error::Invalid),
+            // both ends are in this view; another inode is another directory's
+            Op::Rename { from_dir, to_dir, .. } if from_dir != to_dir => Err(Error::CrossVolume),
+            Op::Rename { from_name, to_name, .. } => {
+                let gids = ctx.groups();
+                self.transact(ctx, |tx| tx.rename_snapshot(dir, from_name, to_name, &gids))?;
+                Ok(Reply::Done)
+            }
+            Op::Fsync { .. } => self.sync_all(ctx),
+            Op::StatFs { .. } => Ok(self.stat_fs(dir)),
+            Op::ListXattr { .. } => Ok(Reply::Names(Vec::new())),
+            Op::GetXattr { .. } => Err(Error::NoData),
+            Op::Unlink { .. } => Err(Error::IsDir),
+            Op::ReadLink { .. } => Err(Error::Invalid),
+            Op::Read { .. } | Op::SeekTo { .. } => Err(Error::IsDir),
+            _ => Err(Error::ReadOnly),
+        }
+    }
+
+    fn list_snapshots(
+        &self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Result<Reply> {
+        let candidates = self.transact(ctx, |tx| tx.candidates(dir))?;
+        let mut entries = Vec::new();
+        for (name, epoch, above) in candidates.into_iter().filter(|(name, ..)| **name > *after) {
+            if entries.len() == limit {
+                break;
+            }
+            // one at a time: a snapshot may be removed meanwhile, and records of each are to be loaded
+            let node = self.transact(ctx, |tx| match above {
+                Some(above) if !tx.was_below(dir, above, epoch)? => Ok(None),
+                _ if tx.st.snapshots.get(dir.volume(), epoch).is_none() => Ok(None),
+                _ => Ok(Some(tx.snapshot_root(dir, epoch))),
+            })?;
+            entries.extend(node.map(|node| Entry { name, node, kind: Kind::Dir, attr: None }));
+        }
+        if attrs {
+            self.fill_attrs(ctx, &mut entries)?;
+        }
+        Ok(Reply::Entries(entries))
+    }
+}
