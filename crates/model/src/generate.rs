@@ -103,9 +103,6 @@ impl Profile {
 
 const SLOTS: u64 = 4;
 
-/// Longest name of a snapshot that is used: what inherits it must still be a name.
-const SNAPSHOT_NAME_BYTES: usize = 230;
-
 #[derive(Clone, Copy)]
 enum Family {
     Make,
@@ -621,7 +618,7 @@ impl Generator {
 
     fn snapshot_name(&mut self) -> Name {
         match self.rng.below(30) {
-            0 => vec![b'S'; SNAPSHOT_NAME_BYTES].into(),
+            0 => vec![b'S'; limits::SNAPSHOT_NAME_BYTES_MAX + self.rng.below(2) as usize].into(),
             1 => Name::from(&b"_no"[..]),
             2 => Name::from(&b"a_b"[..]),
             n => Name::from(&b"s1s2s3s4"[(n % 4) as usize * 2..][..2]),

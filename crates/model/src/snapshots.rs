@@ -219,7 +219,6 @@ impl Model {
         Some(match op {
             Op::Lookup { .. } => self.attr_reply(snap_dir_of(dir)),
             Op::Make { .. } => Err(Error::Exists),
-            Op::Unlink { .. } => Err(Error::IsDir),
             _ => Err(Error::NotPermitted),
         })
     }
@@ -262,7 +261,7 @@ impl Model {
     }
 
     fn new_snapshot_name(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        if name.len() > limits::NAME_BYTES_MAX {
+        if name.len() > limits::SNAPSHOT_NAME_BYTES_MAX {
             return Err(Error::NameTooLong);
         }
         if is_inherited(name) || name == SNAP_DIR {
@@ -315,9 +314,6 @@ impl Model {
             return Err(Error::Invalid);
         }
         let (view, _) = self.own_snapshot(ctx, dir, from)?;
-        if from == to && mode == RenameMode::Replace {
-            return Ok(Reply::Done);
-        }
         self.new_snapshot_name(dir, to)?;
         if let Some(snapshot) = self.snapshots.all.get_mut(&view) {
             snapshot.name = to.into();
@@ -351,9 +347,9 @@ impl Model {
             (Place::Live, Place::Live) => {
                 (name == SNAP_DIR && self.node(dir).is_ok_and(Node::is_dir)).then_some(Err(Error::Exists))
             }
+            (_, Place::In(_) | Place::SnapDirOf(_)) => Some(Err(Error::ReadOnly)),
             _ if known.is_err() => Some(Err(Error::Stale)),
-            (_, Place::Live) => Some(Err(Error::CrossVolume)),
-            _ => Some(Err(Error::ReadOnly)),
+            _ => Some(Err(Error::CrossVolume)),
         }
     }
 }
