@@ -333,7 +333,7 @@ impl Model {
             (Place::Live, Place::Live) => (known.is_ok() && (from.1 == SNAP_DIR || to.1 == SNAP_DIR))
                 .then_some(Err(Error::NotPermitted)),
             _ if known.is_err() => Some(Err(Error::Stale)),
-            (Place::SnapDirOf(a), Place::SnapDirOf(b)) if a == b => {
+            (Place::SnapDirOf(a), Place::SnapDirOf(b)) if a == b || mode == RenameMode::Exchange => {
                 Some(self.rename_snapshot(ctx, a, (from.1, to.1), mode))
             }
             (Place::In(a), Place::In(b)) if a == b => Some(Err(Error::ReadOnly)),

@@ -231,7 +231,9 @@ impl<'a> Tx<'a> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
-        if keys::view_of(key).is_some() {
+        if let Some(view) = keys::view_of(key) {
+            // what is cached of a snapshot that was removed may point to data that is gone
+            self.st.snapshot_of(view)?;
             return self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()));
         }
         if let Some(value) = self.st.overlay(key) {
@@ -572,7 +574,8 @@ impl State {
                 let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
                 let new = || Pending::new(size, allocated, epoch);
                 let pending = self.files.entry(node).or_insert_with(new);
-                debug_assert_eq!(pending.epoch, epoch, "{node:?}: content of two epochs");
+                // an older one has no name any more, or would have been staged
+                pending.epoch = epoch;
                 for change in changes {
                     if let Change::Write { addr, .. } = &change {
                         self.by_segment.entry(addr.segment).or_default().insert(node);
