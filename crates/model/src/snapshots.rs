@@ -330,8 +330,11 @@ impl Model {
     ) -> Option<Result<Reply>> {
         let known = self.inode(from.0).and(self.inode(to.0)).map(drop);
         match (place(from.0), place(to.0)) {
-            (Place::Live, Place::Live) => (known.is_ok() && (from.1 == SNAP_DIR || to.1 == SNAP_DIR))
-                .then_some(Err(Error::NotPermitted)),
+            (Place::Live, Place::Live) => {
+                let dirs = [from.0, to.0].iter().all(|ino| self.node(*ino).is_ok_and(Node::is_dir));
+                let named = from.1 == SNAP_DIR || to.1 == SNAP_DIR;
+                (dirs && named).then_some(Err(Error::NotPermitted))
+            }
             _ if known.is_err() => Some(Err(Error::Stale)),
             (Place::SnapDirOf(a), Place::SnapDirOf(b)) if a == b || mode == RenameMode::Exchange => {
                 Some(self.rename_snapshot(ctx, a, (from.1, to.1), mode))
