@@ -45,13 +45,17 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
             too_big || one_of(&wrong_kind)
         }
         Act::Unlink(path) if path.in_snapshots() => one_of(&[Error::IsDir, Error::NotPermitted]),
-        Act::Link { .. } => *want == Error::Exists && *got == Error::NotPermitted,
+        Act::Link { .. } => {
+            let taken = *want == Error::Exists && *got == Error::NotPermitted;
+            taken || one_of(&[Error::CrossVolume, Error::Stale])
+        }
         // of several things wrong, any may be told. A file onto the directory that it is in: Linux says that it is not
         // empty before it looks at the types
         Act::Rename { .. } => {
             let too_long = *want == Error::NameTooLong && *got == Error::Invalid;
             too_long
                 || one_of(&[Error::NameTooLong, Error::NotFound])
+                || one_of(&[Error::NameTooLong, Error::NotPermitted])
                 || one_of(&[Error::IsDir, Error::NotEmpty])
         }
         Act::SetXattr { .. } => one_of(&[Error::AttrTooBig, Error::Range, Error::NoSpace]),

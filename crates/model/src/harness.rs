@@ -56,6 +56,11 @@ pub trait Target {
         Ok(())
     }
 
+    /// Whether nothing is stored any more of snapshots; asked when all were removed and everything is done.
+    fn nothing_of_snapshots(&self) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
     /// Lets time pass, and does the background work that is then due.
     fn advance(&self, _ms: u32) {}
 
@@ -163,6 +168,16 @@ impl<T: Target> Harness<T> {
             comparison.inode(held.0, *node).map_err(|e| format!("@{slot}: {e}"))?;
         }
         Ok(())
+    }
+
+    /// Lets the target do what is left to do, has it checked, and compares once more.
+    pub fn settle(&mut self) -> Verdict {
+        self.target.settle()?;
+        self.target.check()?;
+        if self.model.snapshots().next().is_none() {
+            self.target.nothing_of_snapshots()?;
+        }
+        self.compare()
     }
 
     /// The target's inodes that steps hold.
@@ -392,9 +407,7 @@ pub fn try_run<T: Target>(make: impl Fn() -> T, options: &Options) -> std::resul
             steps.push(step.clone());
             harness.step(&step)?;
         }
-        harness.target.settle()?;
-        harness.target.check()?;
-        harness.compare()
+        harness.settle()
     });
     verdict.map_err(|difference| Failure { steps, difference })
 }
@@ -416,9 +429,7 @@ pub fn try_steps<T: Target>(make: impl Fn() -> T, steps: &[Step]) -> std::result
             harness.step(step)?;
             harness.compare()?;
         }
-        harness.target.settle()?;
-        harness.target.check()?;
-        harness.compare()
+        harness.settle()
     });
     verdict.map_err(|difference| Failure { steps: steps[..done].to_vec(), difference })
 }
@@ -443,8 +454,8 @@ pub(crate) fn guarded(f: impl FnOnce() -> Verdict) -> Verdict {
     })
 }
 
-/// Most reruns that shrinking may take.
-const SHRINK_RUNS_MAX: usize = 400;
+/// Most steps that shrinking may take, over all its attempts.
+const SHRINK_STEPS_MAX: usize = 50_000;
 
 /// Leaves out steps as long as there still is a difference; steps are compared one by one, so that the last is the culprit.
 pub fn shrink<T: Target>(make: impl Fn() -> T, failure: Failure) -> Failure {
@@ -461,13 +472,13 @@ pub fn shrink_with(
 ) -> Failure {
     let mut best = failure;
     let mut chunk = best.steps.len() / 2;
-    let mut runs = 0;
+    let mut run = 0;
     while chunk > 0 {
         let mut at = 0;
-        while at < best.steps.len() && runs < SHRINK_RUNS_MAX {
+        while at < best.steps.len() && run < SHRINK_STEPS_MAX {
             let mut steps = best.steps.clone();
             steps.drain(at..steps.len().min(at + chunk));
-            runs += 1;
+            run += steps.len();
             match attempt(&steps) {
                 Err(smaller) => best = smaller,
                 Ok(()) => at += chunk,

@@ -207,7 +207,7 @@ impl Model {
     }
 
     /// Checks that a name may be added to a directory.
-    fn vacant(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub(crate) fn vacant(&self, dir: Ino, name: &[u8]) -> Result<()> {
         match self.child(dir, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) if self.node(dir)?.names > 0 => Ok(()),

@@ -352,7 +352,10 @@ impl Model {
             }
             (_, Place::In(_) | Place::SnapDirOf(_)) => Some(Err(Error::ReadOnly)),
             _ if known.is_err() => Some(Err(Error::Stale)),
-            _ => Some(Err(Error::CrossVolume)),
+            _ => Some(match self.vacant(dir, name) {
+                Err(e) if e != Error::Exists => Err(e),
+                _ => Err(Error::CrossVolume),
+            }),
         }
     }
 }

@@ -102,6 +102,19 @@ impl Target for SimCell {
         Err("there is always something left to do".into())
     }
 
+    fn nothing_of_snapshots(&self) -> std::result::Result<(), String> {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.kill());
+        let kv = MemKv::open(self.env.clone(), disk).map_err(|e| e.to_string())?;
+        let all = kv.scan(&[], &[0xff; 64], usize::MAX / 2, false).map_err(|e| e.to_string())?;
+        // see docs/FORMAT.md: history and deadlists are behind the volumes, then tables of snapshots and tallies
+        let table = |key: &[u8]| u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
+        let left = |t: u32| (1 << 24..0xffff_ff00).contains(&t) || (0xffff_ff06..=0xffff_ff07).contains(&t);
+        match all.iter().find(|(key, _)| left(table(key))) {
+            None => Ok(()),
+            Some((key, _)) => Err(format!("no snapshot is left, but a record {key:02x?}")),
+        }
+    }
+
     fn check(&self) -> std::result::Result<(), String> {
         match self.cell.admin(&Request::Fsck, &mut |_| {}) {
             Ok(AdminReply::Fsck(report)) if report.findings.is_empty() => Ok(()),
@@ -244,4 +257,78 @@ reopen";
 #[test]
 fn a_removed_directory_keeps_its_modification_time() {
     replay(|| SimCell::new(0), "make /d dir 755 0\nhold 1 /d\nadvance 5\nrmdir /d\nrelease 1");
+}
+
+#[test]
+fn a_name_that_was_noted_may_go_with_the_snapshot_that_saw_it() {
+    let steps = "make /c dir 644 77
+make /.snap/s1 dir 755 22
+make /c/b file 600 0
+make /c/.snap/s4 dir 755 22
+make /tmp file 644 0
+rename /tmp /c/b replace
+rmdir /c/.snap/s4";
+    replay(|| SimCell::new(0), steps);
+}
+
+#[test]
+fn data_of_a_removed_snapshot_may_go_before_its_records() {
+    let steps = "make /a file 644 0
+make /tmp file 644 0
+write /tmp 0 516605 8
+rename /tmp /a replace
+make /.snap/s2 dir 755 22
+write /a 0 913551 2125
+rmdir /.snap/s2
+reopen";
+    replay(|| SimCell::new(0), steps);
+}
+
+#[test]
+fn an_open_file_without_a_name_takes_content_across_a_snapshot() {
+    let steps = "make /e file 600 22
+hold 1 /e
+unlink /e
+u1000 write @1 0 318105 6
+make /.snap/s1 dir 755 22
+u1000 allocate @1 0 24576 punch
+write @1 100 565 5000
+chmod @1 600
+make /.snap/s2 dir 755 22
+write @1 50 566 200
+read @1 0 6000";
+    replay(|| SimCell::new(0), steps);
+}
+
+#[test]
+fn a_listing_in_a_snapshot_keeps_its_limit() {
+    let steps = "make /a file 644 0
+make /b file 644 0
+make /c file 644 0
+make /.snap/s dir 755 0
+unlink /a
+unlink /b
+make /d file 644 0
+list /.snap/s 1
+list /.snap/s 2
+list /.snap/s 2 a
+list /.snap/s 2 b";
+    replay(|| SimCell::new(0), steps);
+}
+
+/// What was read of it is still in memory.
+#[test]
+fn nothing_is_copied_from_a_snapshot_that_was_removed() {
+    let steps = "make /a file 644 0
+make /b file 644 0
+write /a 0 1234 500000
+syncall
+make /.snap/s dir 755 0
+truncate /a 0
+hold 1 /.snap/s/a
+read @1 0 500000
+rmdir /.snap/s
+copy @1 0 /b 0 500000
+link @1 /c";
+    replay(|| SimCell::new(0), steps);
 }
