@@ -304,6 +304,10 @@ impl Shard {
         }
         let known = |key: &Key| next.as_ref().is_none_or(|next| key < next);
         seen_live(live.into_iter().filter(|(key, _)| known(key)).collect(), epoch, &mut seen)?;
+        if let Some(more) = seen.keys().nth(limit).cloned() {
+            seen.split_off(&more);
+            next = Some(more);
+        }
         let records = seen.into_iter().map(|(key, value)| (keys::with_volume(&key, view), value)).collect();
         Ok((records, next.map(|next| keys::with_volume(&next, view))))
     }

@@ -13,6 +13,7 @@ use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::{View, is_among};
 use leeward_env::Ctx;
+use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 
 /// Begins the names of snapshots that were taken of directories above.
 const INHERITED: u8 = b'_';
@@ -187,7 +188,10 @@ impl Tx<'_> {
 
     fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         check_name(name)?;
-        if name[0] == INHERITED {
+        if name.len() > SNAPSHOT_NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        if name[0] == INHERITED || self.is_snapshot_dir(dir, name) {
             return Err(Error::Invalid.into());
         }
         match self
@@ -238,9 +242,6 @@ impl Tx<'_> {
         gids: &[u32],
     ) -> TxResult<()> {
         let (epoch, record) = self.own_snapshot(dir, from, gids)?;
-        if from == to {
-            return Ok(());
-        }
         self.check_snapshot_name(dir, to)?;
         let record = SnapshotRecord { name: to.into(), ..record };
         self.then(Effect::ChangeSnapshot { volume: dir.volume(), epoch, record });
