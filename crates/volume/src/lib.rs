@@ -2,7 +2,7 @@
 //!
 //! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
-//! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
+//! * `shard`, `records`, `overlay`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
@@ -24,6 +24,7 @@ pub mod inode;
 pub mod keys;
 pub mod op;
 mod ops;
+mod overlay;
 mod paths;
 mod pending;
 mod quota;
