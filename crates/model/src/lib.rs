@@ -17,6 +17,7 @@ pub mod model;
 pub mod node;
 mod ranges;
 pub mod side;
+pub mod snapshots;
 pub mod step;
 pub mod text;
 pub mod tree;

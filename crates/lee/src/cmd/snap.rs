@@ -3,14 +3,15 @@
 use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::locate::CellDir;
-use crate::output::{self, Side, Table, printable};
+use crate::output::{self, Format, Side, Table, printable};
+use crate::progress::Bar;
 use crate::session::Session;
 use crate::when::{self, Until};
 use crate::{mounts, size, system};
-use leeward_volume::admin::{Reply, Request, ScheduleInfo, SnapInfo, SnapUsage};
+use leeward_volume::admin::{Change, ChangeKind, Reply, Request, ScheduleInfo, SnapInfo, SnapUsage, Usage};
 use leeward_volume::dates;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Take, list, keep and remove snapshots
 ///
@@ -71,6 +72,35 @@ enum Action {
         path: PathBuf,
         /// The snapshot's name
         name: String,
+    },
+    /// List what differs between two snapshots of a directory, or between one and now
+    ///
+    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed, not for what is there.
+    Diff {
+        /// The directory
+        path: PathBuf,
+        /// The older snapshot
+        from: String,
+        /// The newer one [default: now]
+        to: Option<String>,
+        /// End names with a zero byte and print them as they are; of a rename both names come
+        #[arg(short = '0')]
+        zero: bool,
+    },
+    /// Bring a file or a tree back from a snapshot, without copying its data
+    Restore {
+        /// The directory the snapshot was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+        /// What to restore: a path below the directory, or `.` for all of it
+        what: PathBuf,
+        /// Where to: a path in the cell or below its mount, not there yet [default: where it was]
+        #[arg(long, value_name = "PATH", conflicts_with = "in_place")]
+        to: Option<PathBuf>,
+        /// Replace what is there now
+        #[arg(long)]
+        in_place: bool,
     },
     /// Show what the snapshots of each volume hold together
     Usage {
@@ -160,6 +190,10 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
             show(asked, &snap, || {
                 format!("snapshot {} of {} is not locked", printable(&snap.name), printable(&snap.path))
             })
+        }
+        Action::Diff { path, from, to, zero } => diff(asked, &path, from, to, zero),
+        Action::Restore { path, name, what, to, in_place } => {
+            restore(asked, &path, name, &what, to.as_deref(), in_place)
         }
         Action::Usage { volume } => usage(asked, volume),
         Action::Schedule(args) => schedule(asked, args),
@@ -261,6 +295,92 @@ fn table(snapshots: &[SnapInfo], now: i64) -> Table {
         ]);
     }
     table
+}
+
+fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool) -> Result<(), Fail> {
+    if zero && asked.format == Format::Json {
+        return Err(Fail::usage("-0 and --json are two forms: leave one out"));
+    }
+    let bar = Bar::new(asked.format);
+    let reply = asked.session("snap diff", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        session.ask_with_progress(&Request::SnapDiff { path, from, to }, &mut |p| bar.show(&p))
+    });
+    bar.clear();
+    let reply = reply?;
+    let Reply::Diff { changes } = &reply else { return Err(unexpected(&reply)) };
+    if zero {
+        let all: Vec<u8> = changes.iter().flat_map(|c| line(c, |path| path.to_vec(), b"\0", b"\0")).collect();
+        return output::print_bytes(&all);
+    }
+    output::show(asked.format, &reply, || {
+        let readable = |path: &[u8]| printable(&String::from_utf8_lossy(path)).into_bytes();
+        let all: Vec<u8> = changes.iter().flat_map(|c| line(c, readable, b" -> ", b"\n")).collect();
+        String::from_utf8_lossy(&all).into_owned()
+    })
+}
+
+/// One difference; `between` the two names of a rename.
+fn line(change: &Change, shown: impl Fn(&[u8]) -> Vec<u8>, between: &[u8], end: &[u8]) -> Vec<u8> {
+    let letter: &[u8] = match change.kind {
+        ChangeKind::Added => b"+ ",
+        ChangeKind::Removed => b"- ",
+        ChangeKind::Changed => b"M ",
+        ChangeKind::Renamed => b"R ",
+    };
+    let from = change.from_path.as_ref().map(|from| [&shown(from.as_bytes())[..], between].concat());
+    // the directory itself
+    let path = if change.path.as_bytes().is_empty() { b"." } else { change.path.as_bytes() };
+    [letter, &from.unwrap_or_default(), &shown(path), end].concat()
+}
+
+fn restore(
+    asked: &Asked,
+    path: &Path,
+    name: String,
+    what: &Path,
+    to: Option<&Path>,
+    in_place: bool,
+) -> Result<(), Fail> {
+    let what = below(what)?;
+    let bar = Bar::new(asked.format);
+    let answer = asked.session("snap restore", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
+        let there = to.clone().unwrap_or_else(|| format!("{}/{what}", path.trim_end_matches('/')));
+        let request = Request::SnapRestore { path, name, what, to, in_place };
+        session.ask_with_progress(&request, &mut |p| bar.show(&p)).map(|reply| (there, reply))
+    });
+    bar.clear();
+    let (there, reply) = answer?;
+    let Reply::Restored(Usage { bytes, files, dirs }) = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        format!(
+            "restored {} and {} with {} to {}",
+            size::counted(*files, "file", "files"),
+            size::counted(*dirs, "directory", "directories"),
+            size::bytes(*bytes),
+            printable(&there)
+        )
+    })
+}
+
+/// A path below a directory, without `.` and `..`.
+fn below(path: &Path) -> Result<String, Fail> {
+    let mut names = Vec::new();
+    for part in path.components() {
+        match (part, part.as_os_str().to_str()) {
+            (Component::CurDir, _) => {}
+            (Component::Normal(_), Some(name)) => names.push(name),
+            _ => {
+                return Err(Fail::usage(format!(
+                    "{}: name what to restore by its path from the directory on, in UTF-8, without `..`",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(names.join("/"))
 }
 
 fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {

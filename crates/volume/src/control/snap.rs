@@ -67,7 +67,7 @@ impl Shard {
                 self.volume_name(dir.volume())
             );
         }
-        let locked = self.snapshot_named(dir, name).map(|(_, s)| s.locked_until_secs).filter(|t| *t > clock);
+        let locked = self.record_of(dir, name).map(|(_, s)| s.locked_until_secs).filter(|t| *t > clock);
         match locked {
             Some(until) => format!(
                 "snapshot {name} of {path} is locked until {}: before that nobody can remove it or shorten the lock",
@@ -77,7 +77,7 @@ impl Shard {
         }
     }
 
-    fn snapshot_named(&self, dir: NodeId, name: &str) -> Option<(u32, SnapshotRecord)> {
+    fn record_of(&self, dir: NodeId, name: &str) -> Option<(u32, SnapshotRecord)> {
         let st = self.lock();
         let epoch = *st.snapshots.of_dir(dir.volume(), dir.inode())?.get(name.as_bytes())?;
         Some((epoch, st.snapshots.get(dir.volume(), epoch)?.clone()))
@@ -141,7 +141,7 @@ impl Shard {
     }
 
     fn snap_answer(&self, ctx: &Ctx, dir: NodeId, path: &str, name: &str) -> Answer {
-        let found = self.snapshot_named(dir, name);
+        let found = self.record_of(dir, name);
         let (epoch, record) =
             found.ok_or_else(|| self.snap_refusal(ctx, &Error::NotFound, dir, path, name))?;
         Ok(AdminReply::Snap(self.snap_info(dir, path.into(), epoch, &record)))

@@ -20,8 +20,8 @@ pub(super) struct History {
     /// Names that say of themselves that the deadlist notes them; live ones and versions.
     noted: FxHashSet<(Key, u32)>,
     tallies: FxHashMap<EpochPair, Tally>,
-    /// Data that versions refer to.
-    used: Vec<(NodeId, u64, Range<u32>)>,
+    /// Data that versions refer to, by node and segment.
+    used: Vec<(EpochPair, NodeId, u64, Range<u32>)>,
     /// Data on the deadlist.
     dead: Vec<(u64, Range<u32>)>,
     /// Findings: kind, inode, detail.
@@ -45,11 +45,11 @@ impl History {
         let (record, death) = keys::parse_version(key).ok_or_else(unreadable)?;
         let node = keys::parse(&record).ok_or_else(unreadable)?.node;
         self.live(&record, value)?;
+        let pair = EpochPair { death, birth: birth_of(record[12], value)? };
         for (addr, len) in data_of(record[12], value)? {
-            self.used.push((node, addr.segment, addr.offset..addr.offset + len));
+            self.used.push((pair, node, addr.segment, addr.offset..addr.offset + len));
         }
-        let birth = birth_of(record[12], value)?;
-        self.versions.insert((record, EpochPair { death, birth }));
+        self.versions.insert((record, pair));
         Ok(())
     }
 
@@ -72,25 +72,15 @@ impl History {
         }
     }
 
-    /// Whether no version refers to data.
-    pub fn uses_no_data(&self) -> bool {
-        self.used.is_empty()
-    }
-
     fn check_lists(&mut self, is_seen: impl Fn(EpochPair) -> bool) {
         let node = |key: &Key| keys::parse(key).map(|p| p.node);
         for (key, pair) in self.versions.difference(&self.listed) {
             self.bad.push(("history", node(key), format!("a version of {pair:?} is not on the deadlist")));
         }
         for (key, pair) in self.listed.difference(&self.versions) {
+            // a name that was noted may be gone, with every snapshot that saw it; what was not there before stays noted
             if pair.birth > 0 {
                 self.bad.push(("history", node(key), format!("the version of {pair:?} is missing")));
-            } else if !self.noted.contains(&(key.clone(), pair.death)) {
-                self.bad.push((
-                    "history",
-                    node(key),
-                    format!("a name is noted of {pair:?} that is not there"),
-                ));
             }
         }
         for (key, birth) in &self.noted {
@@ -121,7 +111,7 @@ impl History {
             kept.entry(segment).or_default().push(range);
         }
         kept.values_mut().for_each(|ranges| *ranges = crate::clean::merged(std::mem::take(ranges)));
-        for (node, segment, range) in std::mem::take(&mut self.used) {
+        for (_, node, segment, range) in std::mem::take(&mut self.used) {
             let covers = |r: &Range<u32>| r.start <= range.start && range.end <= r.end;
             if !kept.get(&segment).is_some_and(|ranges| ranges.iter().any(covers)) {
                 let detail = format!("data of a snapshot in segment {segment} at {range:?} is not kept");
@@ -194,9 +184,12 @@ impl Shard {
             }
         }
         history.check_tallies(volume, &stored);
-        history.check_lists(|pair| self.lock().snapshots.is_seen(volume, pair));
-        if !history.uses_no_data() {
-            let segments: FxHashSet<u64> = history.used.iter().map(|(_, segment, _)| *segment).collect();
+        let is_seen = |pair| self.lock().snapshots.is_seen(volume, pair);
+        history.check_lists(is_seen);
+        // data of what waits for trim may be gone
+        history.used.retain(|(pair, ..)| is_seen(*pair));
+        if !history.used.is_empty() {
+            let segments: FxHashSet<u64> = history.used.iter().map(|(_, _, segment, _)| *segment).collect();
             let mut live = Vec::new();
             self.each(keys::volume_range(volume), |key, value| {
                 let data = data_of(key[12], value).unwrap_or_default();

@@ -360,10 +360,11 @@ impl Tx<'_> {
     /// Applies a prefix of the queue of `node`.
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
-        if let Some(pending) = self.st.files.get(&node) {
+        let mut inode = self.inode(node)?;
+        // without a name it is in no later snapshot, and its records may be of a later epoch than its content
+        if let (Some(pending), 1..) = (self.st.files.get(&node), inode.nlink) {
             self.set_as_of(pending.epoch);
         }
-        let mut inode = self.inode(node)?;
         for (_, change) in ready {
             self.apply_change(node, &mut inode, change)?;
         }

@@ -14,6 +14,7 @@ use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::{View, is_among};
 use leeward_env::Ctx;
+use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 
 /// Begins the names of snapshots that were taken of directories above.
 const INHERITED: u8 = b'_';
@@ -152,6 +153,21 @@ impl Tx<'_> {
         }
     }
 
+    /// The epoch of a snapshot by its name in the directory of snapshots of `dir`.
+    pub(crate) fn epoch_of(&mut self, dir: NodeId, name: &[u8]) -> TxResult<u32> {
+        Ok(self.shown(dir, name)?.epoch)
+    }
+
+    /// What is at a path below `dir` in a snapshot.
+    pub(crate) fn in_snapshot(&mut self, dir: NodeId, epoch: u32, path: &[u8]) -> TxResult<NodeId> {
+        let mut at = self.snapshot_root(dir, epoch);
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            at = self.dentry(at, name)?.ok_or(Error::NotFound)?.node;
+        }
+        self.inode(at).map_err(gone)?;
+        Ok(at)
+    }
+
     fn look_up_snapshot(&mut self, node: NodeId, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         self.live_dir(dir)?;
         let attr = match name {
@@ -204,7 +220,10 @@ impl Tx<'_> {
 
     fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         check_name(name)?;
-        if name[0] == INHERITED {
+        if name.len() > SNAPSHOT_NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        if name[0] == INHERITED || self.is_snapshot_dir(dir, name) {
             return Err(Error::Invalid.into());
         }
         match self
@@ -255,9 +274,6 @@ impl Tx<'_> {
         gids: &[u32],
     ) -> TxResult<()> {
         let (epoch, record) = self.own_snapshot(dir, from, gids)?;
-        if from == to {
-            return Ok(());
-        }
         self.check_snapshot_name(dir, to)?;
         let record = SnapshotRecord { name: to.into(), ..record };
         self.then(Effect::ChangeSnapshot { volume: dir.volume(), epoch, record });
