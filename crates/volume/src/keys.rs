@@ -22,6 +22,7 @@ const TABLE_SEGMENT: u32 = SYSTEM + 4;
 const TABLE_BACKREF: u32 = SYSTEM + 5;
 const TABLE_SNAPSHOT: u32 = SYSTEM + 6;
 const TABLE_TALLY: u32 = SYSTEM + 7;
+const TABLE_SCHEDULE: u32 = SYSTEM + 8;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -126,6 +127,16 @@ pub fn volume_range(volume: u32) -> (Key, Key) {
 /// The cell's counters.
 pub fn cell() -> Key {
     build(TABLE_CELL, 0, 0, &[])
+}
+
+/// The time of the last commit while a snapshot is locked.
+pub fn clock() -> Key {
+    build(TABLE_CELL, 1, 0, &[])
+}
+
+/// The schedule of snapshots of a directory.
+pub fn schedule(dir: NodeId) -> Key {
+    build(TABLE_SCHEDULE, dir.0, 0, &[])
 }
 
 /// A volume's record.
@@ -355,6 +366,8 @@ pub enum Table {
     Snapshot,
     /// What is on deadlists, by epochs.
     Tally,
+    /// Schedules of snapshots.
+    Schedule,
 }
 
 /// The range of a system table.
@@ -367,6 +380,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Backref => TABLE_BACKREF,
         Table::Snapshot => TABLE_SNAPSHOT,
         Table::Tally => TABLE_TALLY,
+        Table::Schedule => TABLE_SCHEDULE,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -16,6 +16,7 @@ use crate::op::{NodeId, Time};
 use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
+use crate::schedule::ScheduleRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
@@ -147,6 +148,8 @@ pub(crate) enum Effect {
     },
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// The directory has this schedule of snapshots now; `None`: none.
+    Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has no name any more; its records are freed in steps.
     Detach(u32),
     /// The volume's last record is gone.
@@ -535,6 +538,8 @@ impl State {
                     self.let_go(node, pending.segments());
                 }
             }
+            Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
+            Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
@@ -548,6 +553,7 @@ impl State {
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
                 self.snapshots.drop_volume(id);
+                self.schedules.drop_volume(id);
             }
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);

@@ -30,7 +30,11 @@ impl Shard {
         if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
             return Err(Error::NotDir);
         }
-        let view = self.lock().snapshots.view(dir.volume());
+        let (view, shows_snapshots) = {
+            let st = self.lock();
+            let shows = st.volumes.get(&dir.volume()).is_some_and(|v| v.properties.snapshot_dir_visible);
+            (st.snapshots.view(dir.volume()), shows)
+        };
         let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
         if !after.is_empty() {
             // the first key after that name
@@ -53,6 +57,9 @@ impl Shard {
                 Some(next) => from = next,
                 None => break,
             }
+        }
+        if shows_snapshots {
+            self.transact(ctx, |tx| tx.list_snapshot_dir(dir, after, limit, attrs, &mut entries))?;
         }
         if attrs {
             self.fill_attrs(ctx, &mut entries)?;

@@ -94,6 +94,7 @@ impl Tx<'_> {
             self.remove(keys::quota(node));
             self.then(Effect::DropQuota(node));
         }
+        self.drop_schedule(node);
         inode.nlink = 0;
         inode.times[time::C] = self.now;
         self.put_inode(node, &inode)?;

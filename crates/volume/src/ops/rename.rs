@@ -167,7 +167,7 @@ impl Tx<'_> {
         for dir in self.quota_dirs(to)? {
             let by = self.charged(dir);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.st.quotas.check(dir, by)?;
+                self.st.quotas.check(dir, by, self.st.held_in_quota(dir))?;
             }
         }
         Ok(())
