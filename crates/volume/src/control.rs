@@ -15,8 +15,8 @@ use crate::shard::Shard;
 use leeward_env::Ctx;
 use std::sync::atomic::Ordering;
 
-/// Volume numbers are 24 bits of an inode's number.
-const VOLUMES_MAX: u32 = 1 << 24;
+/// Volume numbers end where those of views begin.
+const VOLUMES_MAX: u32 = keys::VIEW_FIRST;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 128;
 

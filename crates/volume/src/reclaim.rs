@@ -39,6 +39,7 @@ impl Tx<'_> {
 
     /// One step; `true` when the inode is gone.
     fn free_inode_step(&mut self, node: NodeId) -> TxResult<bool> {
+        self.as_of_last_change(node)?;
         let (from, to) = keys::node_range(node);
         let records = self.scan(&from, &to, STEP_RECORDS + 1, true)?;
         let finished = records.len() <= STEP_RECORDS;
