@@ -363,7 +363,7 @@ impl Tx<'_> {
         let mut inode = self.inode(node)?;
         // without a name it is in no later snapshot, and its records may be of a later epoch than its content
         if let (Some(pending), 1..) = (self.st.files.get(&node), inode.nlink) {
-            self.set_as_of(pending.epoch);
+            self.set_as_of(node.volume(), pending.epoch);
         }
         for (_, change) in ready {
             self.apply_change(node, &mut inode, change)?;

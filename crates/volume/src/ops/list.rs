@@ -130,7 +130,7 @@ impl Shard {
                         entry.attr = Some(tx.attr(entry.node, &inode));
                         tx.show(entry.node);
                     }
-                    Ok(None) => {}
+                    Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
                     Err(Fail::Stage(_)) => {}
