@@ -64,6 +64,28 @@ pub enum Request {
     Df,
     /// → [`Reply::Fsck`], with progress. Online or offline.
     Fsck,
+    /// → [`Reply::Diff`]: how what is below a directory differs between two of its snapshots.
+    SnapDiff {
+        /// The directory.
+        path: String,
+        /// Name of the older snapshot in its directory of snapshots.
+        from: String,
+        /// Name of the newer one; `None`: what is there now.
+        to: Option<String>,
+    },
+    /// → [`Reply::Restored`], with progress: brings back a file or a tree from a snapshot, without copying data.
+    SnapRestore {
+        /// The directory whose snapshot it is.
+        path: String,
+        /// The snapshot's name there.
+        name: String,
+        /// What is restored: a path within the snapshot; empty: all of it.
+        what: String,
+        /// Where to, in the same volume; `None`: where it was.
+        to: Option<String>,
+        /// Whether it takes the place of what is there.
+        in_place: bool,
+    },
     /// → [`Reply::Done`] when everything that had returned is durable.
     Sync,
     /// → [`Reply::Stats`].
@@ -96,8 +118,66 @@ pub enum Reply {
     Df(Df),
     /// A check's result.
     Fsck(FsckReport),
+    /// Differences, in the order of paths.
+    Diff {
+        /// All of them.
+        changes: Vec<Change>,
+    },
+    /// What was restored.
+    Restored(Usage),
     /// Figures of the running process.
     Stats(CellStats),
+}
+
+/// One difference between two states of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Change {
+    /// The path, from the directory on; of what was removed, as it was.
+    pub path: PathText,
+    /// What happened to it.
+    pub kind: ChangeKind,
+    /// Of what was renamed: its path before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_path: Option<PathText>,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    /// It is there no more.
+    Removed,
+    /// It has another name, or is in another directory.
+    Renamed,
+    /// It was not there before.
+    Added,
+    /// Content, owner, mode, times or attributes are others. Of a directory: owner, mode or attributes.
+    Changed,
+}
+
+/// A path as it is: text, or bytes where it is no UTF-8.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PathText {
+    /// UTF-8.
+    Text(String),
+    /// Anything else.
+    Bytes(Vec<u8>),
+}
+
+impl PathText {
+    /// From the bytes of a path.
+    pub fn new(bytes: Vec<u8>) -> PathText {
+        String::from_utf8(bytes).map_or_else(|e| PathText::Bytes(e.into_bytes()), PathText::Text)
+    }
+
+    /// The bytes of the path.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            PathText::Text(text) => text.as_bytes(),
+            PathText::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// One volume.

@@ -219,14 +219,17 @@ impl Shard {
             Some(tx) => tx,
             None => self.freeze()?,
         };
-        let writes: Vec<(Key, _)> = tx.records.iter().map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        let records = tx.records.iter().filter(|(_, s)| !s.is_nothing());
+        let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        // what lies together goes to the tables together
+        writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let batch = Batch { writes, rides: tx.rides.clone() };
         if let Err(e) = self.write_batch(&batch) {
             *frozen = Some(tx);
             return Err(e);
         }
-        for (key, slot) in tx.records.iter() {
-            self.cache.insert(key.clone(), slot.value.clone());
+        for (key, value) in batch.writes {
+            self.cache.insert(key, value);
         }
         let mut st = self.lock();
         st.committing = None;

@@ -11,12 +11,13 @@ use crate::op::{Kind, NodeId};
 use crate::ops::check_name;
 use crate::quota::Quota;
 use crate::records::TxResult;
+use crate::restore::Restore;
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use std::sync::atomic::Ordering;
 
-/// Volume numbers are 24 bits of an inode's number.
-const VOLUMES_MAX: u32 = 1 << 24;
+/// Volume numbers are 24 bits of an inode's number; the upper half of them are views.
+const VOLUMES_MAX: u32 = keys::VIEW_FIRST;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 128;
 
@@ -53,6 +54,10 @@ impl Shard {
             Request::Sync => {
                 let done = self.sync_all(&Ctx::system());
                 done.map(|_| AdminReply::Done).map_err(|e| refuse(&e, "sync"))
+            }
+            Request::SnapDiff { path, from, to } => self.snap_diff(path, from, to.as_deref(), progress),
+            Request::SnapRestore { path, name, what, to, in_place } => {
+                self.snap_restore(path, name, what, to.as_deref(), *in_place, progress)
             }
             Request::Stats => Ok(AdminReply::Stats(self.stats())),
         }
@@ -261,6 +266,71 @@ impl Shard {
         let mut quotas: Vec<QuotaInfo> = all.into_iter().map(info).collect();
         quotas.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(AdminReply::Quotas { quotas })
+    }
+
+    /// The live directory at a path, and the epoch of its snapshot of this name.
+    fn snapshot_named(&self, path: &str, name: &str) -> std::result::Result<(NodeId, u32), Failure> {
+        let dir = self.resolve(path).map_err(|e| refuse(&e, path))?;
+        let epoch = self.transact(&Ctx::system(), |tx| tx.epoch_of(dir, name.as_bytes()));
+        let none = || format!("{path} has no snapshot {name}: see lee snap list {path}");
+        epoch.map(|epoch| (dir, epoch)).map_err(|e| no(e.errno(), none()))
+    }
+
+    fn snap_diff(
+        &self,
+        path: &str,
+        from: &str,
+        to: Option<&str>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Answer {
+        let (dir, older) = self.snapshot_named(path, from)?;
+        let newer = to.map(|to| self.snapshot_named(path, to)).transpose()?.map(|(_, epoch)| epoch);
+        if newer.is_some_and(|newer| newer < older) {
+            let message =
+                format!("{from} is newer than {}: name the older snapshot first", to.unwrap_or_default());
+            return Err(no(libc::EINVAL, message));
+        }
+        let changes = self.diff(dir, older, newer, progress).map_err(|e| refuse(&e, path))?;
+        Ok(AdminReply::Diff { changes })
+    }
+
+    fn snap_restore(
+        &self,
+        path: &str,
+        name: &str,
+        what: &str,
+        to: Option<&str>,
+        in_place: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Answer {
+        let (dir, epoch) = self.snapshot_named(path, name)?;
+        let what = what.trim_matches('/');
+        let source = self.transact(&Ctx::system(), |tx| tx.in_snapshot(dir, epoch, what.as_bytes()));
+        let source = source.map_err(|e| refuse(&e, &format!("{what} in snapshot {name} of {path}")))?;
+        let there = format!("{}/{what}", path.trim_end_matches('/'));
+        let target = to.unwrap_or(&there).trim_end_matches('/');
+        let all_of_dir = what.is_empty() && to.is_none();
+        if all_of_dir && !in_place {
+            let message = format!("{path} is there: add --in-place to replace what is in it, or --to PATH");
+            return Err(no(libc::EEXIST, message));
+        }
+        let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
+        let parent = if all_of_dir { dir } else { self.resolve(above).map_err(|e| refuse(&e, above))? };
+        let restore = Restore { source, dir: parent, name: leaf.as_bytes(), in_place };
+        let done = self.restore(&restore, all_of_dir, progress).map_err(|e| match e {
+            Error::Exists => {
+                no(libc::EEXIST, format!("{target} is there: add --in-place to replace it, or name another --to PATH"))
+            }
+            Error::Busy => no(
+                libc::EBUSY,
+                format!("{target} cannot be replaced: snapshots were taken or volumes attached below it; restore with --to PATH"),
+            ),
+            e => refuse(&e, target),
+        })?;
+        self.settle()?;
+        self.tell_entry(parent, leaf.as_bytes());
+        self.tell_inode(parent);
+        Ok(AdminReply::Restored(done))
     }
 
     fn df(&self) -> Df {

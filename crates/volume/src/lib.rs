@@ -2,9 +2,9 @@
 //!
 //! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
-//! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
+//! * `shard`, `records`, `overlay`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
-//! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed.
+//! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
@@ -15,6 +15,7 @@ mod clean;
 mod commit;
 pub mod config;
 mod control;
+mod diff;
 mod dispatch;
 mod error;
 pub mod extents;
@@ -23,12 +24,14 @@ pub mod inode;
 pub mod keys;
 pub mod op;
 mod ops;
+mod overlay;
 mod paths;
 mod pending;
 mod quota;
 mod reclaim;
 mod records;
 mod refs;
+mod restore;
 mod segments;
 mod shard;
 mod snapshots;

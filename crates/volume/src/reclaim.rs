@@ -4,9 +4,9 @@
 
 use crate::error::Result;
 use crate::extents::{Extent, Extents, Source};
-use crate::inode::{Body, Inode};
+use crate::inode::{Body, Dentry, Inode};
 use crate::keys::{self, Table, tag};
-use crate::op::NodeId;
+use crate::op::{Kind, NodeId};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
@@ -37,8 +37,13 @@ impl Tx<'_> {
         self.remove_versioned(key)
     }
 
-    /// One step; `true` when the inode is gone.
+    /// One step; `true` when the inode is gone. What is below a directory goes first.
     fn free_inode_step(&mut self, node: NodeId) -> TxResult<bool> {
+        if self.get(&keys::inode(node))?.is_some() && self.inode(node)?.entries() > 0 {
+            self.empty_step(node)?;
+            return Ok(false);
+        }
+        self.discard_deltas(node);
         let (from, to) = keys::node_range(node);
         let records = self.scan(&from, &to, STEP_RECORDS + 1, true)?;
         let finished = records.len() <= STEP_RECORDS;
@@ -49,6 +54,23 @@ impl Tx<'_> {
             self.remove(keys::orphan(node));
         }
         Ok(finished)
+    }
+
+    /// Takes some names out of a directory that nobody can reach. Its directories become orphans.
+    fn empty_step(&mut self, dir: NodeId) -> TxResult<()> {
+        let (from, to) = keys::tag_range(dir, tag::DENTRY);
+        for (key, value) in self.scan(&from, &to, STEP_RECORDS, false)? {
+            let Some(parsed) = keys::parse(&key) else { continue };
+            let entry = Dentry::decode(&value)?;
+            self.remove_entry(dir, parsed.rest, Kind::File)?;
+            match entry.kind {
+                Kind::Dir => self.make_orphan(entry.node)?,
+                _ => {
+                    self.drop_link(dir, entry.node)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Removes a record of a volume that goes with all its snapshots, and gives up what it refers to.
@@ -112,7 +134,8 @@ impl Shard {
         if let Some(node) = node {
             match self.transact(&ctx, |tx| tx.free_inode_step(node)) {
                 Ok(true) => {}
-                Ok(false) => self.lock().reclaim.push_front(node),
+                // behind what it may have left to do
+                Ok(false) => self.lock().reclaim.push_back(node),
                 Err(e) => {
                     self.lock().reclaim.push_back(node);
                     return Err(e);

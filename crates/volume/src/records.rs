@@ -13,6 +13,7 @@ use crate::extents::Extents;
 use crate::inode::{Dentry, Inode, SnapshotRecord, Stats};
 use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
+use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
 use crate::shard::State;
@@ -23,7 +24,7 @@ use leeward_meta::{Kv, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Why an attempt ended.
@@ -46,20 +47,11 @@ impl From<Error> for Fail {
 /// Result of a step of an attempt.
 pub type TxResult<T> = Result<T, Fail>;
 
-/// A record in an overlay.
-#[derive(Clone, Debug)]
-pub struct Slot {
-    /// `None`: removed.
-    pub value: Option<Value>,
-    /// Whether nothing below holds the key: removing it again then leaves nothing to remember.
-    fresh: bool,
-}
-
 /// Records changed since the last commit was frozen.
 #[derive(Default)]
 pub struct Running {
     /// By key.
-    pub records: BTreeMap<Key, Slot>,
+    pub records: Overlay,
     /// Changes of recursive statistics, by directory, not yet folded up the tree.
     pub deltas: FxHashMap<NodeId, Stats>,
     /// Data that must ride in the commit.
@@ -232,7 +224,7 @@ impl<'a> Tx<'a> {
             return Ok(value.clone());
         }
         if let Some(view) = keys::view_of(key) {
-            // what is cached of a snapshot that was removed may point to data that is gone
+            // what it referred to may be gone with the snapshot
             self.st.snapshot_of(view)?;
             return self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()));
         }
@@ -357,9 +349,11 @@ impl<'a> Tx<'a> {
         }
         let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
         let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
-        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
         for overlay in self.st.overlays().into_iter().flatten() {
-            merged.extend(overlay.range(range.clone()).map(|(k, s)| (k.clone(), s.value.clone())));
+            overlay.scan(from, to, |k, s| {
+                merged.insert(k.clone(), s.value.clone());
+                true
+            });
         }
         merged.extend(
             self.writes
@@ -374,11 +368,14 @@ impl<'a> Tx<'a> {
 
     /// How many records of the engine may be hidden by removals that are not committed yet.
     fn hidden(&self, from: &Key, to: &Key) -> usize {
-        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-        let overlays = self.st.overlays().into_iter().flatten();
-        let in_overlays: usize =
-            overlays.map(|o| o.range(range.clone()).filter(|(_, s)| s.value.is_none()).count()).sum();
-        in_overlays + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
+        let mut hidden = 0;
+        for overlay in self.st.overlays().into_iter().flatten() {
+            overlay.scan(from, to, |_, s| {
+                hidden += usize::from(s.value.is_none());
+                true
+            });
+        }
+        hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
     /// Recursive statistics of a directory as last folded.
@@ -389,7 +386,9 @@ impl<'a> Tx<'a> {
     /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
     pub fn fold(&mut self) -> TxResult<()> {
         let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
-        for (dir, s) in self.st.running.deltas.iter().chain(self.deltas.iter().map(|(d, s)| (d, s))) {
+        // what is running was folded in by the first fold of this operation
+        let running = (!self.folded).then_some(&self.st.running.deltas).into_iter().flatten();
+        for (dir, s) in running.chain(self.deltas.iter().map(|(d, s)| (d, s))) {
             let t = total.entry(*dir).or_default();
             *t = t.plus(*s);
         }
@@ -446,14 +445,17 @@ impl<'a> Tx<'a> {
 
     /// What was not folded yet about `dir` moves to its parent: `dir` is going away.
     pub fn hand_up_deltas(&mut self, dir: NodeId, parent: NodeId) {
-        let mut sum = Stats::default();
-        if !self.folded {
-            sum = self.st.running.deltas.get(&dir).copied().unwrap_or_default();
-        }
-        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
-        sum = mine.into_iter().fold(sum, Stats::plus);
-        self.add_stats(dir, sum.negated());
+        let sum = self.discard_deltas(dir);
         self.add_stats(parent, sum);
+    }
+
+    /// What was not folded yet about `dir` counts nowhere: `dir` is going away.
+    pub(crate) fn discard_deltas(&mut self, dir: NodeId) -> Stats {
+        let running = if self.folded { None } else { self.st.running.deltas.get(&dir).copied() };
+        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
+        let sum = mine.into_iter().fold(running.unwrap_or_default(), Stats::plus);
+        self.add_stats(dir, sum.negated());
+        sum
     }
 
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
@@ -517,7 +519,7 @@ impl State {
     }
 
     /// The overlays from old to new.
-    pub fn overlays(&self) -> [Option<&BTreeMap<Key, Slot>>; 2] {
+    pub fn overlays(&self) -> [Option<&Overlay>; 2] {
         [self.committing.as_deref(), Some(&self.running.records)]
     }
 
@@ -598,26 +600,13 @@ impl State {
     }
 
     pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
-        use std::collections::btree_map::Entry;
         let committing = self.committing.as_ref();
-        match self.running.records.entry(key) {
-            Entry::Occupied(mut e) => {
-                if value.is_none() && e.get().fresh {
-                    e.remove();
-                } else {
-                    e.get_mut().value = value;
-                }
-            }
-            Entry::Vacant(e) => {
-                let below = committing.and_then(|c| c.get(e.key())).map(|s| s.value.is_none());
-                let fresh = new || below.unwrap_or_else(|| matches!(cache.get(e.key()), Some(None)));
-                if value.is_some() || !fresh {
-                    e.insert(Slot { value, fresh });
-                }
-            }
-        }
+        self.running.records.enter(key, value, |key| {
+            let below = committing.and_then(|c| c.get(key)).map(|s| s.value.is_none());
+            new || below.unwrap_or_else(|| matches!(cache.get(key), Some(None)))
+        });
     }
 }
 
 /// A frozen transaction's records.
-pub type Frozen = Arc<BTreeMap<Key, Slot>>;
+pub type Frozen = Arc<Overlay>;

@@ -17,7 +17,6 @@ use crate::snapshots::{Tally, View};
 use leeward_data::Addr;
 use leeward_meta::Value;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// An inode's data at one byte of it, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -334,9 +333,13 @@ impl Shard {
             }
             let mut first: Option<(Key, Value)> = stored.into_iter().next();
             for overlay in st.overlays().into_iter().flatten() {
-                let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-                let newer = overlay.range(range).find_map(|(k, s)| Some((k.clone(), s.value.clone()?)));
-                first = [first, newer].into_iter().flatten().min_by(|a, b| a.0.cmp(&b.0));
+                overlay.scan(&from, &to, |key, slot| {
+                    let Some(value) = &slot.value else { return true };
+                    if first.as_ref().is_none_or(|(known, _)| key < known) {
+                        first = Some((key.clone(), value.clone()));
+                    }
+                    false
+                });
             }
             let candidate = match first {
                 Some((_, value)) => Some(value),

@@ -28,12 +28,7 @@ impl Tx<'_> {
             LINKS_MAX.. => return Err(Error::TooManyLinks.into()),
             _ => {}
         }
-        if !inode.linked {
-            inode.linked = true;
-            self.add_link(node, Self::counted_in(node, &inode), 1)?;
-        }
-        self.add_link(node, dir, 1)?;
-        inode.nlink += 1;
+        self.add_name(node, &mut inode, dir)?;
         inode.times[time::C] = self.now;
         parent.touch(self.now);
         parent.add_entries(1);
@@ -42,6 +37,17 @@ impl Tx<'_> {
         self.put_dentry(dir, name, node, inode.kind)?;
         self.show(node);
         Ok(Reply::Attr(self.attr(node, &inode)))
+    }
+
+    /// Counts one more name, in `dir`. Does not write the inode record.
+    pub(crate) fn add_name(&mut self, node: NodeId, inode: &mut Inode, dir: NodeId) -> TxResult<()> {
+        if !inode.linked {
+            inode.linked = true;
+            self.add_link(node, Self::counted_in(node, inode), 1)?;
+        }
+        self.add_link(node, dir, 1)?;
+        inode.nlink += 1;
+        Ok(())
     }
 
     /// Changes how many names of a linked inode are in `dir`; returns how many there are now.

@@ -10,7 +10,6 @@ use crate::versions::seen_in;
 use leeward_env::Ctx;
 use leeward_meta::Value;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// Records that one look at the engine brings at most.
 pub const PAGE: usize = 1024;
@@ -79,18 +78,17 @@ impl Shard {
                 page.into_iter().map(|(k, v)| (k, Some(v))).collect();
             for overlay in st.overlays().into_iter().flatten() {
                 let mut live = 0;
-                for (key, slot) in overlay.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())))
-                {
+                overlay.scan(from, to, |key, slot| {
                     if end.as_ref().is_some_and(|end| key > end) {
-                        break;
+                        return false;
                     }
                     merged.insert(key.clone(), slot.value.clone());
                     live += usize::from(slot.value.is_some());
                     if live == limit {
                         end = Some(key.clone());
-                        break;
                     }
-                }
+                    live < limit
+                });
             }
             if let Some(end) = &end {
                 merged.retain(|key, _| key <= end);

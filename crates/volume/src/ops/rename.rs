@@ -4,7 +4,7 @@ use super::check_name;
 use crate::error::{Error, Result};
 use crate::inode::{Dentry, Stats, time};
 use crate::op::{Kind, NodeId, RenameMode, Reply};
-use crate::records::{Tx, TxResult};
+use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 
@@ -116,7 +116,7 @@ impl Tx<'_> {
         Ok(Reply::Done)
     }
 
-    fn place(&mut self, dir: NodeId, name: &[u8], entry: Dentry) -> TxResult<()> {
+    pub(crate) fn place(&mut self, dir: NodeId, name: &[u8], entry: Dentry) -> TxResult<()> {
         let mut inode = self.inode(dir)?;
         inode.touch(self.now);
         inode.add_entries(1);
@@ -125,7 +125,7 @@ impl Tx<'_> {
         self.put_dentry(dir, name, entry.node, entry.kind)
     }
 
-    fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId) -> TxResult<()> {
+    pub(crate) fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId) -> TxResult<()> {
         let mut inode = self.inode(entry.node)?;
         inode.times[time::C] = self.now;
         if entry.kind != Kind::Dir {
@@ -150,7 +150,11 @@ impl Tx<'_> {
             if node.volume() != dir.volume() {
                 continue;
             }
-            let inode = self.inode(*node)?;
+            let inode = match self.inode(*node) {
+                // this operation has removed it
+                Err(Fail::Error(Error::Stale)) => continue,
+                other => other?,
+            };
             if inode.nlink > 0 && self.is_below(Self::counted_in(*node, &inode), dir)? {
                 sum += pending.allocated as i64 - inode.allocated as i64;
             }
@@ -159,7 +163,7 @@ impl Tx<'_> {
     }
 
     /// A move into another quota must fit there.
-    fn check_moved(&self, to: NodeId) -> TxResult<()> {
+    pub(crate) fn check_moved(&self, to: NodeId) -> TxResult<()> {
         for dir in self.quota_dirs(to)? {
             let by = self.charged(dir);
             if by.bytes > 0 || by.inodes() > 0 {

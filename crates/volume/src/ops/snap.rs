@@ -122,6 +122,21 @@ impl Tx<'_> {
         }
     }
 
+    /// The epoch of a snapshot by its name in the directory of snapshots of `dir`.
+    pub(crate) fn epoch_of(&mut self, dir: NodeId, name: &[u8]) -> TxResult<u32> {
+        Ok(self.shown(dir, name)?.epoch)
+    }
+
+    /// What is at a path below `dir` in a snapshot.
+    pub(crate) fn in_snapshot(&mut self, dir: NodeId, epoch: u32, path: &[u8]) -> TxResult<NodeId> {
+        let mut at = self.snapshot_root(dir, epoch);
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            at = self.dentry(at, name)?.ok_or(Error::NotFound)?.node;
+        }
+        self.inode(at).map_err(gone)?;
+        Ok(at)
+    }
+
     fn look_up_snapshot(&mut self, node: NodeId, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         self.live_dir(dir)?;
         let attr = match name {

@@ -1,0 +1,328 @@
+//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
+//!
+//! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
+//! were not there before. Only directories with such names, or with changed files, are looked at as a whole (to find a file's
+//! name), and trees that were moved in or out.
+
+use crate::admin::{Change, ChangeKind, PathText, Progress};
+use crate::error::{Error, Result};
+use crate::inode::{Dentry, Inode, time};
+use crate::keys::{self, Dead, tag};
+use crate::op::{Kind, NodeId};
+use crate::ops::PAGE;
+use crate::shard::Shard;
+use crate::snapshots::View;
+use leeward_env::Ctx;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A name in a directory, by the directory's inode number.
+type Name = (u64, Box<[u8]>);
+
+/// The same tree at one of two times.
+struct Side<'a> {
+    shard: &'a Shard,
+    /// Of a view, or of the live volume.
+    volume: u32,
+    /// The directory that paths begin at.
+    top: u64,
+    /// Paths of directories; `None`: not below `top`.
+    paths: FxHashMap<u64, Option<Vec<u8>>>,
+    /// Names of inodes where they are known.
+    names: FxHashMap<u64, Name>,
+    /// Directories all of whose names are in `names`.
+    listed: FxHashSet<u64>,
+}
+
+impl<'a> Side<'a> {
+    fn new(shard: &'a Shard, volume: u32, top: u64) -> Side<'a> {
+        let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
+        Side { shard, volume, top, paths, names: FxHashMap::default(), listed: FxHashSet::default() }
+    }
+
+    fn node(&self, inode: u64) -> NodeId {
+        NodeId::new(self.volume, inode)
+    }
+
+    fn inode(&self, inode: u64) -> Result<Option<Inode>> {
+        match self.shard.transact(&Ctx::system(), |tx| tx.inode(self.node(inode))) {
+            Err(Error::Stale) if self.shard.lock().is_there(self.volume) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn dentry(&self, name: &Name) -> Result<Option<Dentry>> {
+        let found = self.shard.transact(&Ctx::system(), |tx| tx.dentry(self.node(name.0), &name.1))?;
+        Ok(found.filter(|d| d.node.volume() == self.volume))
+    }
+
+    /// All names in a directory.
+    fn list(&self, dir: u64, mut each: impl FnMut(Box<[u8]>, Dentry)) -> Result<()> {
+        let view = self.shard.lock().snapshots.view(self.volume);
+        let (mut from, to) = keys::tag_range(self.node(dir), tag::DENTRY);
+        loop {
+            let (page, next) = self.shard.scan(&from, &to, PAGE)?;
+            for (key, value) in page {
+                let entry = crate::versions::seen_in(view, self.node(dir), Dentry::decode(&value)?);
+                let name = keys::parse(&key).map(|p| p.rest.into());
+                if let (Some(entry), Some(name)) = (entry.filter(|e| e.node.volume() == self.volume), name) {
+                    each(name, entry);
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// A name of an inode; `parent`: the directory that its record says.
+    fn name_of(&mut self, inode: u64, parent: u64) -> Result<Option<Name>> {
+        if !self.names.contains_key(&inode) && self.listed.insert(parent) {
+            let mut found = Vec::new();
+            self.list(parent, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
+            for (inode, name) in found {
+                self.names.entry(inode).or_insert(name);
+            }
+        }
+        Ok(self.names.get(&inode).cloned())
+    }
+
+    /// The path of a directory; `None` when it is not below the top.
+    fn path_of_dir(&mut self, dir: u64) -> Result<Option<Vec<u8>>> {
+        let mut chain: Vec<(u64, Box<[u8]>)> = Vec::new();
+        let mut at = dir;
+        let mut path = loop {
+            if let Some(known) = self.paths.get(&at) {
+                break known.clone();
+            }
+            let parent = self.inode(at)?.map_or(0, |inode| inode.parent);
+            let name = if parent == 0 { None } else { self.name_of(at, parent)? };
+            let Some((above, name)) = name else {
+                self.paths.insert(at, None);
+                break None;
+            };
+            chain.push((at, name));
+            at = above;
+        };
+        for (inode, name) in chain.into_iter().rev() {
+            path = path.map(|path| joined(&path, &name));
+            self.paths.insert(inode, path.clone());
+        }
+        Ok(path)
+    }
+
+    fn path_of(&mut self, name: &Name) -> Result<Option<Vec<u8>>> {
+        Ok(self.path_of_dir(name.0)?.map(|dir| joined(&dir, &name.1)))
+    }
+
+    /// All paths below a directory.
+    fn walk(&self, dir: u64, path: &[u8], each: &mut impl FnMut(Vec<u8>)) -> Result<()> {
+        let mut waiting = vec![(dir, path.to_vec())];
+        while let Some((dir, path)) = waiting.pop() {
+            self.list(dir, |name, entry| {
+                let path = joined(&path, &name);
+                if entry.kind == Kind::Dir {
+                    waiting.push((entry.node.inode(), path.clone()));
+                }
+                each(path);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// What the deadlist says differs.
+#[derive(Default)]
+struct Differing {
+    names: BTreeSet<Name>,
+    /// Inodes of which any record differs, and whether that is more than the inode's own.
+    inodes: BTreeMap<u64, bool>,
+}
+
+/// What became of an inode's names.
+#[derive(Default)]
+struct Moves {
+    kind: Option<Kind>,
+    old: Vec<Name>,
+    new: Vec<Name>,
+}
+
+impl Shard {
+    /// How what is below the live directory `dir` differs between the snapshots of epochs `from` and `to` (`None`: now).
+    pub(crate) fn diff(
+        &self,
+        dir: NodeId,
+        from: u32,
+        to: Option<u32>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<Change>> {
+        let volume = dir.volume();
+        let (old, new) = {
+            let mut st = self.lock();
+            let mut number = |epoch| st.snapshots.number(View::Snapshot { volume, epoch });
+            (number(from), to.map_or(volume, number))
+        };
+        let differing = self.differing(volume, from, to, progress)?;
+        let mut old = Side::new(self, old, dir.inode());
+        let mut new = Side::new(self, new, dir.inode());
+        let mut changes = BTreeSet::new();
+        let moves = moves(&mut old, &mut new, differing.names)?;
+        for (inode, moved) in &moves {
+            self.report_moves(&mut old, &mut new, *inode, moved, &mut changes)?;
+        }
+        for (inode, beyond) in differing.inodes {
+            let moved = moves.get(&inode);
+            report_change(&mut old, &mut new, inode, beyond, moved, &mut changes)?;
+        }
+        Ok(changes.into_iter().collect())
+    }
+
+    fn differing(
+        &self,
+        volume: u32,
+        from: u32,
+        to: Option<u32>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Differing> {
+        let mut out = Differing::default();
+        let (mut start, end) = keys::deaths_range(volume, from + 1, to.map_or(u32::MAX, |to| to + 1));
+        let mut seen = 0;
+        loop {
+            let (page, next) = self.scan(&start, &end, PAGE)?;
+            seen += page.len() as u64;
+            progress(Progress { phase: "differences".into(), done: seen, total: 0 });
+            for (key, _) in page {
+                let Some((pair, Dead::Record(record))) = keys::parse_dead(&key) else { continue };
+                let Some(parsed) = keys::parse(&record).filter(|_| pair.birth <= from) else { continue };
+                match parsed.tag {
+                    tag::DENTRY => {
+                        out.names.insert((parsed.node.inode(), parsed.rest.into()));
+                    }
+                    tag => *out.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
+                }
+            }
+            match next {
+                Some(next) => start = next,
+                None => return Ok(out),
+            }
+        }
+    }
+
+    /// Reports what was renamed, removed and added of one inode.
+    fn report_moves<'s>(
+        &'s self,
+        old: &mut Side<'s>,
+        new: &mut Side<'s>,
+        inode: u64,
+        moved: &Moves,
+        changes: &mut BTreeSet<Change>,
+    ) -> Result<()> {
+        let mut before = paths(old, &moved.old)?;
+        let mut after = paths(new, &moved.new)?;
+        while !before.is_empty() && !after.is_empty() {
+            let (from, to) = (before.remove(0), after.remove(0));
+            let from_path = Some(PathText::new(from));
+            changes.insert(Change { path: PathText::new(to), kind: ChangeKind::Renamed, from_path });
+        }
+        let is_dir = moved.kind == Some(Kind::Dir);
+        for (side, paths, kind) in [(old, before, ChangeKind::Removed), (new, after, ChangeKind::Added)] {
+            for path in paths {
+                let mut report = |path: Vec<u8>| {
+                    changes.insert(Change { path: PathText::new(path), kind, from_path: None });
+                };
+                if is_dir {
+                    side.walk(inode, &path, &mut report)?;
+                }
+                report(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn paths(side: &mut Side<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(side.path_of(name)?);
+    }
+    Ok(all)
+}
+
+/// What became of the inodes that differing names stand for.
+fn moves(old: &mut Side<'_>, new: &mut Side<'_>, names: BTreeSet<Name>) -> Result<BTreeMap<u64, Moves>> {
+    let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
+    for name in names {
+        let (was, is) = (old.dentry(&name)?, new.dentry(&name)?);
+        if was.map(|d| d.node.inode()) == is.map(|d| d.node.inode()) {
+            continue;
+        }
+        if let Some(was) = was {
+            old.names.insert(was.node.inode(), name.clone());
+            let moved = moves.entry(was.node.inode()).or_default();
+            moved.kind = Some(was.kind);
+            moved.old.push(name.clone());
+        }
+        if let Some(is) = is {
+            new.names.insert(is.node.inode(), name.clone());
+            let moved = moves.entry(is.node.inode()).or_default();
+            moved.kind = Some(is.kind);
+            moved.new.push(name);
+        }
+    }
+    Ok(moves)
+}
+
+/// Reports an inode that is on both sides and not what it was. `beyond`: more than its own record differs.
+fn report_change(
+    old: &mut Side<'_>,
+    new: &mut Side<'_>,
+    inode: u64,
+    beyond: bool,
+    moved: Option<&Moves>,
+    changes: &mut BTreeSet<Change>,
+) -> Result<()> {
+    let (Some(was), Some(is)) = (old.inode(inode)?, new.inode(inode)?) else { return Ok(()) };
+    if !beyond && same_to_users(&was, &is) {
+        return Ok(());
+    }
+    // what is there now, and was below the directory before under some name
+    let before = match old.name_of(inode, was.parent)? {
+        Some(name) => old.path_of(&name)?,
+        None if inode == old.top => Some(Vec::new()),
+        None => None,
+    };
+    let names = match moved {
+        Some(moved) if !moved.new.is_empty() => moved.new.clone(),
+        _ => new.name_of(inode, is.parent)?.into_iter().collect(),
+    };
+    if inode == new.top {
+        changes.insert(Change {
+            path: PathText::new(Vec::new()),
+            kind: ChangeKind::Changed,
+            from_path: None,
+        });
+    }
+    for path in if before.is_some() { paths(new, &names)? } else { Vec::new() } {
+        changes.insert(Change { path: PathText::new(path), kind: ChangeKind::Changed, from_path: None });
+    }
+    Ok(())
+}
+
+/// Whether two versions of an inode differ in nothing but names, links, and times that others set.
+fn same_to_users(a: &Inode, b: &Inode) -> bool {
+    let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs);
+    let content = |i: &Inode| (i.size, i.allocated, i.times[time::M], i.body.clone());
+    own(a) == own(b) && (a.is_dir() || content(a) == content(b))
+}
+
+impl crate::shard::State {
+    /// Whether the volume, or the snapshot that the view shows, is there.
+    fn is_there(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume) || self.snapshots.view(volume).is_some()
+    }
+}
