@@ -202,9 +202,8 @@ impl DataLog {
     /// The owner knows where the append went (or does not want it any more): the segment may become durable. Owed for every
     /// successful append, so that [`Catalog::sealed`] never comes before the owner can make anything of it.
     pub fn unhold(&self, segment: u64) {
-        let segment = self.core.table.lock().get(segment);
-        if segment.is_some_and(|s| s.unhold()) {
-            let _table = self.core.table.lock(); // no thread is between its look and its wait
+        let table = self.core.table.lock(); // no put thread is between its look and its wait
+        if table.get(segment).is_some_and(|s| s.unhold()) && table.is_queued(segment) {
             self.core.work.notify_one();
         }
     }
