@@ -118,10 +118,17 @@ impl State {
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
+            && !self.clock_due
     }
 
     /// Puts what is kept beside records into records, and makes the running transaction the committing one.
-    fn freeze(&mut self, cache: &RecordCache) -> FrozenTx {
+    /// `clock`: what the locks of snapshots go by, where there are any.
+    fn freeze(&mut self, cache: &RecordCache, clock: Option<i64>) -> FrozenTx {
+        self.clock_due = false;
+        if let Some(now) = clock {
+            self.clock_stored = Some(now);
+            self.enter(keys::clock(), Some(Pair(now as u64, 0).encode()), false, cache);
+        }
         for id in std::mem::take(&mut self.volumes_dirty) {
             let value = self.volumes.get(&id).map(|v| v.encode());
             self.enter(keys::volume(id), value, false, cache);
@@ -252,7 +259,9 @@ impl Shard {
                     tx.finish();
                     self.committer.large.store(false, Ordering::Relaxed);
                     self.committer.behind.store(false, Ordering::Relaxed);
-                    return Ok(st.freeze(&self.cache));
+                    let locked_until = st.snapshots.locked_until();
+                    let clock = self.clock.look(&self.env, locked_until).now;
+                    return Ok(st.freeze(&self.cache, (clock < locked_until).then_some(clock)));
                 }
                 Err(Fail::Error(e)) => return Err(e),
                 // statistics have no content

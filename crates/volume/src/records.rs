@@ -16,6 +16,7 @@ use crate::op::{NodeId, Time};
 use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
+use crate::schedule::ScheduleRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
@@ -147,6 +148,8 @@ pub(crate) enum Effect {
     },
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// The directory has this schedule of snapshots now; `None`: none.
+    Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has no name any more; its records are freed in steps.
     Detach(u32),
     /// The volume's last record is gone.
@@ -183,7 +186,7 @@ pub struct Tx<'a> {
     shown: Vec<NodeId>,
     effects: Vec<Effect>,
     rides: Vec<Ride>,
-    /// The epoch that changes belong to, where it is not the volume's: that of content which is applied later.
+    /// The epoch that changes belong to, where it is not the volume's, see [`Tx::set_as_of`].
     as_of: Option<u32>,
     /// What this operation adds to deadlists.
     tallies: Vec<(u32, EpochPair, Tally)>,
@@ -286,9 +289,11 @@ impl<'a> Tx<'a> {
         self.as_of
     }
 
-    /// What follows belongs to this earlier epoch: content of that epoch enters the records.
-    pub(crate) fn set_as_of(&mut self, epoch: u32) {
-        self.as_of = Some(epoch);
+    /// What follows belongs to this epoch, if it is an earlier one: content of that epoch enters the records, or what lost
+    /// its name then is freed.
+    pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
+        let now = self.st.volumes.get(&volume).map_or(0, |v| v.epoch);
+        self.as_of = (epoch < now).then_some(epoch);
     }
 
     /// Whether this operation has written the record already.
@@ -502,10 +507,10 @@ impl<'a> Tx<'a> {
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
         }
-        for key in changed_before {
-            let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
-            for view in st.snapshots.views_from(volume, as_of.unwrap_or(0)) {
-                cache.forget(&keys::with_volume(&key, view));
+        if let (Some(epoch), Some(first)) = (as_of, changed_before.first().and_then(|key| keys::parse(key))) {
+            // all of one inode
+            for view in st.snapshots.views_from(first.node.volume(), epoch) {
+                changed_before.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
             }
         }
         dead
@@ -535,6 +540,8 @@ impl State {
                     self.let_go(node, pending.segments());
                 }
             }
+            Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
+            Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
@@ -548,6 +555,7 @@ impl State {
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
                 self.snapshots.drop_volume(id);
+                self.schedules.drop_volume(id);
             }
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);

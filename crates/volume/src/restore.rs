@@ -219,6 +219,7 @@ impl Tx<'_> {
             self.remove(keys::quota(dir));
             self.then(Effect::DropQuota(dir));
         }
+        self.drop_schedule(dir);
         self.then(Effect::Reclaim(dir));
         Ok(())
     }

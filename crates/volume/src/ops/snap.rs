@@ -5,6 +5,7 @@
 //! those taken of directories above it, as `_NAME_INODE`, if it was below them then.
 
 use super::check_name;
+use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Properties, SnapshotRecord};
 use crate::keys::VIEW_FIRST;
@@ -25,7 +26,7 @@ struct Shown {
 }
 
 impl Tx<'_> {
-    fn properties(&self, volume: u32) -> TxResult<&Properties> {
+    pub(crate) fn properties(&self, volume: u32) -> TxResult<&Properties> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
     }
 
@@ -50,6 +51,36 @@ impl Tx<'_> {
     pub(crate) fn snapshot_dir_attr(&self, node: NodeId, dir: NodeId) -> TxResult<Attr> {
         let attr = self.live_dir(dir)?.attr(node);
         Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, ..attr })
+    }
+
+    /// Puts the directory of snapshots of `dir` among its entries. `entries`: those after `after`, all
+    /// of them if they are fewer than `limit`.
+    pub(crate) fn list_snapshot_dir(
+        &mut self,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+        entries: &mut Vec<Entry>,
+    ) -> TxResult<()> {
+        let name = self.properties(dir.volume())?.snapshot_dir.clone();
+        let beyond = entries.len() == limit && entries.last().is_none_or(|e| e.name < name);
+        if *name <= *after || beyond || self.inode(dir)?.nlink == 0 {
+            return Ok(());
+        }
+        let node = self.snapshot_dir(dir);
+        let attr = attrs.then(|| self.snapshot_dir_attr(node, dir)).transpose()?;
+        if attrs {
+            self.show(node);
+        }
+        let entry = Entry { name, node, kind: Kind::Dir, attr };
+        match entries.binary_search_by(|e| e.name.cmp(&entry.name)) {
+            // a name from before the volume was set so
+            Ok(at) => entries[at] = entry,
+            Err(at) => entries.insert(at, entry),
+        }
+        entries.truncate(limit);
+        Ok(())
     }
 
     /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a view of it.
@@ -156,7 +187,8 @@ impl Tx<'_> {
         Ok(Reply::Attr(attr))
     }
 
-    fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
+    /// Whether who asks may take, change and remove snapshots of a volume.
+    pub(crate) fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
         let v = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
         let uid = self.ctx.uid;
         match uid == 0 || uid == v.uid || is_among(&v.properties.snapshot_rights, uid, gids) {
@@ -253,10 +285,11 @@ impl Tx<'_> {
         &mut self,
         dir: NodeId,
         name: &[u8],
+        gids: &[u32],
         until_secs: i64,
         now_secs: i64,
     ) -> TxResult<()> {
-        let (epoch, record) = self.own_snapshot(dir, name, &[])?;
+        let (epoch, record) = self.own_snapshot(dir, name, gids)?;
         if record.locked_until_secs > now_secs.max(until_secs) {
             return Err(Error::NotPermitted.into());
         }
@@ -290,7 +323,31 @@ fn gone(e: Fail) -> Fail {
 impl Shard {
     /// The time that locks of snapshots go by, in seconds since 1970.
     pub(crate) fn lock_clock(&self) -> i64 {
-        self.now().secs
+        self.clock_moment().now
+    }
+
+    /// [`Shard::lock_clock`], and how far the wall clock is from it.
+    pub(crate) fn clock_moment(&self) -> Moment {
+        let locked_until = self.lock().snapshots.locked_until();
+        self.clock.look(&self.env, locked_until)
+    }
+
+    /// While something is locked, the time is stored at least so often, also when nothing else is.
+    pub(crate) fn watch_clock(&self, every_secs: i64) {
+        let now = self.lock_clock();
+        let mut st = self.lock();
+        let stored = st.clock_stored.is_some_and(|at| at <= now && now < at + every_secs);
+        if st.snapshots.locked_until() > now && !stored {
+            st.clock_due = true;
+        }
+    }
+
+    /// Tells front ends of a name in the directory of snapshots of `dir`.
+    pub(crate) fn tell_snapshot(&self, dir: NodeId, name: &[u8]) {
+        let view = self.lock().snapshots.number(View::Directory { volume: dir.volume() });
+        let node = NodeId::new(view, dir.inode());
+        self.tell_entry(node, name);
+        self.tell_inode(node);
     }
 
     /// Operations on snapshots and their directories; `None`: an ordinary one.
@@ -309,7 +366,7 @@ impl Shard {
         match view {
             None => Some(Err(Error::Stale)),
             Some(View::Snapshot { .. }) => match op {
-                Op::Fsync { .. } => Some(Ok(Reply::Done)),
+                Op::Fsync { .. } => Some(self.sync_all(ctx)),
                 op if op.changes() => Some(Err(Error::ReadOnly)),
                 _ => None,
             },
@@ -321,6 +378,7 @@ impl Shard {
 
     /// `node`: the directory of snapshots; `dir`: the directory it is in.
     fn call_on_snapshot_dir(&self, ctx: &Ctx, op: &Op<'_>, node: NodeId, dir: NodeId) -> Result<Reply> {
+        self.admit(ctx, op)?;
         match *op {
             Op::Lookup { name, .. } => {
                 check_name(name).or_else(|e| if e == Error::Exists { Ok(()) } else { Err(e) })?;
@@ -371,6 +429,21 @@ impl Shard {
         limit: usize,
         attrs: bool,
     ) -> Result<Reply> {
+        let mut entries = self.snapshots_in(ctx, dir, after, limit)?;
+        if attrs {
+            self.fill_attrs(ctx, &mut entries)?;
+        }
+        Ok(Reply::Entries(entries))
+    }
+
+    /// Up to `limit` entries of the directory of snapshots of `dir`, without attributes.
+    pub(crate) fn snapshots_in(
+        &self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
         let candidates = self.transact(ctx, |tx| tx.candidates(dir))?;
         let mut entries = Vec::new();
         for (name, epoch, above) in candidates.into_iter().filter(|(name, ..)| **name > *after) {
@@ -385,9 +458,6 @@ impl Shard {
             })?;
             entries.extend(node.map(|node| Entry { name, node, kind: Kind::Dir, attr: None }));
         }
-        if attrs {
-            self.fill_attrs(ctx, &mut entries)?;
-        }
-        Ok(Reply::Entries(entries))
+        Ok(entries)
     }
 }
