@@ -408,11 +408,7 @@ fn recover<T: CrashTarget>(target: T, expected: &Expected, point: &CrashPoint) -
     let mut harness = Harness::with_model(target, model);
     harness.compare().map_err(|e| format!("after recovery: {e}"))?;
     harness.target.check().map_err(|e| format!("check after recovery: {e}"))?;
-    harness
-        .target
-        .settle()
-        .and_then(|()| harness.target.check())
-        .map_err(|e| format!("check when idle: {e}"))?;
+    harness.settle().map_err(|e| format!("when idle after recovery: {e}"))?;
     Ok(harness)
 }
 
@@ -451,8 +447,7 @@ fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &
             return crash_again(harness, &expected, &again, &steps);
         }
     }
-    let verdict = harness.compare().and_then(|()| harness.target.settle());
-    let verdict = verdict.and_then(|()| harness.target.check());
+    let verdict = harness.compare().and_then(|()| harness.settle());
     if harness.target.crashed() {
         // looking commits, too
         return crash_again(harness, &expected, &again, &steps);

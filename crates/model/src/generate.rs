@@ -606,7 +606,7 @@ impl Generator {
             0..=29 if !full => {
                 let dirs = view.snap_dirs(false);
                 let dir = self.rng.pick(&dirs).map(|(path, _)| path.clone()).unwrap_or_default();
-                self.take(dir)
+                self.take(view, dir)
             }
             0..=44 => Act::RmDir(self.one_of(&shown)),
             45..=54 => self.rename_snapshot(view, &shown),
@@ -625,9 +625,28 @@ impl Generator {
         }
     }
 
-    fn take(&mut self, snap_dir: Path) -> Act {
+    /// Takes a snapshot: often of something just written, and followed by something that commits or changes it again.
+    fn take(&mut self, view: &View<'_>, snap_dir: Path) -> Act {
         let new = if self.rng.chance(3) { New::File } else { New::Dir };
-        Act::Make { path: snap_dir.join(&self.snapshot_name()), new, mode: 0o755, umask: 0o022 }
+        let path = snap_dir.join(&self.snapshot_name());
+        let take = Act::Make { path, new, mode: 0o755, umask: 0o022 };
+        let dir = snap_dir.split().map(|(dir, _)| dir).unwrap_or_default();
+        let below: Vec<_> =
+            view.paths.iter().filter(|(path, _)| path.0.starts_with(&dir.0)).cloned().collect();
+        let inside = View { model: view.model, paths: below };
+        if self.rng.chance(50) || inside.of_kind(|k| k == Kind::File).is_empty() {
+            return take;
+        }
+        let after = match self.rng.below(6) {
+            0 => Act::Fsync(Where::Path(snap_dir)),
+            1 | 2 => Act::Fsync(self.inode(view, |_| true)),
+            3 => self.write(&inside),
+            4 => self.truncate(&inside),
+            _ => Act::Advance { ms: 1 },
+        };
+        self.queue.push(Step::root(after));
+        self.queue.push(Step::root(take));
+        self.write(&inside)
     }
 
     /// A snapshot, rather one of its directory's own; or a name that is not there.

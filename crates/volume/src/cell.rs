@@ -410,6 +410,9 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
         Ok(())
     })?;
+    // those of a volume that is being removed are freed with it
+    let removing: Vec<u32> = st.volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
+    removing.into_iter().for_each(|id| st.snapshots.drop_volume(id));
     load_table(kv, Table::Segment, |key, v| {
         st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
         Ok(())

@@ -29,6 +29,8 @@ const DEADLIST: u32 = 0x8000_0000;
 
 /// First volume number that stands for a snapshot (or for the directories of snapshots); volumes have lower ones.
 pub const VIEW_FIRST: u32 = 1 << 23;
+/// The upper half of them is for the directories of snapshots.
+pub const DIRECTORIES_FIRST: u32 = 3 << 22;
 /// First number after those.
 pub const VIEW_END: u32 = 1 << 24;
 

@@ -186,7 +186,7 @@ pub struct Tx<'a> {
     shown: Vec<NodeId>,
     effects: Vec<Effect>,
     rides: Vec<Ride>,
-    /// The epoch that changes belong to, where it is not the volume's: that of content which is applied later.
+    /// The epoch that changes belong to, where it is not the volume's, see [`Tx::set_as_of`].
     as_of: Option<u32>,
     /// What this operation adds to deadlists.
     tallies: Vec<(u32, EpochPair, Tally)>,
@@ -289,9 +289,11 @@ impl<'a> Tx<'a> {
         self.as_of
     }
 
-    /// What follows belongs to this earlier epoch: content of that epoch enters the records.
-    pub(crate) fn set_as_of(&mut self, epoch: u32) {
-        self.as_of = Some(epoch);
+    /// What follows belongs to this epoch, if it is an earlier one: content of that epoch enters the records, or what lost
+    /// its name then is freed.
+    pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
+        let now = self.st.volumes.get(&volume).map_or(0, |v| v.epoch);
+        self.as_of = (epoch < now).then_some(epoch);
     }
 
     /// Whether this operation has written the record already.
@@ -505,10 +507,10 @@ impl<'a> Tx<'a> {
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
         }
-        for key in changed_before {
-            let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
-            for view in st.snapshots.views_from(volume, as_of.unwrap_or(0)) {
-                cache.forget(&keys::with_volume(&key, view));
+        if let (Some(epoch), Some(first)) = (as_of, changed_before.first().and_then(|key| keys::parse(key))) {
+            // all of one inode
+            for view in st.snapshots.views_from(first.node.volume(), epoch) {
+                changed_before.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
             }
         }
         dead

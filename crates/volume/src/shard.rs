@@ -300,12 +300,12 @@ impl Shard {
         (total, self.available_bytes.load(Ordering::Relaxed).saturating_sub(taken))
     }
 
-    /// [`Error::NoSpace`] when `bytes` more do not fit.
+    /// [`Error::NoSpace`] when `bytes` more do not fit, or nothing does.
     pub fn need_space(&self, bytes: u64) -> Result<()> {
         if self.appended.fetch_add(bytes, Ordering::Relaxed) > SPACE_EVERY_BYTES || self.is_full() {
             self.look_at_space();
         }
-        let short = self.space().1 < bytes;
+        let short = self.space().1 < bytes.max(1);
         self.full.store(short, Ordering::Relaxed);
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }

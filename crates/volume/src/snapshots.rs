@@ -9,7 +9,7 @@
 //! volume, or for the directories of snapshots of a volume. Views are given out as they are needed and never stored.
 
 use crate::inode::{SnapshotRecord, Who};
-use crate::keys::{EpochPair, VIEW_END, VIEW_FIRST};
+use crate::keys::{DIRECTORIES_FIRST, EpochPair, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -284,6 +284,11 @@ impl Snapshots {
         self.locks.last().map_or(0, |(until, ..)| *until)
     }
 
+    /// Whether trim is to free this.
+    pub fn is_doomed(&self, volume: u32, pair: EpochPair) -> bool {
+        self.doomed.contains(&(volume, pair))
+    }
+
     /// What snapshots of a volume hold, and what waits for trim.
     pub fn held(&self, volume: u32) -> Held {
         let Some(v) = self.volumes.get(&volume) else { return Held::default() };
@@ -346,9 +351,13 @@ impl Snapshots {
         if let Some(number) = self.numbers.get(&view) {
             return *number;
         }
+        let first = match view {
+            View::Snapshot { .. } => VIEW_FIRST,
+            View::Directory { .. } => DIRECTORIES_FIRST,
+        };
         let number = loop {
-            let n = VIEW_FIRST + self.next_view;
-            self.next_view = (self.next_view + 1) % (VIEW_END - VIEW_FIRST);
+            let n = first + self.next_view;
+            self.next_view = (self.next_view + 1) % (VIEW_END - DIRECTORIES_FIRST);
             if !self.views.contains_key(&n) {
                 break n;
             }

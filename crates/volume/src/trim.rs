@@ -15,6 +15,10 @@ const STEP_ENTRIES: usize = 256;
 
 impl Tx<'_> {
     fn trim(&mut self, volume: u32, pair: EpochPair) -> TxResult<()> {
+        if !self.st.snapshots.is_doomed(volume, pair) {
+            // the volume was removed meanwhile
+            return Ok(());
+        }
         let (from, to) = keys::dead_range(volume, pair);
         let entries = self.scan(&from, &to, STEP_ENTRIES + 1, false)?;
         let finished = entries.len() <= STEP_ENTRIES;

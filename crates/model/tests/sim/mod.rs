@@ -3,10 +3,11 @@
 
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
+use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
 use leeward_volume::admin::{Df, Failure, FsckReport, QuotaInfo, Reply as AdminReply, Request};
+use leeward_volume::keys::Key;
 use leeward_volume::op::Make;
 use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result, first_batch};
 use std::sync::Arc;
@@ -29,10 +30,25 @@ fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
 
 impl SimCell {
     pub fn new() -> SimCell {
+        SimCell::with(Vec::new())
+    }
+
+    /// A new cell with these records besides (or instead of) the first ones.
+    pub fn with(records: Vec<(Key, Option<Value>)>) -> SimCell {
         let (env, disk) = (Env::sim(1), SimDisk::new(1));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
+        let kv = engine(&env, &disk);
+        kv.commit(&first_batch(&env, 0, 0)).expect("the first commit");
+        kv.commit(&Batch { writes: records, rides: Vec::new() }).expect("the second commit");
+        drop(kv);
         let cell = start(&env, &disk);
         SimCell { env, disk, cell }
+    }
+
+    /// What is there when the power fails now.
+    pub fn after_power_cut(self) -> SimCell {
+        let disk = self.disk.power_cut(1);
+        let cell = start(&self.env, &disk);
+        SimCell { cell, disk, ..self }
     }
 
     pub fn reopened(self) -> SimCell {

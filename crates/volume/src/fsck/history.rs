@@ -1,5 +1,6 @@
 //! What fsck checks of snapshots: history, deadlists and tallies belong together, and data that only snapshots see is kept.
 
+use super::each;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{Body, Inode, Pair, SnapshotRecord, StoredDentry, birth_of};
@@ -8,6 +9,7 @@ use crate::op::NodeId;
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
+use leeward_meta::Moment;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
@@ -144,15 +146,16 @@ impl Shard {
     /// Reads history and deadlist of a volume; `references` hears of data on the deadlist.
     pub(super) fn census_history(
         &self,
+        moment: &dyn Moment,
         volume: u32,
         history: &mut History,
         mut references: impl FnMut(Addr, u32),
     ) -> Result<()> {
-        self.each(keys::history_range(volume), |k, v| {
+        each(moment, keys::history_range(volume), |k, v| {
             let done = history.version(k, v);
             done.or_else(|e| note(history, e))
         })?;
-        self.each(keys::deadlist_range(volume), |k, v| {
+        each(moment, keys::deadlist_range(volume), |k, v| {
             match history.entry(k, v) {
                 Ok(Some((addr, len))) => references(addr, len),
                 Ok(None) => {}
@@ -163,9 +166,14 @@ impl Shard {
     }
 
     /// Checks what was read of a volume's history.
-    pub(super) fn check_history(&self, volume: u32, history: &mut History) -> Result<()> {
+    pub(super) fn check_history(
+        &self,
+        moment: &dyn Moment,
+        volume: u32,
+        history: &mut History,
+    ) -> Result<()> {
         let mut stored = Vec::new();
-        self.each(keys::table_range(Table::Tally), |key, value| {
+        each(moment, keys::table_range(Table::Tally), |key, value| {
             let Pair(records, bytes) = Pair::decode(value)?;
             let tally = Tally { records: records as i64, bytes: bytes as i64 };
             stored.extend(keys::parse_tally(key).map(|(volume, pair)| (volume, pair, tally)));
@@ -173,13 +181,14 @@ impl Shard {
         })?;
         let [(from, to), _] = keys::snapshot_ranges(volume);
         let mut dirs = Vec::new();
-        self.each((from, to), |_, value| {
+        each(moment, (from, to), |_, value| {
             dirs.push(SnapshotRecord::decode(value)?.dir);
             Ok(())
         })?;
         for dir in dirs {
             let node = NodeId::new(volume, dir);
-            if self.kv.get(&keys::inode(node))?.is_none() {
+            let (from, to) = keys::tag_range(node, tag::INODE);
+            if moment.scan(&from, &to, 1)?.is_empty() {
                 history.bad.push(("snapshot", Some(node), "the directory of a snapshot is gone".into()));
             }
         }
@@ -191,7 +200,7 @@ impl Shard {
         if !history.used.is_empty() {
             let segments: FxHashSet<u64> = history.used.iter().map(|(_, _, segment, _)| *segment).collect();
             let mut live = Vec::new();
-            self.each(keys::volume_range(volume), |key, value| {
+            each(moment, keys::volume_range(volume), |key, value| {
                 let data = data_of(key[12], value).unwrap_or_default();
                 let wanted = data.into_iter().filter(|(addr, _)| segments.contains(&addr.segment));
                 live.extend(wanted.map(|(addr, len)| (addr.segment, addr.offset..addr.offset + len)));

@@ -81,15 +81,14 @@ impl Shard {
             }
             // each source is cut where it is full; beyond the first cut nothing is known of that source
             let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
-            let mut merged: BTreeMap<Key, Option<Value>> =
-                page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+            let mut changed: BTreeMap<Key, Option<Value>> = BTreeMap::new();
             for overlay in st.overlays().into_iter().flatten() {
                 let mut live = 0;
                 overlay.scan(from, to, |key, slot| {
                     if end.as_ref().is_some_and(|end| key > end) {
                         return false;
                     }
-                    merged.insert(key.clone(), slot.value.clone());
+                    changed.insert(key.clone(), slot.value.clone());
                     live += usize::from(slot.value.is_some());
                     if live == limit {
                         end = Some(key.clone());
@@ -97,11 +96,16 @@ impl Shard {
                     live < limit
                 });
             }
-            if let Some(end) = &end {
-                merged.retain(|key, _| key <= end);
-            }
             drop(st);
-            let mut live: Vec<_> = merged.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+            let mut live = page;
+            if !changed.is_empty() {
+                live.retain(|(key, _)| !changed.contains_key(key));
+                live.extend(changed.into_iter().filter_map(|(k, v)| Some((k, v?))));
+                live.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            }
+            if let Some(end) = &end {
+                live.truncate(live.partition_point(|(key, _)| key <= end));
+            }
             let mut next = end;
             if live.len() > limit {
                 live.truncate(limit);
@@ -130,7 +134,7 @@ impl Shard {
                         entry.attr = Some(tx.attr(entry.node, &inode));
                         tx.show(entry.node);
                     }
-                    Ok(None) => {}
+                    Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
                     Err(Fail::Stage(_)) => {}

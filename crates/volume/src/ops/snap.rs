@@ -366,7 +366,7 @@ impl Shard {
         match view {
             None => Some(Err(Error::Stale)),
             Some(View::Snapshot { .. }) => match op {
-                Op::Fsync { .. } => Some(Ok(Reply::Done)),
+                Op::Fsync { .. } => Some(self.sync_all(ctx)),
                 op if op.changes() => Some(Err(Error::ReadOnly)),
                 _ => None,
             },
@@ -378,6 +378,7 @@ impl Shard {
 
     /// `node`: the directory of snapshots; `dir`: the directory it is in.
     fn call_on_snapshot_dir(&self, ctx: &Ctx, op: &Op<'_>, node: NodeId, dir: NodeId) -> Result<Reply> {
+        self.admit(ctx, op)?;
         match *op {
             Op::Lookup { name, .. } => {
                 check_name(name).or_else(|e| if e == Error::Exists { Ok(()) } else { Err(e) })?;
