@@ -59,6 +59,9 @@ struct Tree {
     done: Usage,
 }
 
+/// An entry of a directory.
+type Named = (Box<[u8]>, Dentry);
+
 impl Tx<'_> {
     /// A new inode as `from` was, in `parent` and with one name. What of its data has windows of their own is left for later
     /// steps (`true`).
@@ -364,7 +367,7 @@ impl Shard {
     }
 
     /// Some entries of a directory in a snapshot, after a name, and whether there are more.
-    fn page_of(&self, dir: NodeId, after: &[u8]) -> Result<(Vec<(Box<[u8]>, Dentry)>, bool)> {
+    fn page_of(&self, dir: NodeId, after: &[u8]) -> Result<(Vec<Named>, bool)> {
         let Reply::Entries(entries) = self.list(&Ctx::system(), dir, after, STEP_ENTRIES, false)? else {
             return Ok((Vec::new(), false));
         };

@@ -25,6 +25,9 @@ struct Shown {
     inherited: bool,
 }
 
+/// A snapshot that may show in a directory of snapshots: its name there, its epoch, and its directory if that is another.
+type Candidate = (Box<[u8]>, u32, Option<NodeId>);
+
 impl Tx<'_> {
     pub(crate) fn properties(&self, volume: u32) -> TxResult<&Properties> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
@@ -104,7 +107,7 @@ impl Tx<'_> {
     }
 
     /// The snapshots taken of `dir` and of the directories above it: name here, epoch, and the directory if it is another.
-    fn candidates(&self, dir: NodeId) -> TxResult<Vec<(Box<[u8]>, u32, Option<NodeId>)>> {
+    fn candidates(&self, dir: NodeId) -> TxResult<Vec<Candidate>> {
         let (mut all, mut at) = (Vec::new(), dir);
         self.live_dir(dir)?;
         while self.st.snapshots.any(dir.volume()) && at.inode() != 0 {
@@ -340,6 +343,25 @@ impl Shard {
         if st.snapshots.locked_until() > now && !stored {
             st.clock_due = true;
         }
+    }
+
+    /// Takes a snapshot of a live directory that no front end asked for. Returns its epoch.
+    pub(crate) fn take(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<u32> {
+        self.admit(ctx, &Op::Make { dir, name, make: Make::Dir, mode: 0, umask: 0 })?;
+        let gids = ctx.groups();
+        let epoch = self.transact(ctx, |tx| tx.take_snapshot(dir, name, &gids))?;
+        self.tell_snapshot(dir, name);
+        Ok(epoch)
+    }
+
+    /// Removes a snapshot of a live directory without being asked by a front end.
+    pub(crate) fn remove(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<()> {
+        self.admit(ctx, &Op::RmDir { dir, name })?;
+        let (gids, clock) = (ctx.groups(), self.lock_clock());
+        self.transact(ctx, |tx| tx.remove_snapshot(dir, name, &gids, clock))?;
+        self.tell_snapshot(dir, name);
+        self.maintenance.wake();
+        Ok(())
     }
 
     /// Tells front ends of a name in the directory of snapshots of `dir`.
