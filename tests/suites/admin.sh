@@ -156,6 +156,7 @@ snapshots() {
   lee volume set snapped quota-counts-snapshots=yes
   [ "$(lee quota show snapped --json | json '["used_bytes"]')" = $((12 << 20)) ]
   fails_with "quota" dd if=/dev/zero of="$MNT/snapped/more" bs=64k count=32 conv=fsync status=none
+  rm "$MNT/snapped/more"
   lee snap lock /snapped first --until +1d
   local pid
   pid=$(cell_pid)
