@@ -9,6 +9,11 @@
 //   fsload seqread DIR [--mb N] [--bs BYTES]                            sequential read of what io or rand left behind
 //   fsload rand  DIR [--mb N] [--bs BYTES] [--ops N] [--threads T]      random read and write in one file a thread
 //   fsload probe DIR [--secs S] [--gap MS]                              64 kB write+fsync, stat of a fresh file, unlink: latency of an interactive user
+//   fsload change DIR --mode chmod|utimens|write|create|unlink|rename|back [--files N]  one kind of change to each file; unlink and rename (and
+//                                                                       back, which renames back) want files that create made with --threads 1
+//   fsload walk  DIR [--threads T]                                      lists all and reads all files, one thread a directory of the top
+//   fsload storm DIR [--secs S] [--depth N] [--files N] [--flat N] [--mode snapshots|plain]  builds a deep tree and a flat one, [takes a snapshot,]
+//                                                                       removes both, [removes the snapshot,] over and over
 //   fsload hammer DIR [--secs S] [--threads T] [--mode create|write|read|stat]
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -19,7 +24,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 #[derive(Clone)]
-struct Opt { dir: PathBuf, files: usize, threads: usize, bytes: usize, dirs: usize, depth: usize, mb: usize, bs: usize, ops: usize, secs: u64, gap: u64, mode: String }
+struct Opt { dir: PathBuf, files: usize, threads: usize, bytes: usize, dirs: usize, depth: usize, flat: usize, mb: usize, bs: usize, ops: usize, secs: u64, gap: u64, mode: String }
 
 #[derive(Default)]
 struct Lat { us: Vec<u32>, errs: usize, first: Option<String> }
@@ -100,6 +105,53 @@ fn probe(o: Opt) {
     let t = start.elapsed().as_secs_f64();
     report("probe-write64k-fsync", t, w, 0.0); report("probe-stat", t, s, 0.0); report("probe-unlink", t, u, 0.0);
 }
+extern "C" { fn utimensat(dir: i32, path: *const std::ffi::c_char, times: *const [i64; 4], flags: i32) -> i32; }
+fn set_times(p: &Path) -> std::io::Result<()> {
+    let c = std::ffi::CString::new(p.as_os_str().as_encoded_bytes())?;
+    let t = [1_000_000_000i64, 1, 1_000_000_000, 2];
+    // SAFETY: a path that ends with 0 and two times of two 64-bit fields each, as on 64-bit Linux.
+    if unsafe { utimensat(-100, c.as_ptr(), &t, 0) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+fn change(o: Opt) {
+    use std::os::unix::fs::PermissionsExt;
+    let buf = noise(4096, std::process::id() as u64);
+    let c = o.clone(); par(&format!("change-{}", o.mode), &o, 0.0, move |t, l| for i in 0..c.files / c.threads { let a = p(&c, t, i); let b = a.with_extension("r"); match c.mode.as_str() {
+        "chmod" => { l.time(|| fs::set_permissions(&a, fs::Permissions::from_mode(0o600 + (std::process::id() & 7)))); }
+        "utimens" => { l.time(|| set_times(&a)); }
+        "write" => { l.time(|| OpenOptions::new().write(true).open(&a)?.write_all_at(&buf, 0)); }
+        "create" => { l.time(|| File::create(&a)); }
+        "unlink" => { l.time(|| fs::remove_file(&a)); }
+        "rename" => { l.time(|| fs::rename(&a, &b)); }
+        "back" => { l.time(|| fs::rename(&b, &a)); }
+        m => panic!("unknown change {}", m) } });
+}
+fn walk_dir(d: &Path, l: &mut Lat, bytes: &mut u64) -> std::io::Result<()> {
+    for e in fs::read_dir(d)? {
+        let e = e?;
+        if e.file_type()?.is_dir() { walk_dir(&e.path(), l, bytes)?; continue }
+        if let Some(b) = l.time(|| fs::read(e.path())) { *bytes += b.len() as u64 }
+    }
+    Ok(())
+}
+fn walk(o: Opt) {
+    let tops: Vec<PathBuf> = fs::read_dir(&o.dir).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
+    par("walk", &o.clone(), 0.0, move |t, l| { let mut n = 0; for d in tops.iter().skip(t).step_by(o.threads) { if let Err(e) = walk_dir(d, l, &mut n) { l.errs += 1; l.first = Some(e.to_string()) } } });
+}
+fn storm(o: Opt) {
+    let (start, deep, flat, mut round) = (Instant::now(), o.dir.join("deep"), o.dir.join("flat"), 0);
+    let snaps = o.mode == "snapshots";
+    while start.elapsed() < Duration::from_secs(o.secs) {
+        let (mut l, s, snap) = (Lat::default(), Instant::now(), o.dir.join(format!(".snap/s{round}"))); round += 1;
+        let mut d = deep.clone();
+        for i in 0..o.depth { l.time(|| fs::create_dir(&d)); for k in 0..o.files { l.time(|| File::create(d.join(format!("f{k}")))); } d = d.join(format!("{}", i % 10)); }
+        l.time(|| fs::create_dir(&flat));
+        for k in 0..o.flat { l.time(|| File::create(flat.join(format!("f{k}")))); }
+        if snaps { l.time(|| fs::create_dir(&snap)); }
+        l.time(|| fs::remove_dir_all(&deep)); l.time(|| fs::remove_dir_all(&flat));
+        if snaps { l.time(|| fs::remove_dir(&snap)); }
+        report("storm", s.elapsed().as_secs_f64(), l, 0.0);
+    }
+}
 fn hammer(o: Opt) {
     let stop = Arc::new(AtomicBool::new(false)); let s2 = stop.clone(); let secs = o.secs;
     std::thread::spawn(move || { std::thread::sleep(Duration::from_secs(secs)); s2.store(true, Ordering::Relaxed) });
@@ -117,9 +169,9 @@ fn hammer(o: Opt) {
 }
 fn main() {
     let a: Vec<String> = std::env::args().collect();
-    if a.len() < 3 { eprintln!("usage: fsload md|create|deep|io|seqread|rand|probe|hammer DIR [--files N] [--threads T] [--bytes B] [--dirs D] [--depth N] [--mb N] [--bs B] [--ops N] [--secs S] [--gap MS] [--mode M]"); std::process::exit(2) }
+    if a.len() < 3 { eprintln!("usage: fsload md|create|deep|io|seqread|rand|probe|change|walk|storm|hammer DIR [--files N] [--threads T] [--bytes B] [--dirs D] [--depth N] [--flat N] [--mb N] [--bs B] [--ops N] [--secs S] [--gap MS] [--mode M]"); std::process::exit(2) }
     let g = |k: &str, d: usize| a.iter().position(|x| x == k).map(|i| a[i + 1].parse().expect(k)).unwrap_or(d);
-    let o = Opt { dir: Path::new(&a[2]).to_path_buf(), files: g("--files", 10000), threads: g("--threads", 2), bytes: g("--bytes", 0), dirs: g("--dirs", 10), depth: g("--depth", 200), mb: g("--mb", 512), bs: g("--bs", 1 << 20), ops: g("--ops", 5000), secs: g("--secs", 10) as u64, gap: g("--gap", 50) as u64, mode: a.iter().position(|x| x == "--mode").map(|i| a[i + 1].clone()).unwrap_or("create".into()) };
+    let o = Opt { dir: Path::new(&a[2]).to_path_buf(), files: g("--files", 10000), threads: g("--threads", 2), bytes: g("--bytes", 0), dirs: g("--dirs", 10), depth: g("--depth", 200), flat: g("--flat", 10000), mb: g("--mb", 512), bs: g("--bs", 1 << 20), ops: g("--ops", 5000), secs: g("--secs", 10) as u64, gap: g("--gap", 50) as u64, mode: a.iter().position(|x| x == "--mode").map(|i| a[i + 1].clone()).unwrap_or("create".into()) };
     fs::create_dir_all(&o.dir).expect("cannot create DIR");
-    match a[1].as_str() { "md" => md(o, false), "create" => md(o, true), "deep" => { let mut o = o; if !a.iter().any(|x| x == "--files") { o.files = 20 } deep(o) } "io" => io(o), "seqread" => seqread(o), "rand" => rand(o), "probe" => probe(o), "hammer" => hammer(o), m => { eprintln!("unknown mode {m}"); std::process::exit(2) } }
+    match a[1].as_str() { "md" => md(o, false), "create" => md(o, true), "deep" => { let mut o = o; if !a.iter().any(|x| x == "--files") { o.files = 20 } deep(o) } "io" => io(o), "seqread" => seqread(o), "rand" => rand(o), "probe" => probe(o), "change" => change(o), "walk" => walk(o), "storm" => { let mut o = o; if !a.iter().any(|x| x == "--files") { o.files = 20 } storm(o) } "hammer" => hammer(o), m => { eprintln!("unknown mode {m}"); std::process::exit(2) } }
 }

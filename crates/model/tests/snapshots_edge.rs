@@ -46,7 +46,9 @@ fn numbers_of_volumes_end_where_those_of_views_begin() {
 fn a_full_disk_takes_no_snapshots() {
     let cell = SimCell::new();
     cell.disk.set_capacity(40 * MIB as u64);
-    (0..20).for_each(|n| drop(file(&cell, NodeId::ROOT, &format!("f{n}"), MIB, n)));
+    for n in 0..20 {
+        file(&cell, NodeId::ROOT, &format!("f{n}"), MIB, n);
+    }
     let (last, mut end) = (cell.make("last", Make::File), 0);
     for size in [MIB, 64 << 10, 4 << 10, 1] {
         while cell.write(last, end, &noise(size, end)).is_ok() {

@@ -507,6 +507,9 @@ pub struct CellStats {
     pub late_schedules: u64,
     /// While a snapshot is locked: seconds by which the wall clock was set forward (below zero: back) since start.
     pub clock_ahead_secs: i64,
+    /// What no snapshot holds any more and trim has not freed yet: entries of deadlists.
+    #[serde(default)]
+    pub trim_records: u64,
 }
 
 /// Progress of a long request.

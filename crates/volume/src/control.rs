@@ -433,6 +433,7 @@ impl Shard {
             snapshots: st.volumes.keys().map(|id| st.snapshots.count(*id) as u64).sum(),
             late_schedules,
             clock_ahead_secs,
+            trim_records: st.snapshots.all_doomed().records as u64,
         }
     }
 }

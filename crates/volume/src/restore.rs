@@ -40,6 +40,9 @@ pub(crate) struct Restore<'a> {
     pub in_place: bool,
 }
 
+/// An entry of a directory.
+type Named = (Box<[u8]>, Dentry);
+
 /// The new inode of a restored one.
 #[derive(Clone, Copy)]
 struct Pair {
@@ -154,7 +157,7 @@ impl Tx<'_> {
     fn restore_entries(
         &mut self,
         to: NodeId,
-        page: &[(Box<[u8]>, Dentry)],
+        page: &[Named],
         linked: &FxHashMap<u64, NodeId>,
     ) -> TxResult<Vec<Restored>> {
         let mut dir = self.inode(to)?;
@@ -377,13 +380,7 @@ impl Shard {
         Ok((page.collect(), more))
     }
 
-    fn restore_page(
-        &self,
-        ctx: &Ctx,
-        to: NodeId,
-        page: &[(Box<[u8]>, Dentry)],
-        tree: &mut Tree,
-    ) -> Result<()> {
+    fn restore_page(&self, ctx: &Ctx, to: NodeId, page: &[Named], tree: &mut Tree) -> Result<()> {
         let done = self.transact(ctx, |tx| tx.restore_entries(to, page, &tree.linked))?;
         for entry in done {
             let pair = Pair { from: entry.from, to: entry.to };

@@ -289,6 +289,12 @@ impl Snapshots {
         self.doomed.contains(&(volume, pair))
     }
 
+    /// What waits for trim, of all volumes.
+    pub fn all_doomed(&self) -> Tally {
+        let tally = |(volume, pair): &(u32, EpochPair)| self.volumes.get(volume)?.tallies.get(pair).copied();
+        self.doomed.iter().filter_map(tally).fold(Tally::default(), Tally::plus)
+    }
+
     /// What snapshots of a volume hold, and what waits for trim.
     pub fn held(&self, volume: u32) -> Held {
         let Some(v) = self.volumes.get(&volume) else { return Held::default() };

@@ -1,0 +1,161 @@
+"""What the benchmarks share: systems under test with their daemons, and the load generator."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+CACHE = Path("/var/tmp/leeward-bench-cache")
+
+
+class Failed(Exception):
+    """Ends the benchmark with a message."""
+
+
+def call(*args, **kw):
+    """Runs a command to its end; its output is shown only when it fails."""
+    done = subprocess.run([str(a) for a in args], capture_output=True, text=True, **kw)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, args))}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+class System:
+    """A file system under test: a directory to work in, and the daemons behind it."""
+
+    def __init__(self, name, work):
+        self.name, self.base = name, work / name
+        self.mount, self.daemons = self.base / "m", []
+
+    def start(self):
+        self.mount.mkdir(parents=True)
+
+    def spawn(self, *args):
+        """Starts a daemon in the foreground: its pid is ours to end."""
+        log = open(self.base / f"{Path(args[0]).name}.log", "ab")
+        daemon = subprocess.Popen([str(a) for a in args], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.daemons.append(daemon)
+        return daemon
+
+    def is_mounted(self):
+        """From the kernel's table: asking the mount itself would fail on a dead one."""
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return any(line.split()[4] == str(self.mount) for line in mounts)
+
+    def wait_mounted(self):
+        for _ in range(300):
+            if self.is_mounted():
+                return
+            if self.daemons[-1].poll() is not None:
+                break
+            time.sleep(0.1)
+        logs = "".join(p.read_text(errors="replace")[-2000:] for p in self.base.glob("*.log"))
+        raise Failed(f"{self.name} did not mount:\n{logs}")
+
+    def stop(self):
+        """Ends what was started, by pid, the last first; then makes sure of the mount."""
+        for daemon in reversed(self.daemons):
+            if daemon.poll() is None:
+                daemon.terminate()
+                try:
+                    daemon.wait(60)
+                except subprocess.TimeoutExpired:
+                    print(f"{self.name}: pid {daemon.pid} does not end; killing it", file=sys.stderr)
+                    daemon.kill()
+                    daemon.wait()
+        self.daemons = []
+        if self.is_mounted():
+            subprocess.run(["umount", "-l", self.mount], check=False)
+
+    def remove(self):
+        self.stop()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+    def make_cold(self):
+        """Empties the kernel's caches and the system's own."""
+        os.sync()
+        try:
+            Path("/proc/sys/vm/drop_caches").write_text("3")
+        except OSError as e:
+            raise Failed(f"cold reads need root (drop_caches: {e}); leave them out with --skip io,rand") from e
+
+    def io_bytes(self):
+        """Bytes the daemons caused to be written to disk."""
+        text = "".join(Path(f"/proc/{d.pid}/io").read_text() for d in self.daemons)
+        return sum(int(n) for n in re.findall(r"^write_bytes: (\d+)", text, re.M))
+
+    def cpu_secs(self):
+        ticks = 0
+        for d in self.daemons:
+            fields = Path(f"/proc/{d.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def rss_mb(self):
+        text = "".join(Path(f"/proc/{d.pid}/status").read_text() for d in self.daemons)
+        return sum(int(n) for n in re.findall(r"^VmRSS:\s+(\d+)", text, re.M)) / 1024
+
+
+class Leeward(System):
+    def start(self):
+        self.mount.mkdir(parents=True, exist_ok=True)
+        cell = self.base / "cell"
+        cell.mkdir(exist_ok=True)
+        self.spawn(TARGET / "release/lee", "up", cell, "--mount", self.mount)
+        self.wait_mounted()
+
+    def make_cold(self):
+        self.stop()
+        super().make_cold()
+        self.start()
+
+    def lee(self, *args):
+        return call(TARGET / "release/lee", "--cell", self.base / "cell", *args)
+
+    def ask(self, request, **fields):
+        """An operator's request, straight through the control socket: starting a command takes longer than some answers."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(str(self.base / "cell/control.sock"))
+            call_ = {"call": "admin", "request": {"request": request, **fields}}
+            s.sendall(json.dumps(call_).encode() + b"\n")
+            for line in s.makefile():
+                said = json.loads(line)
+                if said["line"] == "failed":
+                    raise Failed(f"{request}: {said['body']['message']}")
+                if said["line"] == "done":
+                    return said["body"]["value"]
+        raise Failed(f"{request}: no answer")
+
+
+class Load:
+    """The load generator and the sizes to use."""
+
+    def __init__(self, opts=None):
+        self.opts = opts
+        self.binary = CACHE / "fsload"
+
+    def build(self):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        call("rustc", "-O", HERE / "fsload.rs", "-o", self.binary)
+
+    def run(self, mode, directory, /, **kw):
+        args = [x for k, v in kw.items() for x in (f"--{k}", v)]
+        lines = call(self.binary, mode, directory, *args).splitlines()
+        phases = {}
+        for line in map(json.loads, lines):
+            if line["errors"]:
+                raise Failed(f"{directory}: {line}")
+            phases[line["phase"]] = line
+        return phases
+
+
+def number(x):
+    return "-" if x is None else f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
