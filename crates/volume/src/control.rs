@@ -385,7 +385,7 @@ impl Shard {
             }
             Error::Busy => no(
                 libc::EBUSY,
-                format!("{target} cannot be replaced: snapshots were taken or volumes attached below it; restore with --to PATH"),
+                format!("{target} cannot be replaced: snapshots were taken, scheduled, or volumes attached below it; restore with --to PATH"),
             ),
             e => refuse(&e, target),
         })?;

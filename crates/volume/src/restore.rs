@@ -62,6 +62,9 @@ struct Tree {
     done: Usage,
 }
 
+/// An entry of a directory.
+type Named = (Box<[u8]>, Dentry);
+
 impl Tx<'_> {
     /// A new inode as `from` was, in `parent` and with one name. What of its data has windows of their own is left for later
     /// steps (`true`).
@@ -227,13 +230,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Snapshots that were taken below a directory, and volumes attached there, must not lose their place.
+    /// Snapshots that were taken below a directory, schedules, and volumes attached there must not lose their place.
     fn check_replaceable(&self, top: NodeId) -> TxResult<()> {
         let taken_of =
             self.st.snapshots.of_volume(top.volume()).map(|(_, s)| NodeId::new(top.volume(), s.dir));
         let attached =
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
-        for dir in taken_of.chain(attached) {
+        let scheduled = self.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == top.volume());
+        for dir in taken_of.chain(attached).chain(scheduled) {
             if self.is_below(dir, top)? {
                 return Err(Error::Busy.into());
             }

@@ -283,19 +283,25 @@ impl Shard {
 
     fn run_schedule(&self, dir: NodeId, slot: i64, now: i64, keep: Keep) -> Result<()> {
         let (ctx, name) = (Ctx::system(), dates::minute(slot));
-        match self.transact(&ctx, |tx| tx.take_snapshot(dir, name.as_bytes(), &[])) {
-            Ok(_) => self.tell_snapshot(dir, name.as_bytes()),
-            Err(Error::Exists) => {}
-            Err(e) => return Err(e),
+        let mut taken = self.take(&ctx, dir, name.as_bytes());
+        if taken == Err(Error::TooManyLinks) {
+            // what goes makes room
+            self.prune(&ctx, dir, Some(slot), now, keep)?;
+            taken = self.take(&ctx, dir, name.as_bytes());
         }
-        let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).collect();
-        let clock = self.lock_clock();
+        match taken {
+            Ok(_) | Err(Error::Exists) => self.prune(&ctx, dir, None, now, keep),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes what is not kept once there is one of `slot`, too.
+    fn prune(&self, ctx: &Ctx, dir: NodeId, slot: Option<i64>, now: i64, keep: Keep) -> Result<()> {
+        let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).chain(slot).collect();
         for old in expired(&taken, now, keep) {
-            let name = dates::minute(old);
-            match self.transact(&ctx, |tx| tx.remove_snapshot(dir, name.as_bytes(), &[], clock)) {
-                Ok(_) => self.tell_snapshot(dir, name.as_bytes()),
+            match self.remove(ctx, dir, dates::minute(old).as_bytes()) {
                 // locked, or somebody else removed it
-                Err(Error::NotPermitted | Error::NotFound) => {}
+                Ok(()) | Err(Error::NotPermitted | Error::NotFound) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -15,6 +15,7 @@ use crate::schedule::{self, Keep, ScheduleRecord};
 use crate::shard::Shard;
 use crate::snapshots::View;
 use leeward_env::Ctx;
+use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use rustc_hash::FxHashMap;
 
 /// Shortest interval of a schedule: names have minutes.
@@ -46,7 +47,7 @@ impl Shard {
                 format!("{path} has no snapshot {name}: see lee snap list {path}")
             }
             Error::Invalid | Error::NameTooLong => format!(
-                "{name:?} cannot be the name of a snapshot: up to 255 bytes without a slash, not beginning with _"
+                "{name:?} cannot be the name of a snapshot: up to {SNAPSHOT_NAME_BYTES_MAX} bytes without a slash, not beginning with _"
             ),
             Error::NotDir => format!("{path} is not a directory: snapshots are taken of directories"),
             Error::TooManyLinks => format!(
@@ -84,21 +85,16 @@ impl Shard {
     }
 
     pub(super) fn snap_create(&self, ctx: &Ctx, path: &str, name: &str) -> Answer {
-        let (dir, gids) = (self.node_at(path)?, ctx.groups());
-        self.transact(ctx, |tx| tx.take_snapshot(dir, name.as_bytes(), &gids))
-            .map_err(|e| self.snap_refusal(ctx, &e, dir, path, name))?;
-        self.tell_snapshot(dir, name.as_bytes());
+        let dir = self.node_at(path)?;
+        self.take(ctx, dir, name.as_bytes()).map_err(|e| self.snap_refusal(ctx, &e, dir, path, name))?;
         self.durable()?;
         self.snap_answer(ctx, dir, path, name)
     }
 
     pub(super) fn snap_remove(&self, ctx: &Ctx, path: &str, name: &str) -> Answer {
-        let (dir, gids, clock) = (self.node_at(path)?, ctx.groups(), self.lock_clock());
-        self.transact(ctx, |tx| tx.remove_snapshot(dir, name.as_bytes(), &gids, clock))
-            .map_err(|e| self.snap_refusal(ctx, &e, dir, path, name))?;
-        self.tell_snapshot(dir, name.as_bytes());
+        let dir = self.node_at(path)?;
+        self.remove(ctx, dir, name.as_bytes()).map_err(|e| self.snap_refusal(ctx, &e, dir, path, name))?;
         self.settle()?;
-        self.maintenance.wake();
         Ok(AdminReply::Done)
     }
 

@@ -29,6 +29,9 @@ struct Shown {
     inherited: bool,
 }
 
+/// A snapshot that may show in a directory of snapshots: its name there, its epoch, and its directory if that is another.
+type Candidate = (Box<[u8]>, u32, Option<NodeId>);
+
 impl Tx<'_> {
     pub(crate) fn properties(&self, volume: u32) -> TxResult<&Properties> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
@@ -344,6 +347,25 @@ impl Shard {
         if st.snapshots.locked_until() > now && !stored {
             st.clock_due = true;
         }
+    }
+
+    /// Takes a snapshot of a live directory that no front end asked for. Returns its epoch.
+    pub(crate) fn take(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<u32> {
+        self.admit(ctx, &Op::Make { dir, name, make: Make::Dir, mode: 0, umask: 0 })?;
+        let gids = ctx.groups();
+        let epoch = self.transact(ctx, |tx| tx.take_snapshot(dir, name, &gids))?;
+        self.tell_snapshot(dir, name);
+        Ok(epoch)
+    }
+
+    /// Removes a snapshot of a live directory without being asked by a front end.
+    pub(crate) fn remove(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<()> {
+        self.admit(ctx, &Op::RmDir { dir, name })?;
+        let (gids, clock) = (ctx.groups(), self.lock_clock());
+        self.transact(ctx, |tx| tx.remove_snapshot(dir, name, &gids, clock))?;
+        self.tell_snapshot(dir, name);
+        self.maintenance.wake();
+        Ok(())
     }
 
     /// Tells front ends of a name in the directory of snapshots of `dir`.
