@@ -5,7 +5,7 @@ mod sim;
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_volume::admin::Request;
+use leeward_volume::admin::{Reply as AdminReply, Request};
 use leeward_volume::op::Make;
 use leeward_volume::{Error, NodeId, Op};
 use sim::{SimCell, noise};
