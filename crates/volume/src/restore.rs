@@ -40,9 +40,6 @@ pub(crate) struct Restore<'a> {
     pub in_place: bool,
 }
 
-/// An entry of a directory.
-type Named = (Box<[u8]>, Dentry);
-
 /// The new inode of a restored one.
 #[derive(Clone, Copy)]
 struct Pair {
