@@ -426,7 +426,7 @@ impl Shard {
         let mut busy = did("metadata upkeep", self.engine_step());
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("freeing", self.reclaim_step());
-        busy |= did("cleaning", self.clean_step());
+        busy |= did("cleaning", self.clean_turn());
         self.take_reserve();
         if !busy {
             let before = self.counters.commits.load(Ordering::Relaxed);
