@@ -140,6 +140,8 @@ struct Core {
     written_bytes: AtomicU64,
     /// When the newest segment was opened.
     newest: AtomicU64,
+    /// When a user last read from the store; at first when the log was made.
+    read_at: AtomicU64,
 }
 
 impl DataLog {
@@ -147,6 +149,7 @@ impl DataLog {
     pub fn new(env: Env, store: Arc<dyn Store>, options: Options) -> Arc<DataLog> {
         let longest = LOGICAL_BYTES_MAX as usize;
         assert!((1..=longest).contains(&options.segment_bytes), "segment_bytes out of range");
+        let now = env.now();
         let core = Core {
             env,
             buffers: Buffers::new(options.segment_bytes),
@@ -162,6 +165,7 @@ impl DataLog {
             abandoned: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
             newest: AtomicU64::new(0),
+            read_at: AtomicU64::new(now),
         };
         Arc::new(DataLog { core: Arc::new(core), threads: Mutex::new(Vec::new()) })
     }
@@ -322,6 +326,9 @@ impl DataLog {
         pieces: &mut [Piece<'_>],
         others: Fetched,
     ) -> Result<bool> {
+        if ctx.wait == Wait::Allowed && ctx.class != Class::Background {
+            self.core.read_at.store(self.core.env.now(), Ordering::Relaxed);
+        }
         let catalog = self.core.catalog().ok_or_else(detached)?;
         let mut tried = 0;
         loop {
@@ -343,6 +350,13 @@ impl DataLog {
     /// Bytes in memory that are not durable.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.table.lock().dirty_bytes()
+    }
+
+    /// For how long no user has read from the store or filled memory that is to go there.
+    pub fn quiet_for(&self) -> Duration {
+        let core = &*self.core;
+        let used = core.newest.load(Ordering::Relaxed).max(core.read_at.load(Ordering::Relaxed));
+        Duration::from_nanos(core.env.now().saturating_sub(used))
     }
 
     /// Bytes put to the store since the log was made.

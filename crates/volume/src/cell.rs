@@ -482,7 +482,7 @@ impl Shard {
         busy |= did("freeing", self.reclaim_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_step());
-        busy |= did("cleaning", self.clean_step());
+        busy |= did("cleaning", self.clean_turn());
         self.watch_clock(STORE_SECS);
         self.take_reserve();
         if !busy {
