@@ -110,6 +110,10 @@ class System:
 
 
 class Leeward(System):
+    def __init__(self, name, work):
+        super().__init__(name, work)
+        self.volumes = set()
+
     def start(self):
         self.mount.mkdir(parents=True, exist_ok=True)
         cell = self.base / "cell"
@@ -124,6 +128,13 @@ class Leeward(System):
 
     def lee(self, *args):
         return call(TARGET / "release/lee", "--cell", self.base / "cell", *args)
+
+    def volume(self, name, *more):
+        """The directory of a volume, made when it is first asked for (not looked up: the kernel remembers what is not there)."""
+        if name not in self.volumes:
+            self.lee("volume", "create", name, *more)
+            self.volumes.add(name)
+        return self.mount / name
 
     def ask(self, request, **fields):
         """An operator's request, straight through the control socket: starting a command takes longer than some answers."""

@@ -481,7 +481,7 @@ impl Shard {
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("freeing", self.reclaim_step());
         busy |= did("scheduled snapshots", self.schedule_step());
-        busy |= did("trim", self.trim_step());
+        busy |= did("trim", self.trim_turn());
         busy |= did("cleaning", self.clean_turn());
         self.watch_clock(STORE_SECS);
         self.take_reserve();

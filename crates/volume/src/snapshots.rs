@@ -289,6 +289,12 @@ impl Snapshots {
         self.doomed.contains(&(volume, pair))
     }
 
+    /// Whether more entries than this wait for trim under the next pair, or more pairs.
+    pub fn doomed_exceeds(&self, entries: i64, pairs: usize) -> bool {
+        let next = self.doomed.first().and_then(|(volume, pair)| self.volumes.get(volume)?.tallies.get(pair));
+        self.doomed.len() > pairs || next.is_some_and(|t| t.records > entries)
+    }
+
     /// What waits for trim, of all volumes.
     pub fn all_doomed(&self) -> Tally {
         let tally = |(volume, pair): &(u32, EpochPair)| self.volumes.get(volume)?.tallies.get(pair).copied();

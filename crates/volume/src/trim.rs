@@ -11,11 +11,18 @@ use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_env::Ctx;
 use leeward_meta::Value;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Entries of a deadlist that one step reads.
-const STEP_ENTRIES: usize = 1024;
+const STEP_ENTRIES: usize = 512;
 /// Entries that are freed in one hold of the lock.
 const HOLD_ENTRIES: usize = 64;
+/// Beside others trim rests so many times as long as it works.
+const REST: u32 = 3;
+/// Unless so many entries wait under one pair, or so many pairs.
+const BEHIND_ENTRIES: i64 = 1 << 20;
+const BEHIND_PAIRS: usize = 1 << 10;
 
 impl Tx<'_> {
     /// Frees these; `false` when the volume went away meanwhile.
@@ -50,6 +57,21 @@ fn damaged(volume: u32, pair: EpochPair) -> Error {
 }
 
 impl Shard {
+    /// [`Shard::trim_step`], and a rest when others work and trim is not far behind: nobody waits for it.
+    pub(crate) fn trim_turn(&self) -> Result<bool> {
+        let operations = || self.counters.operations.load(Ordering::Relaxed);
+        let (start, before) = (self.env.now(), operations());
+        if !self.trim_step()? {
+            return Ok(false);
+        }
+        let worked = Duration::from_nanos(self.env.now().saturating_sub(start));
+        let behind = self.lock().snapshots.doomed_exceeds(BEHIND_ENTRIES, BEHIND_PAIRS);
+        if operations() != before && !behind {
+            self.env.sleep(worked * REST);
+        }
+        Ok(true)
+    }
+
     /// One step of trim; `true` when there was something to do.
     pub(crate) fn trim_step(&self) -> Result<bool> {
         let (volume, pair, from) = {
