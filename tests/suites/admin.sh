@@ -141,6 +141,40 @@ PYTHON
   [ "$(computed "$1" rbytes) $(computed "$1" rfiles) $(computed "$1" rdirs)" = "$walked" ]
 }
 
+# What operators do with snapshots, seen by users; and what is left of it after the server was killed.
+snapshots() {
+  lee volume create snapped
+  lee quota set snapped --bytes 13M
+  head -c 6M /dev/urandom >"$MNT/snapped/file"
+  local sum
+  sum=$(cksum <"$MNT/snapped/file")
+  lee snap create "$MNT/snapped" first
+  head -c 6M /dev/urandom >"$WORK/other"
+  cp "$WORK/other" "$MNT/snapped/file"
+  sync -f "$MNT"
+  [ "$(lee snap list /snapped --json | json '["snapshots"][0]["alone_bytes"]')" = $((6 << 20)) ]
+  lee volume set snapped quota-counts-snapshots=yes
+  [ "$(lee quota show snapped --json | json '["used_bytes"]')" = $((12 << 20)) ]
+  fails_with "quota" dd if=/dev/zero of="$MNT/snapped/more" bs=64k count=32 conv=fsync status=none
+  rm "$MNT/snapped/more"
+  lee snap lock /snapped first --until +1d
+  local pid
+  pid=$(cell_pid)
+  kill -9 "$pid"
+  wait_gone "$pid" 30
+  cell_start
+  fails_with "locked until" lee snap remove /snapped first
+  fails_with "Operation not permitted" rmdir "$MNT/snapped/.snap/first"
+  fails_with "first.*locked until" lee volume remove snapped
+  [ "$(cksum <"$MNT/snapped/.snap/first/file")" = "$sum" ]
+  [ "$(lee snap diff /snapped first)" = "M file" ]
+  fails_with "in-place" lee snap restore /snapped first file
+  lee volume set snapped quota-counts-snapshots=no
+  lee snap restore /snapped first . --to /snapped/back
+  cmp "$MNT/snapped/back/file" "$MNT/snapped/.snap/first/file"
+  cell_fsck
+}
+
 # One byte changed in the store: EIO on what it holds and nothing else, and fsck names it and says so by its status.
 damage_is_found() {
   local i segment
@@ -191,7 +225,7 @@ run background_start_and_end background_start_and_end
 cell_start
 run sigterm_is_a_clean_end sigterm_is_a_clean_end
 cell_ensure
-for name in volumes quota_of_bytes quota_of_files_on_a_directory recursive_statistics damage_is_found; do
+for name in volumes quota_of_bytes quota_of_files_on_a_directory recursive_statistics snapshots damage_is_found; do
   run "$name" "$name"
   cell_ensure
 done

@@ -50,6 +50,19 @@ volume_of_a_user() {
   refused as "$OTHER_ID" touch "$MNT/alice/theirs"
 }
 
+snapshots_by_right() {
+  lee volume create team --owner "$USER_ID"
+  as "$USER_ID" mkdir "$MNT/team/.snap/mine"
+  refused as "$OTHER_ID" mkdir "$MNT/team/.snap/theirs"
+  lee volume allow team snapshot "@$PROJECT"
+  as "$OTHER_ID" mkdir "$MNT/team/.snap/theirs"
+  lee volume deny team snapshot "@$PROJECT"
+  refused as "$OTHER_ID" rmdir "$MNT/team/.snap/theirs"
+  lee snap lock /team theirs --until +1d
+  refused as "$USER_ID" rmdir "$MNT/team/.snap/theirs"
+  as "$USER_ID" rmdir "$MNT/team/.snap/mine"
+}
+
 # A copy of the binary where everybody may run it, and a directory of the user's own.
 prepare_mounter() {
   install -m 755 "$LEE" "$WORK/lee"
@@ -66,8 +79,10 @@ mounter_serves() {
   [ "$(as_mounter stat -c %u:%g:%h "$home/mnt/file")" = "$USER_ID:$USER_ID:2" ]
   as_mounter "$WORK/lee" status "$home/cell"
   as_mounter "$WORK/lee" volume create more --cell "$home/cell"
+  as_mounter "$WORK/lee" snap create / served --cell "$home/cell"
   as_mounter "$WORK/lee" down "$home/cell"
   if mountpoint -q "$home/mnt"; then say "still mounted"; return 1; fi
+  as_mounter "$WORK/lee" snap rename / served kept --cell "$home/cell"
   as_mounter "$WORK/lee" fsck --cell "$home/cell"
   as_mounter "$WORK/lee" up "$home/cell" --mount "$home/mnt" --background
   as_mounter grep -q mine "$home/mnt/dir/link"
@@ -94,6 +109,7 @@ cell_start
 run ownership_decides ownership_decides
 run groups_decide groups_decide
 run volume_of_a_user volume_of_a_user
+run snapshots_by_right snapshots_by_right
 prepare_mounter
 as_mounter mkdir "$WORK/home/mnt" "$WORK/home/mnt2"
 run mounter_serves mounter_serves

@@ -5,8 +5,9 @@
 use leeward_pool::AlignedBuf;
 use parking_lot::Mutex;
 
-/// Spare full-size buffers that are kept.
-const SPARE_MAX: usize = 3;
+/// Spare full-size buffers that are kept while something is written: the dirty memory of one busy flow, and what its puts
+/// lay out.
+const SPARE_MAX: usize = 6;
 /// Room behind the data of a segment, for the index of an object in the same buffer.
 const ROOM_BYTES: usize = 512 << 10;
 /// A flow that writes little never gets more than this.

@@ -12,6 +12,8 @@ use std::sync::Arc;
 /// A shard must hold some units, or the policy has nothing to choose from.
 const SHARD_BYTES_MIN: usize = 4 << 20;
 const SHARDS_MAX: usize = 16;
+/// For entries that were used repeatedly; the rest must hold what a reader of a scattered file has fetched ahead.
+const HOT_PART: f64 = 0.75;
 /// Bookkeeping of the cache itself, per entry.
 const ENTRY_BYTES: u64 = 64;
 
@@ -50,6 +52,7 @@ impl Cache {
             .shards((bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX))
             .estimated_items_capacity((bytes / crate::format::UNIT_BYTES).max(16))
             .weight_capacity(bytes as u64)
+            .hot_allocation(HOT_PART)
             .build()
             .expect("capacity and number of items are given");
         Cache(Sync::with_options(options, Bytes, Hasher::default(), DefaultLifecycle::default()))
@@ -67,6 +70,11 @@ impl Cache {
             Some(Value::Unit(u)) => Some(u),
             _ => None,
         }
+    }
+
+    /// Whether a unit is there; does not count as a use.
+    pub(crate) fn has_unit(&self, id: ObjectId, n: usize) -> bool {
+        self.0.contains_key(&Key::Unit(id, n as u32))
     }
 
     pub(crate) fn layout_insert(&self, layout: Arc<Layout>) {

@@ -1,4 +1,4 @@
-//! The format of a segment object, version 1. All numbers are little-endian; a block is 4096 bytes.
+//! The format of a segment object, versions 1 and 2. All numbers are little-endian; a block is 4096 bytes.
 //!
 //! ```text
 //! object  = body, index, trailer                      a multiple of the block long
@@ -9,9 +9,11 @@
 //!
 //! Three spaces, each mapped to the next by one table of the index:
 //! * **logical**: what an [`Addr`](crate::Addr) means. *Chunks* (28 bytes each) say which logical ranges the object
-//!   holds; sorted by offset, not overlapping, none empty:
+//!   holds; not overlapping, none empty:
 //!   `offset u32 | length u32 | owner: volume u32, inode u64, file offset u64`.
-//! * **packed**: the chunks' bytes without the gaps between them. It is cut into *units* of 65,536 bytes (the last one
+//!   In version 1 they are sorted by offset. In version 2 they are in any order, which is that of their bytes in packed
+//!   space: so that what belongs together in a file lies together.
+//! * **packed**: the chunks' bytes one after another, without gaps. It is cut into *units* of 65,536 bytes (the last one
 //!   may be shorter). Each has one entry: `u32`, bit 31 = the unit is an lz4 block (no size prefix), else it is stored
 //!   as it is; bits 0-30 = bytes it takes in the body.
 //! * **body**: one `u32` per block: CRC-32C (Castagnoli) of the block, the zeros after the last unit included.
@@ -24,7 +26,7 @@
 //! | at | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `lee-segm` |
-//! | 8 | 2 | format version: 1 |
+//! | 8 | 2 | format version: 1, or 2 if the chunks are not sorted |
 //! | 10 | 2 | binary logarithm of the unit size: 16 |
 //! | 12 | 4 | generation |
 //! | 16 | 8 | segment number |
@@ -44,8 +46,10 @@
 use crate::{Chunk, Error, Owner, Result};
 use leeward_pool::ObjectId;
 
-/// Version of the format that this program writes, and the newest it reads.
-pub const FORMAT: u16 = 1;
+/// The newest version of the format that this program reads and writes.
+pub const FORMAT: u16 = 2;
+/// The version of objects whose chunks are sorted by offset.
+const FORMAT_SORTED: u16 = 1;
 /// First bytes of the trailer.
 pub const MAGIC: [u8; 8] = *b"lee-segm";
 /// Unit of checksums, alignment and padding.
@@ -91,7 +95,7 @@ pub struct Unit {
 /// What the index of an object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// Sorted by offset, not overlapping.
+    /// In packed order, not overlapping.
     pub chunks: Vec<Chunk>,
     /// In packed order.
     pub units: Vec<Unit>,
@@ -103,6 +107,13 @@ impl Index {
     /// Bytes of all chunks.
     pub fn packed_bytes(&self) -> u64 {
         self.chunks.iter().map(|c| u64::from(c.len)).sum()
+    }
+
+    /// The chunks sorted by offset.
+    pub fn chunks_by_offset(&self) -> Vec<Chunk> {
+        let mut chunks = self.chunks.clone();
+        chunks.sort_unstable_by_key(|c| c.offset);
+        chunks
     }
 
     /// Bytes of all units as stored.
@@ -137,8 +148,10 @@ impl Index {
         }
         let used = out.at;
         region[used..].fill(0);
+        let sorted = self.chunks.is_sorted_by_key(|c| c.offset);
         let t = Trailer {
             id,
+            format: if sorted { FORMAT_SORTED } else { FORMAT },
             packed_bytes: self.packed_bytes() as u32,
             body_bytes: self.body_bytes() as u32,
             chunks: self.chunks.len() as u32,
@@ -173,10 +186,13 @@ impl Index {
 
     /// What the readers rely on, so that a well-summed but senseless index cannot make them panic.
     fn check(&self, trailer: &Trailer) -> std::result::Result<(), &'static str> {
+        if trailer.format == FORMAT_SORTED && !self.chunks.is_sorted_by_key(|c| c.offset) {
+            return Err("order of the chunks");
+        }
         let mut end = 0u32;
-        for c in &self.chunks {
+        for c in self.chunks_by_offset() {
             if c.offset < end || c.len == 0 {
-                return Err("order of the chunks");
+                return Err("overlap of the chunks");
             }
             end = c.offset.checked_add(c.len).ok_or("length of a chunk")?;
             if end > LOGICAL_BYTES_MAX {
@@ -215,6 +231,8 @@ pub fn tail_bytes(chunks: usize, units: usize, blocks: usize) -> usize {
 pub struct Trailer {
     /// Which object it is.
     pub id: ObjectId,
+    /// Version of the format.
+    pub format: u16,
     /// Bytes of all chunks.
     pub packed_bytes: u32,
     /// Bytes of all units as stored.
@@ -235,7 +253,7 @@ impl Trailer {
     fn encode(&self, trailer: &mut [u8]) {
         let mut out = Cursor { bytes: trailer, at: 0 };
         out.put(&MAGIC);
-        out.put(&FORMAT.to_le_bytes());
+        out.put(&self.format.to_le_bytes());
         out.put(&UNIT_LOG2.to_le_bytes());
         out.put(&self.id.generation.to_le_bytes());
         out.put(&self.id.segment.to_le_bytes());
@@ -267,6 +285,7 @@ impl Trailer {
         }
         let trailer = Trailer {
             id: ObjectId { segment: u64_at(bytes, 16), generation: u32_at(bytes, 12) },
+            format,
             packed_bytes: u32_at(bytes, 24),
             body_bytes: u32_at(bytes, 28),
             chunks: u32_at(bytes, 32),
@@ -278,7 +297,7 @@ impl Trailer {
         if trailer.id != id {
             return damaged("it is another object's");
         }
-        if format != FORMAT || bytes[10..12] != UNIT_LOG2.to_le_bytes() || !trailer.fits(object_bytes) {
+        if format < FORMAT_SORTED || bytes[10..12] != UNIT_LOG2.to_le_bytes() || !trailer.fits(object_bytes) {
             return damaged("lengths in the trailer");
         }
         Ok(trailer)

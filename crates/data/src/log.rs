@@ -6,7 +6,7 @@
 use crate::buffers::Buffers;
 use crate::format::LOGICAL_BYTES_MAX;
 use crate::pack;
-use crate::reader::{Layout, Reader};
+use crate::reader::{Fetched, Layout, Piece, Reader};
 use crate::segment::{Laid, Segment};
 use crate::table::{Backoff, Next, Queued, Table};
 use crate::{Addr, Chunk, Error, Owner, Result};
@@ -140,6 +140,8 @@ struct Core {
     written_bytes: AtomicU64,
     /// When the newest segment was opened.
     newest: AtomicU64,
+    /// When a user last read from the store; at first when the log was made.
+    read_at: AtomicU64,
 }
 
 impl DataLog {
@@ -147,6 +149,7 @@ impl DataLog {
     pub fn new(env: Env, store: Arc<dyn Store>, options: Options) -> Arc<DataLog> {
         let longest = LOGICAL_BYTES_MAX as usize;
         assert!((1..=longest).contains(&options.segment_bytes), "segment_bytes out of range");
+        let now = env.now();
         let core = Core {
             env,
             buffers: Buffers::new(options.segment_bytes),
@@ -162,6 +165,7 @@ impl DataLog {
             abandoned: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
             newest: AtomicU64::new(0),
+            read_at: AtomicU64::new(now),
         };
         Arc::new(DataLog { core: Arc::new(core), threads: Mutex::new(Vec::new()) })
     }
@@ -202,9 +206,8 @@ impl DataLog {
     /// The owner knows where the append went (or does not want it any more): the segment may become durable. Owed for every
     /// successful append, so that [`Catalog::sealed`] never comes before the owner can make anything of it.
     pub fn unhold(&self, segment: u64) {
-        let segment = self.core.table.lock().get(segment);
-        if segment.is_some_and(|s| s.unhold()) {
-            let _table = self.core.table.lock(); // no thread is between its look and its wait
+        let table = self.core.table.lock(); // no put thread is between its look and its wait
+        if table.get(segment).is_some_and(|s| s.unhold()) && table.is_queued(segment) {
             self.core.work.notify_one();
         }
     }
@@ -283,21 +286,59 @@ impl DataLog {
     /// `WouldBlock` when it needs the store and the context forbids to wait; `Corrupt`; `Absent` when there is no such
     /// data; the store's. `buf` holds nothing sensible then.
     pub fn read(&self, ctx: &Ctx, addr: Addr, buf: &mut [u8]) -> Result<()> {
-        if buf.is_empty() || self.peek(addr, buf) {
+        self.read_all(ctx, vec![(addr, buf)])
+    }
+
+    /// The same for several pieces at once, which is much faster than one after another: what lies together is read
+    /// together, and what another thread is fetching just now is left for last.
+    ///
+    /// # Errors
+    /// As of [`DataLog::read`].
+    pub fn read_all(&self, ctx: &Ctx, mut pieces: Vec<(Addr, &mut [u8])>) -> Result<()> {
+        pieces.retain_mut(|(addr, buf)| !buf.is_empty() && !self.peek(*addr, buf));
+        if pieces.is_empty() {
             return Ok(());
+        }
+        pieces.sort_unstable_by_key(|(addr, _)| *addr);
+        let mut groups: Vec<(u64, Vec<Piece<'_>>)> = Vec::new();
+        for (addr, buf) in pieces {
+            match groups.last_mut() {
+                Some((segment, group)) if *segment == addr.segment => group.push((addr.offset, buf)),
+                _ => groups.push((addr.segment, vec![(addr.offset, buf)])),
+            }
+        }
+        let mut left = Vec::new();
+        for (segment, mut group) in groups {
+            if !self.read_stored(ctx, segment, &mut group, Fetched::Skip)? {
+                left.push((segment, group));
+            }
+        }
+        left.into_iter().try_for_each(|(segment, mut group)| {
+            self.read_stored(ctx, segment, &mut group, Fetched::Await).map(drop)
+        })
+    }
+
+    /// Reads pieces of one segment from its object; follows cleaning.
+    fn read_stored(
+        &self,
+        ctx: &Ctx,
+        segment: u64,
+        pieces: &mut [Piece<'_>],
+        others: Fetched,
+    ) -> Result<bool> {
+        if ctx.wait == Wait::Allowed && ctx.class != Class::Background {
+            self.core.read_at.store(self.core.env.now(), Ordering::Relaxed);
         }
         let catalog = self.core.catalog().ok_or_else(detached)?;
         let mut tried = 0;
         loop {
-            let Some(generation) = catalog.generation(addr.segment) else {
-                return Err(Error::Absent { segment: addr.segment, offset: addr.offset });
+            let Some(generation) = catalog.generation(segment) else {
+                return Err(Error::Absent { segment, offset: pieces.first().map_or(0, |p| p.0) });
             };
-            let id = ObjectId { segment: addr.segment, generation };
-            match self.core.reader.read(ctx, id, addr.offset, buf) {
+            match self.core.reader.read(ctx, ObjectId { segment, generation }, pieces, others) {
                 // cleaning has replaced it meanwhile
                 Err(Error::Store(leeward_pool::Error::NotFound(_)))
-                    if tried < GENERATIONS_TRIED_MAX
-                        && catalog.generation(addr.segment) != Some(generation) =>
+                    if tried < GENERATIONS_TRIED_MAX && catalog.generation(segment) != Some(generation) =>
                 {
                     tried += 1;
                 }
@@ -309,6 +350,13 @@ impl DataLog {
     /// Bytes in memory that are not durable.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.table.lock().dirty_bytes()
+    }
+
+    /// For how long no user has read from the store or filled memory that is to go there.
+    pub fn quiet_for(&self) -> Duration {
+        let core = &*self.core;
+        let used = core.newest.load(Ordering::Relaxed).max(core.read_at.load(Ordering::Relaxed));
+        Duration::from_nanos(core.env.now().saturating_sub(used))
     }
 
     /// Bytes put to the store since the log was made.

@@ -1,8 +1,11 @@
 //! Lays an object out: from a buffer in logical space and the chunks of it that are to be kept, to a body of units
 //! (compressed where it pays), block checksums, index and trailer.
 //!
+//! Bytes are laid out in the order of files, not of writing: a file that was written here and there is read from start to
+//! end with few requests, and what belongs together compresses better. A buffer filled in order stays as it is.
+//!
 //! Data that does not compress must cost next to nothing here: a sample decides before a unit is tried, and when nothing
-//! was dropped or compressed the buffer itself becomes the object, without a copy.
+//! was dropped, moved or compressed the buffer itself becomes the object, without a copy.
 
 use crate::buffers::Buffers;
 use crate::format::{self, BLOCK_BYTES, Codec, Index, UNIT_BYTES, Unit, crc};
@@ -10,6 +13,7 @@ use crate::log::Compression;
 use crate::{Chunk, Owner};
 use leeward_pool::{AlignedBuf, ObjectId};
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 
 /// Bytes of a unit that are tried first.
@@ -49,6 +53,23 @@ pub(crate) fn without_dead(chunks: &[Chunk], dead: &[Range<u32>]) -> Vec<Chunk> 
     live
 }
 
+/// Sorts chunks into the order in which they are stored: file by file as these come first, each from its start on.
+fn in_file_order(mut chunks: Vec<Chunk>) -> Vec<Chunk> {
+    let mut files: FxHashMap<(u32, u64), usize> = FxHashMap::default();
+    let mut keyed: Vec<_> = Vec::with_capacity(chunks.len());
+    for c in &chunks {
+        let next = files.len();
+        let file = *files.entry((c.owner.volume, c.owner.inode)).or_insert(next);
+        keyed.push((file, c.owner.offset, c.offset));
+    }
+    if !keyed.is_sorted() {
+        let mut order: Vec<usize> = (0..chunks.len()).collect();
+        order.sort_unstable_by_key(|&n| keyed[n]);
+        chunks = order.into_iter().map(|n| chunks[n]).collect();
+    }
+    chunks
+}
+
 /// Appends a chunk, or lengthens the last one where both spaces continue.
 pub(crate) fn push_chunk(chunks: &mut Vec<Chunk>, offset: u32, len: u32, owner: Owner) {
     if let Some(last) = chunks.last_mut() {
@@ -64,8 +85,9 @@ pub(crate) fn push_chunk(chunks: &mut Vec<Chunk>, offset: u32, len: u32, owner: 
     chunks.push(Chunk { offset, len, owner });
 }
 
-/// Packs the chunks, whose bytes lie at their logical offsets in `source`.
+/// Packs sorted chunks, whose bytes lie at their logical offsets in `source`.
 pub(crate) fn pack(source: &[u8], chunks: Vec<Chunk>, how: Compression, buffers: &Buffers) -> Body {
+    let chunks = in_file_order(chunks);
     let mut packer = Packer::new(source, &chunks, buffers);
     let mut scratch = Vec::new();
     let packed_bytes = packer.packed_bytes;
@@ -97,10 +119,11 @@ impl<'a> Packer<'a> {
         let packed_bytes: usize = chunks.iter().map(|c| c.len as usize).sum();
         let (units, blocks) = (packed_bytes.div_ceil(UNIT_BYTES), packed_bytes.div_ceil(BLOCK_BYTES));
         let tail = format::tail_bytes(chunks.len(), units, blocks);
-        let end = chunks.last().map_or(0, |c| c.end() as usize);
+        let runs = Runs::new(source, chunks);
+        let as_it_stands = matches!(&runs.rest[..], [run] if *run == (0..packed_bytes));
         let mut packer = Packer {
             source,
-            runs: Runs::new(source, chunks),
+            runs,
             packed_bytes,
             // lz4 wants room for the worst case behind the last unit
             need_bytes: packed_bytes + tail.max(get_maximum_output_size(UNIT_BYTES)) + BLOCK_BYTES,
@@ -111,7 +134,7 @@ impl<'a> Packer<'a> {
             table: CompressTable::large(),
             sample_out: vec![0; get_maximum_output_size(SAMPLE_BYTES)],
         };
-        if end != packed_bytes {
+        if !as_it_stands {
             packer.copy_out();
         }
         packer
@@ -166,7 +189,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// The logical ranges to keep, as one stream.
+/// The logical ranges to keep in the order of the chunks, as one stream.
 struct Runs<'a> {
     source: &'a [u8],
     /// Neighbours merged, in reverse, so that the next one is popped.

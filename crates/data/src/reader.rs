@@ -1,11 +1,16 @@
 //! Reading objects: their layout, then verified bytes.
 //!
-//! Small reads go through the cache, a whole unit at a time: files written together are read together. Large ones go
-//! past it: whole runs of units with one request to the store, decoded straight to where they are wanted; only the
-//! blocks that are needed are fetched and verified. Nothing unverified ever enters the cache or a caller's result.
+//! All that one request wants of an object is read together, in packed order, neighbours with one request to the store. If
+//! that is little it goes through the cache, in whole units: files written together are read together. If it is much it
+//! goes past it, decoded straight to where it is wanted; only the blocks that are needed are fetched and verified.
+//! Nothing unverified ever enters the cache or a caller's result.
 //!
-//! What goes into the cache is fetched by one thread at a time (a claim); others who miss the same wait for it. A thread
-//! holds at most one claim and waits for none while it holds one.
+//! **Reading ahead.** The kernel reads ahead in a file; a file whose blocks lie in many segments is read from each of them
+//! a little at a time. There the cache itself shows who reads on and on: where the units before a missing one are in the
+//! cache, more are fetched with it, up to four. It needs no books about files or readers.
+//!
+//! What goes into the cache is fetched by one thread at a time (a claim); others who miss the same wait for it, or do
+//! something else first. A thread holds at most one claim and waits for none while it holds one.
 
 use crate::cache::Cache;
 use crate::format::{
@@ -23,6 +28,10 @@ use std::sync::Arc;
 const LARGE_BYTES: usize = 128 << 10;
 /// Units that are fetched with one request.
 const RUN_UNITS: usize = 16;
+/// Units that are fetched without being wanted, rather than with two requests those around them.
+const GAP_UNITS: usize = 1;
+/// Units that are fetched ahead of somebody who seems to read on and on.
+const AHEAD_UNITS: usize = 3;
 /// First guess how long index and trailer are.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 /// Spare transfer buffers that are kept.
@@ -57,6 +66,7 @@ impl Layout {
             }
             packed += c.len;
         }
+        spans.sort_unstable_by_key(|s| s.logical);
         let mut unit_at = vec![0];
         let mut at = 0;
         for u in &index.units {
@@ -163,6 +173,25 @@ enum Keep {
     Nothing,
 }
 
+/// What a reader does about units that another thread is fetching.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// Leave them out for now.
+    Skip,
+    /// Wait for them.
+    Await,
+}
+
+/// A logical range, by its first offset, and where its bytes go.
+pub(crate) type Piece<'a> = (u32, &'a mut [u8]);
+
+/// A part of one unit, and where its bytes go.
+struct Want<'a> {
+    unit: usize,
+    part: Range<usize>,
+    out: &'a mut [u8],
+}
+
 pub(crate) struct Reader {
     store: Arc<dyn Store>,
     cache: Cache,
@@ -179,15 +208,16 @@ enum Wanted {
     Unit(ObjectId, usize),
 }
 
-/// The right to fetch something; ends when dropped.
+/// The right to fetch some things; ends when dropped.
 struct Claim<'a> {
     reader: &'a Reader,
-    what: Wanted,
+    what: Vec<Wanted>,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.reader.claims.lock().remove(&self.what);
+        let mut claims = self.reader.claims.lock();
+        claims.retain(|what| !self.what.contains(what));
         self.reader.claim_ended.notify_all();
     }
 }
@@ -203,43 +233,58 @@ impl Reader {
         }
     }
 
-    /// Claims something; `None` after somebody else's claim to it ended: look into the cache again.
-    fn claim(&self, what: Wanted) -> Option<Claim<'_>> {
+    /// Claims the first of these and those after it up to one that is claimed already. When that is the first, `None`:
+    /// at once, or when its claim has ended, so that the cache has it now.
+    fn claim(&self, what: impl Iterator<Item = Wanted>, others: Fetched) -> Option<Claim<'_>> {
+        let mut what = what.peekable();
+        let first = *what.peek()?;
         let mut claims = self.claims.lock();
-        if claims.insert(what) {
-            return Some(Claim { reader: self, what });
+        if claims.contains(&first) {
+            while others == Fetched::Await && claims.contains(&first) {
+                self.claim_ended.wait(&mut claims);
+            }
+            return None;
         }
-        while claims.contains(&what) {
-            self.claim_ended.wait(&mut claims);
-        }
-        None
+        let what = what.take_while(|what| claims.insert(*what)).collect();
+        Some(Claim { reader: self, what })
     }
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// Reads a logical range of an object.
-    pub(crate) fn read(&self, ctx: &Ctx, id: ObjectId, offset: u32, buf: &mut [u8]) -> Result<()> {
+    /// Reads logical ranges of an object. False when it is to be repeated: something was left out.
+    pub(crate) fn read(
+        &self,
+        ctx: &Ctx,
+        id: ObjectId,
+        pieces: &mut [Piece<'_>],
+        others: Fetched,
+    ) -> Result<bool> {
         let layout = self.layout(ctx, id)?;
-        let keep = if buf.len() < LARGE_BYTES { Keep::Units } else { Keep::Edges };
-        let mut done = 0;
-        while done < buf.len() {
-            let at = u32::try_from(offset as usize + done)
-                .map_err(|_| Error::Absent { segment: id.segment, offset: u32::MAX })?;
-            let packed = layout.resolve(at, buf.len() - done)?;
-            let len = packed.len();
-            let part = &mut buf[done..done + len];
-            match self.read_packed(ctx, &layout, packed.clone(), part, keep) {
-                // the damage may be in what was read around the range: that alone must not fail it
-                Err(Error::Corrupt { .. }) if keep == Keep::Units => {
-                    self.read_packed(ctx, &layout, packed, part, Keep::Nothing)?;
+        let bytes: usize = pieces.iter().map(|(_, out)| out.len()).sum();
+        let keep = if bytes < LARGE_BYTES { Keep::Units } else { Keep::Edges };
+        self.read_sparing(ctx, &layout, pieces, keep, others)
+    }
+
+    /// Damage in what is read around the pieces does not fail it.
+    fn read_sparing(
+        &self,
+        ctx: &Ctx,
+        l: &Layout,
+        pieces: &mut [Piece<'_>],
+        keep: Keep,
+        others: Fetched,
+    ) -> Result<bool> {
+        match self.read_wants(ctx, l, &mut l.wants(pieces)?, keep, others) {
+            Err(Error::Corrupt { .. } | Error::Store(leeward_pool::Error::Io(_))) => {
+                for want in &mut l.wants(pieces)? {
+                    self.read_wants(ctx, l, std::slice::from_mut(want), Keep::Nothing, others)?;
                 }
-                other => other?,
+                Ok(true)
             }
-            done += len;
+            other => other,
         }
-        Ok(())
     }
 
     /// The layout of an object, from the cache or the store.
@@ -249,7 +294,8 @@ impl Reader {
                 return Ok(layout);
             }
             may_wait(ctx)?;
-            let Some(_claim) = self.claim(Wanted::Layout(id)) else { continue };
+            let what = std::iter::once(Wanted::Layout(id));
+            let Some(_claim) = self.claim(what, Fetched::Await) else { continue };
             if let Some(layout) = self.cache.layout(id) {
                 return Ok(layout); // its claim ended between our look and our claim
             }
@@ -285,47 +331,74 @@ impl Reader {
         Ok(tail)
     }
 
-    /// Reads a packed range for the system's own work: nothing of it stays in the cache.
-    pub(crate) fn read_once(&self, ctx: &Ctx, l: &Layout, want: Range<usize>, out: &mut [u8]) -> Result<()> {
-        self.read_packed(ctx, l, want, out, Keep::Nothing)
+    /// Reads logical ranges for the system's own work: nothing of it stays in the cache.
+    pub(crate) fn read_once(&self, ctx: &Ctx, l: &Layout, pieces: &mut [Piece<'_>]) -> Result<()> {
+        self.read_sparing(ctx, l, pieces, Keep::Nothing, Fetched::Await).map(drop)
     }
 
-    /// Reads a packed range: units that are cached from the cache, runs of others from the store.
-    fn read_packed(
+    /// Reads what is wanted, in order of units: those that are cached from the cache, runs of others from the store.
+    fn read_wants(
         &self,
         ctx: &Ctx,
         l: &Layout,
-        want: Range<usize>,
-        out: &mut [u8],
+        mut wants: &mut [Want<'_>],
         keep: Keep,
-    ) -> Result<()> {
-        let end = want.end.div_ceil(UNIT_BYTES);
-        let mut n = want.start / UNIT_BYTES;
-        while n < end {
+        others: Fetched,
+    ) -> Result<bool> {
+        let mut complete = true;
+        while let Some(first) = wants.first() {
+            let n = first.unit;
+            let count = wants.iter().take_while(|w| w.unit == n).count();
             if let Some(unit) = self.cache.unit(l.id, n) {
-                let part = overlap(&l.unit_range(n), &want);
-                out[shift(&part, want.start)].copy_from_slice(&unit[shift(&part, n * UNIT_BYTES)]);
-                n += 1;
+                let (here, rest) = wants.split_at_mut(count);
+                here.iter_mut().for_each(|w| w.out.copy_from_slice(&unit[w.part.clone()]));
+                wants = rest;
                 continue;
             }
             may_wait(ctx)?;
-            let claim = match keep {
-                Keep::Units => match self.claim(Wanted::Unit(l.id, n)) {
+            let mut run = self.run(l, wants, keep);
+            let mut claim = None;
+            if keep == Keep::Units {
+                claim = self.claim(run.clone().map(|n| Wanted::Unit(l.id, n)), others);
+                match &claim {
+                    None if others == Fetched::Skip => {
+                        complete = false;
+                        wants = wants.split_at_mut(count).1;
+                        continue;
+                    }
                     None => continue,
-                    claim => claim,
-                },
-                Keep::Edges | Keep::Nothing => None,
-            };
-            if claim.is_some() && self.cache.unit(l.id, n).is_some() {
-                continue; // somebody's claim ended between our look and our claim
+                    // somebody's claim ended between our look and our claim
+                    Some(_) if self.cache.has_unit(l.id, n) => continue,
+                    Some(claim) => run.end = n + claim.what.len(),
+                }
             }
-            let longest = end.min(n + RUN_UNITS);
-            let run_end = (n + 1..longest).find(|&m| self.cache.unit(l.id, m).is_some()).unwrap_or(longest);
-            self.fetch(ctx, l, n..run_end, &want, out, keep)?;
+            let count = wants.iter().take_while(|w| w.unit < run.end).count();
+            let (here, rest) = wants.split_at_mut(count);
+            self.fetch(ctx, l, run, here, keep)?;
             drop(claim);
-            n = run_end;
+            wants = rest;
         }
-        Ok(())
+        Ok(complete)
+    }
+
+    /// Which units to fetch with the first one wanted: those wanted soon after it, over small gaps, and, where those before
+    /// it are in the cache, as with somebody who reads on and on, some more.
+    fn run(&self, l: &Layout, wants: &[Want<'_>], keep: Keep) -> Range<usize> {
+        let start = wants[0].unit;
+        let mut end = start + 1;
+        for w in wants {
+            if w.unit > end + GAP_UNITS || w.unit >= start + RUN_UNITS {
+                break;
+            }
+            end = end.max(w.unit + 1);
+        }
+        if keep == Keep::Units {
+            let before =
+                (1..=AHEAD_UNITS).take_while(|b| *b <= start && self.cache.has_unit(l.id, start - b));
+            end = end.max(start + 1 + before.count()).min(l.units());
+        }
+        let cached = (start + 1..end).find(|&n| self.cache.has_unit(l.id, n));
+        start..cached.unwrap_or(end)
     }
 
     /// Fetches a run of units and copies what is wanted of it.
@@ -334,60 +407,58 @@ impl Reader {
         ctx: &Ctx,
         l: &Layout,
         run: Range<usize>,
-        want: &Range<usize>,
-        out: &mut [u8],
+        wants: &mut [Want<'_>],
         keep: Keep,
     ) -> Result<()> {
-        let body = l.body_range(&run, want, keep);
+        let body = l.body_range(&run, wants, keep);
         let blocks = body.start / BLOCK_BYTES..body.end.div_ceil(BLOCK_BYTES);
         let at = blocks.start * BLOCK_BYTES;
-        let run_range = run.start * UNIT_BYTES..l.unit_range(run.end - 1).end;
-        let target = shift(&overlap(&run_range, want), want.start);
-        let all_raw = run.clone().all(|n| l.units[n].codec == Codec::Raw);
-        if keep != Keep::Units && all_raw && is_aligned(&body, &out[target.clone()]) {
-            self.get(ctx, l.id, at as u64, &mut out[target.clone()])?;
-            return l.verify(blocks.start, &out[target]);
-        }
         let mut bounce = self.take_bounce();
         let bytes = &mut bounce[..blocks.len() * BLOCK_BYTES];
         let result = self
             .get(ctx, l.id, at as u64, bytes)
             .and_then(|()| l.verify(blocks.start, bytes))
-            .and_then(|()| run.into_iter().try_for_each(|n| self.deliver(l, n, at, bytes, want, out, keep)));
+            .and_then(|()| self.deliver(l, run, at, bytes, wants, keep));
         self.give_bounce(bounce);
         result
     }
 
-    /// Copies the wanted part of unit `n` out of `bytes`, verified and fetched from `at` in the body.
-    #[allow(clippy::too_many_arguments)] // one step of `fetch`
+    /// Copies what is wanted of a run of units out of `bytes`, verified and fetched from `at` in the body.
     fn deliver(
         &self,
         l: &Layout,
-        n: usize,
+        run: Range<usize>,
         at: usize,
         bytes: &[u8],
-        want: &Range<usize>,
-        out: &mut [u8],
+        mut wants: &mut [Want<'_>],
         keep: Keep,
     ) -> Result<()> {
-        let unit = l.unit_range(n);
-        let part = overlap(&unit, want);
-        let out = &mut out[shift(&part, want.start)];
-        if keep != Keep::Units && l.units[n].codec == Codec::Raw {
-            let from = l.unit_at[n] + part.start - unit.start - at;
-            out.copy_from_slice(&bytes[from..from + part.len()]);
-            return Ok(());
-        }
-        let stored = &bytes[l.unit_at[n] - at..l.unit_at[n + 1] - at];
-        if keep != Keep::Units && part == unit {
-            return l.decode(n, stored, out);
-        }
-        let mut whole: Arc<[u8]> = std::iter::repeat_n(0, unit.len()).collect();
-        let memory = Arc::get_mut(&mut whole).expect("nobody else has it yet");
-        l.decode(n, stored, memory)?;
-        out.copy_from_slice(&whole[shift(&part, unit.start)]);
-        if keep != Keep::Nothing {
-            self.cache.unit_insert(l.id, n, whole);
+        for n in run {
+            let count = wants.iter().take_while(|w| w.unit == n).count();
+            let (here, rest) = wants.split_at_mut(count);
+            wants = rest;
+            if keep != Keep::Units {
+                match (&mut here[..], l.units[n].codec) {
+                    ([], _) => continue,
+                    (here, Codec::Raw) => {
+                        for w in here {
+                            let from = l.unit_at[n] + w.part.start - at;
+                            w.out.copy_from_slice(&bytes[from..from + w.part.len()]);
+                        }
+                        continue;
+                    }
+                    ([w], Codec::Lz4) if w.part.len() == l.unit_range(n).len() => {
+                        l.decode(n, &bytes[l.unit_at[n] - at..l.unit_at[n + 1] - at], w.out)?;
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            let unit = l.decoded(n, &bytes[l.unit_at[n] - at..l.unit_at[n + 1] - at])?;
+            here.iter_mut().for_each(|w| w.out.copy_from_slice(&unit[w.part.clone()]));
+            if keep != Keep::Nothing {
+                self.cache.unit_insert(l.id, n, unit);
+            }
         }
         Ok(())
     }
@@ -413,37 +484,53 @@ impl Reader {
 }
 
 impl Layout {
+    /// Cuts logical ranges at the borders of units; in packed order.
+    fn wants<'a>(&self, pieces: &'a mut [Piece<'_>]) -> Result<Vec<Want<'a>>> {
+        let mut wants = Vec::with_capacity(pieces.len() + 1);
+        for (offset, out) in pieces {
+            let mut at = *offset;
+            let mut rest = &mut out[..];
+            while !rest.is_empty() {
+                let packed = self.resolve(at, rest.len())?;
+                let unit = packed.start / UNIT_BYTES;
+                let part = packed.start - unit * UNIT_BYTES..UNIT_BYTES.min(packed.end - unit * UNIT_BYTES);
+                let (out, more) = rest.split_at_mut(part.len());
+                rest = more;
+                at = at.saturating_add(part.len() as u32);
+                wants.push(Want { unit, part, out });
+            }
+        }
+        wants.sort_unstable_by_key(|w| (w.unit, w.part.start));
+        Ok(wants)
+    }
+
     /// The part of the body that must be fetched: whole units, except raw ones at the edges that are not kept.
-    fn body_range(&self, run: &Range<usize>, want: &Range<usize>, keep: Keep) -> Range<usize> {
+    fn body_range(&self, run: &Range<usize>, wants: &[Want<'_>], keep: Keep) -> Range<usize> {
         let (mut start, mut end) = (self.unit_at[run.start], self.unit_at[run.end]);
         if keep != Keep::Units {
-            let (first, last) = (run.start, run.end - 1);
-            if self.units[first].codec == Codec::Raw {
-                start += want.start.saturating_sub(self.unit_range(first).start);
+            let last = run.end - 1;
+            if self.units[run.start].codec == Codec::Raw {
+                start += wants.first().map_or(0, |w| w.part.start);
             }
             if self.units[last].codec == Codec::Raw {
-                end -= self.unit_range(last).end.saturating_sub(want.end);
+                let wanted = wants.iter().filter(|w| w.unit == last).map(|w| w.part.end).max();
+                end = self.unit_at[last] + wanted.unwrap_or(self.unit_range(last).len());
             }
         }
         start..end
+    }
+
+    /// A unit from its stored form.
+    fn decoded(&self, n: usize, stored: &[u8]) -> Result<Arc<[u8]>> {
+        if self.units[n].codec == Codec::Raw {
+            return Ok(stored.into());
+        }
+        let mut unit: Arc<[u8]> = std::iter::repeat_n(0, self.unit_range(n).len()).collect();
+        self.decode(n, stored, Arc::get_mut(&mut unit).expect("nobody else has it yet"))?;
+        Ok(unit)
     }
 }
 
 fn may_wait(ctx: &Ctx) -> Result<()> {
     if ctx.wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }
-}
-
-/// Whether a body range can be read around the page cache right into `out`.
-fn is_aligned(body: &Range<usize>, out: &[u8]) -> bool {
-    body.start.is_multiple_of(BLOCK_BYTES)
-        && body.end.is_multiple_of(BLOCK_BYTES)
-        && out.as_ptr().addr().is_multiple_of(BLOCK_BYTES)
-}
-
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
-    a.start.max(b.start)..a.end.min(b.end)
-}
-
-fn shift(r: &Range<usize>, origin: usize) -> Range<usize> {
-    r.start - origin..r.end - origin
 }

@@ -140,6 +140,11 @@ impl Table {
         self.queue.push(Queued { segment, seal, attempts: 0, due: 0, tried_at_close: false });
     }
 
+    /// Whether a sealed segment waits for its put.
+    pub(crate) fn is_queued(&self, number: u64) -> bool {
+        self.queue.iter().any(|q| q.segment.number == number)
+    }
+
     /// Takes the segment that is to be put next out of the queue.
     pub(crate) fn next(&mut self, backoff: Backoff) -> Next {
         let now = match backoff {

@@ -1,9 +1,9 @@
 //! What recovery, cleaning and scrubbing do with whole objects.
 
-use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, UNIT_BYTES, corrupt};
+use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, corrupt};
 use crate::log::{DataLog, SegmentInfo};
 use crate::pack;
-use crate::reader::Layout;
+use crate::reader::{Layout, Piece};
 use crate::{Chunk, Error, Owner, Result};
 use leeward_env::Ctx;
 use leeward_pool::ObjectId;
@@ -66,12 +66,12 @@ impl DataLog {
         Ok(SegmentInfo { segment, generation: 0, object_bytes, data_bytes })
     }
 
-    /// The chunks of an object, from its verified index; sorted.
+    /// The chunks of an object, from its verified index; sorted by offset.
     ///
     /// # Errors
     /// `Corrupt` when index or trailer are damaged; the store's.
     pub fn index(&self, ctx: &Ctx, id: ObjectId) -> Result<Vec<Chunk>> {
-        Ok(self.reader().index(ctx, id)?.chunks)
+        Ok(self.reader().index(ctx, id)?.chunks_by_offset())
     }
 
     /// Writes the next generation, holding only what these sorted logical ranges cover of `id`; durable at return. The old
@@ -83,7 +83,7 @@ impl DataLog {
     pub fn rewrite(&self, ctx: &Ctx, id: ObjectId, live: &[Range<u32>]) -> Result<SegmentInfo> {
         let index = self.reader().index(ctx, id)?;
         let layout = Layout::new(id, &index);
-        let chunks = only_live(&index.chunks, live);
+        let chunks = only_live(&index.chunks_by_offset(), live);
         let end = chunks.last().map_or(0, |c| c.end() as usize);
         let mut source = self.buffers().take(end.max(BLOCK_BYTES));
         self.gather(ctx, &layout, &chunks, &mut source)?;
@@ -91,31 +91,17 @@ impl DataLog {
         self.put_packed(ctx, next, source, chunks)
     }
 
-    /// Copies chunks to their logical offsets in `source`. Reads runs of touched units, so that many small chunks do not
-    /// become many small requests.
+    /// Copies sorted chunks to their logical offsets in `source`.
     fn gather(&self, ctx: &Ctx, layout: &Layout, chunks: &[Chunk], source: &mut [u8]) -> Result<()> {
-        let mut wanted = Vec::new(); // (packed range, logical offset)
+        let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(chunks.len());
+        let (mut rest, mut at) = (source, 0);
         for c in chunks {
-            let mut at = c.offset;
-            while at < c.end() {
-                let packed = layout.resolve(at, (c.end() - at) as usize)?;
-                let len = packed.len() as u32;
-                wanted.push((packed, at));
-                at += len;
-            }
+            let (_, from) = rest.split_at_mut((c.offset - at) as usize);
+            let (out, more) = from.split_at_mut(c.len as usize);
+            (rest, at) = (more, c.end());
+            pieces.push((c.offset, out));
         }
-        let mut bytes = self.reader().take_bounce();
-        let result = gather_runs(&wanted, bytes.len() - BLOCK_BYTES, |span, pieces| {
-            let out = &mut bytes[..span.len()];
-            self.reader().read_once(ctx, layout, span.clone(), out)?;
-            for (packed, logical) in pieces {
-                let from = &out[packed.start - span.start..packed.end - span.start];
-                source[*logical as usize..*logical as usize + from.len()].copy_from_slice(from);
-            }
-            Ok(())
-        });
-        self.reader().give_bounce(bytes);
-        result
+        self.reader().read_once(ctx, layout, &mut pieces)
     }
 
     /// Reads the whole object, past the cache.
@@ -184,7 +170,7 @@ fn is_medium_error(e: &std::io::Error) -> bool {
     e.raw_os_error() == Some(EIO)
 }
 
-/// The parts of `chunks` that the sorted ranges cover.
+/// The parts of sorted `chunks` that the sorted ranges cover.
 fn only_live(chunks: &[Chunk], live: &[Range<u32>]) -> Vec<Chunk> {
     let mut kept: Vec<Chunk> = Vec::new();
     let mut first = 0; // ranges before this one end before the current chunk
@@ -202,35 +188,6 @@ fn only_live(chunks: &[Chunk], live: &[Range<u32>]) -> Vec<Chunk> {
         }
     }
     kept
-}
-
-/// A packed range, and the logical offset it belongs at.
-type Wanted = (Range<usize>, u32);
-
-/// Calls `read` for groups of neighbours that are together at most `span_bytes` long and have no large gaps. Longer
-/// ranges are cut.
-fn gather_runs(
-    wanted: &[Wanted],
-    span_bytes: usize,
-    mut read: impl FnMut(Range<usize>, &[Wanted]) -> Result<()>,
-) -> Result<()> {
-    let mut group: Vec<Wanted> = Vec::new();
-    let span = |g: &[Wanted]| g[0].0.start..g[g.len() - 1].0.end;
-    for (packed, logical) in wanted {
-        let mut at = packed.start;
-        while at < packed.end {
-            let part = at..packed.end.min(at + span_bytes);
-            let far =
-                |g: &[Wanted]| part.start - span(g).end > UNIT_BYTES || part.end - span(g).start > span_bytes;
-            if !group.is_empty() && far(&group) {
-                read(span(&group), &group)?;
-                group.clear();
-            }
-            group.push((part.clone(), logical + (at - packed.start) as u32));
-            at = part.end;
-        }
-    }
-    if group.is_empty() { Ok(()) } else { read(span(&group), &group) }
 }
 
 /// Damaged blocks → units → logical ranges. Units stored as they are lose only the block, compressed ones all.
@@ -256,5 +213,6 @@ fn damaged_chunks(layout: &Layout, index: &Index, bad_blocks: &[bool]) -> Vec<Ch
         }
         packed += c.len as usize;
     }
+    damaged.sort_unstable_by_key(|c: &Chunk| c.offset);
     damaged
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use leeward_data::{Addr, Error, Options};
-use leeward_env::Wait;
+use leeward_env::{Ctx, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -347,4 +347,22 @@ fn a_dead_tail_is_not_shown() {
     rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
     rig.log.read(&ctx(1), addr, &mut buf).unwrap();
     assert!(buf == bytes[..100_000]);
+}
+
+/// Who uses the store is what cleaning gives way to: users that write or read from it, not the system itself.
+#[test]
+fn quiet_since_users_needed_the_store() {
+    let rig = Rig::new(options());
+    let second = Duration::from_secs(1);
+    assert_eq!(rig.log.quiet_for(), Duration::ZERO, "an opened cell is about to be used");
+    rig.env.advance(second);
+    assert_eq!(rig.log.quiet_for(), second);
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    assert_eq!(rig.log.quiet_for(), Duration::ZERO);
+    rig.log.wait_durable(&ctx(1), addr.segment).unwrap();
+    rig.env.advance(second);
+    rig.log.read(&Ctx::system(), addr, &mut [0; 100]).unwrap();
+    assert_eq!(rig.log.quiet_for(), second);
+    rig.log.read(&ctx(1), addr, &mut [0; 100]).unwrap();
+    assert_eq!(rig.log.quiet_for(), Duration::ZERO);
 }

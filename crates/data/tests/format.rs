@@ -72,10 +72,38 @@ fn newer_and_foreign_objects_are_refused() {
     let other = ObjectId { segment: 43, ..id };
     assert!(matches!(Trailer::decode(other, 16384, &last), Err(Error::Corrupt { .. })));
     assert!(matches!(Trailer::decode(id, 20480, &last), Err(Error::Corrupt { .. })));
-    last[8] = 2;
+    last[8] = 3;
     let e = Trailer::decode(id, 16384, &last).unwrap_err();
-    assert!(matches!(e, Error::Newer { format: 2, .. }));
-    assert!(e.to_string().contains("newer than this program understands (1)"), "{e}");
+    assert!(matches!(e, Error::Newer { format: 3, .. }));
+    assert!(e.to_string().contains("newer than this program understands (2)"), "{e}");
+}
+
+/// Version 2 differs in the order of the chunks only.
+#[test]
+fn chunks_in_any_order_make_version_2() {
+    let (id, mut index) = sample();
+    let Owner { offset, .. } = index.chunks[0].owner;
+    index.chunks[0].len -= 50;
+    index.chunks.push(Chunk {
+        offset: 50,
+        len: 50,
+        owner: Owner { offset: offset + 70_000, ..index.chunks[0].owner },
+    });
+    let mut tail = vec![0; index.tail_bytes()];
+    index.encode(id, &mut tail);
+    let (region, last) = tail.split_last_chunk::<TRAILER_BYTES>().unwrap();
+    assert_eq!(last[8..10], [2, 0]);
+    assert_eq!(
+        hex(&region[..56]),
+        concat!(
+            "640000003e11010007000000887766554433221100100000000000003200000032000000",
+            "0700000088776655443322117021010000000000",
+        )
+    );
+    let trailer = Trailer::decode(id, 16384, last).unwrap();
+    assert_eq!(Index::decode(&trailer, region).unwrap(), index);
+    let sorted = Trailer { format: 1, ..trailer };
+    assert!(matches!(Index::decode(&sorted, region), Err(Error::Corrupt { .. })));
 }
 
 /// A well-summed index that makes no sense must be refused, not believed.
@@ -83,8 +111,9 @@ fn newer_and_foreign_objects_are_refused() {
 fn senseless_indexes_are_refused() {
     let (id, good) = sample();
     type Harm = fn(&mut Index);
-    let harms: [Harm; 5] = [
+    let harms: [Harm; 6] = [
         |i| i.chunks.push(i.chunks[0]),
+        |i| i.chunks.push(Chunk { offset: 50, len: 51, ..i.chunks[0] }),
         |i| i.chunks[0].offset = u32::MAX - 5,
         |i| i.units[1].stored_bytes += 1,
         |i| {

@@ -2,6 +2,8 @@
 
 /// Longest name of a directory entry.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Longest name of a snapshot: with the number of its directory it is the name of an entry further down.
+pub const SNAPSHOT_NAME_BYTES_MAX: usize = 234;
 /// Longest target of a symbolic link.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 /// Largest file: 16 TiB.

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ enum Source {
     /// Time moves only when a test moves it; randomness comes from the seed.
     Sim {
         now: AtomicU64,
+        /// Of the wall clock from the monotonic one, nanoseconds.
+        set_by: AtomicI64,
         rng: Mutex<u64>,
     },
 }
@@ -35,6 +37,7 @@ impl Env {
     pub fn sim(seed: u64) -> Env {
         Env(Arc::new(Source::Sim {
             now: AtomicU64::new(1_000_000_000_000_000_000),
+            set_by: AtomicI64::new(0),
             rng: Mutex::new(seed | 1),
         }))
     }
@@ -54,7 +57,9 @@ impl Env {
             Source::Real { .. } => std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |d| d.as_nanos() as u64),
-            Source::Sim { now, .. } => now.fetch_add(1, Ordering::Relaxed),
+            Source::Sim { now, set_by, .. } => {
+                now.fetch_add(1, Ordering::Relaxed).saturating_add_signed(set_by.load(Ordering::Relaxed))
+            }
         }
     }
 
@@ -62,6 +67,13 @@ impl Env {
     pub fn advance(&self, by: Duration) {
         if let Source::Sim { now, .. } = &*self.0 {
             now.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets a simulated wall clock forward (or back, below zero), as an operator may; no effect on a real one.
+    pub fn set_wall_by(&self, secs: i64) {
+        if let Source::Sim { set_by, .. } = &*self.0 {
+            set_by.fetch_add(secs * 1_000_000_000, Ordering::Relaxed);
         }
     }
 

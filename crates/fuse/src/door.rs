@@ -26,6 +26,11 @@ use std::time::{Duration, SystemTime};
 /// How long the kernel may keep names (also absent ones) and attributes. Whatever changes does so through this kernel or
 /// is announced to it; the bound only limits what a lost announcement could do.
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
+
+/// How long the kernel may keep a name in this directory. What is in a directory of snapshots changes with those of others.
+pub(crate) fn name_ttl(dir: NodeId) -> Duration {
+    if dir.is_snapshot_dir() { Duration::ZERO } else { TTL }
+}
 /// Inode numbers are never used twice.
 pub(crate) const GENERATION: Generation = Generation(0);
 
@@ -108,9 +113,9 @@ fn failure(result: Result<Reply>) -> Errno {
     }
 }
 
-fn answer_entry(reply: ReplyEntry) -> impl FnOnce(Result<Reply>) + Send + 'static {
-    |result| match result {
-        Ok(Reply::Attr(a)) => reply.entry(&TTL, &file_attr(&a), GENERATION),
+fn answer_entry(reply: ReplyEntry, dir: NodeId) -> impl FnOnce(Result<Reply>) + Send + 'static {
+    move |result| match result {
+        Ok(Reply::Attr(a)) => reply.entry(&name_ttl(dir), &file_attr(&a), GENERATION),
         other => reply.error(failure(other)),
     }
 }
@@ -153,10 +158,10 @@ fn answer_xattr(reply: ReplyXattr, buffer: u32, value: &[u8]) {
 }
 
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
-fn answer_lookup(reply: ReplyEntry) -> impl FnOnce(Result<Reply>) + Send + 'static {
-    |result| match result {
-        Err(Error::NotFound) => reply.entry(&TTL, &absent(), GENERATION),
-        result => answer_entry(reply)(result),
+fn answer_lookup(reply: ReplyEntry, dir: NodeId) -> impl FnOnce(Result<Reply>) + Send + 'static {
+    move |result| match result {
+        Err(Error::NotFound) => reply.entry(&name_ttl(dir), &absent(), GENERATION),
+        result => answer_entry(reply, dir)(result),
     }
 }
 
@@ -211,7 +216,7 @@ impl Filesystem for Door {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let op = Op::Lookup { dir: node(parent), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_lookup(reply));
+        self.carrier.run(ctx(req), op, answer_lookup(reply, node(parent)));
     }
 
     /// fuser calls this for each of a batch, too.
@@ -271,13 +276,13 @@ impl Filesystem for Door {
     ) {
         let Some(make) = convert::make(mode, rdev) else { return reply.error(Errno::EINVAL) };
         let op = Op::Make { dir: node(parent), name: name.as_bytes(), make, mode: mode & 0o7777, umask };
-        self.carrier.run(ctx(req), op, answer_entry(reply));
+        self.carrier.run(ctx(req), op, answer_entry(reply, node(parent)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (dir, name) = (node(parent), name.as_bytes());
         let op = Op::Make { dir, name, make: Make::Dir, mode: mode & 0o7777, umask };
-        self.carrier.run(ctx(req), op, answer_entry(reply));
+        self.carrier.run(ctx(req), op, answer_entry(reply, node(parent)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -293,7 +298,11 @@ impl Filesystem for Door {
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (dir, name) = (node(parent), name.as_bytes());
         let make = Make::Symlink(target.as_os_str().as_bytes());
-        self.carrier.run(ctx(req), Op::Make { dir, name, make, mode: 0o777, umask: 0 }, answer_entry(reply));
+        self.carrier.run(
+            ctx(req),
+            Op::Make { dir, name, make, mode: 0o777, umask: 0 },
+            answer_entry(reply, node(parent)),
+        );
     }
 
     fn rename(
@@ -319,7 +328,7 @@ impl Filesystem for Door {
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let op = Op::Link { node: node(ino), dir: node(newparent), name: newname.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_entry(reply));
+        self.carrier.run(ctx(req), op, answer_entry(reply, node(newparent)));
     }
 
     /// Answered once; the kernel then opens, keeps its pages and closes without asking.

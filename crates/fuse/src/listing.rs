@@ -8,7 +8,7 @@
 
 use crate::carry::Carrier;
 use crate::convert::{errno, file_attr, file_type, ino};
-use crate::door::{GENERATION, TTL};
+use crate::door::{GENERATION, name_ttl};
 use fuser::{FileAttr, FileType, ReplyDirectory, ReplyDirectoryPlus};
 use leeward_env::{Ctx, Wait};
 use leeward_vfs::{Cursor, Place};
@@ -65,9 +65,9 @@ pub(crate) trait Filler: Send + 'static {
     const ATTRS: bool;
     /// Bytes of an entry apart from its name.
     const ENTRY_BYTES: usize;
-    /// Adds an entry; true when it did not fit.
+    /// Adds an entry of `dir`; true when it did not fit.
     #[must_use]
-    fn add(&mut self, entry: &Entry, cookie: u64) -> bool;
+    fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool;
     fn ok(self);
     fn error(self, e: &Error);
 
@@ -81,7 +81,7 @@ impl Filler for ReplyDirectory {
     const ATTRS: bool = false;
     const ENTRY_BYTES: usize = 24;
 
-    fn add(&mut self, entry: &Entry, cookie: u64) -> bool {
+    fn add(&mut self, _dir: NodeId, entry: &Entry, cookie: u64) -> bool {
         ReplyDirectory::add(
             self,
             ino(entry.node),
@@ -104,10 +104,10 @@ impl Filler for ReplyDirectoryPlus {
     const ATTRS: bool = true;
     const ENTRY_BYTES: usize = 152;
 
-    fn add(&mut self, entry: &Entry, cookie: u64) -> bool {
+    fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool {
         let attr = entry.attr.as_ref().map_or_else(|| dot_attr(entry), file_attr);
         let name = OsStr::from_bytes(&entry.name);
-        ReplyDirectoryPlus::add(self, ino(entry.node), cookie, name, &TTL, &attr, GENERATION)
+        ReplyDirectoryPlus::add(self, ino(entry.node), cookie, name, &name_ttl(dir), &attr, GENERATION)
     }
 
     fn ok(self) {
@@ -220,7 +220,7 @@ impl<F: Filler> Fill<'_, F> {
         let dir = self.listing.dir;
         let (name, node) = if cookie == 1 { (&b"."[..], dir) } else { (&b".."[..], self.parent()?) };
         let entry = Entry { name: name.into(), node, kind: Kind::Dir, attr: None };
-        let is_full = self.reply.add(&entry, cookie);
+        let is_full = self.reply.add(dir, &entry, cookie);
         if !is_full {
             self.used += F::bytes(name);
             self.count += 1;
@@ -279,7 +279,7 @@ impl<F: Filler> Fill<'_, F> {
         let mut entries = entries.into_iter();
         while let Some(entry) = entries.next() {
             let cookie = self.stream.cursor.mark(&entry.name);
-            if self.reply.add(&entry, cookie) {
+            if self.reply.add(self.listing.dir, &entry, cookie) {
                 self.stream.cursor.unmark();
                 self.stream.reply_bytes = self.used.max(F::bytes(b""));
                 self.give_back(&entry);

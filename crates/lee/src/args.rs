@@ -28,7 +28,7 @@ pub struct Cli {
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["up", "down", "status"]),
-    ("Volumes and space", &["volume", "quota", "df", "du"]),
+    ("Volumes and space", &["volume", "snap", "quota", "df", "du"]),
     ("Care", &["fsck", "sync", "config"]),
     ("This program", &["completions", "man"]),
 ];
@@ -39,6 +39,7 @@ Examples:
   lee up /srv/cell --mount /home --background
   cd /home && lee volume create alice --owner alice
   lee quota set alice --bytes 100G --files 1M
+  lee snap create alice before && lee snap schedule / 1h --keep 24h7d4w12m
   lee du . && lee df                    at once, however large the tree
   lee down /srv/cell
 

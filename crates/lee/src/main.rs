@@ -17,6 +17,7 @@ mod lock;
 mod logging;
 mod mounts;
 mod output;
+mod progress;
 mod serve;
 mod session;
 mod settings;

@@ -35,11 +35,17 @@ pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Stri
 /// # Errors
 /// As [`show`].
 pub fn print(lines: &str) -> Result<(), Fail> {
+    let end = if lines.is_empty() || lines.ends_with('\n') { "" } else { "\n" };
+    print_bytes(&[lines, end].concat().into_bytes())
+}
+
+/// Prints bytes as they are.
+///
+/// # Errors
+/// As [`show`].
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Fail> {
     let mut out = io::stdout().lock();
-    let mut written = out.write_all(lines.as_bytes());
-    if !lines.is_empty() && !lines.ends_with('\n') {
-        written = written.and_then(|()| out.write_all(b"\n"));
-    }
+    let written = out.write_all(bytes);
     match written.and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(Fail::new(format!("cannot write to standard output: {}", text(&e))))

@@ -10,9 +10,9 @@ use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::{mounts, output, settings, system, when};
-use leeward_env::Env;
+use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
-use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use leeward_volume::admin::{CellStats, Failure, Progress, Reply, Request};
 use leeward_volume::{Cell, Config};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -386,8 +386,13 @@ struct CellService {
 }
 
 impl Service for CellService {
-    fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Reply, Failure> {
-        self.cell.admin(request, progress)
+    fn admin(
+        &self,
+        caller: &Ctx,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Reply, Failure> {
+        self.cell.admin_as(caller, request, progress)
     }
 
     fn running(&self) -> Result<Running, Failure> {
@@ -395,9 +400,9 @@ impl Service for CellService {
             Reply::Volumes { volumes } => volumes.len() as u64,
             _ => 0,
         };
-        let dirty_bytes = match self.cell.admin(&Request::Stats, &mut |_| ())? {
-            Reply::Stats(stats) => stats.dirty_bytes,
-            _ => 0,
+        let stats = match self.cell.admin(&Request::Stats, &mut |_| ())? {
+            Reply::Stats(stats) => stats,
+            _ => CellStats::default(),
         };
         Ok(Running {
             pid: self.holder.pid,
@@ -406,7 +411,10 @@ impl Service for CellService {
             mount: self.mount.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             volumes,
-            dirty_bytes,
+            dirty_bytes: stats.dirty_bytes,
+            snapshots: stats.snapshots,
+            late_schedules: stats.late_schedules,
+            clock_ahead_secs: stats.clock_ahead_secs,
         })
     }
 

@@ -8,7 +8,7 @@ use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::{settings, system};
-use leeward_env::Env;
+use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
 use leeward_volume::admin::{Progress, Reply, Request};
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +23,8 @@ pub struct Session {
     env: Env,
     cell: CellDir,
     command: &'static str,
+    /// Who asks, also where the process acts as the owner of the cell.
+    caller: Ctx,
     /// The cell when no process serves it.
     own: Option<Own>,
 }
@@ -47,7 +49,8 @@ pub fn with<T>(
     command: &'static str,
     work: impl FnOnce(&mut Session) -> Result<T, Fail>,
 ) -> Result<T, Fail> {
-    let mut session = Session { env: env.clone(), cell: cell.clone(), command, own: None };
+    let caller = Ctx { pid: std::process::id(), ..Ctx::user(system::uid(), system::gid()) };
+    let mut session = Session { env: env.clone(), cell: cell.clone(), command, caller, own: None };
     let result = work(&mut session);
     let closed = session.close();
     let value = result?;
@@ -80,7 +83,7 @@ impl Session {
             }
         }
         match &self.own {
-            Some(own) => Ok(own.cell.admin(request, progress)?),
+            Some(own) => Ok(own.cell.admin_as(&self.caller, request, progress)?),
             None => Err(Fail::new(format!("{}: not open", self.cell))),
         }
     }

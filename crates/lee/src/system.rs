@@ -128,6 +128,52 @@ pub fn user_name(uid: u32) -> String {
     }
 }
 
+/// Finds a group by name or by number; a number that nobody has stands for itself.
+pub fn group(text: &str) -> Result<u32, Fail> {
+    if let Ok(gid) = text.parse::<u32>() {
+        return Ok(gid);
+    }
+    let unknown = || {
+        Fail::new(format!(
+            "no group named `{text}` on this machine: check with `getent group`, or give the number"
+        ))
+    };
+    let name = CString::new(text).map_err(|_| unknown())?;
+    group_entry(|entry, space, len, found| {
+        // SAFETY: as in `passwd`.
+        unsafe { libc::getgrnam_r(name.as_ptr(), entry, space, len, found) }
+    })
+    .map(|(gid, _)| gid)
+    .ok_or_else(unknown)
+}
+
+/// The name of a group, or the number where nobody has it.
+pub fn group_name(gid: u32) -> String {
+    group_entry(|entry, space, len, found| {
+        // SAFETY: as in `passwd`.
+        unsafe { libc::getgrgid_r(gid, entry, space, len, found) }
+    })
+    .map_or_else(|| gid.to_string(), |(_, name)| name)
+}
+
+/// Number and name of a group that `ask` finds.
+fn group_entry(
+    ask: impl FnOnce(*mut libc::group, *mut libc::c_char, usize, *mut *mut libc::group) -> i32,
+) -> Option<(u32, String)> {
+    // SAFETY: an all-zero group is a valid value (null pointers and zeros).
+    let mut entry: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // members are in it, too
+    let mut buffer = vec![0 as libc::c_char; 1 << 20];
+    let errno = ask(&mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
+    if errno != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: gr_name points into the buffer, which is still alive.
+    let name = unsafe { CStr::from_ptr(entry.gr_name) };
+    Some((entry.gr_gid, name.to_string_lossy().into_owned()))
+}
+
 /// A process, held so that its number cannot come to mean another one.
 pub struct Process(File);
 

@@ -1,9 +1,11 @@
 //! Points in time for a person, always in UTC, so that lines from several machines compare.
 
+use leeward_volume::dates;
+
 /// `2026-11-21 10:43:58 UTC`.
 pub fn utc(secs: i64) -> String {
     let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
+    let (year, month, day) = dates::civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
@@ -17,18 +19,61 @@ pub fn ago(secs: i64) -> String {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar: years are counted
-/// from March, so that the leap day is the last one.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+/// A date given on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Seconds since 1970.
+    At(i64),
+    /// Seconds from now.
+    In(i64),
+}
+
+impl Until {
+    /// Seconds since 1970.
+    pub fn at(self, now: i64) -> i64 {
+        match self {
+            Until::At(secs) => secs,
+            Until::In(secs) => now + secs,
+        }
+    }
+}
+
+/// Parses `2027-01-01`, `2027-01-01T12:00Z`, `+30d`.
+pub fn parse_until(text: &str) -> Result<Until, String> {
+    let until = match text.strip_prefix('+') {
+        Some(span) => parse_span(span).map(Until::In),
+        None if text.len() == 10 => dates::parse_minute(&format!("{text}T00:00Z")).map(Until::At),
+        None => dates::parse_minute(text).map(Until::At),
+    };
+    until.ok_or_else(|| {
+        format!(
+            "`{text}` is no date: write 2027-01-01, 2027-01-01T12:00Z (UTC), or from now on +12h, +30d or +8w"
+        )
+    })
+}
+
+/// Parses `15m`, `1h`, `1d`, `1w`.
+pub fn parse_interval(text: &str) -> Result<u32, String> {
+    let secs = parse_span(text).and_then(|secs| u32::try_from(secs).ok());
+    secs.ok_or_else(|| {
+        format!("`{text}` is no interval: write minutes, hours, days or weeks, such as 15m, 1h, 1d or 1w")
+    })
+}
+
+/// [`parse_interval`], backwards.
+pub fn interval(secs: u32) -> String {
+    let unit = SPANS.iter().rev().find(|(_, unit)| i64::from(secs) % unit == 0);
+    unit.map_or_else(|| format!("{secs} s"), |(letter, unit)| format!("{}{letter}", i64::from(secs) / unit))
+}
+
+const SPANS: [(char, i64); 4] = [('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+
+fn parse_span(text: &str) -> Option<i64> {
+    let letter = text.chars().next_back()?;
+    let (_, unit) = SPANS.iter().find(|(l, _)| *l == letter)?;
+    let digits = &text[..text.len() - 1];
+    let count = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u32>().ok()).flatten()?;
+    (count > 0).then_some(i64::from(count) * unit)
 }
 
 #[cfg(test)]
@@ -45,6 +90,29 @@ mod tests {
         ] {
             assert_eq!(utc(secs), text);
         }
+        assert_eq!(parse_until("2000-02-29"), Ok(Until::At(951_782_400)));
+        assert_eq!(parse_until("2000-02-29T00:01Z"), Ok(Until::At(951_782_460)));
+        assert_eq!(parse_until("+30d").map(|u| u.at(1)), Ok(30 * 86_400 + 1));
+        for text in [
+            "",
+            "2026-02-30",
+            "2026-1-1",
+            "+",
+            "+d",
+            "-1d",
+            "+0d",
+            "+1x",
+            "+5",
+            "30d",
+            "2027-01-01T12:00",
+            "+1é",
+        ] {
+            assert!(parse_until(text).is_err(), "{text}");
+        }
+        for text in ["15m", "1h", "36h", "1d", "2w"] {
+            assert_eq!(parse_interval(text).map(interval), Ok(text.to_string()));
+        }
+        assert!(parse_interval("1s").is_err() && parse_interval("9999999999w").is_err());
         assert_eq!(ago(90), "90 s");
         assert_eq!(ago(3 * 86_400), "3 d");
     }

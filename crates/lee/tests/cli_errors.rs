@@ -66,7 +66,8 @@ fn a_cell_must_be_found() {
     fs::write(&file, "").expect("write");
     say(&["status", file.to_str().expect("UTF-8")]).bad(1, &["not a directory"]);
     run(lee(&["fsck"]).current_dir(&above)).bad(2, &["no cell found"]);
-    for command in ["down", "status", "config show", "sync", "volume list", "quota list", "du /"] {
+    for command in ["down", "status", "config show", "sync", "volume list", "quota list", "snap list", "du /"]
+    {
         let args: Vec<&str> = command.split(' ').collect();
         run(lee(&args).current_dir(&above)).bad(1, &["no cell found"]);
     }

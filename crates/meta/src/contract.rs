@@ -163,6 +163,7 @@ pub fn run(make: &dyn Fn() -> Box<dyn Kv>) {
     }
     commits_are_atomic(&*make());
     scans_are_of_one_moment(&*make());
+    moments_stand_still(&*make());
     reserve_comes_and_goes(&*make());
 }
 
@@ -293,6 +294,31 @@ fn scans_are_of_one_moment(kv: &dyn Kv) {
             }
         },
     );
+}
+
+fn moments_stand_still(kv: &dyn Kv) {
+    let mut random = Random::new(7);
+    let mut model = Model::default();
+    let mut held = Vec::new();
+    for round in 0..60 {
+        if round % 20 == 0 {
+            held.push((kv.moment(), model.clone()));
+        }
+        let batch = random.batch();
+        kv.commit(&batch).expect("commit");
+        model.apply(&batch);
+        if round % 7 == 0 {
+            settle(kv);
+        }
+    }
+    settle(kv);
+    for (moment, then) in &held {
+        let all = moment.scan(EVERYTHING.0, EVERYTHING.1, usize::MAX).expect("scan");
+        assert_eq!(&Model(all.into_iter().collect()), then);
+    }
+    drop(held);
+    settle(kv);
+    assert_eq!(Model::of(kv), model);
 }
 
 fn reserve_comes_and_goes(kv: &dyn Kv) {

@@ -9,7 +9,7 @@
 
 use crate::journal::{Journal, JournalOptions, Tail};
 use crate::tables::{Pressure, Tables};
-use crate::{Batch, Error, Kv, Result, Ride, Stats, Value};
+use crate::{Batch, Error, Kv, Moment, Result, Ride, Stats, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
 use parking_lot::Mutex;
@@ -206,6 +206,10 @@ impl<T: Tables> Kv for Engine<T> {
             return Ok(Vec::new());
         }
         self.tables.scan(from, to, limit, reverse)
+    }
+
+    fn moment(&self) -> Box<dyn Moment + '_> {
+        self.tables.moment()
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {

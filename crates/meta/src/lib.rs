@@ -47,6 +47,16 @@ pub struct Batch {
     pub rides: Vec<Ride>,
 }
 
+/// Key-value pairs in order.
+pub type Pairs = Vec<(Arc<[u8]>, Value)>;
+
+/// What was committed at one moment. It stays readable while this lives, and holds back nothing but the space of what was
+/// replaced since.
+pub trait Moment {
+    /// As [`Kv::scan`].
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Pairs>;
+}
+
 /// An ordered KV with one writer.
 pub trait Kv: Send + Sync {
     /// The value of `key` as of the last commit.
@@ -55,6 +65,9 @@ pub trait Kv: Send + Sync {
     /// Up to `limit` pairs with `from <= key < to` in order, as of one moment. Fewer than `limit` only at the end of
     /// the range. `reverse` starts at the end.
     fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>>;
+
+    /// Holds on to what is committed now.
+    fn moment(&self) -> Box<dyn Moment + '_>;
 
     /// Applies `batch` atomically; durable and visible to readers when it returns. One caller at a time; readers go
     /// on meanwhile. On [`Error::Full`] nothing of the batch is durable and it may be tried again; after another

@@ -17,7 +17,7 @@ mod readers;
 
 use crate::engine::{Engine, EngineOptions};
 use crate::tables::{Pressure, TableStats, Tables};
-use crate::{Batch, Error, Result, Value};
+use crate::{Batch, Error, Moment, Pairs, Result, Value};
 use leeward_env::Env;
 use leeward_env::disk::Disk;
 use lsm_tree::compaction::Leveled;
@@ -27,7 +27,7 @@ use lsm_tree::{
 };
 use parking_lot::{Mutex, RwLock};
 use presync::Presync;
-use readers::Readers;
+use readers::{Readers, Reading};
 use std::io;
 use std::ops::{Bound, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -155,11 +155,47 @@ impl LsmTables {
         files::remove_tables(&self.dir, leftovers.drain(..).flatten().filter(|id| !named(id)));
     }
 
+    fn scan_at(
+        &self,
+        seq: u64,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+        reverse: bool,
+    ) -> lsm_tree::Result<Pairs> {
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let items = self.tree.range::<&[u8], _>(range, seq, None);
+        let pair = |item: lsm_tree::IterGuardImpl| {
+            item.into_inner().map(|(k, v)| (Arc::from(&*k), Value::from(&*v)))
+        };
+        if reverse {
+            items.rev().take(limit).map(pair).collect()
+        } else {
+            items.take(limit).map(pair).collect()
+        }
+    }
+
     /// Runs `f` with a sequence number whose records and versions stay meanwhile.
     fn read<R>(&self, f: impl FnOnce(u64) -> lsm_tree::Result<R>) -> Result<R> {
         let _reading = self.readers.enter();
         let seq = self.visible.load(Ordering::SeqCst);
         guarded(|| f(seq))
+    }
+}
+
+/// A sequence number whose records and versions stay.
+struct LsmMoment<'a> {
+    tables: &'a LsmTables,
+    seq: u64,
+    _reading: Reading<'a>,
+}
+
+impl Moment for LsmMoment<'_> {
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Pairs> {
+        if from >= to || limit == 0 {
+            return Ok(Pairs::new());
+        }
+        guarded(|| self.tables.scan_at(self.seq, from, to, limit, false))
     }
 }
 
@@ -202,19 +238,13 @@ impl Tables for LsmTables {
         Ok(value.map(|v| Value::from(&*v)))
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>> {
-        let range = (Bound::Included(from), Bound::Excluded(to));
-        self.read(|seq| {
-            let items = self.tree.range::<&[u8], _>(range, seq, None);
-            let pair = |item: lsm_tree::IterGuardImpl| {
-                item.into_inner().map(|(k, v)| (Arc::from(&*k), Value::from(&*v)))
-            };
-            if reverse {
-                items.rev().take(limit).map(pair).collect()
-            } else {
-                items.take(limit).map(pair).collect()
-            }
-        })
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Pairs> {
+        self.read(|seq| self.scan_at(seq, from, to, limit, reverse))
+    }
+
+    fn moment(&self) -> Box<dyn Moment + '_> {
+        let reading = self.readers.enter();
+        Box::new(LsmMoment { tables: self, seq: self.visible.load(Ordering::SeqCst), _reading: reading })
     }
 
     fn seal(&self) {

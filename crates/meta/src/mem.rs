@@ -11,7 +11,7 @@
 use crate::engine::{Engine, EngineOptions};
 use crate::journal::JournalOptions;
 use crate::tables::{Pressure, TableStats, Tables};
-use crate::{Batch, Error, Result, Value};
+use crate::{Batch, Error, Moment, Result, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
 use parking_lot::RwLock;
@@ -142,15 +142,12 @@ impl Tables for MemTables {
         Ok(self.map.read().pairs.get(key).cloned())
     }
 
-    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>> {
-        let map = self.map.read();
-        let range = map.pairs.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
-        let pair = |(k, v): (&Arc<[u8]>, &Value)| (k.clone(), v.clone());
-        Ok(if reverse {
-            range.rev().take(limit).map(pair).collect()
-        } else {
-            range.take(limit).map(pair).collect()
-        })
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<crate::Pairs> {
+        Ok(scan(&self.map.read().pairs, from, to, limit, reverse))
+    }
+
+    fn moment(&self) -> Box<dyn Moment + '_> {
+        Box::new(MemMoment(self.map.read().pairs.clone()))
     }
 
     fn seal(&self) {
@@ -235,4 +232,19 @@ fn decode(bytes: &[u8]) -> Option<(u64, Pairs)> {
         rest = after;
     }
     Some((seq, pairs))
+}
+
+/// A copy of the map.
+struct MemMoment(Pairs);
+
+impl Moment for MemMoment {
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<crate::Pairs> {
+        Ok(if from < to { scan(&self.0, from, to, limit, false) } else { crate::Pairs::new() })
+    }
+}
+
+fn scan(pairs: &Pairs, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> crate::Pairs {
+    let range = pairs.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+    let pair = |(k, v): (&Arc<[u8]>, &Value)| (k.clone(), v.clone());
+    if reverse { range.rev().take(limit).map(pair).collect() } else { range.take(limit).map(pair).collect() }
 }

@@ -4,7 +4,7 @@
 //! it here. Inserting, sealing and publishing are done by the holder of the engine's writer lock, so a batch is
 //! never split by a seal; flushing and compacting run beside that and beside each other.
 
-use crate::{Batch, Result, Value};
+use crate::{Batch, Moment, Result, Value};
 use std::sync::Arc;
 
 /// What waits to be written out.
@@ -45,6 +45,9 @@ pub trait Tables: Send + Sync {
 
     /// As [`crate::Kv::scan`].
     fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Vec<(Arc<[u8]>, Value)>>;
+
+    /// As [`crate::Kv::moment`].
+    fn moment(&self) -> Box<dyn Moment + '_>;
 
     /// Closes the active part: the next flush takes it. Writer lock held.
     fn seal(&self);

@@ -446,6 +446,10 @@ impl Target for Mounted {
     fn exact_times(&self) -> bool {
         self.times
     }
+
+    fn has_snapshots(&self) -> bool {
+        false
+    }
 }
 
 const USAGE: &str = "usage: mounted DIR [--seed N] [--steps N] [--times] [--strict] \

@@ -8,10 +8,11 @@ use crate::harness::Target;
 use crate::model::{Model, ROOT};
 use crate::node::{Body, Ino, Name, Node, was_set};
 use crate::side::ctx_of;
+use crate::snapshots::{Place, SNAP_DIR, place, snap_dir_of};
 use crate::step::{Act, Path};
 use leeward_volume::op::{Attr, Entry, Kind, Seek};
 use leeward_volume::{Error, NodeId, Op, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `Ok`, or the first difference.
 pub type Verdict = Result<(), String>;
@@ -43,13 +44,18 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
             let too_big = wrong_kind.contains(want) && *got == Error::TooBig;
             too_big || one_of(&wrong_kind)
         }
-        Act::Link { .. } => *want == Error::Exists && *got == Error::NotPermitted,
+        Act::Unlink(path) if path.in_snapshots() => one_of(&[Error::IsDir, Error::NotPermitted]),
+        Act::Link { .. } => {
+            let taken = *want == Error::Exists && *got == Error::NotPermitted;
+            taken || one_of(&[Error::CrossVolume, Error::Stale])
+        }
         // of several things wrong, any may be told. A file onto the directory that it is in: Linux says that it is not
         // empty before it looks at the types
         Act::Rename { .. } => {
             let too_long = *want == Error::NameTooLong && *got == Error::Invalid;
             too_long
                 || one_of(&[Error::NameTooLong, Error::NotFound])
+                || one_of(&[Error::NameTooLong, Error::NotPermitted])
                 || one_of(&[Error::IsDir, Error::NotEmpty])
         }
         Act::SetXattr { .. } => one_of(&[Error::AttrTooBig, Error::Range, Error::NoSpace]),
@@ -79,6 +85,14 @@ pub fn same_attr(node: &Node, want: &Attr, got: &Attr, by: Allocation) -> Verdic
     }
 }
 
+/// In a snapshot all attributes stay exactly what they were when it was taken.
+fn same_shown(model: &Model, ino: Ino, got: &Attr) -> Verdict {
+    match model.shown(ino) {
+        Some(then) => same("attributes in the snapshot", Attr { node: got.node, ..*then }, *got),
+        None => Ok(()),
+    }
+}
+
 fn same_octal(what: &str, want: u32, got: u32) -> Verdict {
     if want == got { Ok(()) } else { Err(format!("{what}: expected {want:o}, got {got:o}")) }
 }
@@ -95,8 +109,9 @@ fn legal_blocks(content: &Content, blocks: u64, by: Allocation) -> Verdict {
 pub fn same_reply(model: &Model, act: &Act, want: &Reply, got: &Reply, by: Allocation) -> Verdict {
     match (want, got) {
         (Reply::Attr(w), Reply::Attr(g)) => {
-            let node = model.node(w.node.0).map_err(|e| format!("model: {e}"))?;
-            same_attr(node, w, g, by)?;
+            let node = model.inode(w.node.0).map_err(|e| format!("model: {e}"))?;
+            same_attr(&node, w, g, by)?;
+            same_shown(model, w.node.0, g)?;
             if matches!(act, Act::Utimes { .. }) && was_set(w.atime) {
                 same("atime", w.atime, g.atime)?;
             }
@@ -131,8 +146,9 @@ fn same_entries(model: &Model, want: &[Entry], got: &[Entry], by: Allocation) ->
         same(&text(&g.name), w.attr.is_some(), g.attr.is_some())?;
         if let (Some(wa), Some(ga)) = (&w.attr, &g.attr) {
             same(&text(&g.name), g.node, ga.node)?;
-            let node = model.node(w.node.0).map_err(|e| format!("model: {e}"))?;
-            same_attr(node, wa, ga, by).map_err(|e| format!("{}: {e}", text(&g.name)))?;
+            let node = model.inode(w.node.0).map_err(|e| format!("model: {e}"))?;
+            let same = same_attr(&node, wa, ga, by).and_then(|()| same_shown(model, w.node.0, ga));
+            same.map_err(|e| format!("{}: {e}", text(&g.name)))?;
         }
     }
     Ok(())
@@ -195,7 +211,7 @@ pub struct Identities {
 
 impl Identities {
     /// Notes that both are the same inode; fails when one of them was known as another's.
-    fn meet(&mut self, ino: Ino, node: NodeId) -> Verdict {
+    pub(crate) fn meet(&mut self, ino: Ino, node: NodeId) -> Verdict {
         let known = *self.target.entry(ino).or_insert(node);
         same("inode number: has changed", known, node)?;
         let known = *self.model.entry(node).or_insert(ino);
@@ -204,8 +220,14 @@ impl Identities {
 
     /// Forgets inodes that the model no longer has: their numbers may come again.
     fn retain(&mut self, model: &Model) {
-        self.target.retain(|&ino, _| model.node(ino).is_ok());
-        self.model.retain(|_, &mut ino| model.node(ino).is_ok());
+        self.target.retain(|&ino, _| model.inode(ino).is_ok());
+        self.model.retain(|_, &mut ino| model.inode(ino).is_ok());
+    }
+
+    /// Forgets inodes in snapshots: their numbers hold until the file system is closed.
+    pub(crate) fn forget_snapshots(&mut self) {
+        self.target.retain(|&ino, _| place(ino) == Place::Live);
+        self.model.retain(|_, &mut ino| place(ino) == Place::Live);
     }
 }
 
@@ -220,26 +242,33 @@ pub struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Compares everything below the root. The error begins with the path.
+    /// Compares everything below the root, and all snapshots. The error begins with the path.
     pub fn tree(&mut self) -> Verdict {
         self.identities.retain(self.model);
+        let mut seen = BTreeSet::new();
         let mut pending = vec![(Path::default(), ROOT, self.target.root())];
         while let Some((path, ino, node)) = pending.pop() {
-            let children = self.inode(ino, node).map_err(|e| format!("{path}: {e}"))?;
-            self.usage(&path, ino, node).map_err(|e| format!("{path}: {e}"))?;
+            let at = |e| format!("{path}: {e}");
+            if place(ino) != Place::Live && !seen.insert(ino) {
+                self.identities.meet(ino, node).map_err(at)?;
+                continue;
+            }
+            let children = self.inode(ino, node).map_err(at)?;
+            self.usage(&path, ino, node).map_err(at)?;
             pending.extend(children.into_iter().map(|(name, ino, node)| (path.join(&name), ino, node)));
         }
         Ok(())
     }
 
-    /// Compares one inode; of a directory, returns what is in it.
+    /// Compares one inode; of a directory, returns what is in it, its snapshots among it.
     pub fn inode(&mut self, ino: Ino, node: NodeId) -> Result<Vec<(Name, Ino, NodeId)>, String> {
         self.identities.meet(ino, node)?;
-        let want = self.model.node(ino).map_err(|e| format!("model: {e}"))?;
+        let want = self.model.inode(ino).map_err(|e| format!("model: {e}"))?;
         let got = self.attr(Op::GetAttr { node })?;
         same("inode number in its attributes", node, got.node)?;
-        same_attr(want, &want.attr(ino), &got, self.target.allocation())?;
-        self.xattrs(want, node)?;
+        same_attr(&want, &want.attr(ino), &got, self.target.allocation())?;
+        same_shown(self.model, ino, &got)?;
+        self.xattrs(&want, node)?;
         match &want.body {
             Body::File(content) => self.content(content, node).map(|()| Vec::new()),
             Body::Symlink(target) => {
@@ -247,29 +276,48 @@ impl Comparison<'_> {
                 same("target", text(target), text(&got)).map(|()| Vec::new())
             }
             Body::Special(..) => Ok(Vec::new()),
-            Body::Dir { entries, .. } => self.entries(entries, node),
+            Body::Dir { .. } => {
+                let mut children = self.entries(ino, node)?;
+                children.extend(self.snap_dir(ino, &want, node)?);
+                Ok(children)
+            }
         }
     }
 
-    fn entries(&self, want: &BTreeMap<Name, Ino>, dir: NodeId) -> Result<Vec<(Name, Ino, NodeId)>, String> {
-        let got = list_all(self.target, dir)?;
-        same(
-            "names",
-            want.keys().map(|n| text(n)).collect::<Vec<_>>(),
-            got.iter().map(|e| text(&e.name)).collect(),
-        )?;
+    fn entries(&mut self, ino: Ino, dir: NodeId) -> Result<Vec<(Name, Ino, NodeId)>, String> {
+        let want = self.model.children(ino).map_err(|e| format!("model: {e}"))?;
+        let (got, with_attrs) = (list_all(self.target, dir, false)?, list_all(self.target, dir, true)?);
+        let names = |entries: &[Entry]| entries.iter().map(|e| text(&e.name)).collect::<Vec<_>>();
+        same("names", want.keys().map(|n| text(n)).collect(), names(&got))?;
+        same("names listed with attributes", names(&got), names(&with_attrs))?;
         let mut children = Vec::new();
-        for (entry, (name, &ino)) in got.iter().zip(want) {
-            let attr = self.attr(Op::Lookup { dir, name })?;
-            same(&format!("{}: Lookup and List", text(name)), attr.node, entry.node)?;
-            same(&format!("{}: kind in List", text(name)), attr.kind, entry.kind)?;
+        for ((entry, with_attr), (name, child)) in got.iter().zip(with_attrs).zip(want) {
+            let attr = self.attr(Op::Lookup { dir, name: &name })?;
+            same(&format!("{}: Lookup and List", text(&name)), attr.node, entry.node)?;
+            same(&format!("{}: kind in List", text(&name)), attr.kind, entry.kind)?;
+            same(&format!("{}: attributes in List", text(&name)), Some(attr), with_attr.attr)?;
             if entry.kind == Kind::Dir {
                 let parent = self.attr(Op::Lookup { dir: entry.node, name: b".." })?;
-                same(&format!("{}/..", text(name)), dir, parent.node)?;
+                let want = self.model.parent(child).map_err(|e| format!("model: {e}"))?;
+                self.identities.meet(want, parent.node).map_err(|e| format!("{}/..: {e}", text(&name)))?;
             }
-            children.push((name.clone(), ino, entry.node));
+            children.push((name, child, entry.node));
         }
         Ok(children)
+    }
+
+    /// The directory of snapshots, which only live directories have.
+    fn snap_dir(&self, ino: Ino, want: &Node, dir: NodeId) -> Result<Option<(Name, Ino, NodeId)>, String> {
+        let found = self.target.call(&ctx_of(0), Op::Lookup { dir, name: SNAP_DIR });
+        match (place(ino), found) {
+            _ if !self.target.has_snapshots() => Ok(None),
+            (Place::Live, Ok(Reply::Attr(attr))) if want.names > 0 => {
+                Ok(Some((SNAP_DIR.into(), snap_dir_of(ino), attr.node)))
+            }
+            (Place::Live, other) if want.names > 0 => Err(format!("looking up .snap answers {other:?}")),
+            (_, Err(Error::NotFound)) => Ok(None),
+            (_, other) => Err(format!("looking up .snap, where there is none, answers {other:?}")),
+        }
     }
 
     fn xattrs(&self, want: &Node, node: NodeId) -> Verdict {
@@ -309,6 +357,9 @@ impl Comparison<'_> {
     }
 
     fn usage(&self, path: &Path, ino: Ino, node: NodeId) -> Verdict {
+        if place(ino) != Place::Live {
+            return Ok(());
+        }
         let Some(got) = self.target.usage(path, node) else { return Ok(()) };
         let bounds = self.model.usage(ino, self.target.allocation()).map_err(|e| format!("model: {e}"))?;
         if bounds.allow(&got) { Ok(()) } else { Err(format!("usage: expected {bounds:?}, got {got:?}")) }
@@ -330,11 +381,11 @@ impl Comparison<'_> {
 }
 
 /// All entries of a directory, in several listings.
-pub fn list_all(target: &dyn Target, dir: NodeId) -> Result<Vec<Entry>, String> {
+pub fn list_all(target: &dyn Target, dir: NodeId, attrs: bool) -> Result<Vec<Entry>, String> {
     let mut out: Vec<Entry> = Vec::new();
     loop {
         let after = out.last().map(|e| e.name.clone()).unwrap_or_default();
-        let op = Op::List { dir, after: &after, limit: LIST_LIMIT, attrs: false };
+        let op = Op::List { dir, after: &after, limit: LIST_LIMIT, attrs };
         match target.call(&ctx_of(0), op) {
             Ok(Reply::Entries(entries)) => {
                 let last = entries.len() < LIST_LIMIT;

@@ -1,24 +1,26 @@
 //! Crashes a [`CrashTarget`] at every mutation of its disk and judges what comes back.
 //!
 //! The contract, as [`Expected`] encodes it (a state is what the model held after some step):
-//! * names and attributes are those of one state, no older than the last acknowledged SyncAll: one commit holds all earlier
-//!   changes of metadata, so what survives is a prefix of the run. The step in flight may be in it or not;
-//! * an inode whose Fsync was acknowledged has the attributes and names (a directory: also the entries) of that moment or a
-//!   later one;
+//! * names and attributes are those of one state, no older than the last acknowledged Fsync or SyncAll: one commit holds all
+//!   earlier changes of metadata, so what survives is a prefix of the run. The step in flight may be in it or not;
 //! * each file's size and content are those of one state of that file between its last acknowledged Fsync or SyncAll
 //!   and the crash: they may be older or newer than the names, never mixed;
 //! * a file that was renamed over another has, if the rename survived, the content it had then or later: old whole or new
 //!   whole;
-//! * inodes without a name are gone.
+//! * inodes without a name are gone;
+//! * a snapshot of that state is there with exactly what it holds, to the last attribute, or not at all. It is there when
+//!   SyncAll was acknowledged after it was taken, or Fsync of anything in it or of a `.snap` that showed it. If it is
+//!   there, all files have the content of the moment at which it was taken, or a later one.
 //!
 //! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and after a
 //! power cut it crashes once more.
 
 use crate::compare::Verdict;
 use crate::generate::{Generator, Profile, Rng};
-use crate::harness::{Failure, Harness, Options, Target, guarded, report, shrink_with, try_run};
+use crate::harness::{Failure, Harness, Options, Target, guarded, removals, report, shrink_with, try_run};
 use crate::model::{Model, ROOT};
-use crate::node::{Ino, Name, Node};
+use crate::node::Ino;
+use crate::snapshots::{Place, View, place};
 use crate::step::{Act, Step};
 use crate::text;
 use crate::tree::Tree;
@@ -69,9 +71,6 @@ pub trait CrashTarget: Target + Sized {
 
     /// Drops the process and opens the file system again on what the disk holds after this death.
     fn recover(self, point: &CrashPoint) -> Result<Self, String>;
-
-    /// The file system's own check; the error lists what it found.
-    fn check(&self) -> Result<(), String>;
 }
 
 /// Number of a state: how many steps led to it.
@@ -82,8 +81,15 @@ type StateNo = usize;
 pub struct Expected {
     /// After so many steps.
     states: Vec<Model>,
+    /// Names and attributes survive from here on.
+    names_durable: StateNo,
+    /// All contents survive from here on.
     all_durable: StateNo,
+    /// Contents of these do.
     durable: BTreeMap<Ino, StateNo>,
+    durable_snapshots: BTreeSet<View>,
+    /// When snapshots were taken.
+    taken: BTreeMap<View, StateNo>,
     /// Files that replaced others by rename, and in which state first.
     replacing: Vec<(StateNo, Ino)>,
 }
@@ -91,7 +97,16 @@ pub struct Expected {
 impl Expected {
     /// Nothing has happened yet, and everything in `model` is durable.
     pub fn new(model: Model) -> Expected {
-        Expected { states: vec![model], all_durable: 0, durable: BTreeMap::new(), replacing: Vec::new() }
+        let taken: BTreeMap<View, StateNo> = model.snapshots().map(|(view, _)| (view, 0)).collect();
+        Expected {
+            states: vec![model],
+            names_durable: 0,
+            all_durable: 0,
+            durable: BTreeMap::new(),
+            durable_snapshots: taken.keys().copied().collect(),
+            taken,
+            replacing: Vec::new(),
+        }
     }
 
     /// A step has led to `after`; `acknowledged`: the caller was told of its success. `fsynced` is the inode of an Fsync.
@@ -99,13 +114,19 @@ impl Expected {
         let before = self.last();
         self.states.push(after.clone());
         let now = self.last();
+        for (view, _) in after.snapshots() {
+            self.taken.entry(view).or_insert(now);
+        }
         match &step.act {
             Act::SyncAll | Act::Reopen if acknowledged => {
-                self.all_durable = now;
+                (self.names_durable, self.all_durable) = (now, now);
                 self.durable.clear();
+                self.durable_snapshots = after.snapshots().map(|(view, _)| view).collect();
             }
             Act::Fsync(_) if acknowledged => {
+                self.names_durable = now;
                 self.durable.extend(fsynced.map(|ino| (ino, now)));
+                self.durable_snapshots.extend(fsynced.into_iter().flat_map(|ino| shown_in(after, ino)));
             }
             Act::Rename { from, to, mode: RenameMode::Replace } => {
                 let moved = |state: usize, path| find(&self.states[state], path);
@@ -125,7 +146,7 @@ impl Expected {
     /// Judges a recovered tree. Returns the model of it, with times and allocation unknown, or why nothing fits.
     pub fn judge(&self, tree: &Tree) -> Result<Model, String> {
         let mut reasons = Reasons::default();
-        for state in (self.all_durable..=self.last()).rev() {
+        for state in (self.names_durable..=self.last()).rev() {
             let fits = self.fits(state, tree);
             match fits {
                 Ok(model) => return Ok(model),
@@ -133,8 +154,8 @@ impl Expected {
             }
         }
         Err(format!(
-            "no state from {} (last SyncAll) to {} (crash) fits:\n{}",
-            self.all_durable,
+            "no state from {} (last Fsync or SyncAll) to {} (crash) fits:\n{}",
+            self.names_durable,
             self.last(),
             reasons.text()
         ))
@@ -147,13 +168,11 @@ impl Expected {
     fn fits(&self, state: StateNo, tree: &Tree) -> Result<Model, String> {
         let mut model = self.states[state].clone();
         model.drop_refs();
-        let identities = tree.same_names(&model)?;
-        for (&ino, &since) in self.durable.iter().filter(|(_, since)| **since > state) {
-            self.keeps_fsync(ino, since, state)?;
-        }
-        for (path, ino, node) in identities {
+        let identities = tree.same_names(&mut model, |view| self.durable_snapshots.contains(&view))?;
+        let snapshot = model.snapshots().filter_map(|(view, _)| self.taken.get(&view)).max().copied();
+        for (path, ino, node) in identities.into_iter().filter(|(_, ino, _)| place(*ino) == Place::Live) {
             let Some(found) = tree.content(node) else { continue };
-            let oldest = self.oldest_content(ino, state);
+            let oldest = self.oldest_content(ino, state).max(snapshot.unwrap_or(0));
             let was = (oldest..=self.last()).rev().find_map(|k| {
                 let content = self.states[k].node(ino).ok()?.file().ok()?;
                 content.first_difference(found).is_none().then(|| content.clone())
@@ -199,30 +218,18 @@ impl Expected {
         }
         format!("allowed since state {oldest}:\n{}", reasons.text())
     }
-
-    /// Whether an inode that was made durable in state `since` is in `state` as it was then or later.
-    fn keeps_fsync(&self, ino: Ino, since: StateNo, state: StateNo) -> Verdict {
-        let here = facts(&self.states[state], ino);
-        if (since..=self.last()).any(|k| facts(&self.states[k], ino) == here) {
-            return Ok(());
-        }
-        Err(format!("names fit, but inode {ino} was fsynced in state {since} and was then {:?}", {
-            facts(&self.states[since], ino)
-        }))
-    }
 }
 
-/// What Fsync makes durable of an inode besides its content: attributes, names, and entries.
-type Facts = (Option<(u32, u32, u32, Vec<Name>)>, BTreeSet<(Ino, Name)>, Option<BTreeMap<Name, Ino>>);
-
-fn facts(model: &Model, ino: Ino) -> Facts {
-    let attrs = |n: &Node| (n.mode, n.uid, n.gid, n.xattrs.keys().cloned().collect());
-    let named = model.node(ino).ok().filter(|n| n.names > 0);
-    let names = model.nodes().filter(|(_, n)| n.names > 0).flat_map(|(dir, n)| {
-        let entries = n.entries().ok().into_iter().flatten();
-        entries.filter(|(_, child)| **child == ino).map(move |(name, _)| (dir, name.clone()))
-    });
-    (named.map(attrs), names.collect(), named.and_then(|n| n.entries().ok().cloned()))
+/// The snapshots that an inode shows: a `.snap` those in it, what is in a snapshot that one.
+fn shown_in(model: &Model, ino: Ino) -> Vec<View> {
+    let view = |ino: &Ino| match place(*ino) {
+        Place::In(view) => Some(view),
+        _ => None,
+    };
+    match place(ino) {
+        Place::SnapDirOf(dir) => model.snap_entries(dir).values().filter_map(view).collect(),
+        _ => view(&ino).into_iter().collect(),
+    }
 }
 
 fn find(model: &Model, path: &crate::step::Path) -> Option<Ino> {
@@ -398,6 +405,7 @@ fn recover<T: CrashTarget>(target: T, expected: &Expected, point: &CrashPoint) -
     let mut harness = Harness::with_model(target, model);
     harness.compare().map_err(|e| format!("after recovery: {e}"))?;
     harness.target.check().map_err(|e| format!("check after recovery: {e}"))?;
+    harness.settle().map_err(|e| format!("when idle after recovery: {e}"))?;
     Ok(harness)
 }
 
@@ -415,8 +423,20 @@ fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &
     let mut expected = Expected::new(harness.model.clone());
     let mut generator = Generator::new(options.seed + point.mutation, options.profile);
     let mut steps = Vec::new();
-    for _ in 0..options.steps_after {
-        let step = generator.step(&harness.model);
+    let mut last = Vec::new();
+    for n in 0.. {
+        let step = match n < options.steps_after {
+            true => generator.step(&harness.model),
+            // at the end all snapshots are removed
+            false if n == options.steps_after => {
+                last = removals(&harness.model);
+                continue;
+            }
+            false => match last.pop() {
+                Some(step) => step,
+                None => break,
+            },
+        };
         steps.push(step.clone());
         let crashed = step_until_crash(&mut harness, &mut expected, &step)
             .map_err(|e| format!("going on after recovery: {e}\n{}", text::print(&steps)))?;
@@ -424,7 +444,7 @@ fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &
             return crash_again(harness, &expected, &again, &steps);
         }
     }
-    let verdict = harness.compare().and_then(|()| harness.target.check());
+    let verdict = harness.compare().and_then(|()| harness.settle());
     if harness.target.crashed() {
         // looking commits, too
         return crash_again(harness, &expected, &again, &steps);

@@ -6,6 +6,7 @@
 
 use crate::model::{Model, ROOT};
 use crate::node::{Ino, Name};
+use crate::snapshots::SNAP_DIR;
 use crate::step::{Act, Fill, New, Path, Step, Where};
 use leeward_env::limits;
 use leeward_volume::op::{Allocate, Kind, RenameMode, Seek, Time, XattrMode};
@@ -64,6 +65,10 @@ pub struct Profile {
     pub xattr_bytes_max: u32,
     /// About how many inodes there are.
     pub inodes: usize,
+    /// Of a hundred steps so many are about snapshots: taking, removing, renaming, reading. 0: none.
+    pub snapshots: u64,
+    /// Most snapshots at a time.
+    pub snapshots_max: usize,
 }
 
 impl Default for Profile {
@@ -76,6 +81,8 @@ impl Default for Profile {
             file_bytes_max: limits::FILE_BYTES_MAX,
             xattr_bytes_max: limits::XATTR_VALUE_BYTES_MAX as u32,
             inodes: 50,
+            snapshots: 0,
+            snapshots_max: 8,
         }
     }
 }
@@ -84,6 +91,13 @@ impl Profile {
     /// For crash tests: small trees, frequent syncs, no closing.
     pub fn crash() -> Profile {
         Profile { reopen: false, sync_often: true, inodes: 16, ..Profile::default() }
+    }
+}
+
+impl Profile {
+    /// The same with snapshots: `share` of a hundred steps are about them.
+    pub fn with_snapshots(self, share: u64, most: usize) -> Profile {
+        Profile { snapshots: share, snapshots_max: most, ..self }
     }
 }
 
@@ -162,15 +176,34 @@ struct View<'m> {
 
 impl<'m> View<'m> {
     fn of(model: &'m Model) -> View<'m> {
-        let mut paths = vec![(Path::default(), ROOT)];
+        View::below(model, Path::default(), ROOT)
+    }
+
+    fn below(model: &'m Model, path: Path, ino: Ino) -> View<'m> {
+        let mut paths = vec![(path, ino)];
         let mut next = 0;
         while let Some((path, ino)) = paths.get(next).cloned() {
             next += 1;
-            if let Ok(entries) = model.node(ino).and_then(|n| n.entries()) {
-                paths.extend(entries.iter().map(|(name, &child)| (path.join(name), child)));
-            }
+            let children = model.children(ino).into_iter().flatten();
+            paths.extend(children.map(|(name, child)| (path.join(&name), child)));
         }
         View { model, paths }
+    }
+
+    /// The directories of snapshots of all directories, or of those that have snapshots of their own.
+    fn snap_dirs(&self, used: bool) -> Vec<(Path, Ino)> {
+        let dir = |ino: Ino| self.model.node(ino).is_ok_and(|n| n.is_dir());
+        let all = self.paths.iter().filter(|(_, ino)| dir(*ino) && (!used || self.model.has_snapshots(*ino)));
+        all.map(|(path, ino)| (path.join(SNAP_DIR), *ino)).collect()
+    }
+
+    /// Own and inherited snapshots, by all their paths.
+    fn snapshots(&self) -> Vec<(Path, Ino)> {
+        let shown = |(path, dir): (Path, Ino)| {
+            let entries = self.model.snap_entries(dir).into_iter();
+            entries.map(move |(name, root)| (path.join(&name), root)).collect::<Vec<_>>()
+        };
+        self.snap_dirs(false).into_iter().flat_map(shown).collect()
     }
 
     fn of_kind(&self, wanted: impl Fn(Kind) -> bool) -> Vec<&Path> {
@@ -197,6 +230,14 @@ impl Generator {
             return step;
         }
         let view = View::of(model);
+        if self.profile.snapshots > 0 && self.rng.chance(self.profile.snapshots) {
+            let uid = [0, 0, 0, 0, 0, 0, 1000, 1001][self.rng.below(8) as usize];
+            return Step { uid: if self.profile.users { uid } else { 0 }, act: self.snapshot(&view) };
+        }
+        if self.profile.snapshots > 0 && self.rng.chance(2) {
+            let dir = self.existing(&view, |k| k == Kind::Dir);
+            return Step::root(Act::Quota { dir, on: self.rng.chance(60) });
+        }
         let family = self.family(view.paths.len());
         let uid = if self.profile.users && self.rng.chance(30) { 1000 } else { 0 };
         Step { uid, act: self.act(family, &view) }
@@ -553,5 +594,148 @@ impl Generator {
             _ => 1 + self.rng.below(100) as u32,
         };
         Fill { pattern: 1 + self.rng.below(1000) as u32, len: len.min(most + 1) }
+    }
+}
+
+/// Snapshots.
+impl Generator {
+    fn snapshot(&mut self, view: &View<'_>) -> Act {
+        let shown = view.snapshots();
+        let full = view.model.snapshots().count() >= self.profile.snapshots_max;
+        match self.rng.below(100) {
+            0..=29 if !full => {
+                let dirs = view.snap_dirs(false);
+                let dir = self.rng.pick(&dirs).map(|(path, _)| path.clone()).unwrap_or_default();
+                self.take(view, dir)
+            }
+            0..=44 => Act::RmDir(self.one_of(&shown)),
+            45..=54 => self.rename_snapshot(view, &shown),
+            55..=61 => self.odd_with_snapshots(view, &shown),
+            62..=67 => self.restore(view, &shown),
+            _ => self.in_snapshot(view, &shown),
+        }
+    }
+
+    fn snapshot_name(&mut self) -> Name {
+        match self.rng.below(30) {
+            0 => vec![b'S'; limits::SNAPSHOT_NAME_BYTES_MAX + self.rng.below(2) as usize].into(),
+            1 => Name::from(&b"_no"[..]),
+            2 => Name::from(&b"a_b"[..]),
+            n => Name::from(&b"s1s2s3s4"[(n % 4) as usize * 2..][..2]),
+        }
+    }
+
+    /// Takes a snapshot: often of something just written, and followed by something that commits or changes it again.
+    fn take(&mut self, view: &View<'_>, snap_dir: Path) -> Act {
+        let new = if self.rng.chance(3) { New::File } else { New::Dir };
+        let path = snap_dir.join(&self.snapshot_name());
+        let take = Act::Make { path, new, mode: 0o755, umask: 0o022 };
+        let dir = snap_dir.split().map(|(dir, _)| dir).unwrap_or_default();
+        let below: Vec<_> =
+            view.paths.iter().filter(|(path, _)| path.0.starts_with(&dir.0)).cloned().collect();
+        let inside = View { model: view.model, paths: below };
+        if self.rng.chance(50) || inside.of_kind(|k| k == Kind::File).is_empty() {
+            return take;
+        }
+        let after = match self.rng.below(6) {
+            0 => Act::Fsync(Where::Path(snap_dir)),
+            1 | 2 => Act::Fsync(self.inode(view, |_| true)),
+            3 => self.write(&inside),
+            4 => self.truncate(&inside),
+            _ => Act::Advance { ms: 1 },
+        };
+        self.queue.push(Step::root(after));
+        self.queue.push(Step::root(take));
+        self.write(&inside)
+    }
+
+    /// A snapshot, rather one of its directory's own; or a name that is not there.
+    fn one_of(&mut self, shown: &[(Path, Ino)]) -> Path {
+        let own = |p: &&(Path, Ino)| p.0.0.last().is_some_and(|name| !name.starts_with(b"_"));
+        let own: Vec<_> = shown.iter().filter(own).cloned().collect();
+        let found = if self.rng.chance(85) { &own[..] } else { shown };
+        match self.rng.pick(found) {
+            Some((path, _)) if self.rng.chance(95) => path.clone(),
+            _ => Path(vec![SNAP_DIR.into(), self.snapshot_name()]),
+        }
+    }
+
+    fn rename_snapshot(&mut self, view: &View<'_>, shown: &[(Path, Ino)]) -> Act {
+        let from = self.one_of(shown);
+        let snap_dir = from.split().map(|(dir, _)| dir).unwrap_or_default();
+        let mode = match self.rng.below(10) {
+            0 => RenameMode::NoReplace,
+            1 => RenameMode::Exchange,
+            _ => RenameMode::Replace,
+        };
+        let to = match self.rng.below(20) {
+            0 => self.fresh(view),
+            1 => self.one_of(shown),
+            _ => snap_dir.join(&self.snapshot_name()),
+        };
+        match self.rng.chance(3) {
+            true => Act::Rename { from: self.existing(view, |_| true), to, mode },
+            false => Act::Rename { from, to, mode },
+        }
+    }
+
+    /// What is refused, and the directories of snapshots themselves.
+    fn odd_with_snapshots(&mut self, view: &View<'_>, shown: &[(Path, Ino)]) -> Act {
+        let dirs = view.snap_dirs(self.rng.chance(50));
+        let snap_dir =
+            self.rng.pick(&dirs).map_or_else(|| Path(vec![SNAP_DIR.into()]), |(path, _)| path.clone());
+        let place = Where::Path(snap_dir.clone());
+        match self.rng.below(14) {
+            0 => Act::Make { path: snap_dir, new: New::Dir, mode: 0o755, umask: 0 },
+            1 => Act::Make { path: snap_dir.join(SNAP_DIR), new: New::Dir, mode: 0o755, umask: 0 },
+            2 => Act::RmDir(snap_dir),
+            3 => Act::Unlink(snap_dir),
+            4 => Act::Rename { from: snap_dir, to: self.fresh(view), mode: RenameMode::Replace },
+            5 => Act::Rename { from: self.existing(view, |_| true), to: snap_dir, mode: RenameMode::Replace },
+            6 => Act::Link { from: self.inode(view, |k| k == Kind::File), to: snap_dir },
+            7 => Act::Link { from: self.inode(view, |k| k == Kind::File), to: snap_dir.join(b"l") },
+            8 => Act::Unlink(self.one_of(shown)),
+            9 => Act::Chmod { file: place, mode: 0o700 },
+            10 => Act::ListXattr(place),
+            11 => Act::Stat(place),
+            12 => Act::Fsync(place),
+            _ => Act::List { dir: place, after: Name::default(), limit: 1 + self.rng.below(10) as u32 },
+        }
+    }
+
+    /// Copies from a snapshot to a live file.
+    fn restore(&mut self, view: &View<'_>, shown: &[(Path, Ino)]) -> Act {
+        let Some((path, root)) = self.rng.pick(shown).cloned() else { return self.copy(view) };
+        let old = View::below(view.model, path, root);
+        let (from, to) = (self.file(&old), self.file(view));
+        let (from_size, to_size) = (self.size_of(&old, &from), self.size_of(view, &to));
+        let len = if self.rng.chance(50) { 1 << 20 } else { u64::from(self.len()) };
+        Act::Copy {
+            from_offset: self.offset(from_size, len),
+            to_offset: self.offset(to_size, len),
+            from,
+            to,
+            len,
+        }
+    }
+
+    /// Any act, in a snapshot: half of them only look.
+    fn in_snapshot(&mut self, view: &View<'_>, shown: &[(Path, Ino)]) -> Act {
+        let Some((path, root)) = self.rng.pick(shown).cloned() else { return Act::StatFs };
+        let old = View::below(view.model, path, root);
+        let looks = [
+            Family::Read,
+            Family::List,
+            Family::ReadLink,
+            Family::Stat,
+            Family::Seek,
+            Family::Hold,
+            Family::Fsync,
+        ];
+        let family = match self.rng.chance(50) {
+            true => looks[self.rng.below(looks.len() as u64) as usize],
+            false => self.family(0),
+        };
+        self.act(family, &old)
     }
 }

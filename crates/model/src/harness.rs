@@ -1,8 +1,10 @@
 //! Runs steps on the model and on the system under test, and finds where they part.
 //!
 //! Each step is compared by its answer (or errno) and by which times it changed; every few steps and at the end the
-//! whole tree is compared. A difference, or a panic in the system under test, is shrunk to few steps (each attempt
-//! on a fresh target) and reported as text that [`replay`] takes.
+//! whole tree is compared, with all snapshots: what a snapshot shows must also be exactly what the target itself showed
+//! when it was taken. At the end all snapshots are removed, and nothing may be left of them. A difference, or a panic in
+//! the system under test, is shrunk to few steps (each attempt on a fresh target) and reported as text that [`replay`]
+//! takes.
 
 use crate::compare::{
     Comparison, Identities, Verdict, Witness, legal_seek, same_changes, same_error, same_reply,
@@ -12,12 +14,14 @@ use crate::generate::{Generator, Profile};
 use crate::model::Model;
 use crate::node::Ino;
 use crate::side::{Caller, Side, Slots, ctx_of, places};
+use crate::snapshots::{Place, SNAP_DIR, Shown, View, place};
 use crate::step::{Act, Path, Step, Where};
 use crate::text;
 use leeward_env::Ctx;
 use leeward_volume::admin::Usage;
 use leeward_volume::op::Attr;
-use leeward_volume::{NodeId, Op, Reply, Result};
+use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A file system under test, empty at first.
@@ -34,6 +38,29 @@ pub trait Target {
     /// the path cannot be asked for.
     fn usage(&self, _path: &Path, _node: NodeId) -> Option<Usage> {
         None
+    }
+
+    /// Limits what is below `path`, so widely that nothing is refused, or ends that. Usage says whether both agree.
+    fn quota(&self, _path: &Path, _on: bool) {}
+
+    /// Whether directories have a `.snap`.
+    fn has_snapshots(&self) -> bool {
+        true
+    }
+
+    /// Does background work until none is left.
+    fn settle(&self) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    /// The file system's own check; the error lists what it found.
+    fn check(&self) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether nothing is stored any more of snapshots; asked when all were removed and everything is done.
+    fn nothing_of_snapshots(&self) -> std::result::Result<(), String> {
+        Ok(())
     }
 
     /// Lets time pass, and does the background work that is then due.
@@ -107,6 +134,10 @@ impl<T: Target> Harness<T> {
                 self.acknowledged = true;
                 return Ok(());
             }
+            Act::Quota { ref dir, on } => {
+                self.set_quota(dir, on);
+                return Ok(());
+            }
             Act::Reopen => return self.reopen(),
             _ => {}
         }
@@ -117,6 +148,7 @@ impl<T: Target> Harness<T> {
         self.acknowledged = got.is_ok();
         let want = self.on_model(&as_done(step, &got));
         self.same_answer(step, &want, &got)?;
+        self.note_snapshot(step, &want);
         if self.target.exact_times() {
             let after = self.stats(&watched);
             self.same_times(step, &before, &watched, stats.into_iter().zip(after))?;
@@ -131,9 +163,23 @@ impl<T: Target> Harness<T> {
         comparison.tree()?;
         for (slot, held) in &self.model_slots.0 {
             let node = self.target_slots.0.get(slot).ok_or(format!("@{slot}: not held"))?;
+            if self.model.inode(held.0).is_err() {
+                gone(&self.target, *node).map_err(|e| format!("@{slot}: {e}"))?;
+                continue;
+            }
             comparison.inode(held.0, *node).map_err(|e| format!("@{slot}: {e}"))?;
         }
         Ok(())
+    }
+
+    /// Lets the target do what is left to do, has it checked, and compares once more.
+    pub fn settle(&mut self) -> Verdict {
+        self.target.settle()?;
+        self.target.check()?;
+        if self.model.snapshots().next().is_none() {
+            self.target.nothing_of_snapshots()?;
+        }
+        self.compare()
     }
 
     /// The target's inodes that steps hold.
@@ -147,6 +193,7 @@ impl<T: Target> Harness<T> {
         self.model.drop_refs();
         self.model_slots = Slots::default();
         self.target_slots = Slots::default();
+        self.identities.forget_snapshots();
         reopened.map_err(|e| format!("reopening: {e}"))?;
         self.compare()
     }
@@ -156,6 +203,54 @@ impl<T: Target> Harness<T> {
         let root = NodeId(crate::model::ROOT);
         let found = Side { fs: &mut self.model, root, slots: &mut self.model_slots }.find(place);
         found.ok().map(|node| node.0)
+    }
+
+    fn set_quota(&mut self, dir: &Path, on: bool) {
+        let found = self.model_inode(&Where::Path(dir.clone()));
+        self.acknowledged = found.is_some_and(|ino| {
+            place(ino) == Place::Live && self.model.node(ino).is_ok_and(|node| node.is_dir())
+        });
+        if self.acknowledged {
+            self.target.quota(dir, on);
+        }
+    }
+
+    /// After a snapshot was taken: what the target shows of the directory now is what the snapshot must show for ever.
+    fn note_snapshot(&mut self, step: &Step, taken: &Result<Reply>) {
+        if let Act::Make { path, .. } = &step.act
+            && let Ok(Reply::Attr(root)) = taken
+            && let Place::In(view) = place(root.node.0)
+            && let Some((snap_dir, _)) = path.split()
+            && let Some((dir, _)) = snap_dir.split()
+        {
+            let live = self.model_inode(&Where::Path(dir.clone()));
+            let node = self.target_inode(&Where::Path(dir));
+            if let (Some(live), Some(node)) = (live, node) {
+                self.note_tree(view, live, node);
+            }
+        }
+    }
+
+    fn note_tree(&mut self, view: View, live: Ino, node: NodeId) {
+        let mut shown = Shown { number: node.0, attrs: BTreeMap::new() };
+        let mut pending = vec![(live, node)];
+        while let Some((ino, node)) = pending.pop() {
+            if let Ok(Reply::Attr(attr)) = self.target.call(&ctx_of(0), Op::GetAttr { node }) {
+                shown.attrs.insert(ino, attr);
+            }
+            for (name, child) in self.model.children(ino).into_iter().flatten() {
+                let found = self.target.call(&ctx_of(0), Op::Lookup { dir: node, name: &name });
+                if let Ok(Reply::Attr(attr)) = found {
+                    pending.push((child, attr.node));
+                }
+            }
+        }
+        self.model.note_shown(view, shown);
+    }
+
+    fn target_inode(&mut self, place: &Where) -> Option<NodeId> {
+        let root = self.target.root();
+        Side { fs: &mut Door(&self.target), root, slots: &mut self.target_slots }.find(place).ok()
     }
 
     fn on_model(&mut self, step: &Step) -> Result<Reply> {
@@ -197,7 +292,7 @@ impl<T: Target> Harness<T> {
         let root = self.target.root();
         let mut door = Door(&self.target);
         let mut target = Side { fs: &mut door, root, slots: &mut self.target_slots };
-        let model = |node: NodeId| self.model.node(node.0).ok().map(|n| n.attr(node.0));
+        let model = |node: NodeId| self.model.inode(node.0).ok().map(|n| n.attr(node.0));
         watched.iter().map(|(m, t)| (model(*m), target.stat(*t))).collect()
     }
 
@@ -219,6 +314,14 @@ impl<T: Target> Harness<T> {
             same_changes(&step.act, &want, &got, content_changed)?;
         }
         Ok(())
+    }
+}
+
+/// What was in a snapshot that has been removed must say so.
+fn gone(target: &dyn Target, node: NodeId) -> Verdict {
+    match target.call(&ctx_of(0), Op::GetAttr { node }) {
+        Err(Error::Stale) => Ok(()),
+        other => Err(format!("its snapshot was removed, but GetAttr answers {other:?}")),
     }
 }
 
@@ -301,9 +404,21 @@ pub fn try_run<T: Target>(make: impl Fn() -> T, options: &Options) -> std::resul
                 harness.compare()?;
             }
         }
-        harness.compare()
+        harness.compare()?;
+        for step in removals(&harness.model) {
+            steps.push(step.clone());
+            harness.step(&step)?;
+        }
+        harness.settle()
     });
     verdict.map_err(|difference| Failure { steps, difference })
+}
+
+/// Steps that remove all snapshots.
+pub fn removals(model: &Model) -> Vec<Step> {
+    let snap_dir = |dir| Some(model.path_of(dir)?.join(SNAP_DIR));
+    let steps = model.snapshots().filter_map(|(_, s)| Some(Act::RmDir(snap_dir(s.dir)?.join(&s.name))));
+    steps.map(Step::root).collect()
 }
 
 /// Given steps on a target of `make`, with the whole tree compared after each.
@@ -316,7 +431,7 @@ pub fn try_steps<T: Target>(make: impl Fn() -> T, steps: &[Step]) -> std::result
             harness.step(step)?;
             harness.compare()?;
         }
-        Ok(())
+        harness.settle()
     });
     verdict.map_err(|difference| Failure { steps: steps[..done].to_vec(), difference })
 }
@@ -341,8 +456,8 @@ pub(crate) fn guarded(f: impl FnOnce() -> Verdict) -> Verdict {
     })
 }
 
-/// Most reruns that shrinking may take.
-const SHRINK_RUNS_MAX: usize = 400;
+/// Most steps that shrinking may take, over all its attempts.
+const SHRINK_STEPS_MAX: usize = 50_000;
 
 /// Leaves out steps as long as there still is a difference; steps are compared one by one, so that the last is the culprit.
 pub fn shrink<T: Target>(make: impl Fn() -> T, failure: Failure) -> Failure {
@@ -359,13 +474,13 @@ pub fn shrink_with(
 ) -> Failure {
     let mut best = failure;
     let mut chunk = best.steps.len() / 2;
-    let mut runs = 0;
+    let mut run = 0;
     while chunk > 0 {
         let mut at = 0;
-        while at < best.steps.len() && runs < SHRINK_RUNS_MAX {
+        while at < best.steps.len() && run < SHRINK_STEPS_MAX {
             let mut steps = best.steps.clone();
             steps.drain(at..steps.len().min(at + chunk));
-            runs += 1;
+            run += steps.len();
             match attempt(&steps) {
                 Err(smaller) => best = smaller,
                 Ok(()) => at += chunk,

@@ -11,6 +11,8 @@
 
 use crate::content::{Allocation, Content};
 use crate::node::{Body, Ino, Name, Node, clock_time};
+use crate::snapshots::{Place, Snapshots, place, same_tree};
+use crate::step::Path;
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
 use leeward_volume::op::{
@@ -23,16 +25,22 @@ use std::sync::Arc;
 /// The number of the root directory.
 pub const ROOT: Ino = 1;
 
+/// Inodes by number.
+pub(crate) type Nodes = BTreeMap<Ino, Arc<Node>>;
+
 /// A file system in memory.
 #[derive(Clone, Debug)]
 pub struct Model {
-    nodes: BTreeMap<Ino, Arc<Node>>,
+    pub(crate) nodes: Nodes,
+    pub(crate) snapshots: Snapshots,
+    /// Who may take and remove snapshots, besides root.
+    pub(crate) owner: u32,
     next: Ino,
     clock: u64,
 }
 
 impl Model {
-    /// Empty, but for a root directory with this owner and mode.
+    /// Empty, but for a root directory with this owner and mode; who owns it may take and remove snapshots.
     pub fn new(uid: u32, gid: u32, mode: u32) -> Model {
         let root = Node {
             mode,
@@ -48,12 +56,16 @@ impl Model {
             xattrs: BTreeMap::new(),
             body: Body::of(Make::Dir, ROOT),
         };
-        Model { nodes: BTreeMap::from([(ROOT, Arc::new(root))]), next: ROOT + 1, clock: 0 }
+        let nodes = BTreeMap::from([(ROOT, Arc::new(root))]);
+        Model { nodes, snapshots: Snapshots::default(), owner: uid, next: ROOT + 1, clock: 0 }
     }
 
     /// Runs one operation.
     pub fn apply(&mut self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         self.clock += 1;
+        if let Some(answer) = self.snapshot_op(ctx, op) {
+            return answer;
+        }
         match *op {
             Op::Lookup { dir, name } => self.lookup(ctx, dir.0, name),
             Op::GetAttr { node } => self.attr_reply(node.0),
@@ -91,12 +103,34 @@ impl Model {
         }
     }
 
-    /// An inode.
+    /// An inode, live or in a snapshot.
     pub fn node(&self, ino: Ino) -> Result<&Node> {
-        self.nodes.get(&ino).map(|n| &**n).ok_or(Error::Stale)
+        match place(ino) {
+            Place::In(view) => self.snapshots.node(view, ino),
+            _ => self.nodes.get(&ino).map(|n| &**n).ok_or(Error::Stale),
+        }
     }
 
-    /// All inodes in order of their numbers, unlinked ones that are still referenced among them.
+    /// What is in a directory, with numbers of the tree that it is in.
+    pub fn children(&self, dir: Ino) -> Result<BTreeMap<Name, Ino>> {
+        let node = self.inode(dir)?;
+        Ok(node.entries()?.iter().map(|(name, &ino)| (name.clone(), same_tree(dir, ino))).collect())
+    }
+
+    /// Where a live directory is.
+    pub fn path_of(&self, mut dir: Ino) -> Option<Path> {
+        let mut names = Vec::new();
+        while dir != ROOT {
+            let Body::Dir { parent, .. } = self.node(dir).ok()?.body else { return None };
+            let (name, _) = self.node(parent).ok()?.entries().ok()?.iter().find(|(_, ino)| **ino == dir)?;
+            names.push(name.clone());
+            dir = parent;
+        }
+        names.reverse();
+        Some(Path(names))
+    }
+
+    /// All live inodes in order of their numbers, unlinked ones that are still referenced among them.
     pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
         self.nodes.iter().map(|(&ino, node)| (ino, &**node))
     }
@@ -143,16 +177,24 @@ impl Model {
         self.nodes.get_mut(&ino).map(Arc::make_mut).ok_or(Error::Stale)
     }
 
-    fn attr_reply(&self, ino: Ino) -> Result<Reply> {
-        Ok(Reply::Attr(self.node(ino)?.attr(ino)))
+    /// The attributes of an inode.
+    pub(crate) fn attr_reply(&self, ino: Ino) -> Result<Reply> {
+        Ok(Reply::Attr(self.inode(ino)?.attr(ino)))
     }
 
     /// The attributes, with one more reference on the inode where the front end counts them.
     fn referenced(&mut self, ctx: &Ctx, ino: Ino) -> Result<Reply> {
         if ctx.refs {
-            self.node_mut(ino)?.refs += 1;
+            self.refer(ino);
         }
         self.attr_reply(ino)
+    }
+
+    /// One more reference, which only live inodes count.
+    fn refer(&mut self, ino: Ino) {
+        if let Ok(node) = self.node_mut(ino) {
+            node.refs += 1;
+        }
     }
 
     /// The inode under a name.
@@ -161,11 +203,11 @@ impl Model {
         if name.len() > limits::NAME_BYTES_MAX {
             return Err(Error::NameTooLong);
         }
-        entries.get(name).copied().ok_or(Error::NotFound)
+        entries.get(name).map(|&ino| same_tree(dir, ino)).ok_or(Error::NotFound)
     }
 
     /// Checks that a name may be added to a directory.
-    fn vacant(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub(crate) fn vacant(&self, dir: Ino, name: &[u8]) -> Result<()> {
         match self.child(dir, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) if self.node(dir)?.names > 0 => Ok(()),
@@ -210,13 +252,13 @@ impl Model {
         Ok(left)
     }
 
-    fn is_inside(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
+    pub(crate) fn is_inside(&self, mut dir: Ino, ancestor: Ino) -> Result<bool> {
         loop {
             if dir == ancestor {
                 return Ok(true);
             }
             match &self.node(dir)?.body {
-                Body::Dir { parent, .. } if *parent != dir => dir = *parent,
+                Body::Dir { parent, .. } if same_tree(dir, *parent) != dir => dir = same_tree(dir, *parent),
                 _ => return Ok(false),
             }
         }
@@ -226,10 +268,11 @@ impl Model {
 /// Names.
 impl Model {
     fn lookup(&mut self, ctx: &Ctx, dir: Ino, name: &[u8]) -> Result<Reply> {
-        let ino = match (&self.node(dir)?.body, name) {
-            (Body::Dir { parent, .. }, b"..") => *parent,
-            _ => self.child(dir, name)?,
-        };
+        if name == b".." {
+            let parent = self.parent(dir)?;
+            return self.referenced(ctx, parent);
+        }
+        let ino = self.child(dir, name)?;
         self.referenced(ctx, ino)
     }
 
@@ -294,7 +337,7 @@ impl Model {
 
     fn rmdir(&mut self, dir: Ino, name: &[u8]) -> Result<Reply> {
         let ino = self.child(dir, name)?;
-        if !self.node(ino)?.entries()?.is_empty() {
+        if !self.node(ino)?.entries()?.is_empty() || self.has_snapshots(ino) {
             return Err(Error::NotEmpty);
         }
         self.set_entry(dir, name, None)?;
@@ -362,26 +405,29 @@ impl Model {
     }
 
     fn replaceable(&self, source: Ino, target: Ino) -> Result<()> {
+        let needed = self.has_snapshots(target);
         let (source, target) = (self.node(source)?, self.node(target)?);
         match (source.is_dir(), target.is_dir()) {
             (true, false) => Err(Error::NotDir),
             (false, true) => Err(Error::IsDir),
-            (true, true) if !target.entries()?.is_empty() => Err(Error::NotEmpty),
+            (true, true) if needed || !target.entries()?.is_empty() => Err(Error::NotEmpty),
             _ => Ok(()),
         }
     }
 
-    fn list(&mut self, ctx: &Ctx, dir: Ino, after: &[u8], limit: usize, attrs: bool) -> Result<Reply> {
-        let names = self.node(dir)?.entries()?.iter();
-        let chosen: Vec<(Name, Ino)> = names
-            .filter(|(name, _)| &***name > after)
-            .take(limit)
-            .map(|(name, &ino)| (name.clone(), ino))
-            .collect();
-        let mut entries = Vec::with_capacity(chosen.len());
+    pub(crate) fn list(
+        &mut self,
+        ctx: &Ctx,
+        dir: Ino,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Result<Reply> {
+        let chosen = self.children(dir)?.into_iter().filter(|(name, _)| &**name > after).take(limit);
+        let mut entries = Vec::new();
         for (name, ino) in chosen {
             if ctx.refs && attrs {
-                self.node_mut(ino)?.refs += 1;
+                self.refer(ino);
             }
             let node = self.node(ino)?;
             let attr = attrs.then(|| node.attr(ino));
@@ -440,7 +486,10 @@ impl Model {
 
     fn read(&mut self, ino: Ino, offset: u64, len: u32) -> Result<Reply> {
         let data = self.node(ino)?.file()?.read(offset, u64::from(len));
-        self.node_mut(ino)?.atime = self.now();
+        let now = self.now();
+        if let Ok(node) = self.node_mut(ino) {
+            node.atime = now;
+        }
         Ok(Reply::Data(data))
     }
 

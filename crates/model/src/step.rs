@@ -2,6 +2,7 @@
 //! kept. One step is one line of text (see [`text`](crate::text)).
 
 use crate::node::Name;
+use crate::snapshots::SNAP_DIR;
 use leeward_volume::op::{Allocate, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 
@@ -21,6 +22,11 @@ impl Path {
     pub fn split(&self) -> Option<(Path, &[u8])> {
         let (last, dir) = self.0.split_last()?;
         Some((Path(dir.to_vec()), last))
+    }
+
+    /// Whether it leads through a directory of snapshots.
+    pub fn in_snapshots(&self) -> bool {
+        self.0.iter().any(|name| **name == *SNAP_DIR)
     }
 }
 
@@ -258,6 +264,13 @@ pub enum Act {
     },
     /// Gives the reference back.
     Release(u8),
+    /// Limits what is below a directory, so widely that nothing is ever refused, or ends that.
+    Quota {
+        /// Which directory.
+        dir: Path,
+        /// Whether it has a limit.
+        on: bool,
+    },
     /// Lets time pass, and the background work that comes with it.
     Advance {
         /// Milliseconds.

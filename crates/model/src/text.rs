@@ -134,6 +134,7 @@ impl fmt::Display for Act {
             Act::SyncAll => write!(f, "syncall"),
             Act::Hold { slot, path } => write!(f, "hold {slot} {path}"),
             Act::Release(slot) => write!(f, "release {slot}"),
+            Act::Quota { dir, on } => write!(f, "quota {dir} {}", if *on { "on" } else { "off" }),
             Act::Advance { ms } => write!(f, "advance {ms}"),
             Act::Reopen => write!(f, "reopen"),
         }
@@ -284,6 +285,7 @@ impl<'a> Words<'a> {
             "syncall" => Act::SyncAll,
             "hold" => Act::Hold { slot: self.number()?, path: self.path()? },
             "release" => Act::Release(self.number()?),
+            "quota" => Act::Quota { dir: self.path()?, on: self.choice(&[("on", true), ("off", false)])? },
             "advance" => Act::Advance { ms: self.number()? },
             "reopen" => Act::Reopen,
             _ => return self.content_act(verb),

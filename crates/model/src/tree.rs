@@ -1,4 +1,4 @@
-//! A whole tree read from a target once, to be held against several states of the model.
+//! A whole tree read from a target once, with all snapshots, to be held against several states of the model.
 
 use crate::compare::{list_all, read_content, same};
 use crate::content::Content;
@@ -6,6 +6,7 @@ use crate::harness::Target;
 use crate::model::{Model, ROOT};
 use crate::node::{Body, Ino, Name, Node};
 use crate::side::ctx_of;
+use crate::snapshots::{Place, SNAP_DIR, View, place, snap_dir_of};
 use crate::step::Path;
 use crate::text::escape;
 use leeward_volume::op::{Attr, Kind};
@@ -20,6 +21,7 @@ struct Found {
     content: Option<Content>,
     link: Option<Vec<u8>>,
     entries: BTreeMap<Name, NodeId>,
+    snap_dir: Option<NodeId>,
 }
 
 /// A tree as found.
@@ -39,7 +41,12 @@ impl Tree {
             if tree.nodes.contains_key(&node) {
                 continue;
             }
-            let found = read_inode(target, node).map_err(|e| format!("{path}: {e}"))?;
+            let mut found = read_inode(target, node).map_err(|e| format!("{path}: {e}"))?;
+            if found.attr.kind == Kind::Dir && target.has_snapshots() && !path.in_snapshots() {
+                let snap_dir = read_snap_dir(target, node).map_err(|e| format!("{path}: {e}"))?;
+                pending.push((path.join(SNAP_DIR), snap_dir));
+                found.snap_dir = Some(snap_dir);
+            }
             pending.extend(found.entries.iter().map(|(name, &child)| (path.join(name), child)));
             tree.nodes.insert(node, found);
         }
@@ -51,8 +58,13 @@ impl Tree {
         self.nodes.get(&node)?.content.as_ref()
     }
 
-    /// Compares names, link structure and attributes (but for size and times) with the model. Returns which inode is which.
-    pub fn same_names(&self, model: &Model) -> Result<Vec<(Path, Ino, NodeId)>, String> {
+    /// Compares names, link structure and attributes (but for size and times) with the model, also in snapshots. Returns
+    /// which inode is which. Snapshots that are not there and not `durable` are dropped from the model.
+    pub fn same_names(
+        &self,
+        model: &mut Model,
+        durable: impl Fn(View) -> bool,
+    ) -> Result<Vec<(Path, Ino, NodeId)>, String> {
         let mut seen: BTreeMap<NodeId, Ino> = BTreeMap::new();
         let mut inodes: BTreeMap<Ino, NodeId> = BTreeMap::new();
         let mut out = vec![(Path::default(), ROOT, self.root)];
@@ -67,16 +79,41 @@ impl Tree {
                 continue;
             }
             next += 1;
-            let want = model.node(ino).map_err(|e| at(e.to_string()))?;
             let found = self.nodes.get(&node).ok_or_else(|| at("not read".to_string()))?;
-            let children = same_inode(want, ino, found).map_err(at)?;
-            out.extend(children.into_iter().map(|(name, ino, node)| (path.join(&name), ino, node)));
+            if let Some(snap_dir) = found.snap_dir {
+                self.drop_lost(model, ino, snap_dir, &durable).map_err(at)?;
+                out.push((path.join(SNAP_DIR), snap_dir_of(ino), snap_dir));
+            }
+            let want = model.inode(ino).map_err(|e| at(e.to_string()))?;
+            same_inode(&want, ino, found).map_err(at)?;
+            let children = model.children(ino).into_iter().flatten().zip(found.entries.values());
+            out.extend(children.map(|((name, ino), &node)| (path.join(&name), ino, node)));
         }
         Ok(out)
     }
+
+    /// Drops the snapshots of `dir` that were not durable and did not survive.
+    fn drop_lost(
+        &self,
+        model: &mut Model,
+        dir: Ino,
+        snap_dir: NodeId,
+        durable: &impl Fn(View) -> bool,
+    ) -> Result<(), String> {
+        let found = self.nodes.get(&snap_dir).ok_or(".snap: not read")?;
+        let own = model.snapshots().filter(|(_, s)| s.dir == dir && !found.entries.contains_key(&s.name));
+        let lost: Vec<(View, Name)> = own.map(|(view, s)| (view, s.name.clone())).collect();
+        for (view, name) in lost {
+            if durable(view) {
+                return Err(format!("snapshot {} was durable and is not there", escape(&name)));
+            }
+            model.drop_snapshot(view);
+        }
+        Ok(())
+    }
 }
 
-fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<Vec<(Name, Ino, NodeId)>, String> {
+fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<(), String> {
     let (w, g) = (want.attr(ino), found.attr);
     same("kind", w.kind, g.kind)?;
     let octal = |mode: u32| format!("{mode:o}");
@@ -95,15 +132,19 @@ fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<Vec<(Name, Ino, No
     }
     match &want.body {
         Body::Symlink(target) => {
-            same("target", escape(target), escape(found.link.as_deref().unwrap_or_default()))?;
-            Ok(Vec::new())
+            same("target", escape(target), escape(found.link.as_deref().unwrap_or_default()))
         }
         Body::Dir { entries, .. } => {
-            same("names", names(entries.keys().collect()), names(found.entries.keys().collect()))?;
-            let pairs = entries.iter().zip(found.entries.values());
-            Ok(pairs.map(|((name, &ino), &node)| (name.clone(), ino, node)).collect())
+            same("names", names(entries.keys().collect()), names(found.entries.keys().collect()))
         }
-        Body::File(_) | Body::Special(..) => Ok(Vec::new()),
+        Body::File(content) if place(ino) != Place::Live => {
+            let got = found.content.clone().unwrap_or_default();
+            match content.first_difference(&got) {
+                None => Ok(()),
+                Some(at) => Err(format!("content in the snapshot differs at {at}")),
+            }
+        }
+        Body::File(_) | Body::Special(..) => Ok(()),
     }
 }
 
@@ -118,6 +159,7 @@ fn read_inode(target: &dyn Target, node: NodeId) -> Result<Found, String> {
         content: None,
         link: None,
         entries: BTreeMap::new(),
+        snap_dir: None,
     };
     match attr.kind {
         Kind::File => found.content = Some(read_content(target, node)?),
@@ -126,12 +168,19 @@ fn read_inode(target: &dyn Target, node: NodeId) -> Result<Found, String> {
             other => return Err(format!("ReadLink answers {other:?}")),
         },
         Kind::Dir => {
-            let entries = list_all(target, node)?;
+            let entries = list_all(target, node, false)?;
             found.entries = entries.into_iter().map(|e| (e.name, e.node)).collect();
         }
         _ => {}
     }
     Ok(found)
+}
+
+fn read_snap_dir(target: &dyn Target, dir: NodeId) -> Result<NodeId, String> {
+    match target.call(&ctx_of(0), Op::Lookup { dir, name: SNAP_DIR }) {
+        Ok(Reply::Attr(attr)) => Ok(attr.node),
+        other => Err(format!("looking up .snap answers {other:?}")),
+    }
 }
 
 fn read_xattrs(target: &dyn Target, node: NodeId) -> Result<BTreeMap<Name, Vec<u8>>, String> {

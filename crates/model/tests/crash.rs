@@ -2,11 +2,13 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
-use leeward_model::Model;
 use leeward_model::content::Content;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
 use leeward_model::harness::Target;
 use leeward_model::node::{Ino, Node};
+use leeward_model::snapshots::snap_dir_of;
+use leeward_model::{Model, Profile};
+use leeward_volume::op::Make;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,6 +24,8 @@ enum Wrong {
     NamesOneByOne,
     TornContent,
     CheckFails,
+    SnapshotsLost,
+    SnapshotsNotFrozen,
 }
 
 /// A "disk" of two kinds of record: the metadata as a whole, and each file's content.
@@ -54,6 +58,15 @@ impl Toy {
     fn on(wrong: Wrong, store: Store) -> Toy {
         let mut running = store.names.clone();
         running.drop_refs();
+        let last = running.snapshots().last().map(|(view, s)| (view, s.dir, s.name.clone()));
+        if let (Wrong::SnapshotsLost | Wrong::SnapshotsNotFrozen, Some((view, dir, name))) = (wrong, last) {
+            running.drop_snapshot(view);
+            if wrong == Wrong::SnapshotsNotFrozen {
+                let (dir, make) = (NodeId(snap_dir_of(dir)), Make::Dir);
+                let _ =
+                    running.apply(&Ctx::system(), &Op::Make { dir, name: &name, make, mode: 0, umask: 0 });
+            }
+        }
         for ino in contents(&running).keys() {
             running.replace_content(*ino, store.contents.get(ino).cloned().unwrap_or_default());
         }
@@ -137,6 +150,11 @@ impl Target for Toy {
     fn advance(&self, _ms: u32) {
         self.commit();
     }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        let bad = self.wrong == Wrong::CheckFails;
+        if bad { Err("a finding".to_string()) } else { Ok(()) }
+    }
 }
 
 impl CrashTarget for Toy {
@@ -156,17 +174,17 @@ impl CrashTarget for Toy {
         assert!(matches!(point.death, Death::PowerCut | Death::Kill));
         Ok(Toy::on(self.wrong, self.store.into_inner()))
     }
+}
 
-    fn check(&self) -> std::result::Result<(), String> {
-        let bad = self.wrong == Wrong::CheckFails;
-        if bad { Err("a finding".to_string()) } else { Ok(()) }
-    }
+fn options(seed: u64) -> CrashOptions {
+    let profile = Profile::crash().with_snapshots(15, 3);
+    CrashOptions { profile, ..CrashOptions::new(seed, 150, 3) }
 }
 
 #[test]
 fn what_keeps_the_contract_survives() {
     for seed in 0..4 {
-        let survived = crash_everywhere(|| Toy::new(Wrong::Nothing), &CrashOptions::new(seed, 150, 3));
+        let survived = crash_everywhere(|| Toy::new(Wrong::Nothing), &options(seed));
         assert!(survived > 30, "only {survived} crashes");
     }
 }
@@ -180,9 +198,11 @@ fn what_breaks_it_is_caught() {
         Wrong::NamesOneByOne,
         Wrong::TornContent,
         Wrong::CheckFails,
+        Wrong::SnapshotsLost,
+        Wrong::SnapshotsNotFrozen,
     ];
     for wrong in all {
-        let run = |seed| crash_everywhere(|| Toy::new(wrong), &CrashOptions::new(seed, 150, 3));
+        let run = |seed| crash_everywhere(|| Toy::new(wrong), &options(seed));
         let caught = (0..6).find_map(|seed| catch_unwind(AssertUnwindSafe(|| run(seed))).err());
         let cause = caught.unwrap_or_else(|| panic!("{wrong:?} was not noticed"));
         let text = cause.downcast_ref::<String>().map_or("", |s| s);

@@ -4,8 +4,9 @@
 use leeward_env::Ctx;
 use leeward_model::content::Allocation;
 use leeward_model::harness::{Options, Target, run, try_run};
+use leeward_model::snapshots::{Place, place};
 use leeward_model::step::{Fill, Path};
-use leeward_model::{Model, text};
+use leeward_model::{Model, Profile, text};
 use leeward_volume::admin::Usage;
 use leeward_volume::op::{Make, RenameMode};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
@@ -36,6 +37,13 @@ enum Wrong {
     HiddenData,
     PunchBeyond,
     Blocks,
+    LiveInSnapshot,
+    WritableSnapshot,
+    KeptSnapshot,
+    LostSnapshot,
+    RemovedParent,
+    NoInheritance,
+    SnapshotTimes,
 }
 
 const ALL: &[Wrong] = &[
@@ -60,6 +68,13 @@ const ALL: &[Wrong] = &[
     Wrong::HiddenData,
     Wrong::PunchBeyond,
     Wrong::Blocks,
+    Wrong::LiveInSnapshot,
+    Wrong::WritableSnapshot,
+    Wrong::KeptSnapshot,
+    Wrong::LostSnapshot,
+    Wrong::RemovedParent,
+    Wrong::NoInheritance,
+    Wrong::SnapshotTimes,
 ];
 
 /// A model as target, with other inode numbers, and one fault that strikes now and then.
@@ -91,6 +106,9 @@ impl Twin {
             Wrong::HiddenData => matches!(op, Op::SeekTo { .. }),
             Wrong::PunchBeyond => matches!(op, Op::Allocate { .. }),
             Wrong::SharedCopy => matches!(op, Op::CopyRange { .. }),
+            Wrong::KeptSnapshot | Wrong::LostSnapshot => {
+                matches!(op, Op::RmDir { dir, .. } if is_snap_dir(*dir))
+            }
             Wrong::Nothing => false,
             _ => return true,
         };
@@ -156,6 +174,31 @@ impl Twin {
                 let to_offset = to_offset / 4096 * 4096;
                 model.apply(ctx, &Op::CopyRange { from, from_offset, to, to_offset, len })
             }
+            (Wrong::LiveInSnapshot, Op::Read { node, offset, len }) => {
+                model.apply(ctx, &Op::Read { node: live(node), offset, len })
+            }
+            (Wrong::WritableSnapshot, op @ Op::SetAttr { node, set }) => match model.apply(ctx, &op) {
+                Err(Error::ReadOnly) => model.apply(ctx, &Op::SetAttr { node: live(node), set }),
+                other => other,
+            },
+            (Wrong::KeptSnapshot, Op::RmDir { dir, name }) => {
+                model.apply(ctx, &Op::Lookup { dir, name }).map(|_| Reply::Removed { node: dir, nlink: 0 })
+            }
+            (Wrong::LostSnapshot, op @ Op::RmDir { .. }) => {
+                let other = model.snapshots().map(|(view, _)| view).next();
+                let reply = model.apply(ctx, &op);
+                other.filter(|_| reply.is_ok()).into_iter().for_each(|view| model.drop_snapshot(view));
+                reply
+            }
+            (Wrong::RemovedParent, op @ Op::RmDir { .. }) => match model.apply(ctx, &op) {
+                Err(Error::NotEmpty) if model.snapshots().count() > 0 => {
+                    Ok(Reply::Removed { node: NodeId(2), nlink: 0 })
+                }
+                other => other,
+            },
+            (Wrong::NoInheritance, op @ Op::Lookup { dir, name }) if is_snap_dir(dir) => {
+                if name.starts_with(b"_") { Err(Error::NotFound) } else { model.apply(ctx, &op) }
+            }
             (Wrong::HiddenData, Op::SeekTo { .. }) => Err(Error::NoSuchPosition),
             (Wrong::PunchBeyond, Op::Allocate { node, offset, len, mode }) => {
                 model.apply(ctx, &Op::Allocate { node, offset, len: len.next_multiple_of(4096), mode })
@@ -169,6 +212,7 @@ impl Twin {
             (Wrong::Nlink, Reply::Attr(a)) if a.nlink == 2 => a.nlink = 1,
             (Wrong::NoTimes, Reply::Attr(a)) => a.ctime = a.btime,
             (Wrong::TimesOnRead, Reply::Attr(a)) => a.mtime = a.atime,
+            (Wrong::SnapshotTimes, Reply::Attr(a)) if live(a.node) != a.node => a.ctime = a.btime,
             (Wrong::Blocks, Reply::Attr(a)) => a.blocks = a.size.div_ceil(512) + 8,
             (Wrong::SkippedListing, Reply::Entries(entries))
                 if matches!(op, Op::List { after, .. } if !after.is_empty()) && entries.len() > 1 =>
@@ -178,6 +222,15 @@ impl Twin {
             _ => {}
         }
     }
+}
+
+fn is_snap_dir(node: NodeId) -> bool {
+    matches!(place(node.0), Place::SnapDirOf(_))
+}
+
+/// What an inode in a snapshot is now.
+fn live(node: NodeId) -> NodeId {
+    NodeId(node.0 & 0xff_ffff_ffff)
 }
 
 impl Target for Twin {
@@ -210,9 +263,20 @@ fn the_model_agrees_with_itself() {
 }
 
 #[test]
+fn the_model_agrees_with_itself_about_snapshots() {
+    for seed in 0..8 {
+        run(|| Twin::new(Wrong::Nothing), &with_snapshots(seed));
+    }
+}
+
+fn with_snapshots(seed: u64) -> Options {
+    Options { profile: Profile::default().with_snapshots(20, 6), ..Options::new(seed, 1500) }
+}
+
+#[test]
 fn every_fault_is_caught() {
     for &wrong in ALL {
-        let caught = (0..6).find_map(|seed| try_run(|| Twin::new(wrong), &Options::new(seed, 1500)).err());
+        let caught = (0..6).find_map(|seed| try_run(|| Twin::new(wrong), &with_snapshots(seed)).err());
         assert!(caught.is_some(), "{wrong:?} was not noticed");
     }
 }
@@ -228,7 +292,7 @@ fn a_failure_shrinks_to_few_steps() {
 #[test]
 fn text_round_trips() {
     let mut model = Model::new(0, 0, 0o755);
-    let mut generator = leeward_model::generate::Generator::new(5, Default::default());
+    let mut generator = leeward_model::generate::Generator::new(5, Profile::default().with_snapshots(20, 6));
     let mut slots = leeward_model::side::Slots::default();
     for _ in 0..3000 {
         let step = generator.step(&model);

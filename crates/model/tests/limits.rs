@@ -1,101 +1,16 @@
 //! A real cell on a simulated disk at its limits: quotas, a full disk, damage on the medium.
 #![allow(missing_docs)]
 
+mod sim;
+
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
-use leeward_meta::mem::MemKv;
-use leeward_pool::DirStore;
-use leeward_volume::admin::{FsckReport, QuotaInfo, Reply as AdminReply, Request};
+use leeward_volume::admin::{Reply as AdminReply, Request};
 use leeward_volume::op::Make;
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
-use std::sync::Arc;
+use leeward_volume::{Error, NodeId, Op};
+use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
-
-struct SimCell {
-    env: Env,
-    disk: SimDisk,
-    cell: Arc<Cell>,
-}
-
-fn engine(env: &Env, disk: &SimDisk) -> MemKv {
-    MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
-}
-
-fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
-    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
-}
-
-impl SimCell {
-    fn new() -> SimCell {
-        let (env, disk) = (Env::sim(1), SimDisk::new(1));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let cell = start(&env, &disk);
-        SimCell { env, disk, cell }
-    }
-
-    fn reopened(self) -> SimCell {
-        self.cell.close().expect("a clean close");
-        let cell = start(&self.env, &self.disk);
-        SimCell { cell, ..self }
-    }
-
-    fn call(&self, op: Op<'_>) -> Result<Reply> {
-        self.cell.call(&Ctx::system(), op)
-    }
-
-    fn make(&self, name: &str, make: Make<'_>) -> NodeId {
-        self.make_in(NodeId::ROOT, name, make).expect("made")
-    }
-
-    fn make_in(&self, dir: NodeId, name: &str, make: Make<'_>) -> Result<NodeId> {
-        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 })? {
-            Reply::Attr(attr) => Ok(attr.node),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-        match self.call(Op::Write { node, offset, data })? {
-            Reply::Written(n) if n == data.len() as u64 => Ok(()),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn read(&self, node: NodeId, len: usize) -> Result<Vec<u8>> {
-        match self.call(Op::Read { node, offset: 0, len: len as u32 })? {
-            Reply::Data(data) => Ok(data),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn quota(&self, request: &Request) -> QuotaInfo {
-        match self.cell.admin(request, &mut |_| {}) {
-            Ok(AdminReply::Quota(info)) => info,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn fsck(&self) -> FsckReport {
-        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
-            Ok(AdminReply::Fsck(report)) => report,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed | 1;
-    let next = |_| {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (x >> 56) as u8
-    };
-    (0..len).map(next).collect()
-}
 
 #[test]
 fn a_quota_is_exact_and_never_refuses_what_was_accepted() {
@@ -177,4 +92,24 @@ fn flip_in_only_object(disk: &SimDisk, offset: u64) {
     let files = disk.list(&format!("data/{dir}")).expect("listed");
     let [(file, _)] = &files[..] else { panic!("one object: {files:?}") };
     disk.flip_bit(&format!("data/{dir}/{file}"), offset).expect("flipped");
+}
+
+/// What nobody refers to any more is cleaned to nothing, without an object, until the next commit takes it off the table.
+#[test]
+fn fsck_beside_cleaning_finds_nothing() {
+    let s = SimCell::new();
+    let file = s.make("f", Make::File);
+    // beyond the first window: freed in a step of its own
+    s.call(Op::Write { node: file, offset: 4 << 20, data: &[1; MIB] }).expect("written");
+    s.call(Op::SyncAll).expect("synced");
+    s.call(Op::Unlink { dir: NodeId::ROOT, name: b"f" }).expect("removed");
+    let mut steps = 0;
+    let report = s.cell.admin(&Request::Fsck, &mut |p| {
+        if p.phase == "segments" {
+            s.cell.step().expect("freed and cleaned");
+            steps += 1;
+        }
+    });
+    let Ok(AdminReply::Fsck(report)) = report else { panic!("{report:?}") };
+    assert_eq!((steps, report.findings), (1, Vec::new()));
 }

@@ -39,6 +39,92 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// → [`Reply::Volume`]: who may take, rename, lock and remove snapshots besides root and the owner.
+    VolumeAllow {
+        /// Its name.
+        name: String,
+        /// Users.
+        users: Vec<u32>,
+        /// Groups.
+        groups: Vec<u32>,
+        /// Whether they may from now on.
+        allow: bool,
+    },
+    /// → [`Reply::Volume`].
+    VolumeSet {
+        /// Its name.
+        name: String,
+        /// What changes.
+        set: PropertyChanges,
+    },
+    /// → [`Reply::Snap`], durable with all that it contains. This and all requests about snapshots are judged by who asks, as
+    /// operations on the directories of snapshots are.
+    SnapCreate {
+        /// Of which directory.
+        path: String,
+        /// The snapshot's name.
+        name: String,
+    },
+    /// → [`Reply::Snaps`].
+    SnapList {
+        /// Those that show this directory; `None`: all.
+        path: Option<String>,
+        /// Those of this volume; `None`: of all.
+        volume: Option<String>,
+    },
+    /// → [`Reply::Done`]: gone at once, freed in the background.
+    SnapRemove {
+        /// The directory.
+        path: String,
+        /// The snapshot's name.
+        name: String,
+    },
+    /// → [`Reply::Snap`].
+    SnapRename {
+        /// The directory.
+        path: String,
+        /// The snapshot's name.
+        name: String,
+        /// The new one.
+        to: String,
+    },
+    /// → [`Reply::Snap`]: nobody can remove it before then, and no lock can be shortened.
+    SnapLock {
+        /// The directory.
+        path: String,
+        /// The snapshot's name.
+        name: String,
+        /// Seconds since 1970.
+        until_secs: i64,
+    },
+    /// → [`Reply::Snap`]: takes a lock away that has run out.
+    SnapUnlock {
+        /// The directory.
+        path: String,
+        /// The snapshot's name.
+        name: String,
+    },
+    /// → [`Reply::SnapUsages`].
+    SnapUsage {
+        /// Of this volume; `None`: of all.
+        volume: Option<String>,
+    },
+    /// → [`Reply::Schedule`].
+    ScheduleSet {
+        /// Any directory.
+        path: String,
+        /// Seconds, a multiple of 60.
+        interval_secs: u32,
+        /// What is kept, see [`Keep`](crate::schedule::Keep).
+        keep: String,
+    },
+    /// → [`Reply::Schedules`].
+    ScheduleList,
+    /// → [`Reply::Done`]. The snapshots stay.
+    ScheduleRemove {
+        /// The directory.
+        path: String,
+    },
     /// → [`Reply::Quota`].
     QuotaSet {
         /// Any directory; a volume's root for a volume.
@@ -104,6 +190,27 @@ pub enum Reply {
     Volumes {
         /// By number.
         volumes: Vec<VolumeInfo>,
+    },
+    /// One snapshot.
+    Snap(SnapInfo),
+    /// Snapshots.
+    Snaps {
+        /// By path and time.
+        snapshots: Vec<SnapInfo>,
+        /// What those of each volume hold together.
+        usage: Vec<SnapUsage>,
+    },
+    /// What snapshots hold.
+    SnapUsages {
+        /// By number of the volume.
+        usage: Vec<SnapUsage>,
+    },
+    /// One schedule.
+    Schedule(ScheduleInfo),
+    /// All schedules.
+    Schedules {
+        /// By path.
+        schedules: Vec<ScheduleInfo>,
     },
     /// One quota.
     Quota(QuotaInfo),
@@ -201,6 +308,105 @@ pub struct VolumeInfo {
     pub created_secs: i64,
     /// Whether it is being freed in the background.
     pub removing: bool,
+    /// Its snapshots.
+    pub snapshots: u64,
+    /// Most snapshots.
+    pub snapshots_max: u32,
+    /// Name of the directory of snapshots in each directory.
+    pub snapshot_dir: String,
+    /// Whether listings show it.
+    pub snapshot_dir_visible: bool,
+    /// Whether the quota of the volume counts what only snapshots hold.
+    pub quota_counts_snapshots: bool,
+    /// Users who may take and remove snapshots besides root and the owner.
+    pub snapshot_users: Vec<u32>,
+    /// Groups that may.
+    pub snapshot_groups: Vec<u32>,
+}
+
+/// What is to change of a volume's properties; `None`: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PropertyChanges {
+    /// See [`VolumeInfo::snapshot_dir`].
+    pub snapshot_dir: Option<String>,
+    /// See [`VolumeInfo::snapshot_dir_visible`].
+    pub snapshot_dir_visible: Option<bool>,
+    /// See [`VolumeInfo::snapshots_max`].
+    pub snapshots_max: Option<u32>,
+    /// See [`VolumeInfo::quota_counts_snapshots`].
+    pub quota_counts_snapshots: Option<bool>,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapInfo {
+    /// Name of the volume.
+    pub volume: String,
+    /// The directory it was taken of, where that is now.
+    pub path: String,
+    /// Name.
+    pub name: String,
+    /// The volume's epoch that it ended; unique in the volume, later ones are higher.
+    pub epoch: u32,
+    /// When it was taken, seconds since 1970.
+    pub time_secs: i64,
+    /// Who took it.
+    pub uid: u32,
+    /// Nobody can remove it before, seconds since 1970; 0: not locked.
+    pub locked_until_secs: i64,
+    /// Bytes of data that nothing but this snapshot holds.
+    pub alone_bytes: u64,
+    /// Records that nothing but this snapshot holds.
+    pub alone_records: u64,
+}
+
+/// What the snapshots of a volume hold together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapUsage {
+    /// Name of the volume.
+    pub volume: String,
+    /// How many there are.
+    pub snapshots: u64,
+    /// Bytes of data that only snapshots hold.
+    pub held_bytes: u64,
+    /// Records that only snapshots hold.
+    pub held_records: u64,
+    /// Bytes of data that wait for trim: no snapshot holds them any more.
+    pub waiting_bytes: u64,
+    /// Records that wait for trim.
+    pub waiting_records: u64,
+}
+
+/// A schedule of snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleInfo {
+    /// The directory.
+    pub path: String,
+    /// Seconds.
+    pub interval_secs: u32,
+    /// What is kept, such as `24h7d4w12m`.
+    pub keep: String,
+    /// The next time, seconds since 1970.
+    pub next_secs: i64,
+    /// The newest scheduled snapshot of the directory, seconds since 1970.
+    pub newest_secs: Option<i64>,
+    /// Whether it, or that of one of `volumes`, is older than twice the interval.
+    pub late: bool,
+    /// Why the last run failed.
+    pub error: Option<String>,
+    /// Volumes attached below that have no schedule of their own: their roots get snapshots, too.
+    pub volumes: Vec<ScheduledVolume>,
+}
+
+/// A volume that has the schedule of a directory above it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledVolume {
+    /// Name.
+    pub volume: String,
+    /// The newest scheduled snapshot of its root, seconds since 1970.
+    pub newest_secs: Option<i64>,
+    /// Whether that is older than twice the interval.
+    pub late: bool,
 }
 
 /// One quota.
@@ -212,7 +418,7 @@ pub struct QuotaInfo {
     pub bytes: u64,
     /// Most inodes, 0: no limit.
     pub files: u64,
-    /// Bytes used, exact.
+    /// Bytes used, exact; with what only snapshots hold where the volume counts that.
     pub used_bytes: u64,
     /// Inodes used, exact.
     pub used_files: u64,
@@ -295,6 +501,12 @@ pub struct CellStats {
     pub orphans: u64,
     /// Segments waiting for cleaning.
     pub cleaning_segments: u64,
+    /// Snapshots of all volumes.
+    pub snapshots: u64,
+    /// Schedules that are late, see [`ScheduleInfo::late`].
+    pub late_schedules: u64,
+    /// While a snapshot is locked: seconds by which the wall clock was set forward (below zero: back) since start.
+    pub clock_ahead_secs: i64,
     /// What no snapshot holds any more and trim has not freed yet: entries of deadlists.
     #[serde(default)]
     pub trim_records: u64,

@@ -3,10 +3,12 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
+use crate::clock::STORE_SECS;
 use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, VolumeRecord};
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
 use crate::quota::Quota;
+use crate::schedule::ScheduleRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
@@ -179,6 +181,8 @@ impl Cell {
                 break;
             }
         }
+        self.shard.watch_clock(STORE_SECS);
+        did |= self.shard.schedule_step()?;
         self.shard.commit_if_dirty()?;
         did |= self.shard.engine_step()?;
         self.shard.take_reserve();
@@ -203,7 +207,17 @@ impl Cell {
         request: &Request,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AdminReply, Failure> {
-        self.shard.admin(request, progress)
+        self.admin_as(&Ctx::system(), request, progress)
+    }
+
+    /// [`Cell::admin`] for this user: what is asked about snapshots is judged by who asks.
+    pub fn admin_as(
+        &self,
+        ctx: &Ctx,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<AdminReply, Failure> {
+        self.shard.admin(ctx, request, progress)
     }
 
     /// Tells `watcher` of changes that no front end asked for (an operator's).
@@ -224,6 +238,7 @@ impl Cell {
                 tracing::error!("a background thread ended by a panic");
             }
         }
+        self.shard.watch_clock(0);
         let stored = self.shard.log.close();
         let committed = self.shard.commit_if_dirty();
         let failed = |what: &str, e: Error| Failure {
@@ -388,6 +403,16 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.snapshots.load_tally(volume, pair, tally);
         Ok(())
     })?;
+    if let Some(value) = kv.get(&keys::clock())? {
+        st.clock_stored = Some(Pair::decode(&value)?.0 as i64);
+    }
+    load_table(kv, Table::Schedule, |key, v| {
+        st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
+        Ok(())
+    })?;
+    // those of a volume that is being removed are freed with it
+    let removing: Vec<u32> = st.volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
+    removing.into_iter().for_each(|id| st.snapshots.drop_volume(id));
     load_table(kv, Table::Segment, |key, v| {
         st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
         Ok(())
@@ -455,8 +480,10 @@ impl Shard {
         let mut busy = did("metadata upkeep", self.engine_step());
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("freeing", self.reclaim_step());
+        busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_turn());
-        busy |= did("cleaning", self.clean_step());
+        busy |= did("cleaning", self.clean_turn());
+        self.watch_clock(STORE_SECS);
         self.take_reserve();
         if !busy {
             let before = self.counters.commits.load(Ordering::Relaxed);

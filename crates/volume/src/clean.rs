@@ -15,11 +15,18 @@ use leeward_env::Ctx;
 use leeward_pool::ObjectId;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::time::Duration;
 
 /// A segment is worth cleaning when at least one part in so many is dead.
 const WORTH_PART: u64 = 6;
 /// Nothing is cleaned while less than one part in so many of all data is dead.
 const TOLERATED_PART: u64 = 12;
+/// The same while users need the store and space is not short.
+const TOLERATED_PART_BUSY: u64 = 4;
+/// Users that have left the store alone for so long do not need it now.
+const QUIET: Duration = Duration::from_millis(500);
+/// Space is short when less than one part in so many is free.
+const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
 const LOOKUP_STEP: usize = 64;
 
@@ -65,9 +72,20 @@ fn unreadable(node: NodeId) -> Error {
 }
 
 impl Shard {
+    /// Cleans a segment; as [`Shard::clean_step`], but gives way to users.
+    pub(crate) fn clean_turn(&self) -> Result<bool> {
+        let (total, free) = self.space();
+        let gives_way = self.log.quiet_for() < QUIET && free > total / SHORT_PART;
+        self.clean_worst(if gives_way { TOLERATED_PART_BUSY } else { TOLERATED_PART })
+    }
+
     /// Cleans the segment where most is to be gained; `true` when there was one.
     pub(crate) fn clean_step(&self) -> Result<bool> {
-        let Some(id) = self.worst_segment() else { return Ok(false) };
+        self.clean_worst(TOLERATED_PART)
+    }
+
+    fn clean_worst(&self, tolerated_part: u64) -> Result<bool> {
+        let Some(id) = self.worst_segment(tolerated_part) else { return Ok(false) };
         let done = self.clean(id);
         if done.is_err() || done == Ok(false) {
             // not again before something about it changes
@@ -83,7 +101,7 @@ impl Shard {
             as u64
     }
 
-    fn worst_segment(&self) -> Option<ObjectId> {
+    fn worst_segment(&self, tolerated_part: u64) -> Option<ObjectId> {
         let st = self.lock();
         let (mut data, mut dead) = (0, 0);
         let mut worst: Option<(u64, ObjectId)> = None;
@@ -96,7 +114,7 @@ impl Shard {
                 worst = Some((gain, ObjectId { segment, generation: r.generation }));
             }
         }
-        worst.filter(|_| dead * TOLERATED_PART > data).map(|(_, id)| id)
+        worst.filter(|_| dead * tolerated_part > data).map(|(_, id)| id)
     }
 
     /// Rewrites one segment; `false` when it had better be left alone.

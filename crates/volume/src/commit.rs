@@ -118,10 +118,17 @@ impl State {
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
+            && !self.clock_due
     }
 
     /// Puts what is kept beside records into records, and makes the running transaction the committing one.
-    fn freeze(&mut self, cache: &RecordCache) -> FrozenTx {
+    /// `clock`: what the locks of snapshots go by, where there are any.
+    fn freeze(&mut self, cache: &RecordCache, clock: Option<i64>) -> FrozenTx {
+        self.clock_due = false;
+        if let Some(now) = clock {
+            self.clock_stored = Some(now);
+            self.enter(keys::clock(), Some(Pair(now as u64, 0).encode()), false, cache);
+        }
         for id in std::mem::take(&mut self.volumes_dirty) {
             let value = self.volumes.get(&id).map(|v| v.encode());
             self.enter(keys::volume(id), value, false, cache);
@@ -219,14 +226,17 @@ impl Shard {
             Some(tx) => tx,
             None => self.freeze()?,
         };
-        let writes: Vec<(Key, _)> = tx.records.iter().map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        let records = tx.records.iter().filter(|(_, s)| !s.is_nothing());
+        let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        // what lies together goes to the tables together
+        writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let batch = Batch { writes, rides: tx.rides.clone() };
         if let Err(e) = self.write_batch(&batch) {
             *frozen = Some(tx);
             return Err(e);
         }
-        for (key, slot) in tx.records.iter().filter(|(key, _)| !keys::is_past(key)) {
-            self.cache.insert(key.clone(), slot.value.clone());
+        for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
+            self.cache.insert(key, value);
         }
         let mut st = self.lock();
         st.committing = None;
@@ -249,7 +259,9 @@ impl Shard {
                     tx.finish();
                     self.committer.large.store(false, Ordering::Relaxed);
                     self.committer.behind.store(false, Ordering::Relaxed);
-                    return Ok(st.freeze(&self.cache));
+                    let locked_until = st.snapshots.locked_until();
+                    let clock = self.clock.look(&self.env, locked_until).now;
+                    return Ok(st.freeze(&self.cache, (clock < locked_until).then_some(clock)));
                 }
                 Err(Fail::Error(e)) => return Err(e),
                 // statistics have no content

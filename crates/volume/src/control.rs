@@ -1,11 +1,14 @@
-//! What operators ask of a cell: volumes, quotas, usage, space.
+//! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots.
+
+mod snap;
 
 use crate::admin::{
     CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
 };
 use crate::cell::root_dir;
+use crate::dates;
 use crate::error::{Error, Result};
-use crate::inode::{Pair, Properties, VolumeRecord};
+use crate::inode::{Pair, Properties, VolumeRecord, Who};
 use crate::keys;
 use crate::op::{Kind, NodeId};
 use crate::ops::check_name;
@@ -33,8 +36,24 @@ fn no(errno: i32, message: String) -> Failure {
 
 impl Shard {
     /// Runs one request.
-    pub(crate) fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Answer {
+    pub(crate) fn admin(&self, ctx: &Ctx, request: &Request, progress: &mut dyn FnMut(Progress)) -> Answer {
         match request {
+            Request::VolumeAllow { name, users, groups, allow } => {
+                self.volume_allow(name, users, groups, *allow)
+            }
+            Request::VolumeSet { name, set } => self.volume_set(name, set),
+            Request::SnapCreate { path, name } => self.snap_create(ctx, path, name),
+            Request::SnapList { path, volume } => self.snap_list(ctx, path.as_deref(), volume.as_deref()),
+            Request::SnapRemove { path, name } => self.snap_remove(ctx, path, name),
+            Request::SnapRename { path, name, to } => self.snap_rename(ctx, path, name, to),
+            Request::SnapLock { path, name, until_secs } => self.snap_lock(ctx, path, name, *until_secs),
+            Request::SnapUnlock { path, name } => self.snap_unlock(ctx, path, name),
+            Request::SnapUsage { volume } => self.snap_usages(volume.as_deref()),
+            Request::ScheduleSet { path, interval_secs, keep } => {
+                self.schedule_set(ctx, path, *interval_secs, keep)
+            }
+            Request::ScheduleList => self.schedules().map(|schedules| AdminReply::Schedules { schedules }),
+            Request::ScheduleRemove { path } => self.schedule_remove(ctx, path),
             Request::VolumeCreate { name, at, uid, gid } => self.volume_create(name, at, *uid, *gid),
             Request::VolumeList => Ok(AdminReply::Volumes { volumes: self.volumes()? }),
             Request::VolumeShow { name } => {
@@ -133,8 +152,26 @@ impl Shard {
         let v = v.ok_or_else(|| no(libc::ENOENT, format!("volume {id} is gone")))?;
         let usage =
             if v.removing { Usage::default() } else { self.usage(root).map_err(|e| refuse(&e, &v.name))? };
-        let quota = self.lock().quotas.get(root).map_or(Pair::default(), |q| q.limit);
+        let (quota, snapshots) = {
+            let st = self.lock();
+            (st.quotas.get(root).map_or(Pair::default(), |q| q.limit), st.snapshots.count(id) as u64)
+        };
+        let p = v.properties;
+        let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
+        for who in p.snapshot_rights {
+            match who {
+                Who::User(uid) => snapshot_users.push(uid),
+                Who::Group(gid) => snapshot_groups.push(gid),
+            }
+        }
         Ok(VolumeInfo {
+            snapshots,
+            snapshots_max: p.snapshots_max,
+            snapshot_dir: String::from_utf8_lossy(&p.snapshot_dir).into_owned(),
+            snapshot_dir_visible: p.snapshot_dir_visible,
+            quota_counts_snapshots: p.quota_counts_snapshots,
+            snapshot_users,
+            snapshot_groups,
             id,
             at: self.path_of(root).unwrap_or_default(),
             name: v.name,
@@ -179,8 +216,14 @@ impl Shard {
             ));
         }
         let v = self.lock().volumes[&id].clone();
+        let clock = self.lock_clock();
         self.be_cautious();
         let done = self.transact(&Ctx::system(), |tx| {
+            if let Some(locked) =
+                tx.st.snapshots.of_volume(id).map(|(_, s)| s).find(|s| s.locked_until_secs > clock)
+            {
+                return Ok(Some(locked.clone()));
+            }
             let mut dir = tx.inode(v.attached_dir)?;
             dir.touch(tx.now);
             dir.add_entries(-1);
@@ -193,10 +236,23 @@ impl Shard {
                 tx.remove(keys::quota(dir));
                 tx.then(crate::records::Effect::DropQuota(dir));
             }
+            let schedules: Vec<NodeId> =
+                tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
+            schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
             tx.then(crate::records::Effect::Detach(id));
-            Ok(())
+            Ok(None)
         });
-        done.map_err(|e| refuse(&e, name))?;
+        if let Some(locked) = done.map_err(|e| refuse(&e, name))? {
+            return Err(no(
+                libc::EPERM,
+                format!(
+                    "volume {name} cannot be removed: its snapshot {} of {} is locked until {}",
+                    String::from_utf8_lossy(&locked.name),
+                    self.describe(NodeId::new(id, locked.dir)),
+                    dates::minute(locked.locked_until_secs)
+                ),
+            ));
+        }
         self.settle()?;
         self.tell_entry(v.attached_dir, &v.attached_name);
         self.tell_inode(v.attached_dir);
@@ -243,16 +299,19 @@ impl Shard {
 
     fn quota_show(&self, path: &str) -> Answer {
         let node = self.resolve(path).map_err(|e| refuse(&e, path))?;
-        let known = self.lock().quotas.get(node).copied();
+        let (known, held) = {
+            let st = self.lock();
+            (st.quotas.get(node).copied(), st.held_in_quota(node))
+        };
         let info = match known {
-            Some(q) => quota_info(path.into(), &q),
+            Some(q) => quota_info(path.into(), &q, held),
             None => {
                 let u = self.usage(node).map_err(|e| refuse(&e, path))?;
                 QuotaInfo {
                     path: path.into(),
                     bytes: 0,
                     files: 0,
-                    used_bytes: u.bytes,
+                    used_bytes: u.bytes + held.max(0) as u64,
                     used_files: u.files + u.dirs,
                 }
             }
@@ -261,8 +320,11 @@ impl Shard {
     }
 
     fn quota_list(&self) -> Answer {
-        let all: Vec<(NodeId, Quota)> = self.lock().quotas.iter().map(|(d, q)| (d, *q)).collect();
-        let info = |(dir, q): (NodeId, Quota)| quota_info(self.describe(dir), &q);
+        let all: Vec<(NodeId, Quota, i64)> = {
+            let st = self.lock();
+            st.quotas.iter().map(|(d, q)| (d, *q, st.held_in_quota(d))).collect()
+        };
+        let info = |(dir, q, held): (NodeId, Quota, i64)| quota_info(self.describe(dir), &q, held);
         let mut quotas: Vec<QuotaInfo> = all.into_iter().map(info).collect();
         quotas.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(AdminReply::Quotas { quotas })
@@ -323,7 +385,7 @@ impl Shard {
             }
             Error::Busy => no(
                 libc::EBUSY,
-                format!("{target} cannot be replaced: snapshots were taken or volumes attached below it; restore with --to PATH"),
+                format!("{target} cannot be replaced: snapshots were taken, scheduled, or volumes attached below it; restore with --to PATH"),
             ),
             e => refuse(&e, target),
         })?;
@@ -356,6 +418,9 @@ impl Shard {
 
     fn stats(&self) -> CellStats {
         let cleaning_segments = self.segments_to_clean();
+        let clock_ahead_secs = self.clock_moment().ahead;
+        // what cannot be told is late
+        let late_schedules = self.schedules().map_or(1, |all| all.iter().filter(|s| s.late).count() as u64);
         let st = self.lock();
         CellStats {
             operations: self.counters.operations.load(Ordering::Relaxed),
@@ -365,6 +430,9 @@ impl Shard {
             written_bytes: self.log.written_bytes() + self.kv.stats().written_bytes,
             orphans: st.orphans.len() as u64,
             cleaning_segments,
+            snapshots: st.volumes.keys().map(|id| st.snapshots.count(*id) as u64).sum(),
+            late_schedules,
+            clock_ahead_secs,
             trim_records: st.snapshots.all_doomed().records as u64,
         }
     }
@@ -395,12 +463,13 @@ fn attach(
     Ok(())
 }
 
-fn quota_info(path: String, q: &Quota) -> QuotaInfo {
+/// `held`: bytes that only snapshots hold, where the quota counts them.
+fn quota_info(path: String, q: &Quota, held: i64) -> QuotaInfo {
     QuotaInfo {
         path,
         bytes: q.limit.0,
         files: q.limit.1,
-        used_bytes: q.used.bytes.max(0) as u64,
+        used_bytes: (q.used.bytes + held).max(0) as u64,
         used_files: q.used.inodes().max(0) as u64,
     }
 }

@@ -116,7 +116,7 @@ impl Shard {
     }
 
     /// What every operation must pass.
-    fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
+    pub(crate) fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
         if let (Some(node), true) = (op.node(), self.is_cautious()) {
             let st = self.lock();
             let volume = st.snapshots.view(node.volume()).map_or(node.volume(), |view| view.volume());

@@ -22,12 +22,15 @@ const TABLE_SEGMENT: u32 = SYSTEM + 4;
 const TABLE_BACKREF: u32 = SYSTEM + 5;
 const TABLE_SNAPSHOT: u32 = SYSTEM + 6;
 const TABLE_TALLY: u32 = SYSTEM + 7;
+const TABLE_SCHEDULE: u32 = SYSTEM + 8;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
 
 /// First volume number that stands for a snapshot (or for the directories of snapshots); volumes have lower ones.
 pub const VIEW_FIRST: u32 = 1 << 23;
+/// The upper half of them is for the directories of snapshots.
+pub const DIRECTORIES_FIRST: u32 = 3 << 22;
 /// First number after those.
 pub const VIEW_END: u32 = 1 << 24;
 
@@ -126,6 +129,16 @@ pub fn volume_range(volume: u32) -> (Key, Key) {
 /// The cell's counters.
 pub fn cell() -> Key {
     build(TABLE_CELL, 0, 0, &[])
+}
+
+/// The time of the last commit while a snapshot is locked.
+pub fn clock() -> Key {
+    build(TABLE_CELL, 1, 0, &[])
+}
+
+/// The schedule of snapshots of a directory.
+pub fn schedule(dir: NodeId) -> Key {
+    build(TABLE_SCHEDULE, dir.0, 0, &[])
 }
 
 /// A volume's record.
@@ -364,6 +377,8 @@ pub enum Table {
     Snapshot,
     /// What is on deadlists, by epochs.
     Tally,
+    /// Schedules of snapshots.
+    Schedule,
 }
 
 /// The range of a system table.
@@ -376,6 +391,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Backref => TABLE_BACKREF,
         Table::Snapshot => TABLE_SNAPSHOT,
         Table::Tally => TABLE_TALLY,
+        Table::Schedule => TABLE_SCHEDULE,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -2,9 +2,10 @@
 //!
 //! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
-//! * `shard`, `records`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
+//! * `shard`, `records`, `overlay`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
+//! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
@@ -12,9 +13,11 @@
 pub mod admin;
 mod cell;
 mod clean;
+mod clock;
 mod commit;
 pub mod config;
 mod control;
+pub mod dates;
 mod diff;
 mod dispatch;
 mod error;
@@ -24,6 +27,7 @@ pub mod inode;
 pub mod keys;
 pub mod op;
 mod ops;
+mod overlay;
 mod paths;
 mod pending;
 mod quota;
@@ -31,6 +35,7 @@ mod reclaim;
 mod records;
 mod refs;
 mod restore;
+pub mod schedule;
 mod segments;
 mod shard;
 mod snapshots;

@@ -1,6 +1,7 @@
 //! Operations and replies: the alphabet of the file system. The same enum is what front ends call, what the model
 //! test draws from, and (later) the wire message and the audit record.
 
+use crate::keys;
 use std::fmt;
 
 /// Names an inode in the whole cell: volume in the upper 24 bits, inode in the lower 40. The root of the cell is 1.
@@ -20,6 +21,11 @@ impl NodeId {
     /// Volume number.
     pub fn volume(self) -> u32 {
         (self.0 >> 40) as u32
+    }
+
+    /// Whether it is a directory of snapshots: names in it come and go with the snapshots of directories above.
+    pub fn is_snapshot_dir(self) -> bool {
+        (keys::DIRECTORIES_FIRST..keys::VIEW_END).contains(&self.volume())
     }
 
     /// Inode number within the volume.

@@ -49,11 +49,12 @@ impl Quotas {
         self.by_dir.iter().map(|(d, q)| (*d, q))
     }
 
-    /// [`Error::Quota`] when adding `by` would cross a limit of `dir`. What does not grow always fits.
-    pub fn check(&self, dir: NodeId, by: Stats) -> Result<()> {
+    /// [`Error::Quota`] when adding `by` would cross a limit of `dir`, which counts `held` bytes besides those used. What
+    /// does not grow always fits.
+    pub fn check(&self, dir: NodeId, by: Stats, held: i64) -> Result<()> {
         let Some(quota) = self.by_dir.get(&dir) else { return Ok(()) };
         let over = |limit: u64, used: i64, add: i64| add > 0 && limit > 0 && used + add > limit as i64;
-        if over(quota.limit.0, quota.used.bytes, by.bytes)
+        if over(quota.limit.0, quota.used.bytes + held, by.bytes)
             || over(quota.limit.1, quota.used.inodes(), by.inodes())
         {
             return Err(Error::Quota);

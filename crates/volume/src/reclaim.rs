@@ -46,6 +46,7 @@ impl Tx<'_> {
             return Ok(false);
         }
         self.discard_deltas(node);
+        self.as_of_last_change(node)?;
         let (from, to) = keys::node_range(node);
         let records = self.scan(&from, &to, STEP_RECORDS + 1, true)?;
         let finished = records.len() <= STEP_RECORDS;

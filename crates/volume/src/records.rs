@@ -13,8 +13,10 @@ use crate::extents::Extents;
 use crate::inode::{Dentry, Inode, SnapshotRecord, Stats};
 use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
+use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
+use crate::schedule::ScheduleRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
@@ -23,7 +25,7 @@ use leeward_meta::{Kv, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::collections::BTreeMap;
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Why an attempt ended.
@@ -46,20 +48,11 @@ impl From<Error> for Fail {
 /// Result of a step of an attempt.
 pub type TxResult<T> = Result<T, Fail>;
 
-/// A record in an overlay.
-#[derive(Clone, Debug)]
-pub struct Slot {
-    /// `None`: removed.
-    pub value: Option<Value>,
-    /// Whether nothing below holds the key: removing it again then leaves nothing to remember.
-    fresh: bool,
-}
-
 /// Records changed since the last commit was frozen.
 #[derive(Default)]
 pub struct Running {
     /// By key.
-    pub records: BTreeMap<Key, Slot>,
+    pub records: Overlay,
     /// Changes of recursive statistics, by directory, not yet folded up the tree.
     pub deltas: FxHashMap<NodeId, Stats>,
     /// Data that must ride in the commit.
@@ -155,6 +148,8 @@ pub(crate) enum Effect {
     },
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// The directory has this schedule of snapshots now; `None`: none.
+    Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has no name any more; its records are freed in steps.
     Detach(u32),
     /// The volume's last record is gone.
@@ -191,7 +186,7 @@ pub struct Tx<'a> {
     shown: Vec<NodeId>,
     effects: Vec<Effect>,
     rides: Vec<Ride>,
-    /// The epoch that changes belong to, where it is not the volume's: that of content which is applied later.
+    /// The epoch that changes belong to, where it is not the volume's, see [`Tx::set_as_of`].
     as_of: Option<u32>,
     /// What this operation adds to deadlists.
     tallies: Vec<(u32, EpochPair, Tally)>,
@@ -294,10 +289,11 @@ impl<'a> Tx<'a> {
         self.as_of
     }
 
-    /// What follows belongs to this epoch, maybe an earlier one: content of that epoch enters the records.
+    /// What follows belongs to this epoch, if it is an earlier one: content of that epoch enters the records, or what lost
+    /// its name then is freed.
     pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
-        let now = self.st.volumes.get(&volume).map(|v| v.epoch);
-        self.as_of = (now != Some(epoch)).then_some(epoch);
+        let now = self.st.volumes.get(&volume).map_or(0, |v| v.epoch);
+        self.as_of = (epoch < now).then_some(epoch);
     }
 
     /// Whether this operation has written the record already.
@@ -358,9 +354,11 @@ impl<'a> Tx<'a> {
         }
         let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
         let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
-        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
         for overlay in self.st.overlays().into_iter().flatten() {
-            merged.extend(overlay.range(range.clone()).map(|(k, s)| (k.clone(), s.value.clone())));
+            overlay.scan(from, to, |k, s| {
+                merged.insert(k.clone(), s.value.clone());
+                true
+            });
         }
         merged.extend(
             self.writes
@@ -375,11 +373,14 @@ impl<'a> Tx<'a> {
 
     /// How many records of the engine may be hidden by removals that are not committed yet.
     fn hidden(&self, from: &Key, to: &Key) -> usize {
-        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-        let overlays = self.st.overlays().into_iter().flatten();
-        let in_overlays: usize =
-            overlays.map(|o| o.range(range.clone()).filter(|(_, s)| s.value.is_none()).count()).sum();
-        in_overlays + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
+        let mut hidden = 0;
+        for overlay in self.st.overlays().into_iter().flatten() {
+            overlay.scan(from, to, |_, s| {
+                hidden += usize::from(s.value.is_none());
+                true
+            });
+        }
+        hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
     /// Recursive statistics of a directory as last folded.
@@ -506,10 +507,10 @@ impl<'a> Tx<'a> {
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
         }
-        for key in changed_before {
-            let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
-            for view in st.snapshots.views_from(volume, as_of.unwrap_or(0)) {
-                cache.forget(&keys::with_volume(&key, view));
+        if let (Some(epoch), Some(first)) = (as_of, changed_before.first().and_then(|key| keys::parse(key))) {
+            // all of one inode
+            for view in st.snapshots.views_from(first.node.volume(), epoch) {
+                changed_before.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
             }
         }
         dead
@@ -523,7 +524,7 @@ impl State {
     }
 
     /// The overlays from old to new.
-    pub fn overlays(&self) -> [Option<&BTreeMap<Key, Slot>>; 2] {
+    pub fn overlays(&self) -> [Option<&Overlay>; 2] {
         [self.committing.as_deref(), Some(&self.running.records)]
     }
 
@@ -539,6 +540,8 @@ impl State {
                     self.let_go(node, pending.segments());
                 }
             }
+            Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
+            Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
@@ -552,6 +555,7 @@ impl State {
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
                 self.snapshots.drop_volume(id);
+                self.schedules.drop_volume(id);
             }
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);
@@ -580,7 +584,8 @@ impl State {
                 let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
                 let new = || Pending::new(size, allocated, epoch);
                 let pending = self.files.entry(node).or_insert_with(new);
-                debug_assert_eq!(pending.epoch, epoch, "{node:?}: content of two epochs");
+                // an older one has no name any more, or would have been staged
+                pending.epoch = epoch;
                 for change in changes {
                     if let Change::Write { addr, .. } = &change {
                         self.by_segment.entry(addr.segment).or_default().insert(node);
@@ -603,26 +608,13 @@ impl State {
     }
 
     pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
-        use std::collections::btree_map::Entry;
         let committing = self.committing.as_ref();
-        match self.running.records.entry(key) {
-            Entry::Occupied(mut e) => {
-                if value.is_none() && e.get().fresh {
-                    e.remove();
-                } else {
-                    e.get_mut().value = value;
-                }
-            }
-            Entry::Vacant(e) => {
-                let below = committing.and_then(|c| c.get(e.key())).map(|s| s.value.is_none());
-                let fresh = new || below.unwrap_or_else(|| matches!(cache.get(e.key()), Some(None)));
-                if value.is_some() || !fresh {
-                    e.insert(Slot { value, fresh });
-                }
-            }
-        }
+        self.running.records.enter(key, value, |key| {
+            let below = committing.and_then(|c| c.get(key)).map(|s| s.value.is_none());
+            new || below.unwrap_or_else(|| matches!(cache.get(key), Some(None)))
+        });
     }
 }
 
 /// A frozen transaction's records.
-pub type Frozen = Arc<BTreeMap<Key, Slot>>;
+pub type Frozen = Arc<Overlay>;

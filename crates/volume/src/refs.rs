@@ -42,6 +42,17 @@ impl Refs {
         left
     }
 
+    /// All inodes of a volume that are referred to, in no order.
+    pub fn of_volume(&self, volume: u32) -> Vec<NodeId> {
+        let range = NodeId::new(volume, 0).0..NodeId::new(volume + 1, 0).0;
+        let pages = self.pages.iter().filter(|(number, _)| range.contains(&(*number * PAGE)));
+        let nodes = pages.flat_map(|(number, page)| {
+            let used = page.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+            used.map(|(at, _)| NodeId(*number * PAGE + at as u64))
+        });
+        nodes.collect()
+    }
+
     fn set(&mut self, node: NodeId, count: u64) {
         let number = node.0 / PAGE;
         let page = self

@@ -59,6 +59,9 @@ struct Tree {
     done: Usage,
 }
 
+/// An entry of a directory.
+type Named = (Box<[u8]>, Dentry);
+
 impl Tx<'_> {
     /// A new inode as `from` was, in `parent` and with one name. What of its data has windows of their own is left for later
     /// steps (`true`).
@@ -151,7 +154,7 @@ impl Tx<'_> {
     fn restore_entries(
         &mut self,
         to: NodeId,
-        page: &[(Box<[u8]>, Dentry)],
+        page: &[Named],
         linked: &FxHashMap<u64, NodeId>,
     ) -> TxResult<Vec<Restored>> {
         let mut dir = self.inode(to)?;
@@ -219,17 +222,19 @@ impl Tx<'_> {
             self.remove(keys::quota(dir));
             self.then(Effect::DropQuota(dir));
         }
+        self.drop_schedule(dir);
         self.then(Effect::Reclaim(dir));
         Ok(())
     }
 
-    /// Snapshots that were taken below a directory, and volumes attached there, must not lose their place.
+    /// Snapshots that were taken below a directory, schedules, and volumes attached there must not lose their place.
     fn check_replaceable(&self, top: NodeId) -> TxResult<()> {
         let taken_of =
             self.st.snapshots.of_volume(top.volume()).map(|(_, s)| NodeId::new(top.volume(), s.dir));
         let attached =
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
-        for dir in taken_of.chain(attached) {
+        let scheduled = self.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == top.volume());
+        for dir in taken_of.chain(attached).chain(scheduled) {
             if self.is_below(dir, top)? {
                 return Err(Error::Busy.into());
             }
@@ -363,7 +368,7 @@ impl Shard {
     }
 
     /// Some entries of a directory in a snapshot, after a name, and whether there are more.
-    fn page_of(&self, dir: NodeId, after: &[u8]) -> Result<(Vec<(Box<[u8]>, Dentry)>, bool)> {
+    fn page_of(&self, dir: NodeId, after: &[u8]) -> Result<(Vec<Named>, bool)> {
         let Reply::Entries(entries) = self.list(&Ctx::system(), dir, after, STEP_ENTRIES, false)? else {
             return Ok((Vec::new(), false));
         };
@@ -372,13 +377,7 @@ impl Shard {
         Ok((page.collect(), more))
     }
 
-    fn restore_page(
-        &self,
-        ctx: &Ctx,
-        to: NodeId,
-        page: &[(Box<[u8]>, Dentry)],
-        tree: &mut Tree,
-    ) -> Result<()> {
+    fn restore_page(&self, ctx: &Ctx, to: NodeId, page: &[Named], tree: &mut Tree) -> Result<()> {
         let done = self.transact(ctx, |tx| tx.restore_entries(to, page, &tree.linked))?;
         for entry in done {
             let pair = Pair { from: entry.from, to: entry.to };

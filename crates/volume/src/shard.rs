@@ -3,6 +3,7 @@
 //! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
 //! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
 
+use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::inode::VolumeRecord;
@@ -13,6 +14,7 @@ use crate::quota::Quotas;
 use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
 use crate::refs::Refs;
+use crate::schedule::Schedules;
 use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::wake::Wake;
@@ -58,6 +60,12 @@ pub struct State {
     pub counters_dirty: bool,
     /// Number of the next volume.
     pub next_volume: u32,
+    /// When the time was last stored for the locks of snapshots, seconds; whether it must be.
+    pub clock_stored: Option<i64>,
+    /// See `clock_stored`.
+    pub clock_due: bool,
+    /// Schedules of snapshots.
+    pub schedules: Schedules,
     /// Snapshots, what they hold, and views of them.
     pub snapshots: Snapshots,
     /// Quotas and what is used of them.
@@ -111,6 +119,8 @@ pub struct Shard {
     pub upkeep: Wake,
     /// For reports.
     pub counters: Counters,
+    /// What locks of snapshots go by.
+    pub clock: LockClock,
     /// Space of the store as last looked at.
     available_bytes: AtomicU64,
     total_bytes: AtomicU64,
@@ -151,6 +161,7 @@ impl Shard {
             maintenance: Wake::default(),
             upkeep: Wake::default(),
             counters: Counters::default(),
+            clock: LockClock::default(),
             available_bytes: AtomicU64::new(u64::MAX),
             total_bytes: AtomicU64::new(0),
             appended: AtomicU64::new(0),
@@ -159,6 +170,11 @@ impl Shard {
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
         });
+        let (stored, locked_until) = {
+            let st = shard.lock();
+            (st.clock_stored, st.snapshots.locked_until())
+        };
+        shard.clock.start(&shard.env, stored, locked_until);
         shard.look_at_space();
         shard
     }
@@ -289,12 +305,12 @@ impl Shard {
         (total, self.available_bytes.load(Ordering::Relaxed).saturating_sub(taken))
     }
 
-    /// [`Error::NoSpace`] when `bytes` more do not fit.
+    /// [`Error::NoSpace`] when `bytes` more do not fit, or nothing does.
     pub fn need_space(&self, bytes: u64) -> Result<()> {
         if self.appended.fetch_add(bytes, Ordering::Relaxed) > SPACE_EVERY_BYTES || self.is_full() {
             self.look_at_space();
         }
-        let short = self.space().1 < bytes;
+        let short = self.space().1 < bytes.max(1);
         self.full.store(short, Ordering::Relaxed);
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }
@@ -353,6 +369,16 @@ impl Shard {
 }
 
 impl State {
+    /// Bytes that only snapshots hold, where the quota of this directory counts them: that of a volume's root does if the
+    /// volume says so.
+    pub(crate) fn held_in_quota(&self, dir: NodeId) -> i64 {
+        let counts = |v: &VolumeRecord| dir.inode() == 1 && v.properties.quota_counts_snapshots;
+        match self.volumes.get(&dir.volume()).is_some_and(counts) {
+            true => self.snapshots.held(dir.volume()).held.bytes,
+            false => 0,
+        }
+    }
+
     /// Whether changes that brought data to this segment may enter the records.
     pub fn is_stored(&self, segment: u64) -> bool {
         self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)

@@ -9,7 +9,7 @@
 //! volume, or for the directories of snapshots of a volume. Views are given out as they are needed and never stored.
 
 use crate::inode::{SnapshotRecord, Who};
-use crate::keys::{EpochPair, VIEW_END, VIEW_FIRST};
+use crate::keys::{DIRECTORIES_FIRST, EpochPair, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,11 @@ impl Tally {
     /// Sum.
     pub fn plus(self, o: Tally) -> Tally {
         Tally { records: self.records + o.records, bytes: self.bytes + o.bytes }
+    }
+
+    /// Difference.
+    pub fn minus(self, o: Tally) -> Tally {
+        Tally { records: self.records - o.records, bytes: self.bytes - o.bytes }
     }
 }
 
@@ -66,6 +71,9 @@ struct Taken {
     unwritten: BTreeSet<u32>,
     tallies: BTreeMap<EpochPair, Tally>,
     tallies_changed: BTreeSet<EpochPair>,
+    /// Sum of `tallies`, and of those among them that are doomed.
+    all: Tally,
+    doomed: Tally,
 }
 
 impl Taken {
@@ -115,6 +123,8 @@ pub struct Snapshots {
     next_view: u32,
     /// Pairs that no snapshot sees.
     doomed: BTreeSet<(u32, EpochPair)>,
+    /// Ends of locks, with volume and epoch.
+    locks: BTreeSet<(i64, u32, u32)>,
     /// Volumes about which something must be written.
     dirty: BTreeSet<u32>,
 }
@@ -122,6 +132,9 @@ pub struct Snapshots {
 impl Snapshots {
     /// Puts in a stored snapshot.
     pub fn load(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
+        if record.locked_until_secs != 0 {
+            self.locks.insert((record.locked_until_secs, volume, epoch));
+        }
         let v = self.volumes.entry(volume).or_default();
         v.by_dir.entry(record.dir).or_default().insert(record.name.clone(), epoch);
         v.by_epoch.insert(epoch, record);
@@ -131,7 +144,9 @@ impl Snapshots {
     pub fn load_tally(&mut self, volume: u32, pair: EpochPair, tally: Tally) {
         let v = self.volumes.entry(volume).or_default();
         v.tallies.insert(pair, tally);
+        v.all = v.all.plus(tally);
         if !v.is_seen(pair) {
+            v.doomed = v.doomed.plus(tally);
             self.doomed.insert((volume, pair));
         }
     }
@@ -194,6 +209,7 @@ impl Snapshots {
     fn unlink(&mut self, volume: u32, epoch: u32) {
         let Some(v) = self.volumes.get_mut(&volume) else { return };
         let Some(old) = v.by_epoch.remove(&epoch) else { return };
+        self.locks.remove(&(old.locked_until_secs, volume, epoch));
         if let Some(names) = v.by_dir.get_mut(&old.dir) {
             names.remove(&old.name);
             if names.is_empty() {
@@ -212,7 +228,12 @@ impl Snapshots {
         } else {
             v.changed.remove(&epoch);
         }
-        self.doomed.extend(v.seen_alone_by(epoch).map(|(pair, _)| (volume, pair)));
+        let alone: Vec<(EpochPair, Tally)> = v.seen_alone_by(epoch).collect();
+        for (pair, tally) in alone {
+            if self.doomed.insert((volume, pair)) {
+                v.doomed = v.doomed.plus(tally);
+            }
+        }
         self.dirty.insert(volume);
     }
 
@@ -221,6 +242,7 @@ impl Snapshots {
         self.volumes.remove(&volume);
         self.dirty.remove(&volume);
         self.doomed.retain(|(v, _)| *v != volume);
+        self.locks.retain(|(_, v, _)| *v != volume);
         let gone: Vec<View> = self.numbers.keys().copied().filter(|v| v.volume() == volume).collect();
         gone.into_iter().for_each(|view| self.forget_view(view));
     }
@@ -230,6 +252,10 @@ impl Snapshots {
         let v = self.volumes.entry(volume).or_default();
         let tally = v.tallies.entry(pair).or_default();
         *tally = tally.plus(by);
+        v.all = v.all.plus(by);
+        if self.doomed.contains(&(volume, pair)) {
+            v.doomed = v.doomed.plus(by);
+        }
         debug_assert!(tally.records >= 0 && tally.bytes >= 0, "tally of {pair:?} below zero");
         v.tallies_changed.insert(pair);
         self.dirty.insert(volume);
@@ -238,10 +264,14 @@ impl Snapshots {
     /// Nothing is on the deadlist under this pair any more. Returns what was counted nevertheless.
     pub fn finish_pair(&mut self, volume: u32, pair: EpochPair) -> Tally {
         let Some(v) = self.volumes.get_mut(&volume) else { return Tally::default() };
-        self.doomed.remove(&(volume, pair));
+        let left = v.tallies.remove(&pair).unwrap_or_default();
+        v.all = v.all.minus(left);
+        if self.doomed.remove(&(volume, pair)) {
+            v.doomed = v.doomed.minus(left);
+        }
         v.tallies_changed.insert(pair);
         self.dirty.insert(volume);
-        v.tallies.remove(&pair).unwrap_or_default()
+        left
     }
 
     /// Something that trim can free.
@@ -249,7 +279,12 @@ impl Snapshots {
         self.doomed.first().copied()
     }
 
-    /// Whether trim can free this.
+    /// The end of the last lock, seconds since 1970; 0: there is none.
+    pub fn locked_until(&self) -> i64 {
+        self.locks.last().map_or(0, |(until, ..)| *until)
+    }
+
+    /// Whether trim is to free this.
     pub fn is_doomed(&self, volume: u32, pair: EpochPair) -> bool {
         self.doomed.contains(&(volume, pair))
     }
@@ -269,13 +304,7 @@ impl Snapshots {
     /// What snapshots of a volume hold, and what waits for trim.
     pub fn held(&self, volume: u32) -> Held {
         let Some(v) = self.volumes.get(&volume) else { return Held::default() };
-        let all = v.tallies.values().fold(Tally::default(), |sum, t| sum.plus(*t));
-        let none = EpochPair { death: 0, birth: 0 };
-        let doomed =
-            self.doomed.range((volume, none)..(volume + 1, none)).filter_map(|(_, p)| v.tallies.get(p));
-        let doomed = doomed.fold(Tally::default(), |sum, t| sum.plus(*t));
-        let held = Tally { records: all.records - doomed.records, bytes: all.bytes - doomed.bytes };
-        Held { held, doomed }
+        Held { held: v.all.minus(v.doomed), doomed: v.doomed }
     }
 
     /// What only this snapshot holds.
@@ -334,9 +363,13 @@ impl Snapshots {
         if let Some(number) = self.numbers.get(&view) {
             return *number;
         }
+        let first = match view {
+            View::Snapshot { .. } => VIEW_FIRST,
+            View::Directory { .. } => DIRECTORIES_FIRST,
+        };
         let number = loop {
-            let n = VIEW_FIRST + self.next_view;
-            self.next_view = (self.next_view + 1) % (VIEW_END - VIEW_FIRST);
+            let n = first + self.next_view;
+            self.next_view = (self.next_view + 1) % (VIEW_END - DIRECTORIES_FIRST);
             if !self.views.contains_key(&n) {
                 break n;
             }

@@ -17,7 +17,6 @@ use crate::snapshots::{Tally, View};
 use leeward_data::Addr;
 use leeward_meta::Value;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// An inode's data at one byte of it, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -300,11 +299,17 @@ impl State {
 impl State {
     /// The first version in a range, given the first stored one.
     fn first_version(&self, stored: Option<(Key, Value)>, from: &Key, to: &Key) -> Option<Value> {
-        let range = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-        let in_overlays = self.overlays().into_iter().flatten().filter_map(|overlay| {
-            overlay.range(range.clone()).find_map(|(k, s)| Some((k.clone(), s.value.clone()?)))
-        });
-        stored.into_iter().chain(in_overlays).min_by(|a, b| a.0.cmp(&b.0)).map(|(_, value)| value)
+        let mut first = stored;
+        for overlay in self.overlays().into_iter().flatten() {
+            overlay.scan(from, to, |key, slot| {
+                let Some(value) = &slot.value else { return true };
+                if first.as_ref().is_none_or(|(known, _)| key < known) {
+                    first = Some((key.clone(), value.clone()));
+                }
+                false
+            });
+        }
+        first.map(|(_, value)| value)
     }
 }
 
@@ -331,6 +336,10 @@ impl Shard {
         }
         let known = |key: &Key| next.as_ref().is_none_or(|next| key < next);
         seen_live(live.into_iter().filter(|(key, _)| known(key)).collect(), epoch, &mut seen)?;
+        if let Some(more) = seen.keys().nth(limit).cloned() {
+            seen.split_off(&more);
+            next = Some(more);
+        }
         let records = seen.into_iter().map(|(key, value)| (keys::with_volume(&key, view), value)).collect();
         Ok((records, next.map(|next| keys::with_volume(&next, view))))
     }

@@ -9,6 +9,7 @@ use leeward_volume::inode::{
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
+use leeward_volume::schedule::ScheduleRecord;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -155,6 +156,11 @@ fn records_of_snapshots_are_as_they_were() {
     );
     assert_eq!(SnapshotRecord::decode(&snapshot.encode()), Ok(snapshot));
 
+    let schedule =
+        ScheduleRecord { interval_secs: 3600, since_secs: 8, keep: "24h7d4w12m1y".parse().expect("good") };
+    assert_eq!(hex(&schedule.encode()), "0100000e100000000000000008001800070004000c0001");
+    assert_eq!(ScheduleRecord::decode(&schedule.encode()), Ok(schedule));
+
     let mut list = Extents::default();
     list.replace(0..4096, Some(Source::Data(Addr { segment: 2, offset: 3 })), 7, |_| {});
     let mut bytes = Vec::new();
@@ -173,6 +179,8 @@ fn records_of_snapshots_are_as_they_were() {
     let cases = [
         (keys::xattr_plain(node, b"user.x"), "0000000a000000000000000b50757365722e78"),
         (keys::snapshot(10, 3), "ffffff060000000a0000000300"),
+        (keys::clock(), "ffffff00000000000000000100"),
+        (keys::schedule(node), "ffffff0800000a000000000b00"),
         (keys::tally(10, pair), "ffffff070000000a000000040000000003"),
         (keys::version(&record, 4), "4000000a000000000000000b3061620000000004"),
         (keys::dead_record(&record, pair), "8000000a000000040000000301000000000000000b306162"),

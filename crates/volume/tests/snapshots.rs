@@ -36,6 +36,9 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
+/// Kind, mode, links, size, modification time, content.
+type Shown = (Kind, u32, u32, u64, i64, Vec<u8>);
+
 impl Rig {
     fn new() -> Rig {
         let (env, disk) = (Env::sim(1), SimDisk::new(1));
@@ -142,7 +145,7 @@ impl Rig {
     }
 
     /// Everything below a path: kind, mode, links, size, modification time, content.
-    fn tree(&self, top: &str) -> BTreeMap<String, (Kind, u32, u32, u64, i64, Vec<u8>)> {
+    fn tree(&self, top: &str) -> BTreeMap<String, Shown> {
         let mut all = BTreeMap::new();
         let mut waiting = vec![String::new()];
         while let Some(below) = waiting.pop() {

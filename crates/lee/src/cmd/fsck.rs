@@ -3,11 +3,10 @@
 
 use super::{Asked, unexpected};
 use crate::fail::Fail;
-use crate::output::{self, Format, printable};
+use crate::output::{self, printable};
+use crate::progress::Bar;
 use crate::size;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leeward_volume::admin::{FsckReport, Progress, Reply, Request};
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 const COULD_NOT_CHECK: u8 = 2;
@@ -51,35 +50,4 @@ fn text(report: &FsckReport) -> String {
         n => format!("{}: {checked}\n", size::counted(n, "finding", "findings")),
     });
     text
-}
-
-/// A progress bar on standard error, where somebody sees it.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(format: Format) -> Bar {
-        let watched = format == Format::Text && std::io::stderr().is_terminal();
-        let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        Bar(ProgressBar::with_draw_target(None, target))
-    }
-
-    fn show(&self, progress: &Progress) {
-        let template = match progress.total {
-            0 => "{msg} {spinner} {human_pos}",
-            _ => "{msg} [{bar:30}] {human_pos}/{human_len} {eta}",
-        };
-        self.0.set_message(progress.phase.clone());
-        // The templates are right, or there is a plainer bar.
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.0.set_style(style);
-        }
-        if progress.total > 0 {
-            self.0.set_length(progress.total);
-        }
-        self.0.set_position(progress.done);
-    }
-
-    fn clear(&self) {
-        self.0.finish_and_clear();
-    }
 }

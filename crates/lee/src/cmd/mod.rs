@@ -9,6 +9,7 @@ mod du;
 mod fsck;
 mod man;
 mod quota;
+mod snap;
 mod status;
 mod sync;
 mod up;
@@ -36,8 +37,10 @@ pub enum Command {
     Down(down::Args),
     /// Show what serves a cell
     Status(status::Args),
-    /// Create, list, show, rename and remove volumes
+    /// Create, list, show, change and remove volumes
     Volume(volume::Args),
+    /// Take, list, keep and remove snapshots
+    Snap(snap::Args),
     /// Limit what a volume or a directory may hold
     Quota(quota::Args),
     /// Show the space of the cell
@@ -129,6 +132,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Down(args) => down::run(&asked, &args),
         Command::Status(args) => return status::run(&asked, &args),
         Command::Volume(args) => volume::run(&asked, args),
+        Command::Snap(args) => snap::run(&asked, args),
         Command::Quota(args) => quota::run(&asked, args),
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),

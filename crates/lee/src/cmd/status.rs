@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const NOT_RUNNING: u8 = 3;
+/// A difference of the clock that is told.
+const CLOCK_SECS_MAX: i64 = 60;
 
 /// Show what serves a cell
 ///
@@ -50,22 +52,42 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "version": running.version,
         "volumes": running.volumes,
         "dirty_bytes": running.dirty_bytes,
+        "snapshots": running.snapshots,
+        "late_schedules": running.late_schedules,
+        "clock_ahead_secs": running.clock_ahead_secs,
     });
     let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
     output::show(asked.format, &value, || {
-        [
+        let mut lines = vec![
             ("cell", cell.to_string()),
             ("mounted at", running.mount.display().to_string()),
             ("process", format!("{} on {}", running.pid, running.host)),
             ("since", format!("{} ({})", when::utc(running.since), when::ago(age))),
             ("version", running.version.clone()),
             ("volumes", size::count(running.volumes)),
+            ("snapshots", size::count(running.snapshots)),
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
-        ]
-        .map(|(name, value)| format!("{name:<11} {value}\n"))
-        .concat()
+        ];
+        lines.extend(alarms(running));
+        lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What somebody should look at.
+fn alarms(running: &Running) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if running.late_schedules > 0 {
+        let late = size::counted(running.late_schedules, "schedule", "schedules");
+        lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
+    }
+    let ahead = running.clock_ahead_secs;
+    if ahead.abs() > CLOCK_SECS_MAX {
+        let (by, way) = (when::ago(ahead.abs()), if ahead > 0 { "forward" } else { "back" });
+        lines
+            .push(("ALARM", format!("the clock was set {way} by {by}: locks of snapshots do not follow it")));
+    }
+    lines
 }
 
 /// Somebody has the cell open and does not listen here.

@@ -4,12 +4,12 @@ use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
-use leeward_volume::admin::{Reply, Request, VolumeInfo};
+use leeward_volume::admin::{PropertyChanges, Reply, Request, VolumeInfo};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Create, list, show, rename and remove volumes
+/// Create, list, show, change and remove volumes
 ///
 /// A volume is a home directory or a project: it has an owner and a quota of its own. It is seen in the tree where it is
 /// attached. Hard links and renames do not cross its border.
@@ -46,11 +46,96 @@ enum Action {
         /// The new one
         new_name: String,
     },
+    /// Let users or groups do something in a volume besides root and its owner
+    Allow {
+        /// Its name
+        name: String,
+        /// What
+        right: Right,
+        /// Who: users, and groups with @ before them, by name or number
+        #[arg(required = true, value_name = "USER|@GROUP")]
+        who: Vec<String>,
+    },
+    /// Take back what `allow` gave
+    Deny {
+        /// Its name
+        name: String,
+        /// What
+        right: Right,
+        /// Who: users, and groups with @ before them, by name or number
+        #[arg(required = true, value_name = "USER|@GROUP")]
+        who: Vec<String>,
+    },
+    /// Change properties of a volume
+    ///
+    /// snapshot-dir=NAME: what the directory of snapshots in each directory is called (.snap). Files that have that name are hidden by it.
+    /// snapshot-dir-visible=yes|no: whether listings show it (no).
+    /// snapshots-max=N: most snapshots of the volume (20000).
+    /// quota-counts-snapshots=yes|no: whether the quota of the volume counts what only snapshots hold (no).
+    #[command(verbatim_doc_comment)]
+    Set {
+        /// Its name
+        name: String,
+        /// Which, and to what
+        #[arg(required = true, value_name = "PROPERTY=VALUE", value_parser = parse_property)]
+        properties: Vec<Property>,
+    },
     /// Remove a volume with all it holds: gone at once, its space comes back in the background
     Remove {
         /// Its name
         name: String,
     },
+}
+
+/// What can be allowed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Right {
+    /// Take, rename, lock and remove snapshots
+    Snapshot,
+}
+
+/// One `PROPERTY=VALUE`.
+#[derive(Clone, Debug)]
+enum Property {
+    SnapshotDir(String),
+    SnapshotDirVisible(bool),
+    SnapshotsMax(u32),
+    QuotaCountsSnapshots(bool),
+}
+
+fn parse_property(text: &str) -> Result<Property, String> {
+    let (name, value) = text.split_once('=').ok_or("write PROPERTY=VALUE")?;
+    let yes_or_no = || match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("`{value}`: write yes or no")),
+    };
+    match name {
+        "snapshot-dir" => Ok(Property::SnapshotDir(value.into())),
+        "snapshot-dir-visible" => yes_or_no().map(Property::SnapshotDirVisible),
+        "snapshots-max" => {
+            let count = value.parse().map_err(|_| format!("`{value}`: write a number"))?;
+            Ok(Property::SnapshotsMax(count))
+        }
+        "quota-counts-snapshots" => yes_or_no().map(Property::QuotaCountsSnapshots),
+        _ => {
+            Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max and quota-counts-snapshots"
+                .into())
+        }
+    }
+}
+
+fn changes(properties: Vec<Property>) -> PropertyChanges {
+    let mut set = PropertyChanges::default();
+    for property in properties {
+        match property {
+            Property::SnapshotDir(name) => set.snapshot_dir = Some(name),
+            Property::SnapshotDirVisible(yes) => set.snapshot_dir_visible = Some(yes),
+            Property::SnapshotsMax(count) => set.snapshots_max = Some(count),
+            Property::QuotaCountsSnapshots(yes) => set.quota_counts_snapshots = Some(yes),
+        }
+    }
+    set
 }
 
 /// Runs it.
@@ -76,8 +161,39 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
                 )
             })
         }
+        Action::Allow { name, right, who } => allow(asked, name, right, &who, true),
+        Action::Deny { name, right, who } => allow(asked, name, right, &who, false),
+        Action::Set { name, properties } => {
+            let set = changes(properties);
+            let volume = one(asked, "volume set", Request::VolumeSet { name, set })?;
+            show(asked, &volume, || details(&volume))
+        }
         Action::Remove { name } => remove(asked, &name),
     }
+}
+
+fn allow(asked: &Asked, name: String, right: Right, who: &[String], allow: bool) -> Result<(), Fail> {
+    let Right::Snapshot = right;
+    let (mut users, mut groups) = (Vec::new(), Vec::new());
+    for who in who {
+        match who.strip_prefix('@') {
+            Some(group) => groups.push(system::group(group)?),
+            None => users.push(system::owner(who)?.uid),
+        }
+    }
+    let request = Request::VolumeAllow { name, users, groups, allow };
+    let command = if allow { "volume allow" } else { "volume deny" };
+    let volume = one(asked, command, request)?;
+    show(asked, &volume, || {
+        format!("snapshots of volume {} may be taken and removed by {}", volume.name, allowed(&volume))
+    })
+}
+
+fn allowed(volume: &VolumeInfo) -> String {
+    let owner = Some(volume.uid).filter(|uid| *uid != 0);
+    let users = [0].iter().chain(&owner).chain(&volume.snapshot_users).map(|uid| system::user_name(*uid));
+    let groups = volume.snapshot_groups.iter().map(|gid| format!("@{}", system::group_name(*gid)));
+    users.chain(groups).collect::<Vec<_>>().join(", ")
 }
 
 fn create(asked: &Asked, name: String, at: Option<PathBuf>, owner: Option<String>) -> Result<(), Fail> {
@@ -150,10 +266,29 @@ fn details(volume: &VolumeInfo) -> String {
         ("created", when::utc(volume.created_secs)),
         ("holds", holds(usage.bytes, usage.files, usage.dirs)),
         ("limit", limits(volume.quota_bytes, volume.quota_files)),
+        (
+            "snapshots",
+            format!(
+                "{} of at most {}",
+                size::count(volume.snapshots),
+                size::count(volume.snapshots_max.into())
+            ),
+        ),
+        ("seen in", snapshot_dir(volume)),
+        ("taken by", allowed(volume)),
+        (
+            "quota counts",
+            if volume.quota_counts_snapshots { "files and snapshots" } else { "files" }.to_string(),
+        ),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]
     .map(|(name, value)| format!("{name:<12} {value}\n"))
     .concat()
+}
+
+fn snapshot_dir(volume: &VolumeInfo) -> String {
+    let listed = if volume.snapshot_dir_visible { "listed" } else { "not listed" };
+    format!("{} of each directory ({listed})", printable(&volume.snapshot_dir))
 }
 
 fn holds(bytes: u64, files: u64, dirs: u64) -> String {

@@ -82,6 +82,12 @@ pub struct Running {
     pub volumes: u64,
     /// Bytes in memory, not yet in a store.
     pub dirty_bytes: u64,
+    /// Snapshots of all volumes.
+    pub snapshots: u64,
+    /// Schedules of snapshots that are late.
+    pub late_schedules: u64,
+    /// While a snapshot is locked: seconds by which the clock was set forward (below zero: back) since it serves.
+    pub clock_ahead_secs: i64,
 }
 
 /// A name for the socket that fits a socket address; valid while this lives.

@@ -7,7 +7,7 @@ use super::{Answer, CALL_BYTES_MAX, Call, Line, Running, SocketPath, read_line, 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::system;
-use leeward_env::Env;
+use leeward_env::{Ctx, Env};
 use leeward_volume::admin::{Failure, Progress, Reply, Request};
 use std::fs::Permissions;
 use std::io::{self, BufReader};
@@ -30,7 +30,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What the connections ask.
 pub trait Service: Send + Sync + 'static {
     /// Runs an operator's request.
-    fn admin(&self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Reply, Failure>;
+    fn admin(
+        &self,
+        caller: &Ctx,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Reply, Failure>;
     /// What runs.
     fn running(&self) -> Result<Running, Failure>;
     /// Asks the process to end.
@@ -170,28 +175,16 @@ impl Connection<'_> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_read_timeout(Some(READ_WAIT))?;
         self.stream.set_write_timeout(Some(WRITE_WAIT))?;
-        let last = match self.refusal(slot)? {
+        let caller = peer(self.stream)?;
+        let last = match refusal(&caller, slot) {
             Some(failure) => Line::Failed(failure),
-            None => self.answer()?,
+            None => self.answer(&caller)?,
         };
         self.send(&last)
     }
 
-    fn refusal(&self, slot: &Slot) -> io::Result<Option<Failure>> {
-        let peer = peer_uid(self.stream)?;
-        if peer != 0 && peer != system::uid() {
-            return Ok(Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this")));
-        }
-        if slot.number >= CONNECTIONS_MAX {
-            let message =
-                format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
-            return Ok(Some(failure(libc::EBUSY, &message)));
-        }
-        Ok(None)
-    }
-
     /// Reads the call and runs it; returns the last line.
-    fn answer(&self) -> io::Result<Line> {
+    fn answer(&self, caller: &Ctx) -> io::Result<Line> {
         let call = match read_line(&mut BufReader::new(self.stream), CALL_BYTES_MAX) {
             Ok(Some(call)) => call,
             Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -199,16 +192,16 @@ impl Connection<'_> {
             Err(e) => return Ok(Line::Failed(not_understood(&e))),
         };
         Ok(match call {
-            Call::Admin { request } => done(self.admin(&request).map(Answer::Admin)),
+            Call::Admin { request } => done(self.admin(caller, &request).map(Answer::Admin)),
             Call::Status => done(self.service.running().map(Answer::Running)),
             Call::Down => return self.down(),
         })
     }
 
-    fn admin(&self, request: &Request) -> Result<Reply, Failure> {
+    fn admin(&self, caller: &Ctx, request: &Request) -> Result<Reply, Failure> {
         let mut last: Option<(u64, String)> = None;
         let mut watched = true;
-        self.service.admin(request, &mut |progress| {
+        self.service.admin(caller, request, &mut |progress| {
             let now = self.env.now();
             let due = last.as_ref().is_none_or(|(at, phase)| {
                 now.saturating_sub(*at) >= PROGRESS_STEP_NANOS || *phase != progress.phase
@@ -240,6 +233,17 @@ impl Connection<'_> {
     }
 }
 
+fn refusal(caller: &Ctx, slot: &Slot) -> Option<Failure> {
+    if caller.uid != 0 && caller.uid != system::uid() {
+        return Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this"));
+    }
+    if slot.number >= CONNECTIONS_MAX {
+        let message = format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
+        return Some(failure(libc::EBUSY, &message));
+    }
+    None
+}
+
 fn done(answer: Result<Answer, Failure>) -> Line {
     answer.map_or_else(Line::Failed, Line::Done)
 }
@@ -259,7 +263,7 @@ fn not_understood(e: &io::Error) -> Failure {
 }
 
 /// Who is at the other end.
-fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
+fn peer(stream: &UnixStream) -> io::Result<Ctx> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the buffer and its length belong together and outlive the call.
@@ -272,5 +276,8 @@ fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
             &raw mut len,
         )
     };
-    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(peer.uid) }
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Ctx { pid: peer.pid as u32, ..Ctx::user(peer.uid, peer.gid) })
 }

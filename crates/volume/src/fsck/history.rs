@@ -1,5 +1,6 @@
 //! What fsck checks of snapshots: history, deadlists and tallies belong together, and data that only snapshots see is kept.
 
+use super::each;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{Body, Inode, Pair, SnapshotRecord, StoredDentry, birth_of};
@@ -8,6 +9,7 @@ use crate::op::NodeId;
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
+use leeward_meta::Moment;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
@@ -20,8 +22,8 @@ pub(super) struct History {
     /// Names that say of themselves that the deadlist notes them; live ones and versions.
     noted: FxHashSet<(Key, u32)>,
     tallies: FxHashMap<EpochPair, Tally>,
-    /// Data that versions refer to.
-    used: Vec<(NodeId, u64, Range<u32>)>,
+    /// Data that versions refer to, by node and segment.
+    used: Vec<(EpochPair, NodeId, u64, Range<u32>)>,
     /// Data on the deadlist.
     dead: Vec<(u64, Range<u32>)>,
     /// Findings: kind, inode, detail.
@@ -45,11 +47,11 @@ impl History {
         let (record, death) = keys::parse_version(key).ok_or_else(unreadable)?;
         let node = keys::parse(&record).ok_or_else(unreadable)?.node;
         self.live(&record, value)?;
+        let pair = EpochPair { death, birth: birth_of(record[12], value)? };
         for (addr, len) in data_of(record[12], value)? {
-            self.used.push((node, addr.segment, addr.offset..addr.offset + len));
+            self.used.push((pair, node, addr.segment, addr.offset..addr.offset + len));
         }
-        let birth = birth_of(record[12], value)?;
-        self.versions.insert((record, EpochPair { death, birth }));
+        self.versions.insert((record, pair));
         Ok(())
     }
 
@@ -72,25 +74,15 @@ impl History {
         }
     }
 
-    /// Whether no version refers to data.
-    pub fn uses_no_data(&self) -> bool {
-        self.used.is_empty()
-    }
-
     fn check_lists(&mut self, is_seen: impl Fn(EpochPair) -> bool) {
         let node = |key: &Key| keys::parse(key).map(|p| p.node);
         for (key, pair) in self.versions.difference(&self.listed) {
             self.bad.push(("history", node(key), format!("a version of {pair:?} is not on the deadlist")));
         }
         for (key, pair) in self.listed.difference(&self.versions) {
+            // a name that was noted may be gone, with every snapshot that saw it; what was not there before stays noted
             if pair.birth > 0 {
                 self.bad.push(("history", node(key), format!("the version of {pair:?} is missing")));
-            } else if !self.noted.contains(&(key.clone(), pair.death)) {
-                self.bad.push((
-                    "history",
-                    node(key),
-                    format!("a name is noted of {pair:?} that is not there"),
-                ));
             }
         }
         for (key, birth) in &self.noted {
@@ -121,7 +113,7 @@ impl History {
             kept.entry(segment).or_default().push(range);
         }
         kept.values_mut().for_each(|ranges| *ranges = crate::clean::merged(std::mem::take(ranges)));
-        for (node, segment, range) in std::mem::take(&mut self.used) {
+        for (_, node, segment, range) in std::mem::take(&mut self.used) {
             let covers = |r: &Range<u32>| r.start <= range.start && range.end <= r.end;
             if !kept.get(&segment).is_some_and(|ranges| ranges.iter().any(covers)) {
                 let detail = format!("data of a snapshot in segment {segment} at {range:?} is not kept");
@@ -154,15 +146,16 @@ impl Shard {
     /// Reads history and deadlist of a volume; `references` hears of data on the deadlist.
     pub(super) fn census_history(
         &self,
+        moment: &dyn Moment,
         volume: u32,
         history: &mut History,
         mut references: impl FnMut(Addr, u32),
     ) -> Result<()> {
-        self.each(keys::history_range(volume), |k, v| {
+        each(moment, keys::history_range(volume), |k, v| {
             let done = history.version(k, v);
             done.or_else(|e| note(history, e))
         })?;
-        self.each(keys::deadlist_range(volume), |k, v| {
+        each(moment, keys::deadlist_range(volume), |k, v| {
             match history.entry(k, v) {
                 Ok(Some((addr, len))) => references(addr, len),
                 Ok(None) => {}
@@ -173,9 +166,14 @@ impl Shard {
     }
 
     /// Checks what was read of a volume's history.
-    pub(super) fn check_history(&self, volume: u32, history: &mut History) -> Result<()> {
+    pub(super) fn check_history(
+        &self,
+        moment: &dyn Moment,
+        volume: u32,
+        history: &mut History,
+    ) -> Result<()> {
         let mut stored = Vec::new();
-        self.each(keys::table_range(Table::Tally), |key, value| {
+        each(moment, keys::table_range(Table::Tally), |key, value| {
             let Pair(records, bytes) = Pair::decode(value)?;
             let tally = Tally { records: records as i64, bytes: bytes as i64 };
             stored.extend(keys::parse_tally(key).map(|(volume, pair)| (volume, pair, tally)));
@@ -183,22 +181,26 @@ impl Shard {
         })?;
         let [(from, to), _] = keys::snapshot_ranges(volume);
         let mut dirs = Vec::new();
-        self.each((from, to), |_, value| {
+        each(moment, (from, to), |_, value| {
             dirs.push(SnapshotRecord::decode(value)?.dir);
             Ok(())
         })?;
         for dir in dirs {
             let node = NodeId::new(volume, dir);
-            if self.kv.get(&keys::inode(node))?.is_none() {
+            let (from, to) = keys::tag_range(node, tag::INODE);
+            if moment.scan(&from, &to, 1)?.is_empty() {
                 history.bad.push(("snapshot", Some(node), "the directory of a snapshot is gone".into()));
             }
         }
         history.check_tallies(volume, &stored);
-        history.check_lists(|pair| self.lock().snapshots.is_seen(volume, pair));
-        if !history.uses_no_data() {
-            let segments: FxHashSet<u64> = history.used.iter().map(|(_, segment, _)| *segment).collect();
+        let is_seen = |pair| self.lock().snapshots.is_seen(volume, pair);
+        history.check_lists(is_seen);
+        // data of what waits for trim may be gone
+        history.used.retain(|(pair, ..)| is_seen(*pair));
+        if !history.used.is_empty() {
+            let segments: FxHashSet<u64> = history.used.iter().map(|(_, _, segment, _)| *segment).collect();
             let mut live = Vec::new();
-            self.each(keys::volume_range(volume), |key, value| {
+            each(moment, keys::volume_range(volume), |key, value| {
                 let data = data_of(key[12], value).unwrap_or_default();
                 let wanted = data.into_iter().filter(|(addr, _)| segments.contains(&addr.segment));
                 live.extend(wanted.map(|(addr, len)| (addr.segment, addr.offset..addr.offset + len)));

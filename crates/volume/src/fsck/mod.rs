@@ -1,19 +1,20 @@
 //! fsck: every invariant of the stored form, checked against all records and all objects.
 //!
-//! Works on what is committed, with commits standing still while the records are read (operations go on in memory); then every
-//! object is read and verified while everything goes on. Nothing is changed.
+//! Works on what is committed at one moment, while everything goes on; then every object is read and verified. Nothing is
+//! changed.
 
 mod history;
 
 use crate::admin::{Finding, FsckReport, Progress};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
-use crate::inode::{Body, Dentry, Inode, SegmentRecord, Stats};
+use crate::inode::{Body, Dentry, Inode, SegmentRecord, Stats, VolumeRecord};
 use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::shard::Shard;
 use history::{History, data_of};
 use leeward_env::Ctx;
+use leeward_meta::Moment;
 use leeward_pool::ObjectId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
@@ -254,7 +255,10 @@ impl Shard {
     /// Checks everything.
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         self.sync_all(&Ctx::system())?;
-        let mut census = self.committer.standing_still(|| self.census(progress))?;
+        let (moment, quotas) = self.committer.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
+        let mut census = self.census(&*moment, progress)?;
+        drop(moment);
+        census.quotas = quotas;
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
@@ -276,44 +280,34 @@ impl Shard {
         Ok(report)
     }
 
-    fn each(&self, range: (Key, Key), mut f: impl FnMut(&Key, &[u8]) -> Result<()>) -> Result<()> {
-        let (mut from, to) = range;
-        loop {
-            let page = self.kv.scan(&from, &to, 4096, false)?;
-            for (key, value) in &page {
-                f(key, value)?;
-            }
-            match page.last() {
-                Some((last, _)) if page.len() == 4096 => {
-                    let mut next = last.to_vec();
-                    next.push(0);
-                    from = next.into();
-                }
-                _ => return Ok(()),
-            }
+    /// What quotas count, if all of it is in what is committed.
+    fn quotas_if_settled(&self) -> Vec<(NodeId, Stats)> {
+        let st = self.lock();
+        match st.files.is_empty() && st.is_clean() && st.committing.is_none() {
+            true => st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(),
+            false => Vec::new(),
         }
     }
 
-    fn census(&self, progress: &mut dyn FnMut(Progress)) -> Result<Census> {
+    fn census(&self, moment: &dyn Moment, progress: &mut dyn FnMut(Progress)) -> Result<Census> {
         let mut c = Census::default();
-        let volumes: Vec<u32> = {
-            let st = self.lock();
-            if st.files.is_empty() && st.is_clean() && st.committing.is_none() {
-                c.quotas = st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect();
-            }
-            st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect()
-        };
-        self.each(keys::table_range(Table::Orphan), |k, _| {
+        let (mut volumes, mut removing) = (Vec::new(), Vec::new());
+        each(moment, keys::table_range(Table::Volume), |key, value| {
+            let list = if VolumeRecord::decode(value)?.removing { &mut removing } else { &mut volumes };
+            list.push(keys::table_id(key) as u32);
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Orphan), |k, _| {
             c.orphans.insert(NodeId(keys::table_id(k)));
             Ok(())
         })?;
-        self.each(keys::table_range(Table::Segment), |k, v| {
+        each(moment, keys::table_range(Table::Segment), |k, v| {
             c.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
             Ok(())
         })?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
-            self.each(keys::volume_range(*volume), |k, v| {
+            each(moment, keys::volume_range(*volume), |k, v| {
                 if c.report.inodes % 10_000 == 0 {
                     let (done, total) = (done as u64, volumes.len() as u64);
                     progress(Progress {
@@ -327,25 +321,23 @@ impl Shard {
                 }
                 Ok(())
             })?;
-            self.census_history(*volume, &mut history, |addr, len| {
+            self.census_history(moment, *volume, &mut history, |addr, len| {
                 *c.references.entry(addr.segment).or_default() += u64::from(len);
             })?;
-            self.check_history(*volume, &mut history)?;
+            self.check_history(moment, *volume, &mut history)?;
             history.bad.into_iter().for_each(|(kind, node, detail)| c.say(kind, node, detail));
             c.report.volumes += 1;
         }
-        self.count_removed_volumes(&mut c)?;
+        self.count_removed_volumes(moment, &removing, &mut c)?;
         Ok(c)
     }
 
     /// Volumes on their way out still reference data.
-    fn count_removed_volumes(&self, c: &mut Census) -> Result<()> {
-        let removing: Vec<u32> =
-            self.lock().volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
-        for volume in removing {
+    fn count_removed_volumes(&self, moment: &dyn Moment, removing: &[u32], c: &mut Census) -> Result<()> {
+        for &volume in removing {
             let mut apart = Census::default();
-            self.each(keys::volume_range(volume), |k, v| apart.record(k, v))?;
-            self.census_history(volume, &mut History::default(), |addr, len| {
+            each(moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
+            self.census_history(moment, volume, &mut History::default(), |addr, len| {
                 *apart.references.entry(addr.segment).or_default() += u64::from(len);
             })?;
             for (segment, bytes) in apart.references {
@@ -362,8 +354,9 @@ impl Shard {
         all.sort_unstable();
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
-            // cleaning may have rewritten or removed it meanwhile
-            let Some(record) = self.lock().segments.get(*segment).copied().filter(|r| r.sealed) else {
+            // cleaning may have rewritten or removed it meanwhile, or found nothing to keep: then it has no object
+            let record = self.lock().segments.get(*segment).copied();
+            let Some(record) = record.filter(|r| r.sealed && (r.object_bytes > 0 || r.live_bytes > 0)) else {
                 continue;
             };
             let id = ObjectId { segment: *segment, generation: record.generation };
@@ -393,7 +386,8 @@ impl Shard {
         if damage.is_empty() {
             return Ok(());
         }
-        let volumes: Vec<u32> = self.lock().volumes.keys().copied().collect();
+        let (held, volumes) = (self.kv.moment(), self.lock().volumes.keys().copied().collect::<Vec<u32>>());
+        let moment = &*held;
         for volume in volumes {
             let mut look = |key: &Key, value: &[u8], whose: &str| {
                 let Some(parsed) = keys::parse(key) else { return };
@@ -405,11 +399,11 @@ impl Shard {
                     }
                 }
             };
-            self.each(keys::volume_range(volume), |key, value| {
+            each(moment, keys::volume_range(volume), |key, value| {
                 look(key, value, "");
                 Ok(())
             })?;
-            self.each(keys::history_range(volume), |key, value| {
+            each(moment, keys::history_range(volume), |key, value| {
                 if let Some((record, _)) = keys::parse_version(key) {
                     look(&record, value, " of snapshots");
                 }
@@ -417,5 +411,24 @@ impl Shard {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Shows `f` all records of a range.
+fn each(moment: &dyn Moment, range: (Key, Key), mut f: impl FnMut(&Key, &[u8]) -> Result<()>) -> Result<()> {
+    let (mut from, to) = range;
+    loop {
+        let page = moment.scan(&from, &to, 4096)?;
+        for (key, value) in &page {
+            f(key, value)?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == 4096 => {
+                let mut next = last.to_vec();
+                next.push(0);
+                from = next.into();
+            }
+            _ => return Ok(()),
+        }
     }
 }

@@ -200,7 +200,9 @@ impl Shard {
             let left = |limit: u64, used: i64| limit.saturating_sub(used.max(0) as u64);
             if q.limit.0 > 0 {
                 s.total_bytes = q.limit.0;
-                s.free_bytes = s.free_bytes.min(left(q.limit.0, q.used.bytes));
+                s.free_bytes = s
+                    .free_bytes
+                    .min(left(q.limit.0, q.used.bytes + st.held_in_quota(NodeId::new(node.volume(), 1))));
             }
             if q.limit.1 > 0 {
                 s.total_files = q.limit.1;

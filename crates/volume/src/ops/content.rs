@@ -360,10 +360,11 @@ impl Tx<'_> {
     /// Applies a prefix of the queue of `node`.
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
-        if let Some(pending) = self.st.files.get(&node) {
+        let mut inode = self.inode(node)?;
+        // without a name it is in no later snapshot, and its records may be of a later epoch than its content
+        if let (Some(pending), 1..) = (self.st.files.get(&node), inode.nlink) {
             self.set_as_of(node.volume(), pending.epoch);
         }
-        let mut inode = self.inode(node)?;
         for (_, change) in ready {
             self.apply_change(node, &mut inode, change)?;
         }
@@ -415,17 +416,20 @@ impl Shard {
         }
     }
 
-    /// Reads the pieces, in order, into one buffer.
+    /// Reads the pieces, which follow each other, into one buffer.
     pub(crate) fn fetch(&self, ctx: &Ctx, plan: &[Piece]) -> Result<Vec<u8>> {
         let (Some(first), Some(last)) = (plan.first(), plan.last()) else { return Ok(Vec::new()) };
-        let start = first.0.start;
-        let mut buf = vec![0u8; (last.0.end - start) as usize];
+        let mut buf = vec![0u8; (last.0.end - first.0.start) as usize];
+        let mut rest = &mut buf[..];
+        let mut pieces = Vec::with_capacity(plan.len());
         for (range, source) in plan {
+            let (part, more) = rest.split_at_mut((range.end - range.start) as usize);
+            rest = more;
             if let Some(Source::Data(addr)) = source {
-                let part = (range.start - start) as usize..(range.end - start) as usize;
-                self.log.read(ctx, *addr, &mut buf[part])?;
+                pieces.push((*addr, part));
             }
         }
+        self.log.read_all(ctx, pieces)?;
         Ok(buf)
     }
 

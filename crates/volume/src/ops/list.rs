@@ -10,7 +10,6 @@ use crate::versions::seen_in;
 use leeward_env::Ctx;
 use leeward_meta::Value;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// Records that one look at the engine brings at most.
 pub const PAGE: usize = 1024;
@@ -31,7 +30,11 @@ impl Shard {
         if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
             return Err(Error::NotDir);
         }
-        let view = self.lock().snapshots.view(dir.volume());
+        let (view, shows_snapshots) = {
+            let st = self.lock();
+            let shows = st.volumes.get(&dir.volume()).is_some_and(|v| v.properties.snapshot_dir_visible);
+            (st.snapshots.view(dir.volume()), shows)
+        };
         let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
         if !after.is_empty() {
             // the first key after that name
@@ -55,6 +58,9 @@ impl Shard {
                 None => break,
             }
         }
+        if shows_snapshots {
+            self.transact(ctx, |tx| tx.list_snapshot_dir(dir, after, limit, attrs, &mut entries))?;
+        }
         if attrs {
             self.fill_attrs(ctx, &mut entries)?;
         }
@@ -75,28 +81,31 @@ impl Shard {
             }
             // each source is cut where it is full; beyond the first cut nothing is known of that source
             let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
-            let mut merged: BTreeMap<Key, Option<Value>> =
-                page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+            let mut changed: BTreeMap<Key, Option<Value>> = BTreeMap::new();
             for overlay in st.overlays().into_iter().flatten() {
                 let mut live = 0;
-                for (key, slot) in overlay.range((Bound::Included(from.clone()), Bound::Excluded(to.clone())))
-                {
+                overlay.scan(from, to, |key, slot| {
                     if end.as_ref().is_some_and(|end| key > end) {
-                        break;
+                        return false;
                     }
-                    merged.insert(key.clone(), slot.value.clone());
+                    changed.insert(key.clone(), slot.value.clone());
                     live += usize::from(slot.value.is_some());
                     if live == limit {
                         end = Some(key.clone());
-                        break;
                     }
-                }
-            }
-            if let Some(end) = &end {
-                merged.retain(|key, _| key <= end);
+                    live < limit
+                });
             }
             drop(st);
-            let mut live: Vec<_> = merged.into_iter().filter_map(|(k, v)| Some((k, v?))).collect();
+            let mut live = page;
+            if !changed.is_empty() {
+                live.retain(|(key, _)| !changed.contains_key(key));
+                live.extend(changed.into_iter().filter_map(|(k, v)| Some((k, v?))));
+                live.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+            }
+            if let Some(end) = &end {
+                live.truncate(live.partition_point(|(key, _)| key <= end));
+            }
             let mut next = end;
             if live.len() > limit {
                 live.truncate(limit);
@@ -120,7 +129,7 @@ impl Shard {
                         entry.attr = Some(tx.attr(entry.node, &inode));
                         tx.show(entry.node);
                     }
-                    Ok(None) => {}
+                    Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
                     Err(Fail::Stage(_)) => {}

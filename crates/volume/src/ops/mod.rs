@@ -73,7 +73,7 @@ impl Tx<'_> {
         for quota_dir in self.quota_dirs(dir)? {
             let sum = self.charged(quota_dir).plus(by);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.st.quotas.check(quota_dir, sum)?;
+                self.st.quotas.check(quota_dir, sum, self.st.held_in_quota(quota_dir))?;
             }
             self.charges.push((quota_dir, by));
         }

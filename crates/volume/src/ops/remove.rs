@@ -94,6 +94,7 @@ impl Tx<'_> {
             self.remove(keys::quota(node));
             self.then(Effect::DropQuota(node));
         }
+        self.drop_schedule(node);
         inode.nlink = 0;
         inode.times[time::C] = self.now;
         self.put_inode(node, &inode)?;
@@ -134,6 +135,7 @@ impl Tx<'_> {
     /// Frees an inode that nobody can reach any more: at once when it is small, else in steps by reclaim.
     pub(crate) fn free(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         self.then(Effect::Gone(node));
+        self.as_of_last_change(node)?;
         let small = match &inode.body {
             Body::File { inline, spilled: false, windows: false } => {
                 self.drop_extents(node, 0, inline)?;
@@ -149,6 +151,15 @@ impl Tx<'_> {
         } else {
             self.put_freed(node, inode)
         }
+    }
+
+    /// What is freed of an inode without a name is in no snapshot that was taken since it changed last. An inode that lost its
+    /// name in this operation has just changed; else freeing is all that the operation does.
+    pub(crate) fn as_of_last_change(&mut self, node: NodeId) -> TxResult<()> {
+        if let Some(record) = self.get(&keys::inode(node))? {
+            self.set_as_of(node.volume(), Inode::decode(&record)?.birth);
+        }
+        Ok(())
     }
 
     /// Leaves the rest to reclaim: the orphan record makes it survive a crash.

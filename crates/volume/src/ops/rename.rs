@@ -1,7 +1,7 @@
 //! Rename: replacing, not replacing, exchanging.
 
 use super::check_name;
-use crate::error::{Error, Result};
+use crate::error::{self, Error};
 use crate::inode::{Dentry, Stats, time};
 use crate::op::{Kind, NodeId, RenameMode, Reply};
 use crate::records::{Fail, Tx, TxResult};
@@ -30,7 +30,9 @@ impl Tx<'_> {
             return Err(Error::CrossVolume.into());
         }
         self.live_dir(r.from_dir)?;
-        self.live_dir(r.to_dir)?;
+        if r.to_dir != r.from_dir {
+            self.live_dir(r.to_dir)?;
+        }
         check_name(r.from_name).map_err(not_a_place)?;
         check_name(r.to_name).map_err(not_a_place)?;
         if self.is_snapshot_dir(r.from_dir, r.from_name) || self.is_snapshot_dir(r.to_dir, r.to_name) {
@@ -76,9 +78,13 @@ impl Tx<'_> {
         }
     }
 
-    /// [`Op::Rename`](crate::Op::Rename).
-    fn rename(&mut self, r: &Rename<'_>) -> TxResult<Reply> {
-        let Some((source, target)) = self.rename_ends(r)? else { return Ok(Reply::Done) };
+    /// [`Op::Rename`](crate::Op::Rename); `Err`: this file is to take the place of another one, and its content must be in the
+    /// records first.
+    fn rename(&mut self, r: &Rename<'_>) -> TxResult<Result<Reply, NodeId>> {
+        let Some((source, target)) = self.rename_ends(r)? else { return Ok(Ok(Reply::Done)) };
+        if target.is_some() && self.st.files.contains_key(&source.node) {
+            return Ok(Err(source.node));
+        }
         let exchange = r.mode == RenameMode::Exchange;
         let moves_dir = source.kind == Kind::Dir || target.is_some_and(|t| t.kind == Kind::Dir);
         if r.from_dir != r.to_dir && moves_dir && self.st.quotas.in_volume(r.from_dir.volume()) {
@@ -113,7 +119,7 @@ impl Tx<'_> {
                 self.check_moved(r.from_dir)?;
             }
         }
-        Ok(Reply::Done)
+        Ok(Ok(Reply::Done))
     }
 
     pub(crate) fn place(&mut self, dir: NodeId, name: &[u8], entry: Dentry) -> TxResult<()> {
@@ -167,33 +173,19 @@ impl Tx<'_> {
         for dir in self.quota_dirs(to)? {
             let by = self.charged(dir);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.st.quotas.check(dir, by)?;
+                self.st.quotas.check(dir, by, self.st.held_in_quota(dir))?;
             }
         }
         Ok(())
-    }
-
-    /// The file that a rename will put in place of another one, if its content is not in the records yet.
-    fn replaces_with(&mut self, r: &Rename<'_>) -> TxResult<Option<NodeId>> {
-        if r.mode == RenameMode::NoReplace || self.st.files.is_empty() {
-            return Ok(None);
-        }
-        let ends = self.rename_ends(r)?;
-        let source = ends.and_then(|(s, t)| t.map(|_| s.node));
-        Ok(source.filter(|node| self.st.files.contains_key(node)))
     }
 }
 
 impl Shard {
     /// [`Op::Rename`](crate::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
     /// a crash leaves the old file whole or the new file whole.
-    pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> Result<Reply> {
+    pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<Reply> {
         loop {
-            let step = self.transact(ctx, |tx| match tx.replaces_with(r)? {
-                Some(node) => Ok(Err(node)),
-                None => tx.rename(r).map(Ok),
-            })?;
-            match step {
+            match self.transact(ctx, |tx| tx.rename(r))? {
                 Ok(reply) => return Ok(reply),
                 Err(node) => self.stage(ctx, node)?,
             }

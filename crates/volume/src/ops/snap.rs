@@ -5,6 +5,7 @@
 //! those taken of directories above it, as `_NAME_INODE`, if it was below them then.
 
 use super::check_name;
+use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Properties, SnapshotRecord};
 use crate::keys::VIEW_FIRST;
@@ -13,6 +14,7 @@ use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::{View, is_among};
 use leeward_env::Ctx;
+use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 
 /// Begins the names of snapshots that were taken of directories above.
 const INHERITED: u8 = b'_';
@@ -24,7 +26,7 @@ struct Shown {
 }
 
 impl Tx<'_> {
-    fn properties(&self, volume: u32) -> TxResult<&Properties> {
+    pub(crate) fn properties(&self, volume: u32) -> TxResult<&Properties> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
     }
 
@@ -51,6 +53,36 @@ impl Tx<'_> {
         Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, ..attr })
     }
 
+    /// Puts the directory of snapshots of `dir` among its entries. `entries`: those after `after`, all
+    /// of them if they are fewer than `limit`.
+    pub(crate) fn list_snapshot_dir(
+        &mut self,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+        entries: &mut Vec<Entry>,
+    ) -> TxResult<()> {
+        let name = self.properties(dir.volume())?.snapshot_dir.clone();
+        let beyond = entries.len() == limit && entries.last().is_none_or(|e| e.name < name);
+        if *name <= *after || beyond || self.inode(dir)?.nlink == 0 {
+            return Ok(());
+        }
+        let node = self.snapshot_dir(dir);
+        let attr = attrs.then(|| self.snapshot_dir_attr(node, dir)).transpose()?;
+        if attrs {
+            self.show(node);
+        }
+        let entry = Entry { name, node, kind: Kind::Dir, attr };
+        match entries.binary_search_by(|e| e.name.cmp(&entry.name)) {
+            // a name from before the volume was set so
+            Ok(at) => entries[at] = entry,
+            Err(at) => entries.insert(at, entry),
+        }
+        entries.truncate(limit);
+        Ok(())
+    }
+
     /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a view of it.
     pub(crate) fn look_up_snapshot_dir(&mut self, node: NodeId, dir: NodeId) -> TxResult<Reply> {
         let volume = self.st.snapshots.view(dir.volume()).map_or(dir.volume(), |view| view.volume());
@@ -72,7 +104,7 @@ impl Tx<'_> {
     }
 
     /// The snapshots taken of `dir` and of the directories above it: name here, epoch, and the directory if it is another.
-    fn candidates(&self, dir: NodeId) -> TxResult<Vec<(Box<[u8]>, u32, Option<NodeId>)>> {
+    fn candidates(&self, dir: NodeId) -> TxResult<Vec<Candidate>> {
         let (mut all, mut at) = (Vec::new(), dir);
         self.live_dir(dir)?;
         while self.st.snapshots.any(dir.volume()) && at.inode() != 0 {
@@ -155,7 +187,8 @@ impl Tx<'_> {
         Ok(Reply::Attr(attr))
     }
 
-    fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
+    /// Whether who asks may take, change and remove snapshots of a volume.
+    pub(crate) fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
         let v = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
         let uid = self.ctx.uid;
         match uid == 0 || uid == v.uid || is_among(&v.properties.snapshot_rights, uid, gids) {
@@ -187,7 +220,10 @@ impl Tx<'_> {
 
     fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         check_name(name)?;
-        if name[0] == INHERITED {
+        if name.len() > SNAPSHOT_NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        if name[0] == INHERITED || self.is_snapshot_dir(dir, name) {
             return Err(Error::Invalid.into());
         }
         match self
@@ -238,9 +274,6 @@ impl Tx<'_> {
         gids: &[u32],
     ) -> TxResult<()> {
         let (epoch, record) = self.own_snapshot(dir, from, gids)?;
-        if from == to {
-            return Ok(());
-        }
         self.check_snapshot_name(dir, to)?;
         let record = SnapshotRecord { name: to.into(), ..record };
         self.then(Effect::ChangeSnapshot { volume: dir.volume(), epoch, record });
@@ -252,10 +285,11 @@ impl Tx<'_> {
         &mut self,
         dir: NodeId,
         name: &[u8],
+        gids: &[u32],
         until_secs: i64,
         now_secs: i64,
     ) -> TxResult<()> {
-        let (epoch, record) = self.own_snapshot(dir, name, &[])?;
+        let (epoch, record) = self.own_snapshot(dir, name, gids)?;
         if record.locked_until_secs > now_secs.max(until_secs) {
             return Err(Error::NotPermitted.into());
         }
@@ -289,7 +323,50 @@ fn gone(e: Fail) -> Fail {
 impl Shard {
     /// The time that locks of snapshots go by, in seconds since 1970.
     pub(crate) fn lock_clock(&self) -> i64 {
-        self.now().secs
+        self.clock_moment().now
+    }
+
+    /// [`Shard::lock_clock`], and how far the wall clock is from it.
+    pub(crate) fn clock_moment(&self) -> Moment {
+        let locked_until = self.lock().snapshots.locked_until();
+        self.clock.look(&self.env, locked_until)
+    }
+
+    /// While something is locked, the time is stored at least so often, also when nothing else is.
+    pub(crate) fn watch_clock(&self, every_secs: i64) {
+        let now = self.lock_clock();
+        let mut st = self.lock();
+        let stored = st.clock_stored.is_some_and(|at| at <= now && now < at + every_secs);
+        if st.snapshots.locked_until() > now && !stored {
+            st.clock_due = true;
+        }
+    }
+
+    /// Takes a snapshot of a live directory that no front end asked for. Returns its epoch.
+    pub(crate) fn take(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<u32> {
+        self.admit(ctx, &Op::Make { dir, name, make: Make::Dir, mode: 0, umask: 0 })?;
+        let gids = ctx.groups();
+        let epoch = self.transact(ctx, |tx| tx.take_snapshot(dir, name, &gids))?;
+        self.tell_snapshot(dir, name);
+        Ok(epoch)
+    }
+
+    /// Removes a snapshot of a live directory without being asked by a front end.
+    pub(crate) fn remove(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<()> {
+        self.admit(ctx, &Op::RmDir { dir, name })?;
+        let (gids, clock) = (ctx.groups(), self.lock_clock());
+        self.transact(ctx, |tx| tx.remove_snapshot(dir, name, &gids, clock))?;
+        self.tell_snapshot(dir, name);
+        self.maintenance.wake();
+        Ok(())
+    }
+
+    /// Tells front ends of a name in the directory of snapshots of `dir`.
+    pub(crate) fn tell_snapshot(&self, dir: NodeId, name: &[u8]) {
+        let view = self.lock().snapshots.number(View::Directory { volume: dir.volume() });
+        let node = NodeId::new(view, dir.inode());
+        self.tell_entry(node, name);
+        self.tell_inode(node);
     }
 
     /// Operations on snapshots and their directories; `None`: an ordinary one.
@@ -308,7 +385,7 @@ impl Shard {
         match view {
             None => Some(Err(Error::Stale)),
             Some(View::Snapshot { .. }) => match op {
-                Op::Fsync { .. } => Some(Ok(Reply::Done)),
+                Op::Fsync { .. } => Some(self.sync_all(ctx)),
                 op if op.changes() => Some(Err(Error::ReadOnly)),
                 _ => None,
             },
@@ -320,6 +397,7 @@ impl Shard {
 
     /// `node`: the directory of snapshots; `dir`: the directory it is in.
     fn call_on_snapshot_dir(&self, ctx: &Ctx, op: &Op<'_>, node: NodeId, dir: NodeId) -> Result<Reply> {
+        self.admit(ctx, op)?;
         match *op {
             Op::Lookup { name, .. } => {
                 check_name(name).or_else(|e| if e == Error::Exists { Ok(()) } else { Err(e) })?;
@@ -370,6 +448,21 @@ impl Shard {
         limit: usize,
         attrs: bool,
     ) -> Result<Reply> {
+        let mut entries = self.snapshots_in(ctx, dir, after, limit)?;
+        if attrs {
+            self.fill_attrs(ctx, &mut entries)?;
+        }
+        Ok(Reply::Entries(entries))
+    }
+
+    /// Up to `limit` entries of the directory of snapshots of `dir`, without attributes.
+    pub(crate) fn snapshots_in(
+        &self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
         let candidates = self.transact(ctx, |tx| tx.candidates(dir))?;
         let mut entries = Vec::new();
         for (name, epoch, above) in candidates.into_iter().filter(|(name, ..)| **name > *after) {
@@ -384,9 +477,6 @@ impl Shard {
             })?;
             entries.extend(node.map(|node| Entry { name, node, kind: Kind::Dir, attr: None }));
         }
-        if attrs {
-            self.fill_attrs(ctx, &mut entries)?;
-        }
-        Ok(Reply::Entries(entries))
+        Ok(entries)
     }
 }

@@ -1,0 +1,484 @@
+//! `lee snap`: snapshots of directories. What they are is seen in the tree, below `.snap`; here is what commands do with them.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::output::{self, Format, Side, Table, printable};
+use crate::progress::Bar;
+use crate::session::Session;
+use crate::when::{self, Until};
+use crate::{mounts, size, system};
+use leeward_volume::admin::{Change, ChangeKind, Reply, Request, ScheduleInfo, SnapInfo, SnapUsage, Usage};
+use leeward_volume::dates;
+use serde_json::json;
+use std::path::{Component, Path, PathBuf};
+
+/// Take, list, keep and remove snapshots
+///
+/// A snapshot keeps a directory with everything below as it is now; taking one takes no time and no space. It is seen, read-only,
+/// as `.snap/NAME` in that directory. Users do the same without this command: mkdir, rmdir and mv in `.snap`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Take a snapshot of a directory; it is durable when this returns, with all it contains
+    Create {
+        /// The directory: its path in the cell or below the mount
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+    },
+    /// List snapshots, and what they hold
+    List {
+        /// Only those that show this directory: taken of it, or of one above it
+        path: Option<PathBuf>,
+        /// Only those of this volume
+        #[arg(long, value_name = "VOLUME", conflicts_with = "path")]
+        volume: Option<String>,
+    },
+    /// Remove a snapshot: gone at once, its space comes back in the background
+    Remove {
+        /// The directory it was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+    },
+    /// Give a snapshot another name
+    Rename {
+        /// The directory it was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+        /// The new one
+        to: String,
+    },
+    /// Lock a snapshot: nobody can remove it before a date, root included, and nobody can shorten the lock
+    Lock {
+        /// The directory it was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+        /// Until when, in UTC: 2027-01-01, 2027-01-01T12:00Z, or from now on: +30d (h, d, w)
+        #[arg(long, value_name = "DATE", value_parser = when::parse_until)]
+        until: Until,
+    },
+    /// Take away a lock that has run out
+    Unlock {
+        /// The directory it was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+    },
+    /// List what differs between two snapshots of a directory, or between one and now
+    ///
+    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed, not for what is there.
+    Diff {
+        /// The directory
+        path: PathBuf,
+        /// The older snapshot
+        from: String,
+        /// The newer one [default: now]
+        to: Option<String>,
+        /// End names with a zero byte and print them as they are; of a rename both names come
+        #[arg(short = '0')]
+        zero: bool,
+    },
+    /// Bring a file or a tree back from a snapshot, without copying its data
+    Restore {
+        /// The directory the snapshot was taken of
+        path: PathBuf,
+        /// The snapshot's name
+        name: String,
+        /// What to restore: a path below the directory, or `.` for all of it
+        what: PathBuf,
+        /// Where to: a path in the cell or below its mount, not there yet [default: where it was]
+        #[arg(long, value_name = "PATH", conflicts_with = "in_place")]
+        to: Option<PathBuf>,
+        /// Replace what is there now
+        #[arg(long)]
+        in_place: bool,
+    },
+    /// Show what the snapshots of each volume hold together
+    Usage {
+        /// Only of this volume
+        volume: Option<String>,
+    },
+    /// Take snapshots by the clock, and remove the old ones of them
+    Schedule(ScheduleArgs),
+}
+
+/// Take snapshots by the clock, and remove the old ones of them
+///
+/// At multiples of the interval in UTC a snapshot named by that time, such as 2026-11-21T13:00Z, is taken of the directory (it shows
+/// everything below, too) and of the volumes attached below that have no schedule of their own. Only snapshots of such names are
+/// removed again, and never locked ones.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct ScheduleArgs {
+    #[command(subcommand)]
+    action: Option<ScheduleAction>,
+    /// The directory: its path in the cell or below the mount
+    #[arg(required = true)]
+    path: Option<PathBuf>,
+    /// How often: 15m, 1h, 1d, 1w
+    #[arg(required = true, value_parser = when::parse_interval)]
+    interval: Option<u32>,
+    /// Keep the newest of each of so many hours, days, weeks, months and years (h, d, w, m, y)
+    #[arg(long, value_name = "COUNTS", default_value = "24h7d4w12m")]
+    keep: String,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ScheduleAction {
+    /// List all schedules, and whether any is late
+    List,
+    /// Remove the schedule of a directory; its snapshots stay
+    Remove {
+        /// The directory
+        path: PathBuf,
+    },
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Create { path, name } => {
+            let snap = one(asked, "snap create", &path, |path| Request::SnapCreate { path, name })?;
+            show(asked, &snap, || {
+                format!("took snapshot {} of {}", printable(&snap.name), printable(&snap.path))
+            })
+        }
+        Action::List { path, volume } => list(asked, path.as_deref(), volume),
+        Action::Remove { path, name } => {
+            let at =
+                done(asked, "snap remove", &path, |path| Request::SnapRemove { path, name: name.clone() })?;
+            output::show(asked.format, &json!({"reply": "done", "path": at, "name": name}), || {
+                let (name, at) = (printable(&name), printable(&at));
+                format!("removed snapshot {name} of {at}; its space comes back in the background")
+            })
+        }
+        Action::Rename { path, name, to } => {
+            let old = name.clone();
+            let snap = one(asked, "snap rename", &path, |path| Request::SnapRename { path, name, to })?;
+            show(asked, &snap, || {
+                let path = printable(&snap.path);
+                format!("snapshot {} of {path} is now {}", printable(&old), printable(&snap.name))
+            })
+        }
+        Action::Lock { path, name, until } => {
+            let until_secs = until.at((asked.env.wall() / 1_000_000_000) as i64);
+            let request = |path| Request::SnapLock { path, name, until_secs };
+            let snap = one(asked, "snap lock", &path, request)?;
+            show(asked, &snap, || {
+                let until = when::utc(snap.locked_until_secs);
+                format!(
+                    "nobody can remove snapshot {} of {} before {until}",
+                    printable(&snap.name),
+                    printable(&snap.path)
+                )
+            })
+        }
+        Action::Unlock { path, name } => {
+            let snap = one(asked, "snap unlock", &path, |path| Request::SnapUnlock { path, name })?;
+            show(asked, &snap, || {
+                format!("snapshot {} of {} is not locked", printable(&snap.name), printable(&snap.path))
+            })
+        }
+        Action::Diff { path, from, to, zero } => diff(asked, &path, from, to, zero),
+        Action::Restore { path, name, what, to, in_place } => {
+            restore(asked, &path, name, &what, to.as_deref(), in_place)
+        }
+        Action::Usage { volume } => usage(asked, volume),
+        Action::Schedule(args) => schedule(asked, args),
+    }
+}
+
+/// A request about a directory.
+fn ask_about(
+    asked: &Asked,
+    command: &'static str,
+    path: &Path,
+    request: impl FnOnce(String) -> Request,
+) -> Result<(String, Reply), Fail> {
+    asked.session(command, |cell: &CellDir, session: &mut Session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        let reply = session.ask(&request(path.clone()))?;
+        Ok((path, reply))
+    })
+}
+
+fn one(
+    asked: &Asked,
+    command: &'static str,
+    path: &Path,
+    request: impl FnOnce(String) -> Request,
+) -> Result<SnapInfo, Fail> {
+    match ask_about(asked, command, path, request)? {
+        (_, Reply::Snap(snap)) => Ok(snap),
+        (_, other) => Err(unexpected(&other)),
+    }
+}
+
+fn done(
+    asked: &Asked,
+    command: &'static str,
+    path: &Path,
+    request: impl FnOnce(String) -> Request,
+) -> Result<String, Fail> {
+    match ask_about(asked, command, path, request)? {
+        (path, Reply::Done) => Ok(path),
+        (_, other) => Err(unexpected(&other)),
+    }
+}
+
+fn show(asked: &Asked, snap: &SnapInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::show(asked.format, &Reply::Snap(snap.clone()), text)
+}
+
+fn list(asked: &Asked, path: Option<&Path>, volume: Option<String>) -> Result<(), Fail> {
+    let reply = asked.session("snap list", |cell, session| {
+        let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
+        session.ask(&Request::SnapList { path, volume })
+    })?;
+    let Reply::Snaps { snapshots, usage } = &reply else { return Err(unexpected(&reply)) };
+    let now = (asked.env.wall() / 1_000_000_000) as i64;
+    output::show(asked.format, &reply, || {
+        let holding: Vec<&SnapUsage> = usage.iter().filter(|u| holds_any(u)).collect();
+        let together: String = holding.iter().map(|u| together(u)).collect();
+        match (snapshots.is_empty(), holding.is_empty()) {
+            (true, true) => "no snapshots".into(),
+            (true, false) => format!("no snapshots\n{together}"),
+            (false, _) => format!("{}\n{together}", table(snapshots, now)),
+        }
+    })
+}
+
+fn holds_any(u: &SnapUsage) -> bool {
+    u.snapshots > 0 || u.held_records > 0 || u.waiting_records > 0
+}
+
+fn together(u: &SnapUsage) -> String {
+    format!(
+        "volume {}: {} hold {} together; {} wait for trim\n",
+        u.volume,
+        size::counted(u.snapshots, "snapshot", "snapshots"),
+        size::bytes(u.held_bytes),
+        size::bytes(u.waiting_bytes)
+    )
+}
+
+fn table(snapshots: &[SnapInfo], now: i64) -> Table {
+    let mut table = Table::new(&[
+        ("AGE", Side::Right),
+        ("NAME", Side::Left),
+        ("DIRECTORY", Side::Left),
+        ("BY", Side::Left),
+        ("ALONE", Side::Right),
+        ("LOCKED UNTIL", Side::Left),
+    ]);
+    for snap in snapshots {
+        let lock = snap.locked_until_secs;
+        table.row([
+            when::ago(now - snap.time_secs),
+            snap.name.clone(),
+            snap.path.clone(),
+            system::user_name(snap.uid),
+            size::bytes(snap.alone_bytes),
+            if lock == 0 { "-".into() } else { dates::minute(lock) },
+        ]);
+    }
+    table
+}
+
+fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool) -> Result<(), Fail> {
+    if zero && asked.format == Format::Json {
+        return Err(Fail::usage("-0 and --json are two forms: leave one out"));
+    }
+    let bar = Bar::new(asked.format);
+    let reply = asked.session("snap diff", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        session.ask_with_progress(&Request::SnapDiff { path, from, to }, &mut |p| bar.show(&p))
+    });
+    bar.clear();
+    let reply = reply?;
+    let Reply::Diff { changes } = &reply else { return Err(unexpected(&reply)) };
+    if zero {
+        let all: Vec<u8> = changes.iter().flat_map(|c| line(c, |path| path.to_vec(), b"\0", b"\0")).collect();
+        return output::print_bytes(&all);
+    }
+    output::show(asked.format, &reply, || {
+        let readable = |path: &[u8]| printable(&String::from_utf8_lossy(path)).into_bytes();
+        let all: Vec<u8> = changes.iter().flat_map(|c| line(c, readable, b" -> ", b"\n")).collect();
+        String::from_utf8_lossy(&all).into_owned()
+    })
+}
+
+/// One difference; `between` the two names of a rename.
+fn line(change: &Change, shown: impl Fn(&[u8]) -> Vec<u8>, between: &[u8], end: &[u8]) -> Vec<u8> {
+    let letter: &[u8] = match change.kind {
+        ChangeKind::Added => b"+ ",
+        ChangeKind::Removed => b"- ",
+        ChangeKind::Changed => b"M ",
+        ChangeKind::Renamed => b"R ",
+    };
+    let from = change.from_path.as_ref().map(|from| [&shown(from.as_bytes())[..], between].concat());
+    // the directory itself
+    let path = if change.path.as_bytes().is_empty() { b"." } else { change.path.as_bytes() };
+    [letter, &from.unwrap_or_default(), &shown(path), end].concat()
+}
+
+fn restore(
+    asked: &Asked,
+    path: &Path,
+    name: String,
+    what: &Path,
+    to: Option<&Path>,
+    in_place: bool,
+) -> Result<(), Fail> {
+    let what = below(what)?;
+    let bar = Bar::new(asked.format);
+    let answer = asked.session("snap restore", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
+        let there = to.clone().unwrap_or_else(|| format!("{}/{what}", path.trim_end_matches('/')));
+        let request = Request::SnapRestore { path, name, what, to, in_place };
+        session.ask_with_progress(&request, &mut |p| bar.show(&p)).map(|reply| (there, reply))
+    });
+    bar.clear();
+    let (there, reply) = answer?;
+    let Reply::Restored(Usage { bytes, files, dirs }) = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        format!(
+            "restored {} and {} with {} to {}",
+            size::counted(*files, "file", "files"),
+            size::counted(*dirs, "directory", "directories"),
+            size::bytes(*bytes),
+            printable(&there)
+        )
+    })
+}
+
+/// A path below a directory, without `.` and `..`.
+fn below(path: &Path) -> Result<String, Fail> {
+    let mut names = Vec::new();
+    for part in path.components() {
+        match (part, part.as_os_str().to_str()) {
+            (Component::CurDir, _) => {}
+            (Component::Normal(_), Some(name)) => names.push(name),
+            _ => {
+                return Err(Fail::usage(format!(
+                    "{}: name what to restore by its path from the directory on, in UTF-8, without `..`",
+                    path.display()
+                )));
+            }
+        }
+    }
+    Ok(names.join("/"))
+}
+
+fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
+    let reply = asked.session("snap usage", |_, session| session.ask(&Request::SnapUsage { volume }))?;
+    let Reply::SnapUsages { usage } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        let mut table = Table::new(&[
+            ("VOLUME", Side::Left),
+            ("SNAPSHOTS", Side::Right),
+            ("HELD", Side::Right),
+            ("RECORDS", Side::Right),
+            ("WAITING", Side::Right),
+            ("RECORDS", Side::Right),
+        ]);
+        for u in usage {
+            table.row([
+                u.volume.clone(),
+                size::count(u.snapshots),
+                size::bytes(u.held_bytes),
+                size::count(u.held_records),
+                size::bytes(u.waiting_bytes),
+                size::count(u.waiting_records),
+            ]);
+        }
+        table.to_string()
+    })
+}
+
+fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
+    match (args.action, args.path, args.interval) {
+        (Some(ScheduleAction::List), ..) => schedule_list(asked),
+        (Some(ScheduleAction::Remove { path }), ..) => {
+            let at = done(asked, "snap schedule remove", &path, |path| Request::ScheduleRemove { path })?;
+            output::show(asked.format, &json!({"reply": "done", "path": at}), || {
+                format!("removed the schedule of {}; its snapshots stay", printable(&at))
+            })
+        }
+        (None, Some(path), Some(interval_secs)) => {
+            let request = |path| Request::ScheduleSet { path, interval_secs, keep: args.keep };
+            let (_, reply) = ask_about(asked, "snap schedule", &path, request)?;
+            let Reply::Schedule(s) = &reply else { return Err(unexpected(&reply)) };
+            output::show(asked.format, &reply, || {
+                format!(
+                    "takes a snapshot of {} every {}, keeps {}; the next one at {}",
+                    printable(&s.path),
+                    when::interval(s.interval_secs),
+                    s.keep,
+                    dates::minute(s.next_secs)
+                )
+            })
+        }
+        _ => Err(Fail::usage("name the directory and how often, such as: lee snap schedule /home 1h")),
+    }
+}
+
+fn schedule_list(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.session("snap schedule list", |_, session| session.ask(&Request::ScheduleList))?;
+    let Reply::Schedules { schedules } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || match schedules.is_empty() {
+        true => "no schedules".into(),
+        false => schedule_table(schedules).to_string() + &troubles(schedules),
+    })
+}
+
+fn schedule_table(schedules: &[ScheduleInfo]) -> Table {
+    let mut table = Table::new(&[
+        ("DIRECTORY", Side::Left),
+        ("EVERY", Side::Right),
+        ("KEEP", Side::Left),
+        ("NEWEST", Side::Left),
+        ("NEXT", Side::Left),
+        ("VOLUMES BELOW", Side::Right),
+        ("STATE", Side::Left),
+    ]);
+    for s in schedules {
+        table.row([
+            s.path.clone(),
+            when::interval(s.interval_secs),
+            s.keep.clone(),
+            s.newest_secs.map_or_else(|| "-".into(), dates::minute),
+            dates::minute(s.next_secs),
+            size::count(s.volumes.len() as u64),
+            if s.late { "LATE" } else { "good" }.into(),
+        ]);
+    }
+    table
+}
+
+fn troubles(schedules: &[ScheduleInfo]) -> String {
+    let mut text = String::new();
+    for s in schedules {
+        let late: Vec<&str> = s.volumes.iter().filter(|v| v.late).map(|v| v.volume.as_str()).collect();
+        if !late.is_empty() {
+            text.push_str(&format!("{}: late for volumes {}\n", printable(&s.path), late.join(", ")));
+        }
+        if let Some(error) = &s.error {
+            text.push_str(&format!("{}: the last run failed: {}\n", printable(&s.path), printable(error)));
+        }
+    }
+    text
+}

@@ -1,0 +1,382 @@
+//! Schedules of snapshots: at multiples of an interval in UTC a snapshot is taken of a directory, named by that time, and
+//! those of that form that are not to be kept any more are removed. Others' names, and locked snapshots, are left alone.
+//!
+//! A schedule is also that of volumes attached below its directory, for their roots, where no other is nearer. What is due
+//! follows from the time and from the snapshots that are there: nothing is written when a schedule runs. Of runs that were
+//! missed the last is made up.
+
+use crate::dates::{self, DAY_SECS};
+use crate::error::{Error, Result};
+use crate::keys;
+use crate::op::NodeId;
+use crate::records::{Effect, Tx, TxResult};
+use crate::shard::Shard;
+use crate::snapshots::Snapshots;
+use leeward_env::Ctx;
+use leeward_meta::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// After a failure it is tried again so much later.
+const RETRY_SECS: i64 = 60;
+const VERSION: u8 = 1;
+
+/// How many of the newest are kept: of as many hours, days, weeks (from Monday), months and years in which any was taken the
+/// newest one each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keep([u16; 5]);
+
+/// Letters of the units of [`Keep`], and of intervals (minutes there).
+const UNITS: [char; 5] = ['h', 'd', 'w', 'm', 'y'];
+
+impl FromStr for Keep {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Keep, String> {
+        let wrong = || {
+            format!(
+                "`{text}` does not say what to keep: write counts of hours, days, weeks, months and years, such as 24h7d4w12m"
+            )
+        };
+        let mut keep = Keep::default();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+            let count: u16 = rest[..digits].parse().map_err(|_| wrong())?;
+            let letter = rest[digits..].chars().next().ok_or_else(wrong)?;
+            let unit = UNITS.iter().position(|u| *u == letter).ok_or_else(wrong)?;
+            if count == 0 || std::mem::replace(&mut keep.0[unit], count) != 0 {
+                return Err(wrong());
+            }
+            rest = &rest[digits + letter.len_utf8()..];
+        }
+        if keep == Keep::default() { Err(wrong()) } else { Ok(keep) }
+    }
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().zip(UNITS).filter(|(n, _)| **n > 0).try_for_each(|(n, unit)| write!(f, "{n}{unit}"))
+    }
+}
+
+/// The hour, day, week, month or year (by its place in [`UNITS`]) that a time is in.
+fn period(unit: usize, secs: i64) -> i64 {
+    let days = secs.div_euclid(DAY_SECS);
+    let (year, month, _) = dates::civil(days);
+    match unit {
+        0 => secs.div_euclid(3600),
+        1 => days,
+        // 1970-01-01 was a Thursday
+        2 => (days + 3).div_euclid(7),
+        3 => year * 12 + month,
+        _ => year,
+    }
+}
+
+/// Of these times, oldest first, those whose snapshots are not kept. What is not past yet says nothing and is kept.
+pub fn expired(taken: &[i64], now: i64, keep: Keep) -> Vec<i64> {
+    let past: Vec<i64> = taken.iter().copied().filter(|t| *t <= now).collect();
+    let mut kept: Vec<i64> = past.last().copied().into_iter().collect();
+    for (unit, count) in keep.0.into_iter().enumerate() {
+        let (mut last, mut left) = (None, count);
+        for t in past.iter().rev() {
+            if left == 0 {
+                break;
+            }
+            if last.replace(period(unit, *t)) != Some(period(unit, *t)) {
+                kept.push(*t);
+                left -= 1;
+            }
+        }
+    }
+    past.into_iter().filter(|t| !kept.contains(t)).collect()
+}
+
+/// The last multiple of an interval.
+pub fn slot(now: i64, interval_secs: u32) -> i64 {
+    now - now.rem_euclid(i64::from(interval_secs.max(60)))
+}
+
+/// Whether the newest snapshot (or, where there is none, the beginning) is longer ago than twice the interval.
+pub fn is_late(newest: Option<i64>, since: i64, interval_secs: u32, now: i64) -> bool {
+    now - newest.unwrap_or(since) > 2 * i64::from(interval_secs)
+}
+
+/// A schedule as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleRecord {
+    /// Seconds, a multiple of 60.
+    pub interval_secs: u32,
+    /// When it was made, seconds since 1970.
+    pub since_secs: i64,
+    /// What is kept.
+    pub keep: Keep,
+}
+
+impl ScheduleRecord {
+    /// The encoding: version, interval u32, since i64, five counts u16.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.interval_secs.to_be_bytes());
+        out.extend_from_slice(&self.since_secs.to_be_bytes());
+        self.keep.0.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<ScheduleRecord> {
+        let damaged = || Error::Corrupt(format!("schedule record of {} bytes cannot be read", bytes.len()));
+        let bytes: &[u8; 23] = bytes.try_into().map_err(|_| damaged())?;
+        if bytes[0] != VERSION {
+            return Err(damaged());
+        }
+        let mut since = [0; 8];
+        since.copy_from_slice(&bytes[5..13]);
+        let count = |i: usize| u16::from_be_bytes([bytes[13 + 2 * i], bytes[14 + 2 * i]]);
+        Ok(ScheduleRecord {
+            interval_secs: u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]),
+            since_secs: i64::from_be_bytes(since),
+            keep: Keep(std::array::from_fn(count)),
+        })
+    }
+}
+
+/// A schedule as it runs.
+struct Schedule {
+    record: ScheduleRecord,
+    /// The multiple of the interval for which it ran last; `None`: to be found from the snapshots.
+    slot: Option<i64>,
+    retry_at: i64,
+    error: Option<String>,
+}
+
+/// All schedules.
+#[derive(Default)]
+pub struct Schedules {
+    by_dir: BTreeMap<NodeId, Schedule>,
+}
+
+impl Schedules {
+    /// Sets or replaces.
+    pub fn set(&mut self, dir: NodeId, record: ScheduleRecord) {
+        self.by_dir.insert(dir, Schedule { record, slot: None, retry_at: 0, error: None });
+    }
+
+    /// Takes away.
+    pub fn remove(&mut self, dir: NodeId) {
+        self.by_dir.remove(&dir);
+    }
+
+    /// Takes away all of a volume.
+    pub fn drop_volume(&mut self, volume: u32) {
+        self.by_dir.retain(|dir, _| dir.volume() != volume);
+    }
+
+    /// That of exactly this directory.
+    pub fn get(&self, dir: NodeId) -> Option<ScheduleRecord> {
+        self.by_dir.get(&dir).map(|s| s.record)
+    }
+
+    /// All, with why the last run failed.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, ScheduleRecord, Option<&str>)> {
+        self.by_dir.iter().map(|(dir, s)| (*dir, s.record, s.error.as_deref()))
+    }
+
+    /// One that is due, and for which time.
+    fn due(&mut self, now: i64, snapshots: &Snapshots) -> Option<(NodeId, ScheduleRecord, i64)> {
+        self.by_dir.iter_mut().find_map(|(dir, s)| {
+            let begun = slot(s.record.since_secs, s.record.interval_secs);
+            let ran = *s.slot.get_or_insert_with(|| newest(snapshots, *dir, now).unwrap_or(begun));
+            let at = slot(now, s.record.interval_secs);
+            (at != slot(ran, s.record.interval_secs) && now >= s.retry_at).then_some((*dir, s.record, at))
+        })
+    }
+
+    fn ran(&mut self, dir: NodeId, slot: i64, now: i64, failed: Option<String>) {
+        let Some(s) = self.by_dir.get_mut(&dir) else { return };
+        match failed {
+            None => s.slot = Some(slot),
+            Some(_) => s.retry_at = now + RETRY_SECS,
+        }
+        s.error = failed;
+    }
+}
+
+/// The times of the scheduled snapshots of a directory, oldest first.
+fn scheduled(snapshots: &Snapshots, dir: NodeId) -> impl Iterator<Item = i64> + '_ {
+    let names = snapshots.of_dir(dir.volume(), dir.inode()).into_iter().flat_map(|names| names.keys());
+    names.filter_map(|name| dates::parse_minute(std::str::from_utf8(name).ok()?))
+}
+
+/// The time of the newest scheduled snapshot of a directory.
+pub fn newest(snapshots: &Snapshots, dir: NodeId, now: i64) -> Option<i64> {
+    scheduled(snapshots, dir).filter(|t| *t <= now).last()
+}
+
+impl Tx<'_> {
+    /// The directory is going away: so is its schedule.
+    pub(crate) fn drop_schedule(&mut self, dir: NodeId) {
+        if self.st.schedules.get(dir).is_some() {
+            self.remove(keys::schedule(dir));
+            self.then(Effect::Schedule(dir, None));
+        }
+    }
+
+    /// The directory whose schedule is nearest to the root of a volume, from there up.
+    fn governing(&self, volume: u32) -> TxResult<Option<NodeId>> {
+        let mut at = NodeId::new(volume, 1);
+        loop {
+            if self.st.schedules.get(at).is_some() {
+                return Ok(Some(at));
+            }
+            at = match (at.inode(), self.st.volumes.get(&at.volume())) {
+                (_, None) => return Ok(None),
+                (1, Some(v)) => v.attached_dir,
+                (_, Some(_)) => NodeId::new(at.volume(), self.inode(at)?.parent),
+            };
+            if at.inode() == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Roots of the volumes that a schedule is for because they are attached below its directory.
+    pub(crate) fn inheriting(&self, dir: NodeId) -> Result<Vec<NodeId>> {
+        let volumes: Vec<u32> =
+            self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect();
+        let mut roots = Vec::new();
+        for volume in volumes {
+            let root = NodeId::new(volume, 1);
+            if root != dir && self.transact(&Ctx::system(), |tx| tx.governing(volume))? == Some(dir) {
+                roots.push(root);
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Runs one schedule that is due; `true` when there was one.
+    pub(crate) fn schedule_step(&self) -> Result<bool> {
+        let now = self.now().secs;
+        let due = {
+            let st = &mut *self.lock();
+            st.schedules.due(now, &st.snapshots)
+        };
+        let Some((dir, record, slot)) = due else { return Ok(false) };
+        let mut failed = None;
+        // its own comes last: a run that a crash cuts short is made up whole
+        let mut targets = self.inheriting(dir)?;
+        targets.push(dir);
+        for target in targets {
+            if let Err(e) = self.run_schedule(target, slot, now, record.keep) {
+                let path = self.describe(target);
+                tracing::warn!("the scheduled snapshot of {path} cannot be taken: {e}");
+                failed = Some(format!("{path}: {e}"));
+            }
+        }
+        self.lock().schedules.ran(dir, slot, now, failed);
+        Ok(true)
+    }
+
+    fn run_schedule(&self, dir: NodeId, slot: i64, now: i64, keep: Keep) -> Result<()> {
+        let (ctx, name) = (Ctx::system(), dates::minute(slot));
+        let mut taken = self.take(&ctx, dir, name.as_bytes());
+        if taken == Err(Error::TooManyLinks) {
+            // what goes makes room
+            self.prune(&ctx, dir, Some(slot), now, keep)?;
+            taken = self.take(&ctx, dir, name.as_bytes());
+        }
+        match taken {
+            Ok(_) | Err(Error::Exists) => self.prune(&ctx, dir, None, now, keep),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes what is not kept once there is one of `slot`, too.
+    fn prune(&self, ctx: &Ctx, dir: NodeId, slot: Option<i64>, now: i64, keep: Keep) -> Result<()> {
+        let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).chain(slot).collect();
+        for old in expired(&taken, now, keep) {
+            match self.remove(ctx, dir, dates::minute(old).as_bytes()) {
+                // locked, or somebody else removed it
+                Ok(()) | Err(Error::NotPermitted | Error::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> i64 {
+        dates::parse_minute(text).expect("a time")
+    }
+
+    #[test]
+    fn what_to_keep_is_read_and_shown() {
+        for text in ["24h7d4w12m", "1y", "3d", "100h2y"] {
+            assert_eq!(text.parse::<Keep>().map(|k| k.to_string()), Ok(text.to_string()));
+        }
+        assert_eq!("7d24h".parse::<Keep>(), "24h7d".parse::<Keep>());
+        for text in ["", "h", "5", "5x", "0h", "1h1h", "-1h", "70000h", "1é", "24 h"] {
+            assert!(text.parse::<Keep>().is_err(), "{text}");
+        }
+        let record = ScheduleRecord { interval_secs: 3600, since_secs: -7, keep: Keep([1, 2, 3, 4, 65535]) };
+        assert_eq!(ScheduleRecord::decode(&record.encode()), Ok(record));
+        assert!(ScheduleRecord::decode(&record.encode()[1..]).is_err());
+    }
+
+    #[test]
+    fn the_newest_of_each_period_is_kept() {
+        let hours: Vec<i64> = (0..24 * 100).map(|h| at("2026-08-01T00:00Z") + h * 3600).collect();
+        let now = *hours.last().expect("many") + 120;
+        let keep: Keep = "24h7d4w2m".parse().expect("good");
+        let gone = expired(&hours, now, keep);
+        let left: Vec<String> =
+            hours.iter().filter(|t| !gone.contains(t)).map(|t| dates::minute(*t)).collect();
+        // until 2026-11-08T23:00Z, a Sunday: 24 hours, 6 days more, 3 weeks more, 1 month more
+        assert_eq!(left.len(), 24 + 6 + 3 + 1, "{left:?}");
+        let head = ["2026-10-18T23:00Z", "2026-10-25T23:00Z", "2026-10-31T23:00Z", "2026-11-01T23:00Z"];
+        assert_eq!(&left[..4], head);
+        assert_eq!(left[4], "2026-11-02T23:00Z");
+        // what is kept stays kept when it is asked again
+        let again: Vec<i64> = hours.iter().copied().filter(|t| !gone.contains(t)).collect();
+        assert_eq!(expired(&again, now, keep), Vec::<i64>::new());
+    }
+
+    #[test]
+    fn the_last_one_and_those_to_come_are_kept() {
+        let keep: Keep = "2d".parse().expect("good");
+        assert_eq!(expired(&[], 0, keep), Vec::<i64>::new());
+        let (a, b, c) = (at("2026-01-01T00:00Z"), at("2026-01-01T12:00Z"), at("2026-03-05T00:00Z"));
+        // periods without any do not count
+        assert_eq!(expired(&[a, b, c], c, keep), [a]);
+        assert_eq!(expired(&[a, b, c], b, keep), [a]);
+    }
+
+    #[test]
+    fn runs_are_due_at_multiples() {
+        let dir = NodeId::ROOT;
+        let begun = at("2026-11-21T10:30Z");
+        let mut s = Schedules::default();
+        let record =
+            ScheduleRecord { interval_secs: 3600, since_secs: begun, keep: "1h".parse().expect("good") };
+        s.set(dir, record);
+        let none = Snapshots::default();
+        assert!(s.due(begun, &none).is_none());
+        assert!(s.due(at("2026-11-21T10:59Z"), &none).is_none());
+        let now = at("2026-11-21T13:07Z");
+        assert_eq!(s.due(now, &none).map(|d| d.2), Some(at("2026-11-21T13:00Z")));
+        s.ran(dir, at("2026-11-21T13:00Z"), now, Some("no".into()));
+        assert!(s.due(now + RETRY_SECS - 1, &none).is_none());
+        assert!(s.due(now + RETRY_SECS, &none).is_some());
+        s.ran(dir, at("2026-11-21T13:00Z"), now, None);
+        assert!(s.due(now + RETRY_SECS, &none).is_none());
+        assert!(is_late(None, begun, 3600, begun + 7201) && !is_late(Some(begun), 0, 3600, begun + 7200));
+    }
+}
