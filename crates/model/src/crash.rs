@@ -9,8 +9,8 @@
 //!   whole;
 //! * inodes without a name are gone;
 //! * a snapshot of that state is there with exactly what it holds, to the last attribute, or not at all. It is there when
-//!   SyncAll was acknowledged after it was taken, or Fsync of a `.snap` that showed it. If it is there, all files have the
-//!   content of the moment at which it was taken, or a later one.
+//!   SyncAll was acknowledged after it was taken, or Fsync of anything in it or of a `.snap` that showed it. If it is
+//!   there, all files have the content of the moment at which it was taken, or a later one.
 //!
 //! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and after a
 //! power cut it crashes once more.
@@ -123,9 +123,7 @@ impl Expected {
                 self.durable.clear();
                 self.durable_snapshots = after.snapshots().map(|(view, _)| view).collect();
             }
-            Act::Fsync(_)
-                if acknowledged && fsynced.is_some_and(|ino| !matches!(place(ino), Place::In(_))) =>
-            {
+            Act::Fsync(_) if acknowledged => {
                 self.names_durable = now;
                 self.durable.extend(fsynced.map(|ino| (ino, now)));
                 self.durable_snapshots.extend(fsynced.into_iter().flat_map(|ino| shown_in(after, ino)));
@@ -222,17 +220,16 @@ impl Expected {
     }
 }
 
-/// The snapshots that this `.snap` shows.
+/// The snapshots that an inode shows: a `.snap` those in it, what is in a snapshot that one.
 fn shown_in(model: &Model, ino: Ino) -> Vec<View> {
-    let roots = match place(ino) {
-        Place::SnapDirOf(dir) => model.snap_entries(dir),
-        _ => BTreeMap::new(),
-    };
-    let view = |root: &Ino| match place(*root) {
+    let view = |ino: &Ino| match place(*ino) {
         Place::In(view) => Some(view),
         _ => None,
     };
-    roots.values().filter_map(view).collect()
+    match place(ino) {
+        Place::SnapDirOf(dir) => model.snap_entries(dir).values().filter_map(view).collect(),
+        _ => view(&ino).into_iter().collect(),
+    }
 }
 
 fn find(model: &Model, path: &crate::step::Path) -> Option<Ino> {

@@ -1,8 +1,10 @@
 //! Runs steps on the model and on the system under test, and finds where they part.
 //!
 //! Each step is compared by its answer (or errno) and by which times it changed; every few steps and at the end the
-//! whole tree is compared. A difference, or a panic in the system under test, is shrunk to few steps (each attempt
-//! on a fresh target) and reported as text that [`replay`] takes.
+//! whole tree is compared, with all snapshots: what a snapshot shows must also be exactly what the target itself showed
+//! when it was taken. At the end all snapshots are removed, and nothing may be left of them. A difference, or a panic in
+//! the system under test, is shrunk to few steps (each attempt on a fresh target) and reported as text that [`replay`]
+//! takes.
 
 use crate::compare::{
     Comparison, Identities, Verdict, Witness, legal_seek, same_changes, same_error, same_reply,

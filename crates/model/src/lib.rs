@@ -1,8 +1,10 @@
 //! The reference that the file system is compared with.
 //!
 //! * [`Model`]: a file system in memory, small and without cleverness;
+//! * [`snapshots`]: its snapshots, which are clones;
 //! * [`Step`](step::Step), [`text`], [`generate`]: random operations with paths, printable and replayable;
-//! * [`harness`]: runs steps on the model and on a [`Target`], compares each answer and, now and then, the whole tree;
+//! * [`harness`]: runs steps on the model and on a [`Target`], compares each answer and, now and then, the whole tree
+//!   with all snapshots;
 //! * [`crash`]: stops a [`CrashTarget`](crash::CrashTarget) at every mutation of its disk and judges what comes back.
 //!
 //! Only tests depend on this crate. A failure panics with the seed, the first difference and a shrunk list of steps that can be

@@ -5,7 +5,7 @@ mod sim;
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_volume::admin::Request;
+use leeward_volume::admin::{Reply as AdminReply, Request};
 use leeward_volume::op::Make;
 use leeward_volume::{Error, NodeId, Op};
 use sim::{SimCell, noise};
@@ -92,4 +92,24 @@ fn flip_in_only_object(disk: &SimDisk, offset: u64) {
     let files = disk.list(&format!("data/{dir}")).expect("listed");
     let [(file, _)] = &files[..] else { panic!("one object: {files:?}") };
     disk.flip_bit(&format!("data/{dir}/{file}"), offset).expect("flipped");
+}
+
+/// What nobody refers to any more is cleaned to nothing, without an object, until the next commit takes it off the table.
+#[test]
+fn fsck_beside_cleaning_finds_nothing() {
+    let s = SimCell::new();
+    let file = s.make("f", Make::File);
+    // beyond the first window: freed in a step of its own
+    s.call(Op::Write { node: file, offset: 4 << 20, data: &[1; MIB] }).expect("written");
+    s.call(Op::SyncAll).expect("synced");
+    s.call(Op::Unlink { dir: NodeId::ROOT, name: b"f" }).expect("removed");
+    let mut steps = 0;
+    let report = s.cell.admin(&Request::Fsck, &mut |p| {
+        if p.phase == "segments" {
+            s.cell.step().expect("freed and cleaned");
+            steps += 1;
+        }
+    });
+    let Ok(AdminReply::Fsck(report)) = report else { panic!("{report:?}") };
+    assert_eq!((steps, report.findings), (1, Vec::new()));
 }

@@ -1,15 +1,15 @@
 //! Snapshots of a real cell at its edges: the last volume number, a full disk, a broken engine, open files without a name,
-//! volumes that are removed while trim goes on, durability by fsync.
+//! volumes that are removed while trim goes on, durability by fsync, cells of format 1.
 #![allow(missing_docs)]
 
 mod sim;
 
-use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
+use leeward_env::{Ctx, Env};
 use leeward_volume::admin::Request;
-use leeward_volume::inode::Pair;
-use leeward_volume::op::Make;
-use leeward_volume::{Error, NodeId, Op, Reply, keys};
+use leeward_volume::inode::{Inode, Pair};
+use leeward_volume::op::{Make, XattrMode};
+use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, first_batch, keys};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
@@ -139,4 +139,64 @@ fn fsync_within_a_snapshot_makes_the_snapshot_durable() {
         let old = cell.at("/d/.snap/s/f").unwrap_or_else(|e| panic!("after fsync of {path}: {e}"));
         assert_eq!(cell.read(old, MIB), Ok(noise(MIB, 1)), "after fsync of {path}");
     }
+}
+
+#[test]
+fn attributes_of_format_1_are_in_snapshots_and_move_when_they_are_written() {
+    let first = first_batch(&Env::sim(1), 0, 0).writes;
+    let root =
+        first.into_iter().find(|(key, _)| *key == keys::inode(NodeId::ROOT)).and_then(|(_, value)| value);
+    let root = Inode { xattrs: 2, ..Inode::decode(&root.expect("there")).expect("an inode") };
+    let cell = SimCell::with(vec![
+        (keys::inode(NodeId::ROOT), Some(root.encode())),
+        (keys::xattr_plain(NodeId::ROOT, b"user.a"), Some(b"1"[..].into())),
+        (keys::xattr_plain(NodeId::ROOT, b"user.b"), Some(b"2"[..].into())),
+    ]);
+    let get = |node, name: &str| match cell.call(Op::GetXattr { node, name: name.as_bytes() }) {
+        Ok(Reply::Data(value)) => Some(String::from_utf8(value).expect("text")),
+        Err(Error::NoData) => None,
+        other => panic!("{other:?}"),
+    };
+    let names = |node| match cell.call(Op::ListXattr { node }) {
+        Ok(Reply::Names(names)) => names.len(),
+        other => panic!("{other:?}"),
+    };
+    let set = |name: &str, value: &[u8]| {
+        let op = Op::SetXattr { node: NodeId::ROOT, name: name.as_bytes(), value, mode: XattrMode::Set };
+        cell.call(op).expect("set");
+    };
+    set("user.b", b"3");
+    cell.take("/.snap/s");
+    set("user.a", b"4");
+    cell.take("/.snap/t");
+    cell.call(Op::RemoveXattr { node: NodeId::ROOT, name: b"user.a" }).expect("removed");
+    cell.settle();
+    let (s, t) = (cell.at("/.snap/s").expect("there"), cell.at("/.snap/t").expect("there"));
+    for (node, a, count) in [(s, Some("1"), 2), (t, Some("4"), 2), (NodeId::ROOT, None, 1)] {
+        assert_eq!((get(node, "user.a").as_deref(), names(node)), (a, count), "{node:?}");
+        assert_eq!(get(node, "user.b").as_deref(), Some("3"), "{node:?}");
+    }
+    cell.remove_as(0, "/.snap/s").expect("removed");
+    cell.settle();
+    assert_eq!(get(t, "user.a").as_deref(), Some("4"));
+}
+
+#[test]
+fn a_cell_of_format_1_is_raised_when_it_is_opened() {
+    let dir = std::env::temp_dir().join(format!("leeward-format-{}", std::process::id()));
+    std::fs::create_dir(&dir).expect("a directory");
+    let (env, config) = (Env::sim(1), Config::default());
+    Cell::create(&env, &dir, &config).expect("a cell");
+    let format = || {
+        let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
+        text.lines().find_map(|line| line.trim().strip_prefix("\"format\": ").map(String::from))
+    };
+    let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
+    std::fs::write(dir.join("cell"), text.replace("\"format\": 2", "\"format\": 1")).expect("written");
+    assert_eq!(format().as_deref(), Some("1,"));
+    Cell::open(&env, &dir, &config).expect("opened").close().expect("closed");
+    assert_eq!(format().as_deref(), Some("2,"));
+    std::fs::write(dir.join("cell"), text.replace("\"format\": 2", "\"format\": 3")).expect("written");
+    assert!(Cell::open(&env, &dir, &config).is_err(), "a newer one");
+    std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source, window_of, windows};
 use crate::inode::{Body, Inode};
-use crate::keys;
+use crate::keys::{self, Key};
 use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
@@ -24,29 +24,13 @@ const TOLERATED_PART: u64 = 12;
 const LOOKUP_STEP: usize = 64;
 
 impl Tx<'_> {
-    /// The ranges of `segment` that a window of a file uses, live or in a snapshot. An inode that is gone uses nothing live.
+    /// The ranges of `segment` that a window of a file uses now. An inode that is gone uses nothing.
     fn used_by(&self, node: NodeId, window: u32, segment: u64) -> TxResult<Used> {
         let mut used = Used::default();
         match self.inode(node) {
             Err(Fail::Error(Error::Stale)) => {}
             Err(e) => return Err(e),
             Ok(inode) => used.live.extend(ranges_in(&self.window(node, &inode, window)?, segment)),
-        }
-        if !self.st.snapshots.has_history(node.volume()) {
-            return Ok(used);
-        }
-        let windows = keys::versions(&keys::extents(node, window), 0);
-        for (_, value) in self.scan(&windows.0, &windows.1, usize::MAX / 2, false)? {
-            let list = Extents::decode(&value).ok_or_else(|| unreadable(node))?;
-            used.history.extend(ranges_in(&list, segment));
-        }
-        if window == 0 {
-            let inodes = keys::versions(&keys::inode(node), 0);
-            for (_, value) in self.scan(&inodes.0, &inodes.1, usize::MAX / 2, false)? {
-                if let Body::File { inline, .. } = Inode::decode(&value)?.body {
-                    used.history.extend(ranges_in(&inline, segment));
-                }
-            }
         }
         Ok(used)
     }
@@ -153,15 +137,53 @@ impl Shard {
         let users: Vec<_> = users.into_iter().collect();
         let (mut ranges, mut found) = (Vec::new(), 0);
         for step in users.chunks(LOOKUP_STEP) {
-            let used = self.transact(ctx, |tx| {
+            let mut used = self.transact(ctx, |tx| {
                 step.iter()
                     .map(|(node, window)| tx.used_by(*node, *window, segment))
                     .collect::<TxResult<Vec<_>>>()
             })?;
+            // after what is live: what dies in between is then in both
+            for ((node, window), used) in step.iter().zip(&mut used) {
+                self.used_in_history(*node, *window, segment, used)?;
+            }
             found += used.iter().map(Used::counted).sum::<u64>();
             ranges.extend(used.into_iter().flat_map(|u| u.live.into_iter().chain(u.history)));
         }
         Ok((ranges, found))
+    }
+
+    /// Adds the ranges of `segment` that a window of a file uses in snapshots.
+    fn used_in_history(&self, node: NodeId, window: u32, segment: u64, used: &mut Used) -> Result<()> {
+        if !self.lock().snapshots.has_history(node.volume()) {
+            return Ok(());
+        }
+        let (from, to) = keys::versions(&keys::extents(node, window), 0);
+        self.each_in(from, &to, |value| {
+            let list = Extents::decode(value).ok_or_else(|| unreadable(node))?;
+            used.history.extend(ranges_in(&list, segment));
+            Ok(())
+        })?;
+        if window > 0 {
+            return Ok(());
+        }
+        let (from, to) = keys::versions(&keys::inode(node), 0);
+        self.each_in(from, &to, |value| {
+            if let Body::File { inline, .. } = Inode::decode(value)?.body {
+                used.history.extend(ranges_in(&inline, segment));
+            }
+            Ok(())
+        })
+    }
+
+    fn each_in(&self, mut from: Key, to: &Key, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        loop {
+            let (page, next) = self.scan(&from, to, 256)?;
+            page.iter().try_for_each(|(_, value)| each(value))?;
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
     }
 
     fn backrefs(&self, segment: u64) -> Result<BTreeSet<(NodeId, u32)>> {

@@ -235,7 +235,7 @@ impl Shard {
             *frozen = Some(tx);
             return Err(e);
         }
-        for (key, value) in batch.writes {
+        for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
             self.cache.insert(key, value);
         }
         let mut st = self.lock();

@@ -339,6 +339,16 @@ pub fn parse_dead(key: &[u8]) -> Option<(EpochPair, Dead)> {
     Some((pair, dead))
 }
 
+/// The next key.
+pub fn after(key: &[u8]) -> Key {
+    [key, &[0]].concat().into()
+}
+
+/// Whether the key is one of a history or a deadlist: those are found by scans only.
+pub fn is_past(key: &[u8]) -> bool {
+    (0x40..0xC0).contains(&key[0])
+}
+
 /// The number of the snapshot's view that the key is about, if it is one.
 pub fn view_of(key: &[u8]) -> Option<u32> {
     (key[0] == 0 && key[1] >= 0x80).then(|| u32::from_be_bytes([key[0], key[1], key[2], key[3]]))

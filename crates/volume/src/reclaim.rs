@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::extents::{Extent, Extents, Source};
 use crate::inode::{Body, Dentry, Inode};
-use crate::keys::{self, Table, tag};
+use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
@@ -13,10 +13,12 @@ use leeward_env::Ctx;
 
 /// Records that one step frees.
 const STEP_RECORDS: usize = 256;
+/// Records of a removed volume that are freed in one hold of the lock.
+const HOLD_RECORDS: usize = 64;
 
 impl Tx<'_> {
     /// Removes a record of an inode that nobody can reach, and gives up what it refers to; snapshots keep what they see.
-    fn free_record(&mut self, key: keys::Key, value: &[u8]) -> TxResult<()> {
+    fn free_record(&mut self, key: Key, value: &[u8]) -> TxResult<()> {
         let Some(parsed) = keys::parse(&key) else { return Ok(()) };
         match parsed.tag {
             tag::EXTENTS => match (Extents::decode(value), parsed.rest.try_into().map(u32::from_be_bytes)) {
@@ -75,7 +77,7 @@ impl Tx<'_> {
     }
 
     /// Removes a record of a volume that goes with all its snapshots, and gives up what it refers to.
-    fn drop_record(&mut self, key: keys::Key, value: &[u8]) {
+    fn drop_record(&mut self, key: Key, value: &[u8]) {
         let mut dropped = Vec::new();
         let data = |e: &Extent| match e.source {
             Source::Data(addr) => Some((addr.segment, e.len)),
@@ -102,25 +104,42 @@ impl Tx<'_> {
         self.remove(key);
     }
 
-    /// One step; `true` when the volume is gone.
-    fn free_volume_step(&mut self, volume: u32) -> TxResult<bool> {
-        let orphans = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
-        let [snapshots, tallies] = keys::snapshot_ranges(volume);
-        let live = keys::volume_range(volume);
-        for (from, to) in
-            [live, keys::history_range(volume), keys::deadlist_range(volume), orphans, snapshots, tallies]
-        {
-            let records = self.scan(&from, &to, STEP_RECORDS, false)?;
-            if records.is_empty() {
-                continue;
-            }
-            records.into_iter().for_each(|(key, value)| self.drop_record(key, &value));
-            return Ok(false);
-        }
+    /// Drops some records of a range. Returns the last of them.
+    fn drop_some(&mut self, from: &Key, to: &Key) -> TxResult<Option<Key>> {
+        let records = self.scan(from, to, HOLD_RECORDS, false)?;
+        let last = records.last().map(|(key, _)| key.clone());
+        records.into_iter().for_each(|(key, value)| self.drop_record(key, &value));
+        Ok(last)
+    }
+
+    fn drop_volume(&mut self, volume: u32) {
         self.remove(keys::volume(volume));
         self.then(Effect::VolumeGone(volume));
-        Ok(true)
     }
+}
+
+/// How far the records of a removed volume are freed. It goes on where it was, not through what it has removed; when it
+/// is through, it begins again until it finds nothing: an operation that began before the removal may have come behind it.
+#[derive(Clone)]
+pub struct Sweep {
+    volume: u32,
+    range: usize,
+    from: Key,
+    found: bool,
+}
+
+impl Sweep {
+    fn new(volume: u32) -> Sweep {
+        Sweep { volume, range: 0, from: volume_ranges(volume)[0].0.clone(), found: false }
+    }
+}
+
+/// All that is stored of a volume but its own record, in order.
+fn volume_ranges(volume: u32) -> [(Key, Key); 6] {
+    let orphans = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
+    let [snapshots, tallies] = keys::snapshot_ranges(volume);
+    let (live, history) = (keys::volume_range(volume), keys::history_range(volume));
+    [live, history, keys::deadlist_range(volume), orphans, snapshots, tallies]
 }
 
 impl Shard {
@@ -145,10 +164,43 @@ impl Shard {
             return Ok(true);
         }
         if let Some(volume) = volume {
-            self.transact(&ctx, |tx| tx.free_volume_step(volume))?;
+            self.free_volume_step(&ctx, volume)?;
             return Ok(true);
         }
         Ok(false)
+    }
+
+    fn free_volume_step(&self, ctx: &Ctx, volume: u32) -> Result<()> {
+        let sweep = self.lock().sweep.take().filter(|s| s.volume == volume);
+        let mut sweep = sweep.unwrap_or_else(|| Sweep::new(volume));
+        if self.committer.is_behind() {
+            self.commit_now(ctx)?;
+        }
+        let ranges = volume_ranges(volume);
+        let to = &ranges[sweep.range].1;
+        // into the engine's memory: what is read under the lock is then there
+        self.scan(&sweep.from, to, STEP_RECORDS)?;
+        for _ in 0..STEP_RECORDS / HOLD_RECORDS {
+            match self.transact(ctx, |tx| tx.drop_some(&sweep.from, to))? {
+                Some(last) => (sweep.from, sweep.found) = (keys::after(&last), true),
+                None => {
+                    sweep.range += 1;
+                    break;
+                }
+            }
+        }
+        match ranges.get(sweep.range) {
+            Some((start, _)) => sweep.from = sweep.from.max(start.clone()),
+            None if sweep.found => sweep = Sweep::new(volume),
+            None => {
+                return self.transact(ctx, |tx| {
+                    tx.drop_volume(volume);
+                    Ok(())
+                });
+            }
+        }
+        self.lock().sweep = Some(sweep);
+        Ok(())
     }
 
     /// At open: what a crash or a kill left without a name is freed.

@@ -265,7 +265,7 @@ impl<'a> Tx<'a> {
         let birth = self.epoch(node.volume())?;
         self.settle_content(node, birth)?;
         let key = keys::inode(node);
-        self.keep_version(&key, birth)?;
+        self.keep_inode(&key, birth, inode.birth)?;
         self.put(key, inode.encode_born(birth));
         Ok(())
     }

@@ -7,10 +7,11 @@ use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::inode::VolumeRecord;
-use crate::keys::{self, Key};
+use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
 use crate::pending::Pending;
 use crate::quota::Quotas;
+use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
 use crate::refs::Refs;
 use crate::schedule::Schedules;
@@ -75,6 +76,10 @@ pub struct State {
     pub orphans: BTreeSet<NodeId>,
     /// Inodes without a name or reference whose records are to be freed in steps.
     pub reclaim: VecDeque<NodeId>,
+    /// How far the records of a removed volume are freed.
+    pub sweep: Option<Sweep>,
+    /// How far trim is: behind this key nothing is left of that pair of that volume.
+    pub trimmed: Option<(u32, EpochPair, Key)>,
     /// Why nothing more can be changed, once the engine is broken.
     pub broken: Option<String>,
 }

@@ -35,7 +35,7 @@ impl Tally {
 }
 
 /// What a view stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum View {
     /// A volume as it was at the end of this epoch.
     Snapshot {
@@ -119,7 +119,7 @@ pub struct SnapshotWrites {
 pub struct Snapshots {
     volumes: FxHashMap<u32, Taken>,
     views: FxHashMap<u32, View>,
-    numbers: FxHashMap<View, u32>,
+    numbers: BTreeMap<View, u32>,
     next_view: u32,
     /// Pairs that no snapshot sees.
     doomed: BTreeSet<(u32, EpochPair)>,
@@ -380,9 +380,9 @@ impl Snapshots {
     }
 
     /// Numbers of the views of a volume that show epoch `from` or later ones.
-    pub fn views_from(&self, volume: u32, from: u32) -> Vec<u32> {
-        let shows = |view: &View| matches!(view, View::Snapshot { volume: v, epoch } if *v == volume && *epoch >= from);
-        self.views.iter().filter(|(_, view)| shows(view)).map(|(n, _)| *n).collect()
+    pub fn views_from(&self, volume: u32, from: u32) -> impl Iterator<Item = u32> {
+        let view = |epoch| View::Snapshot { volume, epoch };
+        self.numbers.range(view(from)..=view(u32::MAX)).map(|(_, n)| *n)
     }
 }
 

@@ -1,49 +1,47 @@
 //! Trim: what no snapshot sees any more leaves the history and the deadlist, and its data is given up, in bounded steps.
 //!
 //! What is to be done follows from the tallies and the snapshots alone (`snapshots.rs`), so a step that a crash undoes is done
-//! again, and nothing is forgotten.
+//! again, and nothing is forgotten. Nothing is added to a deadlist under a pair that no snapshot sees, so what is read of it
+//! without the lock stays true, and what is behind stays empty: trim goes on where it was, not through what it has removed.
 
 use crate::error::{Error, Result};
-use crate::keys::{self, Dead, EpochPair};
+use crate::keys::{self, Dead, EpochPair, Key};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_env::Ctx;
+use leeward_meta::Value;
 
-/// Entries of a deadlist that one step frees.
-const STEP_ENTRIES: usize = 256;
+/// Entries of a deadlist that one step reads.
+const STEP_ENTRIES: usize = 1024;
+/// Entries that are freed in one hold of the lock.
+const HOLD_ENTRIES: usize = 64;
 
 impl Tx<'_> {
-    fn trim(&mut self, volume: u32, pair: EpochPair) -> TxResult<()> {
+    /// Frees these; `false` when the volume went away meanwhile.
+    fn trim(&mut self, volume: u32, pair: EpochPair, entries: &[(Key, Value)]) -> TxResult<bool> {
         if !self.st.snapshots.is_doomed(volume, pair) {
-            // the volume was removed meanwhile
-            return Ok(());
+            return Ok(false);
         }
-        let (from, to) = keys::dead_range(volume, pair);
-        let entries = self.scan(&from, &to, STEP_ENTRIES + 1, false)?;
-        let finished = entries.len() <= STEP_ENTRIES;
         let mut freed = Tally::default();
-        for (key, value) in entries.into_iter().take(STEP_ENTRIES) {
+        for (key, value) in entries {
             freed.records -= 1;
-            match keys::parse_dead(&key) {
+            match keys::parse_dead(key) {
                 Some((_, Dead::Record(record))) if pair.birth > 0 => {
                     self.remove(keys::version(&record, pair.death));
                 }
                 Some((_, Dead::Record(_))) => {}
                 Some((_, Dead::Data(..))) => {
-                    let (addr, len) = keys::parse_dead_data(&value).ok_or_else(|| damaged(volume, pair))?;
+                    let (addr, len) = keys::parse_dead_data(value).ok_or_else(|| damaged(volume, pair))?;
                     self.add_reference(addr.segment, -i64::from(len));
                     freed.bytes -= i64::from(len);
                 }
                 None => return Err(damaged(volume, pair).into()),
             }
-            self.remove(key);
+            self.remove(key.clone());
         }
         self.tally(volume, pair, freed);
-        if finished {
-            self.then(Effect::FinishPair { volume, pair });
-        }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -54,8 +52,29 @@ fn damaged(volume: u32, pair: EpochPair) -> Error {
 impl Shard {
     /// One step of trim; `true` when there was something to do.
     pub(crate) fn trim_step(&self) -> Result<bool> {
-        let Some((volume, pair)) = self.lock().snapshots.doomed() else { return Ok(false) };
-        self.transact(&Ctx::system(), |tx| tx.trim(volume, pair))?;
+        let (volume, pair, from) = {
+            let st = self.lock();
+            let Some((volume, pair)) = st.snapshots.doomed() else { return Ok(false) };
+            let at = st.trimmed.as_ref().filter(|(v, p, _)| (*v, *p) == (volume, pair));
+            (volume, pair, at.map_or_else(|| keys::dead_range(volume, pair).0, |(.., key)| key.clone()))
+        };
+        let ctx = Ctx::system();
+        if self.committer.is_behind() {
+            self.commit_now(&ctx)?;
+        }
+        let (entries, next) = self.scan(&from, &keys::dead_range(volume, pair).1, STEP_ENTRIES)?;
+        for some in entries.chunks(HOLD_ENTRIES) {
+            if !self.transact(&ctx, |tx| tx.trim(volume, pair, some))? {
+                return Ok(true);
+            }
+        }
+        if next.is_none() {
+            self.transact(&ctx, |tx| {
+                tx.then(Effect::FinishPair { volume, pair });
+                Ok(())
+            })?;
+        }
+        self.lock().trimmed = next.map(|key| (volume, pair, key));
         Ok(true)
     }
 }

@@ -50,21 +50,35 @@ impl Tx<'_> {
 
     /// Keeps the version of a record that is about to be changed or removed in `epoch`, if a snapshot sees it.
     pub(crate) fn keep_version(&mut self, key: &Key, epoch: u32) -> TxResult<()> {
-        self.note_before(key);
-        let volume = volume_of(key);
-        let Some(newest) = self.st.snapshots.newest_before(volume, epoch) else { return Ok(()) };
-        if self.has_written(key) {
-            return Ok(());
+        match self.st.snapshots.newest_before(volume_of(key), epoch) {
+            Some(_) => self.keep_old(key, epoch, self.get(key)?),
+            None => self.keep_old(key, epoch, None),
         }
-        let Some(old) = self.get(key)? else { return Ok(()) };
+    }
+
+    /// [`Tx::keep_version`] of a record that is known: there is no need to look for it.
+    fn keep_old(&mut self, key: &Key, epoch: u32, old: Option<Value>) -> TxResult<()> {
+        self.note_before(key);
+        let (volume, Some(old)) = (volume_of(key), old) else { return Ok(()) };
+        let Some(newest) = self.st.snapshots.newest_before(volume, epoch) else { return Ok(()) };
         let birth = birth_of(key[12], &old)?;
-        if birth <= newest {
+        if birth <= newest && !self.has_written(key) {
             let pair = EpochPair { death: epoch, birth };
-            self.put(keys::version(key, epoch), old);
+            // it dies but once
+            self.put_new(keys::version(key, epoch), old);
             self.put_new(keys::dead_record(key, pair), Value::from(&[][..]));
             self.tally(volume, pair, Tally { records: 1, bytes: 0 });
         }
         Ok(())
+    }
+
+    /// Keeps the version of an inode that was read as `birth` says: most inodes that change have changed in this epoch before.
+    pub(crate) fn keep_inode(&mut self, key: &Key, epoch: u32, birth: u32) -> TxResult<()> {
+        if self.as_of().is_none() && birth == epoch {
+            debug_assert!(self.get(key)?.is_none_or(|old| birth_of(key[12], &old) == Ok(epoch)));
+            return Ok(());
+        }
+        self.keep_version(key, epoch)
     }
 
     /// Removes a record that has versions.
@@ -80,8 +94,9 @@ impl Tx<'_> {
     pub(crate) fn put_dentry(&mut self, dir: NodeId, name: &[u8], node: NodeId, kind: Kind) -> TxResult<()> {
         let (volume, key) = (dir.volume(), keys::dentry(dir, name));
         let birth = self.epoch(volume)?;
-        let old = self.get(&key)?.map(|v| StoredDentry::decode(&v)).transpose()?;
-        self.keep_version(&key, birth)?;
+        let value = self.get(&key)?;
+        let old = value.as_ref().map(|v| StoredDentry::decode(v)).transpose()?;
+        self.keep_old(&key, birth, value)?;
         let noted = match old {
             Some(old) => old.birth == birth && old.noted,
             None => self.st.snapshots.newest_before(volume, birth).is_some(),
@@ -99,14 +114,17 @@ impl Tx<'_> {
     pub(crate) fn remove_dentry(&mut self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         let (volume, key) = (dir.volume(), keys::dentry(dir, name));
         let epoch = self.epoch(volume)?;
-        let old = self.get(&key)?.map(|v| StoredDentry::decode(&v)).transpose()?;
+        let value = self.get(&key)?;
+        let old = value.as_ref().map(|v| StoredDentry::decode(v)).transpose()?;
         let noted_now = old.is_some_and(|o| o.noted && o.birth == epoch);
         if noted_now && self.st.snapshots.newest_before(volume, epoch).is_some() {
             let pair = EpochPair { death: epoch, birth: 0 };
             self.remove(keys::dead_record(&key, pair));
             self.tally(volume, pair, Tally { records: -1, bytes: 0 });
         }
-        self.remove_versioned(key)
+        self.keep_old(&key, epoch, value)?;
+        self.remove(key);
+        Ok(())
     }
 
     /// Writes the extents of a window of their own.
@@ -295,9 +313,7 @@ impl Shard {
             if seen.len() >= limit && at.is_some() {
                 // what is known of live records beyond the last version is left for the next page
                 let last = seen.keys().next_back().expect("not empty").clone();
-                let mut after = last.to_vec();
-                after.push(0);
-                next = Some(after.into());
+                next = Some(keys::after(&last));
                 at = None;
             }
         }

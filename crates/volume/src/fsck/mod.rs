@@ -354,8 +354,9 @@ impl Shard {
         all.sort_unstable();
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
-            // cleaning may have rewritten or removed it meanwhile
-            let Some(record) = self.lock().segments.get(*segment).copied().filter(|r| r.sealed) else {
+            // cleaning may have rewritten or removed it meanwhile, or found nothing to keep: then it has no object
+            let record = self.lock().segments.get(*segment).copied();
+            let Some(record) = record.filter(|r| r.sealed && (r.object_bytes > 0 || r.live_bytes > 0)) else {
                 continue;
             };
             let id = ObjectId { segment: *segment, generation: record.generation };

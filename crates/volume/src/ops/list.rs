@@ -111,12 +111,7 @@ impl Shard {
                 live.truncate(limit);
                 next = live.last().map(|(k, _)| k.clone());
             }
-            let next = next.map(|last| {
-                let mut after = last.to_vec();
-                after.push(0);
-                after.into()
-            });
-            return Ok((live, next));
+            return Ok((live, next.map(|last| keys::after(&last))));
         }
     }
 

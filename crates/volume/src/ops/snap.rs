@@ -19,10 +19,6 @@ use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 /// Begins the names of snapshots that were taken of directories above.
 const INHERITED: u8 = b'_';
 
-/// A snapshot that a directory of snapshots may show: the name there, its epoch, and the directory it was taken of if that is
-/// another.
-type Candidate = (Box<[u8]>, u32, Option<NodeId>);
-
 /// A snapshot as a directory of snapshots shows it.
 struct Shown {
     epoch: u32,
