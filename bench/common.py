@@ -99,11 +99,6 @@ class System:
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
 
-    def cpu_us(self):
-        """The same, finer, of threads that are there."""
-        tasks = [t for d in self.daemons for t in Path(f"/proc/{d.pid}/task").glob("*/schedstat")]
-        return sum(int(t.read_text().split()[0]) for t in tasks) / 1000
-
     def rss_mb(self):
         text = "".join(Path(f"/proc/{d.pid}/status").read_text() for d in self.daemons)
         return sum(int(n) for n in re.findall(r"^VmRSS:\s+(\d+)", text, re.M)) / 1024
