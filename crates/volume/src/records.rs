@@ -35,6 +35,15 @@ pub enum Fail {
     Miss(Key),
     /// Content of this inode that an earlier epoch ended with must enter its records first.
     Stage(NodeId),
+    /// This much more does not fit the quota of this directory.
+    Quota {
+        /// Whose quota.
+        dir: NodeId,
+        /// What the operation adds below it.
+        by: Stats,
+    },
+    /// What is in the recycle bin of below this directory must be purged first.
+    Bin(NodeId),
     /// The operation's answer.
     Error(Error),
 }
@@ -555,6 +564,7 @@ impl State {
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
                 self.snapshots.drop_volume(id);
+                self.bins.drop_volume(id);
                 self.schedules.drop_volume(id);
             }
             Effect::VolumeGone(id) => {

@@ -75,6 +75,7 @@ impl Tx<'_> {
             parent: parent.inode(),
             birth,
             linked: false,
+            binned: false,
             allocated: 0,
             xattrs: 0,
             body: match was.body.clone() {
@@ -199,10 +200,13 @@ impl Tx<'_> {
         }
         if old.kind != Kind::Dir {
             self.remove_entry(dir, name, Kind::File)?;
-            self.drop_link(dir, old.node)?;
+            self.drop_link(dir, old.node, Some(name))?;
             return Ok(());
         }
         self.check_replaceable(old.node)?;
+        if !self.st.bins.is_searched(dir) {
+            self.need_no_bin_below(old.node)?;
+        }
         self.fold()?;
         let below = self.stats(old.node)?.plus(Stats { dirs: 1, ..Stats::default() });
         let pending = Stats { bytes: self.pending_below(old.node)?, ..Stats::default() };
@@ -265,6 +269,7 @@ impl Tx<'_> {
 
     /// Exchanges the entries of `dir` by these names for those of the staging directory; what is not there goes.
     fn swap_entries(&mut self, staging: NodeId, dir: NodeId, names: &[Box<[u8]>]) -> TxResult<()> {
+        self.need_no_bin_below(dir)?;
         for name in names {
             if self.dentry(staging, name)?.is_some() {
                 self.place_restored(staging, name, &Restore { source: staging, dir, name, in_place: true })?;
