@@ -384,7 +384,7 @@ impl Shard {
         }
         let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
         let parent = if all_of_dir { dir } else { self.resolve(above).map_err(|e| refuse(&e, above))? };
-        let restore = Restore { source, dir: parent, name: leaf.as_bytes(), in_place };
+        let restore = Restore { source, dir: parent, name: leaf.as_bytes(), in_place, keeps: true };
         let done = self.restore(&restore, all_of_dir, progress).map_err(|e| match e {
             Error::Exists => {
                 no(libc::EEXIST, format!("{target} is there: add --in-place to replace it, or name another --to PATH"))

@@ -144,6 +144,8 @@ pub(crate) enum Effect {
     Gone(NodeId),
     /// Its records are to be freed in steps.
     Reclaim(NodeId),
+    /// Something is in the recycle bin of the volume now.
+    Binned { volume: u32, stamp: u64 },
     /// The directory's quota is gone with it.
     DropQuota(NodeId),
     /// Content changed, beyond what the records say (`size`, `allocated`).
@@ -201,6 +203,8 @@ pub struct Tx<'a> {
     tallies: Vec<(u32, EpochPair, Tally)>,
     /// Records of an earlier epoch that were changed: views may have seen them.
     changed_before: Vec<Key>,
+    /// The last stamp that this operation gave to something in the recycle bin.
+    pub(crate) last_stamp: u64,
     /// Unsealed data that nobody needs any more.
     pub dead: Vec<(Addr, u32)>,
 }
@@ -226,6 +230,7 @@ impl<'a> Tx<'a> {
             as_of: None,
             tallies: Vec::new(),
             changed_before: Vec::new(),
+            last_stamp: 0,
             dead: Vec::new(),
         }
     }
@@ -589,6 +594,7 @@ impl State {
                 }
             }
             Effect::Reclaim(node) => self.reclaim.push_back(node),
+            Effect::Binned { volume, stamp } => self.bins.add(volume, stamp),
             Effect::DropQuota(dir) => self.quotas.remove(dir),
             Effect::Change { node, changes, grows, fills, size, allocated } => {
                 let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::inode::{BinRecord, Inode, Stats, time};
 use crate::keys::{self, Key};
 use crate::op::{Kind, NodeId, Time};
-use crate::records::{Fail, Tx, TxResult};
+use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use rustc_hash::FxHashMap;
@@ -70,13 +70,10 @@ impl Bins {
         self.volumes.keys().copied()
     }
 
-    /// The stamp of something that goes to the bin now: unique, and later than all before, whatever the clock does.
-    fn stamp(&mut self, volume: u32, now: Time) -> u64 {
-        let now = nanos(now);
-        let new = || Bin { oldest: now, newest: now - 1, moves: 0, searched: FxHashMap::default() };
-        let bin = self.volumes.entry(volume).or_insert_with(new);
-        bin.newest = now.max(bin.newest + 1);
-        bin.newest
+    /// Something went to the bin with this stamp.
+    pub fn add(&mut self, volume: u32, stamp: u64) {
+        let new = || Bin { oldest: stamp, newest: stamp, moves: 0, searched: FxHashMap::default() };
+        self.volumes.entry(volume).or_insert_with(new).newest = stamp;
     }
 
     /// A directory has another parent now.
@@ -133,14 +130,21 @@ impl Tx<'_> {
 
     /// Whether a directory is in its volume's tree, and not in one that restore has put away.
     fn has_place(&self, dir: NodeId) -> TxResult<bool> {
-        self.is_below(dir, NodeId::new(dir.volume(), 1))
+        match self.is_below(dir, NodeId::new(dir.volume(), 1)) {
+            Err(Fail::Error(Error::Stale)) => Ok(false),
+            other => other,
+        }
     }
 
     /// An inode that has just lost its last name goes to the bin.
     pub(crate) fn put_in_bin(&mut self, node: NodeId, mut inode: Inode, name: &[u8]) -> TxResult<()> {
         inode.binned = true;
         self.put_inode(node, &inode)?;
-        let stamp = self.st.bins.stamp(node.volume(), self.now);
+        // unique, and later than all before, whatever the clock does
+        let newest = self.st.bins.volumes.get(&node.volume()).map_or(0, |bin| bin.newest);
+        let stamp = nanos(self.now).max(newest + 1).max(self.last_stamp + 1);
+        self.last_stamp = stamp;
+        self.then(Effect::Binned { volume: node.volume(), stamp });
         let record = BinRecord { uid: self.ctx.uid, name: name.into() };
         self.put_new(keys::binned(node, stamp), record.encode());
         Ok(())
@@ -177,10 +181,10 @@ impl Tx<'_> {
     /// [`Tx::purge`] of what is below `dir`.
     fn purge_below(&mut self, key: &Key, dir: NodeId) -> TxResult<Option<Stats>> {
         let (Some(_), Some((_, node))) = (self.get(key)?, keys::parse_binned(key)) else { return Ok(None) };
-        let inode = self.inode(node)?;
-        match self.is_below(Self::counted_in(node, &inode), dir)? {
-            true => self.purge(key),
-            false => Ok(None),
+        match self.is_below(node, dir) {
+            Ok(true) => self.purge(key),
+            Ok(false) | Err(Fail::Error(Error::Stale)) => Ok(None),
+            Err(e) => Err(e),
         }
     }
 
@@ -236,7 +240,7 @@ impl Shard {
     }
 
     /// Purges the oldest that is in the bin below `dir`; `false`: there is nothing.
-    fn purge_next_below(&self, dir: NodeId) -> Result<bool> {
+    pub(crate) fn purge_next_below(&self, dir: NodeId) -> Result<bool> {
         let (moves, from, newest) = {
             let st = self.lock();
             let Some(bin) = st.bins.volumes.get(&dir.volume()) else { return Ok(false) };

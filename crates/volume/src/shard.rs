@@ -139,7 +139,7 @@ pub struct Shard {
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
 }
 
-/// Appends after which the free space is looked at again.
+/// Appends after which the free space is looked at again; on a small disk after fewer.
 const SPACE_EVERY_BYTES: u64 = 16 << 20;
 
 impl Shard {
@@ -323,7 +323,8 @@ impl Shard {
 
     /// [`Error::NoSpace`] when `bytes` more do not fit, or nothing does.
     pub fn need_space(&self, bytes: u64) -> Result<()> {
-        if self.appended.fetch_add(bytes, Ordering::Relaxed) > SPACE_EVERY_BYTES || self.is_full() {
+        let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
+        if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.is_full() {
             self.look_at_space();
         }
         let short = self.space().1 < bytes.max(1);

@@ -199,11 +199,28 @@ impl Shard {
     /// a crash leaves the old file whole or the new file whole.
     pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<Reply> {
         loop {
-            match self.transact(ctx, |tx| tx.rename(r))? {
-                Ok(reply) => return Ok(reply),
-                Err(node) => self.stage(ctx, node)?,
+            match self.transact(ctx, |tx| tx.rename(r)) {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(node)) => self.stage(ctx, node)?,
+                Err(Error::Quota) if self.purge_what_moves(ctx, r)? => {}
+                Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Purges the oldest of what is in the recycle bin below the directories that a rename moves; `false`: there is nothing.
+    fn purge_what_moves(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<bool> {
+        for (dir, name) in [(r.from_dir, r.from_name), (r.to_dir, r.to_name)] {
+            let moved = self.transact(ctx, |tx| tx.dentry(dir, name))?;
+            let Some(moved) = moved.filter(|d| d.kind == Kind::Dir) else { continue };
+            if !self.lock().bins.is_searched(moved.node) {
+                Self::may_wait(ctx)?;
+                if self.purge_next_below(moved.node)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 }
 
