@@ -3,10 +3,12 @@
 
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
+use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
 use leeward_volume::admin::{BinEntry, Df, Failure, PropertyChanges, Reply as AdminReply, Request, Usage};
+use leeward_volume::inode::BinRecord;
+use leeward_volume::keys::{self, Key};
 use leeward_volume::op::{Kind, Make, RenameMode, SetAttr};
 use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -645,6 +647,37 @@ fn a_volume_goes_with_its_bin() {
     rig.admin(&Request::VolumeRemove { name: "v".into() });
     rig.clean();
     assert_eq!(rig.bin(), ["/here"]);
+}
+
+#[test]
+fn fsck_finds_what_does_not_belong_together() {
+    fn record() -> Value {
+        BinRecord { uid: 0, name: (*b"x").into() }.encode()
+    }
+    fn another(inode: u64) -> Key {
+        keys::binned(NodeId::new(0, inode), 1_000_000_000_000_000_000)
+    }
+    let findings = |change: fn(&Key) -> (Key, Option<Value>)| {
+        let mut rig = Rig::new();
+        rig.file("f", b"content");
+        rig.unlink("f");
+        rig.clean();
+        rig.cell.close().expect("a clean close");
+        let kv = engine(&rig.env, &rig.disk);
+        let (from, to) = keys::bin_range(0, 0);
+        let entry = kv.scan(&from, &to, 2, false).expect("read").remove(0).0;
+        kv.commit(&Batch { writes: vec![change(&entry)], rides: Vec::new() }).expect("changed");
+        drop(kv);
+        rig.cell = start(&rig.env, &rig.disk);
+        match rig.admin(&Request::Fsck) {
+            AdminReply::Fsck(report) => report.findings.into_iter().map(|f| f.kind).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(findings(|entry| (entry.clone(), None)), ["bin"]);
+    assert_eq!(findings(|_| (another(77), Some(record()))), ["missing-inode"]);
+    assert_eq!(findings(|_| (another(2), Some(record()))), ["bin"]);
+    assert_eq!(findings(|entry| (entry.clone(), Some(Value::from(&b"?"[..])))), ["damaged-record", "bin"]);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn restore(asked: &Asked, path: &Path, at_secs: Option<i64>, to: Option<&Path>) 
         if *left > 0 {
             let path = printable(&path.display().to_string());
             text += &format!(
-                "\n{} stay in the bin, as their names are taken: see lee bin list {path}, restore them with --to",
+                "\nleft in the bin, because the name is taken: {} (see lee bin list {path}; restore with --to)",
                 things(*left)
             );
         }
