@@ -713,3 +713,99 @@ fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
     }
     assert!(left.len() > 2, "cuts in the middle: {left:?}");
 }
+
+/// Random operations with a bin, quotas and snapshots: whatever they answer, all counts are right.
+fn random_operations(seed: u64) {
+    let mut rig = Rig::new();
+    let mut state = seed;
+    let mut pick = |n: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let paths: Vec<String> = ["a", "b", "c"]
+        .iter()
+        .flat_map(|x| {
+            let below = ["", "/a", "/b", "/a/a", "/a/b", "/b/a"];
+            below.into_iter().map(move |y| format!("{x}{y}"))
+        })
+        .collect();
+    for n in 0..600 {
+        let (one, two) = (&paths[pick(paths.len())], &paths[pick(paths.len())]);
+        let ((dir, name), (to_dir, to_name)) = (Rig::split(one), Rig::split(two));
+        let (Ok(dir), Ok(to_dir)) = (rig.at(dir), rig.at(to_dir)) else { continue };
+        let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
+        let _ = match pick(16) {
+            0 | 1 => rig.make(one, Make::Dir).map(drop),
+            2 | 3 => {
+                rig.make(one, Make::File).and_then(|node| rig.write(node, &noise(1000 + 97 * n, n as u64)))
+            }
+            4 => rig.at(one).and_then(|node| rig.write(node, &noise(30_000, n as u64))),
+            5 | 6 => rig.call(Op::Unlink { dir, name }).map(drop),
+            7 | 8 => rig.call(Op::RmDir { dir, name }).map(drop),
+            9 | 10 => {
+                let mode = if pick(4) == 0 { RenameMode::Exchange } else { RenameMode::Replace };
+                rig.call(Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode }).map(drop)
+            }
+            11 => {
+                rig.at(one).and_then(|node| rig.call(Op::Link { node, dir: to_dir, name: to_name })).map(drop)
+            }
+            12 => {
+                let to = (pick(3) == 0).then(|| format!("/{two}"));
+                let request = Request::BinRestore { path: format!("/{one}"), at_secs: None, to };
+                drop(rig.ask(0, &request));
+                Ok(())
+            }
+            13 => {
+                let bytes = Some([0, 100_000, 400_000][pick(3)]);
+                drop(rig.ask(
+                    0,
+                    &Request::QuotaSet { path: format!("/{one}"), bytes, files: Some([0, 6][pick(2)]) },
+                ));
+                Ok(())
+            }
+            14 => match pick(3) {
+                0 => rig.make(&format!("{one}/.snap/s"), Make::Dir).map(drop),
+                1 => rig
+                    .at(&format!("{one}/.snap"))
+                    .and_then(|dir| rig.call(Op::RmDir { dir, name: b"s" }))
+                    .map(drop),
+                _ => {
+                    let request = Request::SnapRestore {
+                        path: format!("/{one}"),
+                        name: "s".into(),
+                        what: ["", "a", "b"][pick(3)].into(),
+                        to: None,
+                        in_place: true,
+                    };
+                    drop(rig.ask(0, &request));
+                    Ok(())
+                }
+            },
+            _ => {
+                rig.env.advance(DAY / 4);
+                rig.cell.step().map(drop)
+            }
+        };
+        if n % 60 == 59 {
+            rig.clean();
+        }
+        if n % 150 == 149 {
+            rig.reopen();
+        }
+    }
+    rig.bin_days("root", 0);
+    rig.clean();
+    assert_eq!(rig.bin(), Vec::<String>::new());
+    let tree = rig.tree("");
+    let dirs = tree.values().filter(|(_, kind, ..)| *kind == Kind::Dir).count();
+    let files: BTreeMap<NodeId, usize> =
+        tree.values().filter(|(_, kind, ..)| *kind == Kind::File).map(|f| (f.0, f.3.len())).collect();
+    let used = rig.usage("/");
+    assert_eq!((used.dirs, used.files), (dirs as u64, files.len() as u64));
+    assert_eq!(used.bytes, files.values().sum::<usize>() as u64);
+}
+
+#[test]
+fn all_counts_are_right_after_random_operations() {
+    (0..12).for_each(random_operations);
+}

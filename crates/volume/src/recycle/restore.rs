@@ -216,7 +216,7 @@ impl Shard {
         // the part of the path that is there tells the volume; above it nothing can be in its bin
         let (mut dir, mut passed) = (NodeId::ROOT, 0);
         for (n, name) in names.iter().enumerate() {
-            match self.transact(&Ctx::system(), |tx| Ok(tx.dentry(dir, name)?))? {
+            match self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))? {
                 Some(entry) if entry.kind == Kind::Dir => {
                     if entry.node.volume() != dir.volume() {
                         passed = n + 1;
@@ -235,7 +235,7 @@ impl Shard {
             for dir in &found.dirs {
                 if found.tree.get(*dir).is_none() {
                     let dir = NodeId::new(found.tree.volume, *dir);
-                    let entry = self.transact(&Ctx::system(), |tx| Ok(tx.dentry(dir, name)?))?;
+                    let entry = self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))?;
                     let is_dir = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
                     next.extend(entry.filter(is_dir).map(|d| d.node.inode()));
                 }
@@ -357,7 +357,7 @@ impl Shard {
             Err(Error::Exists) => {}
             other => return other.map(|()| Some(entry.node)),
         }
-        let there = self.transact(&Ctx::system(), |tx| Ok(tx.dentry(dir, name)?))?;
+        let there = self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))?;
         let merges = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
         match there.filter(merges) {
             Some(there) if entry.kind == Kind::Dir => {
