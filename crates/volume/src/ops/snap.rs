@@ -25,6 +25,9 @@ struct Shown {
     inherited: bool,
 }
 
+/// A snapshot that may show in a directory of snapshots: its name there, its epoch, and its directory if that is another.
+type Candidate = (Box<[u8]>, u32, Option<NodeId>);
+
 impl Tx<'_> {
     pub(crate) fn properties(&self, volume: u32) -> TxResult<&Properties> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
