@@ -28,7 +28,7 @@ pub struct Cli {
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["up", "down", "status"]),
-    ("Volumes and space", &["volume", "snap", "quota", "df", "du"]),
+    ("Volumes and space", &["volume", "snap", "bin", "quota", "df", "du"]),
     ("Care", &["fsck", "sync", "config"]),
     ("This program", &["completions", "man"]),
 ];

@@ -81,12 +81,17 @@ pub fn path_in_cell(cell: &Path, path: &Path) -> Result<String, Fail> {
         .ok_or_else(|| Fail::new(format!("{}: a path in the cell is UTF-8 and without `..`", path.display())))
 }
 
-/// Absolute and without symbolic links, except for the last name, which may also not exist yet.
+/// Absolute and without symbolic links, except for the last name. That may also not exist yet, and directories above it may exist
+/// no more.
 fn resolve(path: &Path) -> Option<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            Some(parent.canonicalize().ok()?.join(name))
+            let above = match parent.canonicalize() {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => resolve(parent)?,
+                found => found.ok()?,
+            };
+            Some(above.join(name))
         }
         _ => path.canonicalize().ok(),
     }

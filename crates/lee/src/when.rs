@@ -52,6 +52,16 @@ pub fn parse_until(text: &str) -> Result<Until, String> {
     })
 }
 
+/// Parses `2027-01-01`, `2027-01-01T12:00Z` as the last second of that day or minute.
+pub fn parse_at(text: &str) -> Result<i64, String> {
+    let at = match text.len() {
+        10 => dates::parse_minute(&format!("{text}T23:59Z")),
+        _ => dates::parse_minute(text),
+    };
+    at.map(|secs| secs + 59)
+        .ok_or_else(|| format!("`{text}` is no time: write 2027-01-01 or 2027-01-01T12:00Z (UTC)"))
+}
+
 /// Parses `15m`, `1h`, `1d`, `1w`.
 pub fn parse_interval(text: &str) -> Result<u32, String> {
     let secs = parse_span(text).and_then(|secs| u32::try_from(secs).ok());
@@ -92,6 +102,9 @@ mod tests {
         }
         assert_eq!(parse_until("2000-02-29"), Ok(Until::At(951_782_400)));
         assert_eq!(parse_until("2000-02-29T00:01Z"), Ok(Until::At(951_782_460)));
+        assert_eq!(parse_at("2000-02-29"), Ok(951_782_400 + 86_399));
+        assert_eq!(parse_at("2000-02-29T00:01Z"), Ok(951_782_460 + 59));
+        assert!(parse_at("+30d").is_err());
         assert_eq!(parse_until("+30d").map(|u| u.at(1)), Ok(30 * 86_400 + 1));
         for text in [
             "",

@@ -172,6 +172,26 @@ pub enum Request {
         /// Whether it takes the place of what is there.
         in_place: bool,
     },
+    /// → [`Reply::Bin`]: what is in recycle bins. Who is not root sees what he removed or owns; so it is with restoring.
+    BinList {
+        /// Only what was here or below; `None`: all.
+        path: Option<String>,
+    },
+    /// → [`Reply::BinRestored`]: what had a path gets it back, with all that was removed below it: of each name what was removed
+    /// last. Directories that are there again are filled; what has a name that is taken stays in the bin.
+    BinRestore {
+        /// The path that it had, or a directory that is there.
+        path: String,
+        /// Only what was removed up to this second since 1970.
+        at_secs: Option<i64>,
+        /// Another path for it, in the same volume, that nothing has.
+        to: Option<String>,
+    },
+    /// → [`Reply::BinEmptied`]. For root and the owners of volumes.
+    BinEmpty {
+        /// Of this volume; `None`: of all.
+        volume: Option<String>,
+    },
     /// → [`Reply::Done`] when everything that had returned is durable.
     Sync,
     /// → [`Reply::Stats`].
@@ -232,8 +252,44 @@ pub enum Reply {
     },
     /// What was restored.
     Restored(Usage),
+    /// What is in recycle bins.
+    Bin {
+        /// By path, then by time.
+        entries: Vec<BinEntry>,
+    },
+    /// What came back from a recycle bin.
+    BinRestored {
+        /// How much.
+        restored: Usage,
+        /// How much stays in the bin because its name is taken.
+        left: u64,
+    },
+    /// How much was purged from recycle bins.
+    BinEmptied {
+        /// Entries.
+        purged: u64,
+    },
     /// Figures of the running process.
     Stats(CellStats),
+}
+
+/// Something in a recycle bin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BinEntry {
+    /// The path that it had; where directories above it were renamed since, with their names of now.
+    pub path: String,
+    /// Name of the volume.
+    pub volume: String,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Allocated bytes of a file.
+    pub bytes: u64,
+    /// Seconds since 1970.
+    pub removed_secs: i64,
+    /// Who removed it.
+    pub removed_by: u32,
+    /// Whose it is.
+    pub uid: u32,
 }
 
 /// One difference between two states of a tree.
@@ -318,6 +374,8 @@ pub struct VolumeInfo {
     pub snapshot_dir_visible: bool,
     /// Whether the quota of the volume counts what only snapshots hold.
     pub quota_counts_snapshots: bool,
+    /// How many days its recycle bin keeps what was removed; 0: it has none.
+    pub bin_days: u16,
     /// Users who may take and remove snapshots besides root and the owner.
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
@@ -335,6 +393,8 @@ pub struct PropertyChanges {
     pub snapshots_max: Option<u32>,
     /// See [`VolumeInfo::quota_counts_snapshots`].
     pub quota_counts_snapshots: Option<bool>,
+    /// See [`VolumeInfo::bin_days`].
+    pub bin_days: Option<u16>,
 }
 
 /// One snapshot.

@@ -187,6 +187,7 @@ impl Cell {
         did |= self.shard.engine_step()?;
         self.shard.take_reserve();
         did |= self.shard.delete_garbage()?;
+        did |= self.shard.bin_step()?;
         did |= self.shard.reclaim_step()?;
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
@@ -352,6 +353,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         times: [now; 4],
         parent: 0,
         linked: false,
+        binned: false,
         xattrs: 0,
         birth: 1,
         body: Body::Dir { entries: 0 },
@@ -446,6 +448,7 @@ impl Shard {
         }
         rides.keys().for_each(|segment| self.kv.release_ride(*segment));
         self.find_orphans()?;
+        self.find_bins()?;
         self.commit_if_dirty()?;
         self.find_leftovers(&ctx)
     }
@@ -478,11 +481,14 @@ impl Shard {
     fn maintain_turn(&self) {
         // beside the upkeep thread: a flush need not wait for a long compaction
         let mut busy = did("metadata upkeep", self.engine_step());
+        let alone = self.housekeeping.lock();
         busy |= did("deleting objects", self.delete_garbage());
+        busy |= did("recycle bin", self.bin_step());
         busy |= did("freeing", self.reclaim_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_turn());
         busy |= did("cleaning", self.clean_turn());
+        drop(alone);
         self.watch_clock(STORE_SECS);
         self.take_reserve();
         if !busy {

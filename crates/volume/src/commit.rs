@@ -265,6 +265,7 @@ impl Shard {
                 }
                 Err(Fail::Error(e)) => return Err(e),
                 // statistics have no content
+                Err(Fail::Quota { .. } | Fail::Bin(_)) => return Err(Error::Quota),
                 Err(Fail::Stage(node)) => return Err(Error::Io(format!("content of {node:?} in the way"))),
                 Err(Fail::Miss(key)) => {
                     drop(st);

@@ -1,5 +1,7 @@
-//! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots.
+//! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
+//! recycle bins.
 
+mod bin;
 mod snap;
 
 use crate::admin::{
@@ -74,6 +76,9 @@ impl Shard {
                 let done = self.sync_all(&Ctx::system());
                 done.map(|_| AdminReply::Done).map_err(|e| refuse(&e, "sync"))
             }
+            Request::BinList { path } => self.bin_list(ctx, path.as_deref()),
+            Request::BinRestore { path, at_secs, to } => self.bin_restore(ctx, path, *at_secs, to.as_deref()),
+            Request::BinEmpty { volume } => self.bin_empty(ctx, volume.as_deref(), progress),
             Request::SnapDiff { path, from, to } => self.snap_diff(path, from, to.as_deref(), progress),
             Request::SnapRestore { path, name, what, to, in_place } => {
                 self.snap_restore(path, name, what, to.as_deref(), *in_place, progress)
@@ -170,6 +175,7 @@ impl Shard {
             snapshot_dir: String::from_utf8_lossy(&p.snapshot_dir).into_owned(),
             snapshot_dir_visible: p.snapshot_dir_visible,
             quota_counts_snapshots: p.quota_counts_snapshots,
+            bin_days: p.bin_days,
             snapshot_users,
             snapshot_groups,
             id,
@@ -378,7 +384,7 @@ impl Shard {
         }
         let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
         let parent = if all_of_dir { dir } else { self.resolve(above).map_err(|e| refuse(&e, above))? };
-        let restore = Restore { source, dir: parent, name: leaf.as_bytes(), in_place };
+        let restore = Restore { source, dir: parent, name: leaf.as_bytes(), in_place, keeps: true };
         let done = self.restore(&restore, all_of_dir, progress).map_err(|e| match e {
             Error::Exists => {
                 no(libc::EEXIST, format!("{target} is there: add --in-place to replace it, or name another --to PATH"))

@@ -131,8 +131,8 @@ impl Shard {
             Self::may_wait(ctx)?;
             self.commit_now(ctx)?;
         }
-        if op.grows() {
-            self.need_space(0)?;
+        if let (Some(node), true) = (op.node(), op.grows()) {
+            self.need_room(ctx, node.volume(), 0)?;
         }
         Ok(())
     }

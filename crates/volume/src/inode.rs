@@ -54,6 +54,8 @@ pub struct Inode {
     pub parent: u64,
     /// Whether it has, or had, several names: then there are records of how many in which directory.
     pub linked: bool,
+    /// Whether it has no name and is in the recycle bin: it still counts in `parent`.
+    pub binned: bool,
     /// How many extended attributes it has.
     pub xattrs: u32,
     /// Epoch of the volume in which this version of the record was written.
@@ -84,6 +86,7 @@ const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
+const FLAG_BINNED: u8 = 8;
 
 impl Inode {
     /// Attributes for stat.
@@ -111,6 +114,11 @@ impl Inode {
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Dir
+    }
+
+    /// Whether statistics and quotas count it: with a name, or in the recycle bin.
+    pub fn is_counted(&self) -> bool {
+        self.nlink > 0 || self.binned
     }
 
     /// Names in a directory; 0 for others.
@@ -149,7 +157,7 @@ impl Inode {
             }
             _ => 0,
         };
-        let flags = flags + u8::from(self.linked) * FLAG_LINKED;
+        let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
         out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
@@ -211,6 +219,7 @@ impl Inode {
             allocated: allocated?,
             parent: parent?,
             linked: flags & FLAG_LINKED != 0,
+            binned: flags & FLAG_BINNED != 0,
             times,
             body,
         })
@@ -395,6 +404,8 @@ pub struct Properties {
     pub quota_counts_snapshots: bool,
     /// Who may take and remove snapshots besides root and the owner.
     pub snapshot_rights: Vec<Who>,
+    /// How many days the recycle bin keeps what was removed; 0: there is none.
+    pub bin_days: u16,
 }
 
 impl Default for Properties {
@@ -405,6 +416,7 @@ impl Default for Properties {
             snapshots_max: 20_000,
             quota_counts_snapshots: false,
             snapshot_rights: Vec::new(),
+            bin_days: 0,
         }
     }
 }
@@ -420,12 +432,15 @@ pub enum Who {
 
 const PROPERTY_VISIBLE: u8 = 1;
 const PROPERTY_QUOTA_COUNTS: u8 = 2;
+const PROPERTY_BIN: u8 = 4;
 
 impl Properties {
-    /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32).
+    /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32), and, where
+    /// flagged, days of the recycle bin u16.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
-            + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS;
+            + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
+            + u8::from(self.bin_days > 0) * PROPERTY_BIN;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -438,6 +453,9 @@ impl Properties {
             };
             out.push(kind);
             out.extend_from_slice(&id.to_be_bytes());
+        }
+        if self.bin_days > 0 {
+            out.extend_from_slice(&self.bin_days.to_be_bytes());
         }
     }
 
@@ -454,12 +472,14 @@ impl Properties {
                 Some(if kind == 0 { Who::User(id) } else { Who::Group(id) })
             })
             .collect::<Option<Vec<Who>>>()?;
+        let bin_days = if flags & PROPERTY_BIN != 0 { u16::from_be_bytes(r.take()?) } else { 0 };
         Some(Properties {
             snapshot_dir,
             snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
             snapshots_max,
             quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
             snapshot_rights,
+            bin_days,
         })
     }
 }
@@ -554,6 +574,33 @@ impl SnapshotRecord {
             (version == VERSION).then_some(SnapshotRecord { dir, name, uid, time, locked_until_secs })
         })();
         parsed.ok_or_else(|| damaged("snapshot", bytes))
+    }
+}
+
+/// Something in the recycle bin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinRecord {
+    /// Who removed it.
+    pub uid: u32,
+    /// Its last name, in the directory that its inode still counts in.
+    pub name: Box<[u8]>,
+}
+
+impl BinRecord {
+    /// The encoding: version, uid u32, name.
+    pub fn encode(&self) -> Value {
+        [&[VERSION], &self.uid.to_be_bytes()[..], &self.name].concat().into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<BinRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version] = r.take()?;
+            let uid = r.u32()?;
+            (version == VERSION).then(|| BinRecord { uid, name: r.0.into() })
+        })();
+        parsed.ok_or_else(|| damaged("recycle bin", bytes))
     }
 }
 

@@ -23,6 +23,7 @@ const TABLE_BACKREF: u32 = SYSTEM + 5;
 const TABLE_SNAPSHOT: u32 = SYSTEM + 6;
 const TABLE_TALLY: u32 = SYSTEM + 7;
 const TABLE_SCHEDULE: u32 = SYSTEM + 8;
+const TABLE_BIN: u32 = SYSTEM + 9;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -139,6 +140,27 @@ pub fn clock() -> Key {
 /// The schedule of snapshots of a directory.
 pub fn schedule(dir: NodeId) -> Key {
     build(TABLE_SCHEDULE, dir.0, 0, &[])
+}
+
+/// What went to a volume's recycle bin with this stamp (nanoseconds since 1970, unique in the volume, in the order of removal).
+pub fn binned(node: NodeId, stamp: u64) -> Key {
+    let mut rest = [0u8; 16];
+    rest[..8].copy_from_slice(&stamp.to_be_bytes());
+    rest[8..].copy_from_slice(&node.inode().to_be_bytes());
+    build(TABLE_BIN, u64::from(node.volume()), 0, &rest)
+}
+
+/// The range of a volume's recycle bin from a stamp on.
+pub fn bin_range(volume: u32, from: u64) -> (Key, Key) {
+    let end = build(TABLE_BIN, u64::from(volume) + 1, 0, &[]);
+    (build(TABLE_BIN, u64::from(volume), 0, &from.to_be_bytes()), end)
+}
+
+/// The stamp and the node in a key of the recycle bin.
+pub fn parse_binned(key: &[u8]) -> Option<(u64, NodeId)> {
+    let stamp = u64::from_be_bytes(key.get(13..21)?.try_into().ok()?);
+    let inode = u64::from_be_bytes(key.get(21..29)?.try_into().ok()?);
+    Some((stamp, NodeId::new(table_id(key) as u32, inode)))
 }
 
 /// A volume's record.
@@ -379,6 +401,8 @@ pub enum Table {
     Tally,
     /// Schedules of snapshots.
     Schedule,
+    /// Recycle bins.
+    Bin,
 }
 
 /// The range of a system table.
@@ -392,6 +416,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Snapshot => TABLE_SNAPSHOT,
         Table::Tally => TABLE_TALLY,
         Table::Schedule => TABLE_SCHEDULE,
+        Table::Bin => TABLE_BIN,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

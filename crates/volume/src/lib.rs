@@ -6,6 +6,7 @@
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
+//! * `recycle`: the recycle bin.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
@@ -33,6 +34,7 @@ mod pending;
 mod quota;
 mod reclaim;
 mod records;
+mod recycle;
 mod refs;
 mod restore;
 pub mod schedule;

@@ -69,7 +69,7 @@ impl Tx<'_> {
             match entry.kind {
                 Kind::Dir => self.make_orphan(entry.node)?,
                 _ => {
-                    self.drop_link(dir, entry.node)?;
+                    self.drop_link(dir, entry.node, None)?;
                 }
             }
         }
@@ -135,11 +135,12 @@ impl Sweep {
 }
 
 /// All that is stored of a volume but its own record, in order.
-fn volume_ranges(volume: u32) -> [(Key, Key); 6] {
+fn volume_ranges(volume: u32) -> [(Key, Key); 7] {
     let orphans = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);
     let (live, history) = (keys::volume_range(volume), keys::history_range(volume));
-    [live, history, keys::deadlist_range(volume), orphans, snapshots, tallies]
+    let bin = keys::bin_range(volume, 0);
+    [live, history, keys::deadlist_range(volume), orphans, snapshots, tallies, bin]
 }
 
 impl Shard {

@@ -35,6 +35,15 @@ pub enum Fail {
     Miss(Key),
     /// Content of this inode that an earlier epoch ended with must enter its records first.
     Stage(NodeId),
+    /// This much more does not fit the quota of this directory.
+    Quota {
+        /// Whose quota.
+        dir: NodeId,
+        /// What the operation adds below it.
+        by: Stats,
+    },
+    /// What is in the recycle bin of below this directory must be purged first.
+    Bin(NodeId),
     /// The operation's answer.
     Error(Error),
 }
@@ -135,6 +144,8 @@ pub(crate) enum Effect {
     Gone(NodeId),
     /// Its records are to be freed in steps.
     Reclaim(NodeId),
+    /// Something is in the recycle bin of the volume now.
+    Binned { volume: u32, stamp: u64 },
     /// The directory's quota is gone with it.
     DropQuota(NodeId),
     /// Content changed, beyond what the records say (`size`, `allocated`).
@@ -192,6 +203,8 @@ pub struct Tx<'a> {
     tallies: Vec<(u32, EpochPair, Tally)>,
     /// Records of an earlier epoch that were changed: views may have seen them.
     changed_before: Vec<Key>,
+    /// The last stamp that this operation gave to something in the recycle bin.
+    pub(crate) last_stamp: u64,
     /// Unsealed data that nobody needs any more.
     pub dead: Vec<(Addr, u32)>,
 }
@@ -217,6 +230,7 @@ impl<'a> Tx<'a> {
             as_of: None,
             tallies: Vec::new(),
             changed_before: Vec::new(),
+            last_stamp: 0,
             dead: Vec::new(),
         }
     }
@@ -555,6 +569,7 @@ impl State {
                 self.reclaim.retain(|node| node.volume() != id);
                 self.running.deltas.retain(|node, _| node.volume() != id);
                 self.snapshots.drop_volume(id);
+                self.bins.drop_volume(id);
                 self.schedules.drop_volume(id);
             }
             Effect::VolumeGone(id) => {
@@ -579,6 +594,7 @@ impl State {
                 }
             }
             Effect::Reclaim(node) => self.reclaim.push_back(node),
+            Effect::Binned { volume, stamp } => self.bins.add(volume, stamp),
             Effect::DropQuota(dir) => self.quotas.remove(dir),
             Effect::Change { node, changes, grows, fills, size, allocated } => {
                 let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);

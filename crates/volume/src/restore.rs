@@ -38,6 +38,8 @@ pub(crate) struct Restore<'a> {
     pub name: &'a [u8],
     /// Whether it takes the place of what has that name.
     pub in_place: bool,
+    /// Whether a file that it replaces may go to the recycle bin. Directories never do.
+    pub keeps: bool,
 }
 
 /// The new inode of a restored one.
@@ -75,6 +77,7 @@ impl Tx<'_> {
             parent: parent.inode(),
             birth,
             linked: false,
+            binned: false,
             allocated: 0,
             xattrs: 0,
             body: match was.body.clone() {
@@ -193,16 +196,19 @@ impl Tx<'_> {
     }
 
     /// What had the name becomes an orphan with all below it.
-    fn put_away(&mut self, dir: NodeId, name: &[u8], old: Dentry) -> TxResult<()> {
+    fn put_away(&mut self, dir: NodeId, name: &[u8], old: Dentry, keeps: bool) -> TxResult<()> {
         if old.node.volume() != dir.volume() {
             return Err(Error::Busy.into());
         }
         if old.kind != Kind::Dir {
             self.remove_entry(dir, name, Kind::File)?;
-            self.drop_link(dir, old.node)?;
+            self.drop_link(dir, old.node, keeps.then_some(name))?;
             return Ok(());
         }
         self.check_replaceable(old.node)?;
+        if !self.st.bins.is_searched(dir) {
+            self.need_no_bin_below(old.node)?;
+        }
         self.fold()?;
         let below = self.stats(old.node)?.plus(Stats { dirs: 1, ..Stats::default() });
         let pending = Stats { bytes: self.pending_below(old.node)?, ..Stats::default() };
@@ -253,7 +259,7 @@ impl Tx<'_> {
             if !r.in_place {
                 return Err(Error::Exists.into());
             }
-            self.put_away(r.dir, r.name, old)?;
+            self.put_away(r.dir, r.name, old, r.keeps)?;
         }
         self.fold()?;
         let entry = self.dentry(staging, staged)?.ok_or(Error::Stale)?;
@@ -265,11 +271,16 @@ impl Tx<'_> {
 
     /// Exchanges the entries of `dir` by these names for those of the staging directory; what is not there goes.
     fn swap_entries(&mut self, staging: NodeId, dir: NodeId, names: &[Box<[u8]>]) -> TxResult<()> {
+        self.need_no_bin_below(dir)?;
         for name in names {
             if self.dentry(staging, name)?.is_some() {
-                self.place_restored(staging, name, &Restore { source: staging, dir, name, in_place: true })?;
+                self.place_restored(
+                    staging,
+                    name,
+                    &Restore { source: staging, dir, name, in_place: true, keeps: false },
+                )?;
             } else if let Some(old) = self.dentry(dir, name)?.filter(|d| d.node.volume() == dir.volume()) {
-                self.put_away(dir, name, old)?;
+                self.put_away(dir, name, old, false)?;
             }
         }
         self.check_moved(dir)

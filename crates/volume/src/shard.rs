@@ -13,6 +13,7 @@ use crate::pending::Pending;
 use crate::quota::Quotas;
 use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
+use crate::recycle::Bins;
 use crate::refs::Refs;
 use crate::schedule::Schedules;
 use crate::segments::Segments;
@@ -68,6 +69,8 @@ pub struct State {
     pub schedules: Schedules,
     /// Snapshots, what they hold, and views of them.
     pub snapshots: Snapshots,
+    /// Recycle bins.
+    pub bins: Bins,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.
@@ -117,6 +120,8 @@ pub struct Shard {
     pub maintenance: Wake,
     /// Wakes the engine's upkeep thread.
     pub upkeep: Wake,
+    /// Held by whoever frees, trims and cleans: the maintenance thread, or who needs the space now. Before all other locks.
+    pub housekeeping: Mutex<()>,
     /// For reports.
     pub counters: Counters,
     /// What locks of snapshots go by.
@@ -134,7 +139,7 @@ pub struct Shard {
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
 }
 
-/// Appends after which the free space is looked at again.
+/// Appends after which the free space is looked at again; on a small disk after fewer.
 const SPACE_EVERY_BYTES: u64 = 16 << 20;
 
 impl Shard {
@@ -160,6 +165,7 @@ impl Shard {
             committer: Committer::default(),
             maintenance: Wake::default(),
             upkeep: Wake::default(),
+            housekeeping: Mutex::default(),
             counters: Counters::default(),
             clock: LockClock::default(),
             available_bytes: AtomicU64::new(u64::MAX),
@@ -224,6 +230,16 @@ impl Shard {
                 }
                 Err(Fail::Error(e)) => return Err(e),
                 Err(Fail::Stage(node)) => return Ok(Err(node)),
+                Err(Fail::Quota { dir, by }) => {
+                    drop(st);
+                    if !self.make_room_in_quota(ctx, dir, by)? {
+                        return Err(Error::Quota);
+                    }
+                }
+                Err(Fail::Bin(dir)) => {
+                    drop(st);
+                    self.empty_bin_below(dir)?;
+                }
                 Err(Fail::Miss(key)) => {
                     drop(st);
                     self.load(key, seq)?;
@@ -307,7 +323,8 @@ impl Shard {
 
     /// [`Error::NoSpace`] when `bytes` more do not fit, or nothing does.
     pub fn need_space(&self, bytes: u64) -> Result<()> {
-        if self.appended.fetch_add(bytes, Ordering::Relaxed) > SPACE_EVERY_BYTES || self.is_full() {
+        let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
+        if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.is_full() {
             self.look_at_space();
         }
         let short = self.space().1 < bytes.max(1);

@@ -4,8 +4,8 @@ use leeward_data::Addr;
 use leeward_volume::NodeId;
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::inode::{
-    Body, Dentry, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, StoredDentry, VolumeRecord,
-    Who, encode_xattr,
+    BinRecord, Body, Dentry, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, StoredDentry,
+    VolumeRecord, Who, encode_xattr,
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
@@ -32,6 +32,7 @@ fn file() -> Inode {
         times: [time(1), time(-2), time(3), time(4)],
         parent: 7,
         linked: true,
+        binned: false,
         xattrs: 6,
         birth: 8,
         body: Body::File { inline, spilled: false, windows: true },
@@ -127,6 +128,7 @@ fn small_records_are_as_they_were() {
             snapshots_max: 9,
             quota_counts_snapshots: true,
             snapshot_rights: vec![Who::User(10), Who::Group(11)],
+            bin_days: 0,
         },
         ..volume
     };
@@ -138,7 +140,33 @@ fn small_records_are_as_they_were() {
         "686f6d65",                 // name
     );
     assert_eq!(hex(&volume.encode()), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+
+    let properties = Properties { bin_days: 0x0102, ..Properties::default() };
+    let volume = VolumeRecord { properties, ..volume };
+    let golden = concat!(
+        "020000000007000000010000000000000002000000000000000300000000000000010001",
+        "68",
+        "0400004e20052e736e6170", // flags, most snapshots, name of the directory
+        "00000102",               // no rights, days of the recycle bin
+        "686f6d65",
+    );
+    assert_eq!(hex(&volume.encode()), golden);
     assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+}
+
+#[test]
+fn records_of_the_recycle_bin_are_as_they_were() {
+    let node = NodeId::new(0x0a, 0x0b);
+    let key = keys::binned(node, 0x0102_0304_0506_0708);
+    assert_eq!(hex(&key), "ffffff09000000000000000a000102030405060708000000000000000b");
+    assert_eq!(keys::parse_binned(&key), Some((0x0102_0304_0506_0708, node)));
+    let record = BinRecord { uid: 3, name: (*b"ab").into() };
+    assert_eq!(hex(&record.encode()), "01000000036162");
+    assert_eq!(BinRecord::decode(&record.encode()), Ok(record));
+    let inode = Inode { nlink: 0, binned: true, ..file() };
+    assert_eq!(inode.encode()[2], 0x0e);
+    assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The commands, one file each. A command translates its arguments to a request and the reply to text; it decides
 //! nothing about the file system.
 
+mod bin;
 mod completions;
 mod config;
 mod df;
@@ -41,6 +42,8 @@ pub enum Command {
     Volume(volume::Args),
     /// Take, list, keep and remove snapshots
     Snap(snap::Args),
+    /// List what was removed, and restore it
+    Bin(bin::Args),
     /// Limit what a volume or a directory may hold
     Quota(quota::Args),
     /// Show the space of the cell
@@ -133,6 +136,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Status(args) => return status::run(&asked, &args),
         Command::Volume(args) => volume::run(&asked, args),
         Command::Snap(args) => snap::run(&asked, args),
+        Command::Bin(args) => bin::run(&asked, args),
         Command::Quota(args) => quota::run(&asked, args),
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),

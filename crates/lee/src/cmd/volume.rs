@@ -72,6 +72,7 @@ enum Action {
     /// snapshot-dir-visible=yes|no: whether listings show it (no).
     /// snapshots-max=N: most snapshots of the volume (20000).
     /// quota-counts-snapshots=yes|no: whether the quota of the volume counts what only snapshots hold (no).
+    /// bin-days=N: how many days the recycle bin keeps what was removed (0: there is none).
     #[command(verbatim_doc_comment)]
     Set {
         /// Its name
@@ -101,6 +102,7 @@ enum Property {
     SnapshotDirVisible(bool),
     SnapshotsMax(u32),
     QuotaCountsSnapshots(bool),
+    BinDays(u16),
 }
 
 fn parse_property(text: &str) -> Result<Property, String> {
@@ -118,10 +120,12 @@ fn parse_property(text: &str) -> Result<Property, String> {
             Ok(Property::SnapshotsMax(count))
         }
         "quota-counts-snapshots" => yes_or_no().map(Property::QuotaCountsSnapshots),
-        _ => {
-            Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max and quota-counts-snapshots"
-                .into())
+        "bin-days" => {
+            let days = value.parse().map_err(|_| format!("`{value}`: write a number of days up to {}", u16::MAX))?;
+            Ok(Property::BinDays(days))
         }
+        _ => Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max, quota-counts-snapshots and bin-days"
+            .into()),
     }
 }
 
@@ -133,6 +137,7 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
             Property::SnapshotDirVisible(yes) => set.snapshot_dir_visible = Some(yes),
             Property::SnapshotsMax(count) => set.snapshots_max = Some(count),
             Property::QuotaCountsSnapshots(yes) => set.quota_counts_snapshots = Some(yes),
+            Property::BinDays(days) => set.bin_days = Some(days),
         }
     }
     set
@@ -280,10 +285,18 @@ fn details(volume: &VolumeInfo) -> String {
             "quota counts",
             if volume.quota_counts_snapshots { "files and snapshots" } else { "files" }.to_string(),
         ),
+        ("recycle bin", recycle_bin(volume.bin_days)),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]
     .map(|(name, value)| format!("{name:<12} {value}\n"))
     .concat()
+}
+
+fn recycle_bin(days: u16) -> String {
+    match days {
+        0 => "none".into(),
+        days => format!("keeps what was removed for {}", size::counted(days.into(), "day", "days")),
+    }
 }
 
 fn snapshot_dir(volume: &VolumeInfo) -> String {

@@ -34,7 +34,7 @@ impl Shard {
         self.sync_all(&Ctx::system()).map(|_| ()).map_err(|e| refuse(&e, "cannot be made durable"))
     }
 
-    fn volume_name(&self, volume: u32) -> String {
+    pub(super) fn volume_name(&self, volume: u32) -> String {
         self.lock().volumes.get(&volume).map_or_else(|| volume.to_string(), |v| v.name.clone())
     }
 
@@ -257,9 +257,12 @@ impl Shard {
             p.snapshot_dir_visible = set.snapshot_dir_visible.unwrap_or(p.snapshot_dir_visible);
             p.snapshots_max = set.snapshots_max.unwrap_or(p.snapshots_max);
             p.quota_counts_snapshots = set.quota_counts_snapshots.unwrap_or(p.quota_counts_snapshots);
+            p.bin_days = set.bin_days.unwrap_or(p.bin_days);
             Ok(())
         })?;
         self.settle()?;
+        // a bin that is off or shorter gives back
+        self.maintenance.wake();
         if let (Some(old), Some(new)) = (before, &set.snapshot_dir)
             && *old != *new.as_bytes()
         {

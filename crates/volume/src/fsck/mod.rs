@@ -8,7 +8,7 @@ mod history;
 use crate::admin::{Finding, FsckReport, Progress};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
-use crate::inode::{Body, Dentry, Inode, SegmentRecord, Stats, VolumeRecord};
+use crate::inode::{BinRecord, Body, Dentry, Inode, SegmentRecord, Stats, VolumeRecord};
 use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::shard::Shard;
@@ -32,6 +32,9 @@ struct Seen {
     entries: u64,
     xattrs: u32,
     linked: bool,
+    /// In the recycle bin, as its own record says, and as the bin's table does.
+    binned: bool,
+    in_bin: u32,
     /// From extents, dentries, attributes and names that were found.
     found_allocated: u64,
     found_entries: u64,
@@ -90,6 +93,7 @@ impl Census {
                 seen.entries = inode.entries();
                 seen.xattrs = inode.xattrs;
                 seen.linked = inode.linked;
+                seen.binned = inode.binned;
                 if let Body::File { inline, .. } = &inode.body {
                     self.extents(node, inline);
                 }
@@ -106,6 +110,10 @@ impl Census {
             other => self.say("key", Some(node), format!("a record with unknown tag {other:#x}")),
         }
         Ok(())
+    }
+
+    fn is_dir(&self, node: NodeId) -> bool {
+        self.inodes.get(&node).is_some_and(|s| s.kind == Some(Kind::Dir))
     }
 
     fn dentry(&mut self, dir: NodeId, entry: Dentry) {
@@ -132,19 +140,26 @@ impl Census {
             let orphan = self.orphans.contains(&node);
             let links = match (kind, orphan) {
                 (_, true) => 0,
+                _ if s.binned => 0,
                 (Kind::Dir, false) => 2 + s.found_subdirs,
                 _ => names,
             };
             if s.nlink != links {
                 say("nlink", format!("{} links recorded, {links} found", s.nlink));
             }
-            if names == 0 && !orphan {
-                say("orphan", "no name, and not on the list of orphans".into());
+            if names == 0 && !orphan && !s.binned {
+                say("orphan", "no name, and neither on the list of orphans nor in the recycle bin".into());
             }
             if kind == Kind::Dir && names > 1 {
                 say("names", format!("a directory with {names} names"));
             }
-            if !root && !orphan && !s.linked && s.parent != s.name_in {
+            if s.in_bin != u32::from(s.binned) || s.binned && names > 0 {
+                say("bin", format!("marked: {}, entries in the bin: {}, names: {names}", s.binned, s.in_bin));
+            }
+            if s.binned && !self.is_dir(NodeId::new(node.volume(), s.parent)) {
+                say("bin", format!("was in directory {}, which is not there", s.parent));
+            }
+            if !root && !orphan && !s.binned && !s.linked && s.parent != s.name_in {
                 say("parent", format!("recorded in directory {}, found in {}", s.parent, s.name_in));
             }
             if s.allocated != s.found_allocated {
@@ -163,7 +178,7 @@ impl Census {
     /// Sums up the tree and compares with the recorded statistics.
     fn check_stats(&mut self) {
         let mut waiting: FxHashMap<NodeId, u32> = FxHashMap::default();
-        let is_counted = |s: &Seen| s.nlink > 0 && s.kind.is_some() && s.parent != 0;
+        let is_counted = |s: &Seen| (s.nlink > 0 || s.binned) && s.kind.is_some() && s.parent != 0;
         for (node, s) in self.inodes.iter().filter(|(_, s)| s.kind == Some(Kind::Dir) && is_counted(s)) {
             *waiting.entry(NodeId::new(node.volume(), s.parent)).or_default() += 1;
         }
@@ -318,6 +333,13 @@ impl Shard {
                 }
                 if let Err(e) = c.record(k, v).and_then(|()| history.live(k, v)) {
                     c.say("damaged-record", keys::parse(k).map(|p| p.node), e.to_string());
+                }
+                Ok(())
+            })?;
+            each(moment, keys::bin_range(*volume, 0), |key, value| {
+                match (keys::parse_binned(key), BinRecord::decode(value)) {
+                    (Some((_, node)), Ok(_)) => c.inodes.entry(node).or_default().in_bin += 1,
+                    _ => c.say("damaged-record", None, "an entry of the recycle bin cannot be read".into()),
                 }
                 Ok(())
             })?;

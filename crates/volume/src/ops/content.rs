@@ -235,7 +235,7 @@ impl Tx<'_> {
         grows: i64,
         fills: Vec<Range<u64>>,
     ) -> TxResult<()> {
-        if inode.nlink > 0 {
+        if inode.is_counted() {
             let by = Stats { bytes: grows, ..Stats::default() };
             self.charge(Self::counted_in(node, inode), by)?;
         }
@@ -343,7 +343,7 @@ impl Tx<'_> {
             self.drop_data(Place { node, offset, birth: e.birth }, addr, e.len)?;
         }
         inode.allocated = inode.allocated.saturating_add_signed(grown);
-        if inode.nlink > 0 {
+        if inode.is_counted() {
             self.add_stats(Self::counted_in(node, inode), Stats { bytes: grown, ..Stats::default() });
         }
         self.edits.insert((node, window), list);
@@ -445,7 +445,7 @@ impl Shard {
             self.transact(ctx, |tx| tx.file(node).map(drop))?;
             return Ok(Reply::Written(0));
         }
-        self.need_space(len)?;
+        self.need_room(ctx, node.volume(), len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
         loop {
             let addr = self.log.append(ctx, owner, data)?;

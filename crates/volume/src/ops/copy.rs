@@ -58,7 +58,7 @@ impl Tx<'_> {
         let range = c.to_offset..c.to_offset + c.len;
         let was = self.allocated_in(c.to, &inode, range.clone())?;
         let is: u64 = plan.iter().filter(|(_, s)| s.is_some()).map(|(r, _)| r.end - r.start).sum();
-        if inode.nlink > 0 {
+        if inode.is_counted() {
             let by = Stats { bytes: is as i64 - was as i64, ..Stats::default() };
             self.charge(Self::counted_in(c.to, &inode), by)?;
         }

@@ -51,7 +51,7 @@ impl Tx<'_> {
     }
 
     /// Changes how many names of a linked inode are in `dir`; returns how many there are now.
-    fn add_link(&mut self, node: NodeId, dir: NodeId, by: i32) -> TxResult<u32> {
+    pub(crate) fn add_link(&mut self, node: NodeId, dir: NodeId, by: i32) -> TxResult<u32> {
         let key = keys::link(node, dir);
         let count = match self.get(&key)? {
             None => 0,
@@ -104,7 +104,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn move_usage(&mut self, node: NodeId, inode: &mut Inode, to: NodeId) -> TxResult<()> {
+    pub(crate) fn move_usage(&mut self, node: NodeId, inode: &mut Inode, to: NodeId) -> TxResult<()> {
         let by = self.usage_of(node, inode);
         self.uncount(node, inode, by)?;
         inode.parent = to.inode();

@@ -132,7 +132,7 @@ impl Shard {
                     Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
-                    Err(Fail::Stage(_)) => {}
+                    Err(Fail::Stage(_) | Fail::Quota { .. } | Fail::Bin(_)) => {}
                 }
             }
             tx.finish();

@@ -53,6 +53,7 @@ impl Tx<'_> {
             times: [self.now; 4],
             parent: new.dir.inode(),
             linked: false,
+            binned: false,
             xattrs: 0,
             birth,
             body,

@@ -22,7 +22,7 @@ pub(crate) use rename::Rename;
 use crate::error::Error;
 use crate::inode::{Inode, Stats};
 use crate::op::NodeId;
-use crate::records::{Tx, TxResult};
+use crate::records::{Fail, Tx, TxResult};
 use leeward_env::limits::NAME_BYTES_MAX;
 
 /// The name is one that an entry may have.
@@ -73,11 +73,17 @@ impl Tx<'_> {
         for quota_dir in self.quota_dirs(dir)? {
             let sum = self.charged(quota_dir).plus(by);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.st.quotas.check(quota_dir, sum, self.st.held_in_quota(quota_dir))?;
+                self.check_quota(quota_dir, sum)?;
             }
             self.charges.push((quota_dir, by));
         }
         Ok(())
+    }
+
+    /// Whether `by` more fits the quota of exactly this directory.
+    pub(crate) fn check_quota(&self, dir: NodeId, by: Stats) -> TxResult<()> {
+        let fits = self.st.quotas.check(dir, by, self.st.held_in_quota(dir));
+        fits.map_err(|_| Fail::Quota { dir, by })
     }
 
     /// Counts `by` in the quotas above `dir` whether it fits or not: what was there already must go somewhere.

@@ -14,7 +14,7 @@ impl Tx<'_> {
             return Err(Error::IsDir.into());
         }
         self.remove_entry(dir, name, Kind::File)?;
-        let nlink = self.drop_link(dir, entry.node)?;
+        let nlink = self.drop_link(dir, entry.node, Some(name))?;
         Ok(Reply::Removed { node: entry.node, nlink })
     }
 
@@ -25,7 +25,7 @@ impl Tx<'_> {
             return Err(Error::NotDir.into());
         }
         self.remove_entry(dir, name, Kind::Dir)?;
-        self.drop_dir(dir, entry.node)?;
+        self.drop_dir(dir, name, entry.node)?;
         Ok(Reply::Removed { node: entry.node, nlink: 0 })
     }
 
@@ -59,8 +59,9 @@ impl Tx<'_> {
         self.remove_dentry(dir, name)
     }
 
-    /// One link of a non-directory less. Returns how many are left.
-    pub(crate) fn drop_link(&mut self, dir: NodeId, node: NodeId) -> TxResult<u32> {
+    /// One link of a non-directory less. Returns how many are left. With the last one it goes to the recycle bin, if there is one
+    /// and `name` is given.
+    pub(crate) fn drop_link(&mut self, dir: NodeId, node: NodeId, name: Option<&[u8]>) -> TxResult<u32> {
         let mut inode = self.inode(node)?;
         inode.times[time::C] = self.now;
         inode.nlink -= 1;
@@ -72,6 +73,12 @@ impl Tx<'_> {
         if inode.linked {
             self.remove(keys::link(node, dir));
         }
+        if let Some(name) = name
+            && self.is_for_bin(dir, node, &inode)?
+        {
+            self.put_in_bin(node, inode, name)?;
+            return Ok(0);
+        }
         let by = self.usage_of(node, &inode);
         self.uncount(node, &inode, by)?;
         self.put_inode(node, &inode)?;
@@ -80,16 +87,11 @@ impl Tx<'_> {
     }
 
     /// A directory loses its name; it must be empty.
-    pub(crate) fn drop_dir(&mut self, parent: NodeId, node: NodeId) -> TxResult<()> {
+    pub(crate) fn drop_dir(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> TxResult<()> {
         let mut inode = self.inode(node)?;
         if self.is_needed(node)? {
             return Err(Error::NotEmpty.into());
         }
-        let by = Stats { dirs: 1, ..Stats::default() };
-        self.charge(parent, by.negated())?;
-        self.add_stats(parent, by.negated());
-        self.hand_up_deltas(node, parent);
-        self.remove(keys::stats(node));
         if self.st.quotas.get(node).is_some() {
             self.remove(keys::quota(node));
             self.then(Effect::DropQuota(node));
@@ -97,8 +99,22 @@ impl Tx<'_> {
         self.drop_schedule(node);
         inode.nlink = 0;
         inode.times[time::C] = self.now;
+        if self.is_for_bin(parent, node, &inode)? {
+            return self.put_in_bin(node, inode, name);
+        }
+        self.uncount_dir(parent, node)?;
         self.put_inode(node, &inode)?;
         self.release(node, &inode)
+    }
+
+    /// An empty directory counts no longer where it did.
+    pub(crate) fn uncount_dir(&mut self, parent: NodeId, node: NodeId) -> TxResult<()> {
+        let by = Stats { dirs: 1, ..Stats::default() };
+        self.charge(parent, by.negated())?;
+        self.add_stats(parent, by.negated());
+        self.hand_up_deltas(node, parent);
+        self.remove(keys::stats(node));
+        Ok(())
     }
 
     /// Whether a directory has entries, or snapshots of its own.
@@ -122,7 +138,7 @@ impl Tx<'_> {
     }
 
     /// An inode without a name: freed now, or when the last reference goes.
-    fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
+    pub(crate) fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         if self.st.refs.get(node) > 0 {
             self.put(keys::orphan(node), [1u8][..].into());
             self.then(Effect::Orphan(node));

@@ -2,7 +2,7 @@
 
 use super::check_name;
 use crate::error::{self, Error};
-use crate::inode::{Dentry, Stats, time};
+use crate::inode::{Dentry, Inode, Stats, time};
 use crate::op::{Kind, NodeId, RenameMode, Reply};
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
@@ -95,9 +95,9 @@ impl Tx<'_> {
             Some(t) if !exchange => {
                 self.remove_entry(r.to_dir, r.to_name, t.kind)?;
                 if t.kind == Kind::Dir {
-                    self.drop_dir(r.to_dir, t.node)?;
+                    self.drop_dir(r.to_dir, r.to_name, t.node)?;
                 } else {
-                    self.drop_link(r.to_dir, t.node)?;
+                    self.drop_link(r.to_dir, t.node, Some(r.to_name))?;
                 }
             }
             _ => {}
@@ -137,16 +137,30 @@ impl Tx<'_> {
         if entry.kind != Kind::Dir {
             self.relink(entry.node, &mut inode, from, to)?;
         } else if from != to {
-            let below = self.stats(entry.node)?;
-            let records = below.plus(Stats { dirs: 1, ..Stats::default() });
-            let view = records.plus(Stats { bytes: self.pending_below(entry.node)?, ..Stats::default() });
-            self.charge_moved(from, view.negated())?;
-            self.charge_moved(to, view)?;
-            self.add_stats(from, records.negated());
-            self.add_stats(to, records);
-            inode.parent = to.inode();
+            self.move_dir(entry.node, &mut inode, from, to)?;
         }
         self.put_inode(entry.node, &inode)
+    }
+
+    /// A directory counts in another one, with all below it. Does not write the inode record. Where there are quotas, statistics
+    /// must have been folded.
+    pub(crate) fn move_dir(
+        &mut self,
+        dir: NodeId,
+        inode: &mut Inode,
+        from: NodeId,
+        to: NodeId,
+    ) -> TxResult<()> {
+        let below = self.stats(dir)?;
+        let records = below.plus(Stats { dirs: 1, ..Stats::default() });
+        let view = records.plus(Stats { bytes: self.pending_below(dir)?, ..Stats::default() });
+        self.charge_moved(from, view.negated())?;
+        self.charge_moved(to, view)?;
+        self.add_stats(from, records.negated());
+        self.add_stats(to, records);
+        self.st.bins.moved(dir.volume());
+        inode.parent = to.inode();
+        Ok(())
     }
 
     /// How many bytes more than the records say the files below `dir` have allocated. Only counted where quotas need it.
@@ -161,7 +175,7 @@ impl Tx<'_> {
                 Err(Fail::Error(Error::Stale)) => continue,
                 other => other?,
             };
-            if inode.nlink > 0 && self.is_below(Self::counted_in(*node, &inode), dir)? {
+            if inode.is_counted() && self.is_below(Self::counted_in(*node, &inode), dir)? {
                 sum += pending.allocated as i64 - inode.allocated as i64;
             }
         }
@@ -173,7 +187,7 @@ impl Tx<'_> {
         for dir in self.quota_dirs(to)? {
             let by = self.charged(dir);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.st.quotas.check(dir, by, self.st.held_in_quota(dir))?;
+                self.check_quota(dir, by)?;
             }
         }
         Ok(())
@@ -185,11 +199,28 @@ impl Shard {
     /// a crash leaves the old file whole or the new file whole.
     pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<Reply> {
         loop {
-            match self.transact(ctx, |tx| tx.rename(r))? {
-                Ok(reply) => return Ok(reply),
-                Err(node) => self.stage(ctx, node)?,
+            match self.transact(ctx, |tx| tx.rename(r)) {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(node)) => self.stage(ctx, node)?,
+                Err(Error::Quota) if self.purge_what_moves(ctx, r)? => {}
+                Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Purges the oldest of what is in the recycle bin below the directories that a rename moves; `false`: there is nothing.
+    fn purge_what_moves(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<bool> {
+        for (dir, name) in [(r.from_dir, r.from_name), (r.to_dir, r.to_name)] {
+            let moved = self.transact(ctx, |tx| tx.dentry(dir, name))?;
+            let Some(moved) = moved.filter(|d| d.kind == Kind::Dir) else { continue };
+            if !self.lock().bins.is_searched(moved.node) {
+                Self::may_wait(ctx)?;
+                if self.purge_next_below(moved.node)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 }
 

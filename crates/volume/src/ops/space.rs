@@ -103,7 +103,7 @@ impl Shard {
         let end = match mode {
             Allocate::PunchHole => end.min(self.transact(ctx, |tx| tx.occupied_end(node))?),
             Allocate::Reserve { .. } => {
-                self.need_space(len)?;
+                self.need_room(ctx, node.volume(), len)?;
                 end
             }
             Allocate::ZeroRange { .. } => end,

@@ -1,0 +1,125 @@
+//! `lee bin`: what was removed from volumes that have a recycle bin.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::output::{self, Side, Table, printable};
+use crate::{mounts, size, system, when};
+use leeward_volume::admin::{BinEntry, Reply, Request};
+use leeward_volume::dates;
+use std::path::{Path, PathBuf};
+
+/// List what was removed, and restore it
+///
+/// A volume has a recycle bin when it is told how long to keep what was removed: lee volume set VOLUME bin-days=7. What is in the bin
+/// counts as used, but makes room when a quota or the disk is full: the oldest goes first.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List what is in recycle bins, by the paths that it had
+    List {
+        /// Only what was here or below: a path in the cell or below its mount
+        path: Option<PathBuf>,
+    },
+    /// Restore what had a path, with all that was removed below it
+    ///
+    /// Directories above it that are gone come back, too; those that are there again are filled. Nothing that is there is replaced. Of
+    /// each name comes back what was removed last.
+    Restore {
+        /// The path that it had, or a directory that is there: all that was removed below it
+        path: PathBuf,
+        /// Only what was removed by then, in UTC: 2026-11-21 or 2026-11-21T12:00Z
+        #[arg(long, value_name = "TIME", value_parser = when::parse_at)]
+        at: Option<i64>,
+        /// Another path for it, in the same volume
+        #[arg(long, value_name = "PATH")]
+        to: Option<PathBuf>,
+    },
+    /// Remove for good what is in recycle bins
+    Empty {
+        /// Only of this volume
+        volume: Option<String>,
+    },
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::List { path } => list(asked, path.as_deref()),
+        Action::Restore { path, at, to } => restore(asked, &path, at, to.as_deref()),
+        Action::Empty { volume } => {
+            let reply =
+                asked.session("bin empty", |_, session| session.ask(&Request::BinEmpty { volume }))?;
+            let Reply::BinEmptied { purged } = reply else { return Err(unexpected(&reply)) };
+            output::show(asked.format, &reply, || {
+                format!("removed {} for good; their space comes back in the background", things(purged))
+            })
+        }
+    }
+}
+
+fn things(count: u64) -> String {
+    size::counted(count, "thing", "things")
+}
+
+fn list(asked: &Asked, path: Option<&Path>) -> Result<(), Fail> {
+    let reply = asked.session("bin list", |cell, session| {
+        let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
+        session.ask(&Request::BinList { path })
+    })?;
+    let Reply::Bin { entries } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || match entries.is_empty() {
+        true => "nothing in the recycle bin".into(),
+        false => table(entries).to_string(),
+    })
+}
+
+fn table(entries: &[BinEntry]) -> Table {
+    let mut table = Table::new(&[
+        ("REMOVED", Side::Left),
+        ("BY", Side::Left),
+        ("OWNER", Side::Left),
+        ("BYTES", Side::Right),
+        ("PATH", Side::Left),
+    ]);
+    for e in entries {
+        let slash = if e.is_dir { "/" } else { "" };
+        table.row([
+            dates::minute(e.removed_secs),
+            system::user_name(e.removed_by),
+            system::user_name(e.uid),
+            if e.is_dir { "-".into() } else { size::bytes(e.bytes) },
+            format!("{}{slash}", e.path),
+        ]);
+    }
+    table
+}
+
+fn restore(asked: &Asked, path: &Path, at_secs: Option<i64>, to: Option<&Path>) -> Result<(), Fail> {
+    let reply = asked.session("bin restore", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
+        session.ask(&Request::BinRestore { path, at_secs, to })
+    })?;
+    let Reply::BinRestored { restored, left } = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        let files = size::counted(restored.files, "file", "files");
+        let dirs = size::counted(restored.dirs, "directory", "directories");
+        let mut text = format!("restored {files} and {dirs} ({})", size::bytes(restored.bytes));
+        if *left > 0 {
+            let path = printable(&path.display().to_string());
+            text += &format!(
+                "\nleft in the bin, because the name is taken: {} (see lee bin list {path}; restore with --to)",
+                things(*left)
+            );
+        }
+        text
+    })
+}

@@ -1,0 +1,373 @@
+//! The recycle bin of a volume: what was removed stays for some days, and goes earlier when its space is needed.
+//!
+//! An inode that loses its last name stays as it is, with 0 links and the mark [`Inode::binned`](crate::inode::Inode), and a record
+//! in the bin's table says what it was called. It goes on counting in the directory that it was in. Removed directories stay
+//! for that, too: a directory is removed when it is empty, so whatever is below it has an earlier stamp, and *purging* (counting
+//! it no longer, freeing it) begins with the oldest. Nothing in the bin can be reached by an operation, but for files that
+//! somebody has open.
+//!
+//! Operations know nothing of it: one that does not fit a quota ends with [`Fail::Quota`](crate::records::Fail), the shard purges
+//! what counts there, and runs it again. What a full disk needs is purged before the operation begins.
+
+mod restore;
+
+use crate::error::{Error, Result};
+use crate::inode::{BinRecord, Inode, Stats, time};
+use crate::keys::{self, Key};
+use crate::op::{Kind, NodeId, Time};
+use crate::records::{Effect, Fail, Tx, TxResult};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+pub(crate) use restore::RestoreBin;
+
+/// Entries that one step looks at.
+const STEP_ENTRIES: usize = 64;
+/// What is purged at once, at least, when the disk is full: giving space back takes a commit and more.
+const STEP_BYTES: i64 = 4 << 20;
+/// Steps of housekeeping that a write on a full disk waits for.
+const HOUSEKEEPING_STEPS: usize = 1024;
+const DAY_NANOS: u64 = 86_400_000_000_000;
+
+/// Nanoseconds since 1970.
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.secs).unwrap_or(0) * 1_000_000_000 + u64::from(time.nanos)
+}
+
+/// One volume's bin.
+struct Bin {
+    /// No entry is older.
+    oldest: u64,
+    /// No entry is newer.
+    newest: u64,
+    /// Moves of directories in the volume so far.
+    moves: u64,
+    /// Directories that nothing is below which is in the bin and has this stamp or an earlier one, if `moves` is as it was then.
+    searched: FxHashMap<NodeId, (u64, u64)>,
+}
+
+/// Bins in memory: of volumes that have something in theirs.
+#[derive(Default)]
+pub struct Bins {
+    volumes: BTreeMap<u32, Bin>,
+}
+
+impl Bins {
+    /// Puts in a stored bin.
+    pub fn load(&mut self, volume: u32, oldest: u64, newest: u64) {
+        self.volumes.insert(volume, Bin { oldest, newest, moves: 0, searched: FxHashMap::default() });
+    }
+
+    /// Whether something may be in the bin.
+    pub fn holds(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume)
+    }
+
+    /// Volumes that may have something in theirs.
+    pub fn volumes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.volumes.keys().copied()
+    }
+
+    /// Something went to the bin with this stamp.
+    pub fn add(&mut self, volume: u32, stamp: u64) {
+        let new = || Bin { oldest: stamp, newest: stamp, moves: 0, searched: FxHashMap::default() };
+        self.volumes.entry(volume).or_insert_with(new).newest = stamp;
+    }
+
+    /// A directory has another parent now.
+    pub fn moved(&mut self, volume: u32) {
+        if let Some(bin) = self.volumes.get_mut(&volume) {
+            bin.moves += 1;
+        }
+    }
+
+    /// From which stamp on something below this directory may be in the bin.
+    fn search_from(&self, dir: NodeId) -> u64 {
+        let Some(bin) = self.volumes.get(&dir.volume()) else { return u64::MAX };
+        match bin.searched.get(&dir) {
+            Some((moves, upto)) if *moves == bin.moves => upto + 1,
+            _ => bin.oldest,
+        }
+    }
+
+    /// Nothing below this directory is in the bin up to this stamp; `moves`: as it was before looking.
+    fn note_searched(&mut self, dir: NodeId, moves: u64, upto: u64) {
+        if let Some(bin) = self.volumes.get_mut(&dir.volume()) {
+            bin.searched.insert(dir, (moves, upto));
+        }
+    }
+
+    /// Whether nothing below this directory is in the bin, as far as is known.
+    pub fn is_searched(&self, dir: NodeId) -> bool {
+        self.volumes.get(&dir.volume()).is_none_or(|bin| self.search_from(dir) > bin.newest)
+    }
+
+    /// Forgets a volume.
+    pub fn drop_volume(&mut self, volume: u32) {
+        self.volumes.remove(&volume);
+    }
+}
+
+impl Tx<'_> {
+    /// Whether an inode that loses its last name, which was in `dir`, goes to the bin.
+    pub(crate) fn is_for_bin(&self, dir: NodeId, node: NodeId, inode: &Inode) -> TxResult<bool> {
+        let volume = dir.volume();
+        let kept = match self.properties(volume)?.bin_days {
+            // what is in the bin may be below it
+            0 => inode.is_dir() && self.st.bins.holds(volume),
+            _ => !self.is_passing(node, inode),
+        };
+        Ok(kept && self.has_place(dir)?)
+    }
+
+    /// A file that never had content and is removed at once: a lock, a probe, a name for a file without one.
+    fn is_passing(&self, node: NodeId, inode: &Inode) -> bool {
+        let age = nanos(self.now).saturating_sub(nanos(inode.times[time::B]));
+        inode.kind == Kind::File && self.size_of(node, inode) == (0, 0) && age < 1_000_000_000
+    }
+
+    /// Whether a directory is in its volume's tree, and not in one that restore has put away.
+    fn has_place(&self, dir: NodeId) -> TxResult<bool> {
+        match self.is_below(dir, NodeId::new(dir.volume(), 1)) {
+            Err(Fail::Error(Error::Stale)) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// An inode that has just lost its last name goes to the bin.
+    pub(crate) fn put_in_bin(&mut self, node: NodeId, mut inode: Inode, name: &[u8]) -> TxResult<()> {
+        inode.binned = true;
+        self.put_inode(node, &inode)?;
+        // unique, and later than all before, whatever the clock does
+        let newest = self.st.bins.volumes.get(&node.volume()).map_or(0, |bin| bin.newest);
+        let stamp = nanos(self.now).max(newest + 1).max(self.last_stamp + 1);
+        self.last_stamp = stamp;
+        self.then(Effect::Binned { volume: node.volume(), stamp });
+        let record = BinRecord { uid: self.ctx.uid, name: name.into() };
+        self.put_new(keys::binned(node, stamp), record.encode());
+        Ok(())
+    }
+
+    /// Purges an entry of the bin, if it is still there. The operation's only step: it may belong to an earlier epoch.
+    fn purge(&mut self, key: &Key) -> TxResult<Option<Stats>> {
+        let entry = self.get(key)?;
+        let (Some(_), Some((_, node))) = (entry, keys::parse_binned(key)) else { return Ok(None) };
+        self.remove(key.clone());
+        // what was removed before a snapshot was taken is not in it
+        self.as_of_last_change(node)?;
+        let mut inode = match self.inode(node) {
+            Err(Fail::Error(Error::Stale)) => {
+                tracing::error!("{node:?} is in the recycle bin, but not there; run lee fsck");
+                return Ok(Some(Stats::default()));
+            }
+            other => other?,
+        };
+        let by = if inode.is_dir() {
+            self.uncount_dir(Self::counted_in(node, &inode), node)?;
+            Stats { dirs: 1, ..Stats::default() }
+        } else {
+            let by = self.usage_of(node, &inode);
+            self.uncount(node, &inode, by)?;
+            by.view
+        };
+        inode.binned = false;
+        self.put_inode(node, &inode)?;
+        self.release(node, &inode)?;
+        Ok(Some(by))
+    }
+
+    /// [`Tx::purge`] of what is below `dir`.
+    fn purge_below(&mut self, key: &Key, dir: NodeId) -> TxResult<Option<Stats>> {
+        let (Some(_), Some((_, node))) = (self.get(key)?, keys::parse_binned(key)) else { return Ok(None) };
+        match self.is_below(node, dir) {
+            Ok(true) => self.purge(key),
+            Ok(false) | Err(Fail::Error(Error::Stale)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `dir` goes away with all below it: nothing that counts there may be in the bin.
+    pub(crate) fn need_no_bin_below(&self, dir: NodeId) -> TxResult<()> {
+        match self.st.bins.is_searched(dir) {
+            true => Ok(()),
+            false => Err(Fail::Bin(dir)),
+        }
+    }
+
+    /// Looks what is oldest in the bin now.
+    fn look_for_oldest(&mut self, volume: u32) -> TxResult<()> {
+        let (from, to) = keys::bin_range(volume, 0);
+        let first = self.scan(&from, &to, 1, false)?;
+        match first.first().and_then(|(key, _)| keys::parse_binned(key)) {
+            None => self.st.bins.drop_volume(volume),
+            Some((stamp, _)) => {
+                if let Some(bin) = self.st.bins.volumes.get_mut(&volume) {
+                    bin.oldest = stamp;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// Purges what is in the bin below `dir`, oldest first, until `by` more fits its quota. `false`: it does not help.
+    pub(crate) fn make_room_in_quota(&self, ctx: &Ctx, dir: NodeId, by: Stats) -> Result<bool> {
+        let fits = || {
+            let st = self.lock();
+            st.quotas.check(dir, by, st.held_in_quota(dir)).is_ok()
+        };
+        if self.lock().bins.is_searched(dir) {
+            return Ok(false);
+        }
+        Self::may_wait(ctx)?;
+        let mut helped = false;
+        while !fits() {
+            if !self.purge_next_below(dir)? {
+                return Ok(helped && fits());
+            }
+            helped = true;
+        }
+        Ok(true)
+    }
+
+    /// Purges all that is in the bin below `dir`.
+    pub(crate) fn empty_bin_below(&self, dir: NodeId) -> Result<()> {
+        while self.purge_next_below(dir)? {}
+        Ok(())
+    }
+
+    /// Purges the oldest that is in the bin below `dir`; `false`: there is nothing.
+    pub(crate) fn purge_next_below(&self, dir: NodeId) -> Result<bool> {
+        let (moves, from, newest) = {
+            let st = self.lock();
+            let Some(bin) = st.bins.volumes.get(&dir.volume()) else { return Ok(false) };
+            (bin.moves, st.bins.search_from(dir), bin.newest)
+        };
+        let (mut from, to) = keys::bin_range(dir.volume(), from);
+        loop {
+            let (page, next) = self.scan(&from, &to, STEP_ENTRIES)?;
+            for (key, _) in &page {
+                if self.transact(&Ctx::system(), |tx| tx.purge_below(key, dir))?.is_some() {
+                    let stamp = keys::parse_binned(key).map_or(0, |(stamp, _)| stamp);
+                    self.lock().bins.note_searched(dir, moves, stamp);
+                    return Ok(true);
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        self.lock().bins.note_searched(dir, moves, newest);
+        Ok(false)
+    }
+
+    /// [`Shard::need_space`], purging the oldest of bins when there is not enough: of this volume, else of others.
+    pub(crate) fn need_room(&self, ctx: &Ctx, volume: u32, bytes: u64) -> Result<()> {
+        loop {
+            match self.need_space(bytes) {
+                Err(Error::NoSpace) if self.lock().bins.volumes().next().is_some() => Self::may_wait(ctx)?,
+                other => return other,
+            }
+            let purged = self.purge_for_space(volume, bytes as i64)?;
+            self.give_back(bytes)?;
+            if !purged {
+                return self.need_space(bytes);
+            }
+        }
+    }
+
+    fn purge_for_space(&self, volume: u32, bytes: i64) -> Result<bool> {
+        let mut order = vec![volume];
+        order.extend(self.lock().bins.volumes().filter(|v| *v != volume));
+        for volume in order.into_iter().filter(|v| *v < keys::VIEW_FIRST) {
+            if self.purge_oldest(volume, u64::MAX, bytes.max(STEP_BYTES))? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Purges some entries with stamps up to `upto`, oldest first, until so many bytes count no longer. Returns how many.
+    fn purge_oldest(&self, volume: u32, upto: u64, bytes: i64) -> Result<usize> {
+        let (from, to) = keys::bin_range(volume, 0);
+        let (page, _) = self.scan(&from, &to, STEP_ENTRIES)?;
+        let (mut purged, mut freed) = (0, 0);
+        for (key, _) in &page {
+            if keys::parse_binned(key).is_none_or(|(stamp, _)| stamp > upto) || freed >= bytes {
+                break;
+            }
+            let by = self.transact(&Ctx::system(), |tx| tx.purge(key))?;
+            purged += usize::from(by.is_some());
+            freed += by.map_or(0, |by| by.bytes);
+        }
+        self.transact(&Ctx::system(), |tx| tx.look_for_oldest(volume))?;
+        Ok(purged)
+    }
+
+    /// Frees and cleans until `bytes` fit or there is nothing to do.
+    fn give_back(&self, bytes: u64) -> Result<()> {
+        let _alone = self.housekeeping.lock();
+        for _ in 0..HOUSEKEEPING_STEPS {
+            let mut busy = self.reclaim_step()?;
+            self.commit_if_dirty()?;
+            busy |= self.delete_garbage()?;
+            self.look_at_space();
+            if self.space().1 >= bytes.max(1) || !(busy || self.clean_step()?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is too old for its bin is purged: one step; `true` when there was something to do.
+    pub(crate) fn bin_step(&self) -> Result<bool> {
+        let now = nanos(self.now());
+        let due = {
+            let st = self.lock();
+            st.bins.volumes.iter().find_map(|(volume, bin)| {
+                let upto = match st.volumes.get(volume)?.properties.bin_days {
+                    0 => u64::MAX,
+                    days => now.saturating_sub(u64::from(days) * DAY_NANOS),
+                };
+                (bin.oldest <= upto).then_some((*volume, upto))
+            })
+        };
+        let Some((volume, upto)) = due else { return Ok(false) };
+        self.purge_oldest(volume, upto, i64::MAX)?;
+        Ok(true)
+    }
+
+    /// Purges all that is in a volume's bin now. Returns how much it was.
+    pub(crate) fn empty_bin(&self, volume: u32, mut each: impl FnMut(u64)) -> Result<u64> {
+        let upto = nanos(self.now());
+        let mut all = 0;
+        while self.lock().bins.volumes.get(&volume).is_some_and(|bin| bin.oldest <= upto) {
+            all += self.purge_oldest(volume, upto, i64::MAX)? as u64;
+            each(all);
+        }
+        Ok(all)
+    }
+
+    /// At open: which bins hold something.
+    pub(crate) fn find_bins(&self) -> Result<()> {
+        let (mut from, to) = keys::table_range(keys::Table::Bin);
+        loop {
+            let page = self.kv.scan(&from, &to, 1, false)?;
+            let Some((oldest, node)) = page.first().and_then(|(key, _)| keys::parse_binned(key)) else {
+                return Ok(());
+            };
+            let (first, end) = keys::bin_range(node.volume(), 0);
+            let last = self.kv.scan(&first, &end, 1, true)?;
+            let newest = last.first().and_then(|(key, _)| keys::parse_binned(key)).map_or(oldest, |l| l.0);
+            let st = &mut *self.lock();
+            if st.volumes.get(&node.volume()).is_some_and(|v| !v.removing) {
+                st.bins.load(node.volume(), oldest, newest);
+            }
+            from = end;
+        }
+    }
+}
