@@ -92,7 +92,11 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
         stage: &mut dyn FnMut(String),
     ) -> Result<Option<Answer>, Fail> {
-        write_line(&mut self.stream, call).map_err(|e| broken(&self.cell, &e))?;
+        match write_line(&mut self.stream, call) {
+            // It hung up before it heard us: what it said first tells why.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => (),
+            sent => sent.map_err(|e| broken(&self.cell, &e))?,
+        }
         let mut lines = BufReader::new(&self.stream);
         loop {
             match read_line(&mut lines, LINE_BYTES_MAX) {
