@@ -8,6 +8,7 @@ use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord,
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
 use crate::quota::Quota;
+use crate::records::each;
 use crate::schedule::ScheduleRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
@@ -360,45 +361,27 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
     }
 }
 
-/// All records of a system table.
-fn load_table(kv: &dyn Kv, table: Table, mut each: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
-    let (mut from, to) = keys::table_range(table);
-    loop {
-        let page = kv.scan(&from, &to, 4096, false)?;
-        for (key, value) in &page {
-            each(key, value)?;
-        }
-        match page.last() {
-            Some((last, _)) if page.len() == 4096 => {
-                let mut next = last.to_vec();
-                next.push(0);
-                from = next.into();
-            }
-            _ => return Ok(()),
-        }
-    }
-}
-
 fn load_state(kv: &dyn Kv) -> Result<State> {
     let counters =
         kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
     let Pair(next_volume, next_segment) = Pair::decode(&counters)?;
+    let moment = kv.moment();
     let mut st = State {
         running_id: 1,
         segments: Segments::new(next_segment),
         next_volume: next_volume as u32,
         ..State::default()
     };
-    load_table(kv, Table::Volume, |key, v| {
+    each(&*moment, keys::table_range(Table::Volume), |key, v| {
         st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);
         Ok(())
     })?;
-    load_table(kv, Table::Snapshot, |key, v| {
+    each(&*moment, keys::table_range(Table::Snapshot), |key, v| {
         let id = keys::table_id(key);
         st.snapshots.load((id >> 32) as u32, id as u32, SnapshotRecord::decode(v)?);
         Ok(())
     })?;
-    load_table(kv, Table::Tally, |key, v| {
+    each(&*moment, keys::table_range(Table::Tally), |key, v| {
         let (volume, pair) = keys::parse_tally(key).ok_or_else(|| Error::Corrupt("a tally's key".into()))?;
         let Pair(records, bytes) = Pair::decode(v)?;
         let tally = Tally { records: records as i64, bytes: bytes as i64 };
@@ -408,18 +391,18 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     if let Some(value) = kv.get(&keys::clock())? {
         st.clock_stored = Some(Pair::decode(&value)?.0 as i64);
     }
-    load_table(kv, Table::Schedule, |key, v| {
+    each(&*moment, keys::table_range(Table::Schedule), |key, v| {
         st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
         Ok(())
     })?;
     // those of a volume that is being removed are freed with it
     let removing: Vec<u32> = st.volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
     removing.into_iter().for_each(|id| st.snapshots.drop_volume(id));
-    load_table(kv, Table::Segment, |key, v| {
+    each(&*moment, keys::table_range(Table::Segment), |key, v| {
         st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
         Ok(())
     })?;
-    load_table(kv, Table::Quota, |key, v| {
+    each(&*moment, keys::table_range(Table::Quota), |key, v| {
         let dir = NodeId(keys::table_id(key));
         let used = kv.get(&keys::stats(dir))?.map(|v| crate::inode::Stats::decode(&v)).transpose()?;
         st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });

@@ -119,8 +119,7 @@ impl Shard {
     pub(crate) fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
         if let (Some(node), true) = (op.node(), self.is_cautious()) {
             let st = self.lock();
-            let volume = st.snapshots.view(node.volume()).map_or(node.volume(), |view| view.volume());
-            if st.volumes.get(&volume).is_none_or(|v| v.removing) {
+            if st.volumes.get(&st.live_node(node).volume()).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);
             }
             if let (Some(why), true) = (&st.broken, op.changes()) {

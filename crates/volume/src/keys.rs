@@ -298,7 +298,7 @@ fn dead_prefix(volume: u32, pair: EpochPair, kind: u8, rest: &[u8]) -> Key {
 
 /// The entry of a record on the deadlist.
 pub fn dead_record(key: &[u8], pair: EpochPair) -> Key {
-    let volume = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
+    let volume = volume_of(key);
     dead_prefix(volume, pair, DEAD_RECORD, &key[4..])
 }
 
@@ -370,9 +370,14 @@ pub fn is_past(key: &[u8]) -> bool {
     (0x40..0xC0).contains(&key[0])
 }
 
+/// The volume (or view, or table) in a key.
+pub fn volume_of(key: &[u8]) -> u32 {
+    u32::from_be_bytes([key[0], key[1], key[2], key[3]])
+}
+
 /// The number of the snapshot's view that the key is about, if it is one.
 pub fn view_of(key: &[u8]) -> Option<u32> {
-    (key[0] == 0 && key[1] >= 0x80).then(|| u32::from_be_bytes([key[0], key[1], key[2], key[3]]))
+    (key[0] == 0 && key[1] >= 0x80).then(|| volume_of(key))
 }
 
 /// The same key in another volume (or view).

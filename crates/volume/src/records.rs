@@ -21,7 +21,7 @@ use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
 use leeward_env::Ctx;
-use leeward_meta::{Kv, Ride, Value};
+use leeward_meta::{Kv, Moment, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::collections::BTreeMap;
@@ -634,3 +634,23 @@ impl State {
 
 /// A frozen transaction's records.
 pub type Frozen = Arc<Overlay>;
+
+/// Shows `f` all records of a range as of one moment, a page at a time.
+pub(crate) fn each(
+    moment: &dyn Moment,
+    range: (Key, Key),
+    mut f: impl FnMut(&Key, &[u8]) -> crate::Result<()>,
+) -> crate::Result<()> {
+    const PAGE: usize = 4096;
+    let (mut from, to) = range;
+    loop {
+        let page = moment.scan(&from, &to, PAGE)?;
+        for (key, value) in &page {
+            f(key, value)?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => from = keys::after(last),
+            _ => return Ok(()),
+        }
+    }
+}

@@ -184,11 +184,6 @@ impl Snapshots {
         self.volumes.get(&volume)?.by_dir.get(&dir)
     }
 
-    /// Whether a volume has any.
-    pub fn any(&self, volume: u32) -> bool {
-        self.count(volume) > 0
-    }
-
     /// A new snapshot.
     pub fn take(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
         let v = self.volumes.entry(volume).or_default();
@@ -297,8 +292,7 @@ impl Snapshots {
 
     /// What waits for trim, of all volumes.
     pub fn all_doomed(&self) -> Tally {
-        let tally = |(volume, pair): &(u32, EpochPair)| self.volumes.get(volume)?.tallies.get(pair).copied();
-        self.doomed.iter().filter_map(tally).fold(Tally::default(), Tally::plus)
+        self.volumes.values().fold(Tally::default(), |sum, v| sum.plus(v.doomed))
     }
 
     /// What snapshots of a volume hold, and what waits for trim.
@@ -311,11 +305,6 @@ impl Snapshots {
     pub fn held_alone(&self, volume: u32, epoch: u32) -> Tally {
         let Some(v) = self.volumes.get(&volume) else { return Tally::default() };
         v.seen_alone_by(epoch).fold(Tally::default(), |sum, (_, t)| sum.plus(t))
-    }
-
-    /// Tallies as they are, for checks.
-    pub fn tallies(&self, volume: u32) -> impl Iterator<Item = (EpochPair, Tally)> + '_ {
-        self.volumes.get(&volume).into_iter().flat_map(|v| v.tallies.iter().map(|(p, t)| (*p, *t)))
     }
 
     /// Whether a snapshot sees what lived in these epochs.
@@ -353,9 +342,9 @@ impl Snapshots {
         out
     }
 
-    /// What the number of a view stands for.
+    /// What the number of a view stands for; `None`: it is a volume's, or nobody's.
     pub fn view(&self, number: u32) -> Option<View> {
-        self.views.get(&number).copied()
+        if number < VIEW_FIRST { None } else { self.views.get(&number).copied() }
     }
 
     /// The number of a view.

@@ -50,7 +50,7 @@ impl Tx<'_> {
 
     /// Keeps the version of a record that is about to be changed or removed in `epoch`, if a snapshot sees it.
     pub(crate) fn keep_version(&mut self, key: &Key, epoch: u32) -> TxResult<()> {
-        match self.st.snapshots.newest_before(volume_of(key), epoch) {
+        match self.st.snapshots.newest_before(keys::volume_of(key), epoch) {
             Some(_) => self.keep_old(key, epoch, self.get(key)?),
             None => self.keep_old(key, epoch, None),
         }
@@ -59,7 +59,7 @@ impl Tx<'_> {
     /// [`Tx::keep_version`] of a record that is known: there is no need to look for it.
     fn keep_old(&mut self, key: &Key, epoch: u32, old: Option<Value>) -> TxResult<()> {
         self.note_before(key);
-        let (volume, Some(old)) = (volume_of(key), old) else { return Ok(()) };
+        let (volume, Some(old)) = (keys::volume_of(key), old) else { return Ok(()) };
         let Some(newest) = self.st.snapshots.newest_before(volume, epoch) else { return Ok(()) };
         let birth = birth_of(key[12], &old)?;
         if birth <= newest && !self.has_written(key) {
@@ -83,7 +83,7 @@ impl Tx<'_> {
 
     /// Removes a record that has versions.
     pub(crate) fn remove_versioned(&mut self, key: Key) -> TxResult<()> {
-        let epoch = self.epoch(volume_of(&key))?;
+        let epoch = self.epoch(keys::volume_of(&key))?;
         self.keep_version(&key, epoch)?;
         self.remove(key);
         Ok(())
@@ -235,10 +235,6 @@ pub(crate) fn seen_in(view: Option<View>, dir: NodeId, entry: Dentry) -> Option<
     }
 }
 
-fn volume_of(key: &[u8]) -> u32 {
-    u32::from_be_bytes([key[0], key[1], key[2], key[3]])
-}
-
 /// Picks from versions in order those that a snapshot sees: of each record the first that died after it, if it was born then.
 pub(crate) struct Seen {
     epoch: u32,
@@ -286,6 +282,14 @@ impl State {
         }
     }
 
+    /// The inode that a node of a view shows; any other node is one itself.
+    pub(crate) fn live_node(&self, node: NodeId) -> NodeId {
+        match self.snapshots.view(node.volume()) {
+            Some(view) => NodeId::new(view.volume(), node.inode()),
+            None => node,
+        }
+    }
+
     /// Content of a file that is not in its records yet; of a view only what was there then.
     pub(crate) fn pending_of(&self, node: NodeId) -> Option<&Pending> {
         if node.volume() < keys::VIEW_FIRST {
@@ -294,9 +298,7 @@ impl State {
         let (volume, epoch) = self.snapshot_of(node.volume()).ok()?;
         self.files.get(&NodeId::new(volume, node.inode())).filter(|p| p.epoch <= epoch)
     }
-}
 
-impl State {
     /// The first version in a range, given the first stored one.
     fn first_version(&self, stored: Option<(Key, Value)>, from: &Key, to: &Key) -> Option<Value> {
         let mut first = stored;

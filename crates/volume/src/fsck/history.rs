@@ -1,11 +1,11 @@
 //! What fsck checks of snapshots: history, deadlists and tallies belong together, and data that only snapshots see is kept.
 
-use super::each;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{Body, Inode, Pair, SnapshotRecord, StoredDentry, birth_of};
 use crate::keys::{self, Dead, EpochPair, Key, Table, tag};
 use crate::op::NodeId;
+use crate::records::each;
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_data::Addr;

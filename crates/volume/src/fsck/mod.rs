@@ -11,6 +11,7 @@ use crate::extents::{Extents, Source};
 use crate::inode::{BinRecord, Body, Dentry, Inode, SegmentRecord, Stats, VolumeRecord};
 use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
+use crate::records::each;
 use crate::shard::Shard;
 use history::{History, data_of};
 use leeward_env::Ctx;
@@ -433,24 +434,5 @@ impl Shard {
             })?;
         }
         Ok(())
-    }
-}
-
-/// Shows `f` all records of a range.
-fn each(moment: &dyn Moment, range: (Key, Key), mut f: impl FnMut(&Key, &[u8]) -> Result<()>) -> Result<()> {
-    let (mut from, to) = range;
-    loop {
-        let page = moment.scan(&from, &to, 4096)?;
-        for (key, value) in &page {
-            f(key, value)?;
-        }
-        match page.last() {
-            Some((last, _)) if page.len() == 4096 => {
-                let mut next = last.to_vec();
-                next.push(0);
-                from = next.into();
-            }
-            _ => return Ok(()),
-        }
     }
 }

@@ -192,8 +192,7 @@ impl Shard {
         let mut s =
             StatFs { total_bytes: total, free_bytes: free, total_files: 1 << 40, free_files: 1 << 40 };
         let st = self.lock();
-        let volume = st.snapshots.view(node.volume()).map_or(node.volume(), |view| view.volume());
-        let node = NodeId::new(volume, node.inode());
+        let node = st.live_node(node);
         let used = st.volumes.get(&node.volume()).map_or(0, |v| v.next_inode);
         s.free_files -= used.min(s.free_files);
         if let Some(q) = st.quotas.get(NodeId::new(node.volume(), 1)) {

@@ -102,12 +102,8 @@ impl Shard {
     pub(crate) fn copy_range(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
         Self::may_wait(ctx)?;
         let len = self.transact(ctx, |tx| tx.copy_len(c))?;
-        let (source, from_volume) = {
-            let st = self.lock();
-            let volume = st.snapshots.view(c.from.volume()).map_or(c.from.volume(), |view| view.volume());
-            (NodeId::new(volume, c.from.inode()), volume)
-        };
-        if from_volume != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
+        let source = self.lock().live_node(c.from);
+        if source.volume() != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
             return self.copy_bytes(ctx, &Copy { len, ..*c });
         }
         let mut done = 0;

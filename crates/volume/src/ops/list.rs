@@ -37,10 +37,7 @@ impl Shard {
         };
         let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
         if !after.is_empty() {
-            // the first key after that name
-            let mut next = keys::dentry(dir, after).to_vec();
-            next.push(0);
-            from = next.into();
+            from = keys::after(&keys::dentry(dir, after));
         }
         let mut entries = Vec::with_capacity(limit.min(PAGE));
         while entries.len() < limit {

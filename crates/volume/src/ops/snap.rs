@@ -88,8 +88,7 @@ impl Tx<'_> {
 
     /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a view of it.
     pub(crate) fn look_up_snapshot_dir(&mut self, node: NodeId, dir: NodeId) -> TxResult<Reply> {
-        let volume = self.st.snapshots.view(dir.volume()).map_or(dir.volume(), |view| view.volume());
-        let attr = self.snapshot_dir_attr(node, NodeId::new(volume, dir.inode()))?;
+        let attr = self.snapshot_dir_attr(node, self.st.live_node(dir))?;
         self.show(node);
         Ok(Reply::Attr(attr))
     }
@@ -110,7 +109,7 @@ impl Tx<'_> {
     fn candidates(&self, dir: NodeId) -> TxResult<Vec<Candidate>> {
         let (mut all, mut at) = (Vec::new(), dir);
         self.live_dir(dir)?;
-        while self.st.snapshots.any(dir.volume()) && at.inode() != 0 {
+        while self.st.snapshots.count(dir.volume()) > 0 && at.inode() != 0 {
             for (name, epoch) in self.st.snapshots.of_dir(at.volume(), at.inode()).into_iter().flatten() {
                 all.push(match at == dir {
                     true => (name.clone(), *epoch, None),

@@ -48,9 +48,8 @@ impl Tx<'_> {
 
     fn computed(&mut self, node: NodeId, inode: &Inode, what: &[u8]) -> TxResult<Vec<u8>> {
         if what == b"volume" {
-            let view = self.st.snapshots.view(node.volume());
-            let number = view.map_or(node.volume(), |view| view.volume());
-            let volume = self.st.volumes.get(&number).ok_or(Error::Stale)?;
+            let volume = self.st.live_node(node).volume();
+            let volume = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
             return Ok(volume.name.clone().into_bytes());
         }
         // statistics have no versions
