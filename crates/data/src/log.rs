@@ -11,6 +11,7 @@ use crate::segment::{Laid, Segment};
 use crate::table::{Backoff, Next, Queued, Table};
 use crate::{Addr, Chunk, Error, Owner, Result};
 use leeward_env::limits::WRITE_BYTES_MAX;
+use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
 use leeward_pool::{AlignedBuf, ObjectId, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -299,6 +300,15 @@ impl DataLog {
         if pieces.is_empty() {
             return Ok(());
         }
+        let asked = self.core.env.now();
+        let read = self.read_groups(ctx, pieces);
+        if ctx.wait == Wait::Allowed {
+            waits::note(Cause::Read, None, self.core.env.now().saturating_sub(asked));
+        }
+        read
+    }
+
+    fn read_groups(&self, ctx: &Ctx, mut pieces: Vec<(Addr, &mut [u8])>) -> Result<()> {
         pieces.sort_unstable_by_key(|(addr, _)| *addr);
         let mut groups: Vec<(u64, Vec<Piece<'_>>)> = Vec::new();
         for (addr, buf) in pieces {
@@ -350,6 +360,11 @@ impl DataLog {
     /// Bytes in memory that are not durable.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.table.lock().dirty_bytes()
+    }
+
+    /// The same by flow.
+    pub fn dirty_by_flow(&self) -> Vec<(Flow, u64)> {
+        self.core.table.lock().dirty_by_flow()
     }
 
     /// For how long no user has read from the store or filled memory that is to go there.
@@ -460,25 +475,39 @@ impl Core {
 
     /// Reserves room in the budget, waiting for it if allowed.
     fn admit(&self, ctx: &Ctx, len: u64) -> Result<()> {
-        let (budget, segment) = (self.options.dirty_bytes as u64, self.options.segment_bytes as u64);
         let mut table = self.table.lock();
-        let failures = table.flow_failures(ctx.flow).0;
-        while !table.reserve(ctx.flow, len, budget, segment) {
-            if ctx.wait == Wait::Never {
-                return Err(Error::WouldBlock);
-            }
-            if let (now, Some(failure)) = table.flow_failures(ctx.flow)
+        if self.reserve(&mut table, ctx.flow, len) {
+            return Ok(());
+        }
+        if ctx.wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        let asked = self.env.now();
+        let reserved = self.wait_for_room(&mut table, ctx.flow, len);
+        waits::note(Cause::Memory, Some(ctx.flow), self.env.now().saturating_sub(asked));
+        reserved
+    }
+
+    fn reserve(&self, table: &mut Table, flow: Flow, len: u64) -> bool {
+        table.reserve(flow, len, self.options.dirty_bytes as u64, self.options.segment_bytes as u64)
+    }
+
+    /// Waits until the flow may hold so many bytes more.
+    fn wait_for_room(&self, table: &mut MutexGuard<'_, Table>, flow: Flow, len: u64) -> Result<()> {
+        let failures = table.flow_failures(flow).0;
+        while !self.reserve(table, flow, len) {
+            if let (now, Some(failure)) = table.flow_failures(flow)
                 && now > failures
             {
                 return Err(failure.into());
             }
-            if table.has_sealed(ctx.flow) {
-                self.wait_done(&mut table);
-            } else if let Some(open) = table.open_of(ctx.flow) {
-                MutexGuard::unlocked(&mut table, || self.seal(&open));
+            if table.has_sealed(flow) {
+                self.wait_done(table);
+            } else if let Some(open) = table.open_of(flow) {
+                MutexGuard::unlocked(table, || self.seal(&open));
             } else {
                 // another thread of the flow has reserved and is about to append
-                MutexGuard::unlocked(&mut table, std::thread::yield_now);
+                MutexGuard::unlocked(table, std::thread::yield_now);
             }
         }
         Ok(())

@@ -92,6 +92,12 @@ impl Table {
         self.dirty_bytes
     }
 
+    pub(crate) fn dirty_by_flow(&self) -> Vec<(Flow, u64)> {
+        let mut all: Vec<_> = self.flows.iter().map(|(flow, state)| (*flow, state.dirty_bytes)).collect();
+        all.sort_unstable();
+        all
+    }
+
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Segment>> {
         self.memory.get(&number).map(|e| e.segment.clone())
     }

@@ -4,6 +4,7 @@
 //! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
 //! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
 //! * [`limits`]: every bound in one place.
+//! * [`waits`]: what an operation waited for, for those who ask why it was slow.
 //!
 //! Invariant: nothing outside this crate calls the clock, a random source or `std::thread::spawn`
 //! (`clippy.toml` enforces it).
@@ -12,6 +13,7 @@ pub mod ctx;
 pub mod disk;
 pub mod limits;
 mod real;
+pub mod waits;
 
 pub use ctx::{Class, Ctx, Flow, Wait};
 pub use real::{Env, Nanos};

@@ -27,7 +27,7 @@ pub const DIRTY_BYTES_MAX: usize = 96 << 20;
 /// Longest time between a write and its commit without fsync.
 pub const COMMIT_INTERVAL_MS: u64 = 500;
 /// A running transaction with this many records is committed early.
-pub const COMMIT_RECORDS_MAX: usize = 16_384;
+pub const COMMIT_RECORDS_MAX: usize = 2_048;
 /// One transfer to a store; see DISK.md: larger ones make others wait.
 pub const STORE_SLICE_BYTES: usize = 256 << 10;
 /// Threads that carry calls which wait (cold reads, fsync, budgets).

@@ -3,7 +3,6 @@
 //! Called by fuser's threads. Holds no lock over a call. What a reply of the wrong kind would mean (a bug below) is
 //! answered EIO.
 
-use crate::carry::Carrier;
 use crate::convert::{self, BLOCK_BYTES, errno, file_attr, node};
 use crate::listing::{Filler, Handles, Listing};
 use crate::mount::EndOnDrop;
@@ -15,6 +14,7 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use leeward_env::{Class, Ctx, Flow, Wait, limits};
+use leeward_vfs::Gate;
 use leeward_volume::op::{Attr, Make, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ffi::OsStr;
@@ -58,32 +58,32 @@ const WANTED: [InitFlags; 9] = [
 
 /// The file system as fuser sees it.
 pub(crate) struct Door {
-    carrier: Carrier,
+    gate: Gate,
     handles: Handles,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
     _end: EndOnDrop,
 }
 
 impl Door {
-    pub(crate) fn new(carrier: Carrier, end: EndOnDrop) -> Door {
-        Door { carrier, handles: Handles::default(), _end: end }
+    pub(crate) fn new(gate: Gate, end: EndOnDrop) -> Door {
+        Door { gate, handles: Handles::default(), _end: end }
     }
 
     fn list<F: Filler>(&self, req: &Request, ino: INodeNo, fh: FileHandle, cookie: u64, reply: F) {
         let Some(stream) = self.handles.get(fh.0) else { return reply.error(&Error::Invalid) };
-        let carrier = self.carrier.clone();
-        Listing { carrier, ctx: ctx(req), dir: node(ino), cookie, stream }.answer(reply);
+        let gate = self.gate.clone();
+        Listing { gate, ctx: ctx(req), dir: node(ino), cookie, stream }.answer(reply);
     }
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
     /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, reply: ReplyAttr) {
-        let carrier = self.carrier.clone();
-        self.carrier.run(ctx, Op::GetAttr { node }, move |result| match result {
+        let gate = self.gate.clone();
+        self.gate.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                carrier.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(reply));
+                gate.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(reply));
             }
             result => answer_attr(reply)(result),
         });
@@ -216,16 +216,16 @@ impl Filesystem for Door {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let op = Op::Lookup { dir: node(parent), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_lookup(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_lookup(reply, node(parent)));
     }
 
     /// fuser calls this for each of a batch, too.
     fn forget(&self, req: &Request, ino: INodeNo, nlookup: u64) {
-        self.carrier.forget(ctx(req), node(ino), nlookup);
+        self.gate.forget(ctx(req), node(ino), nlookup);
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.carrier.run(ctx(req), Op::GetAttr { node: node(ino) }, answer_attr(reply));
+        self.gate.run(ctx(req), Op::GetAttr { node: node(ino) }, answer_attr(reply));
     }
 
     fn setattr(
@@ -257,11 +257,11 @@ impl Filesystem for Door {
         if set == SetAttr::default() {
             return self.take_set_ids(ctx(req), node(ino), reply);
         }
-        self.carrier.run(ctx(req), Op::SetAttr { node: node(ino), set }, answer_attr(reply));
+        self.gate.run(ctx(req), Op::SetAttr { node: node(ino), set }, answer_attr(reply));
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        self.carrier.run(ctx(req), Op::ReadLink { node: node(ino) }, answer_data(reply));
+        self.gate.run(ctx(req), Op::ReadLink { node: node(ino) }, answer_data(reply));
     }
 
     fn mknod(
@@ -276,29 +276,29 @@ impl Filesystem for Door {
     ) {
         let Some(make) = convert::make(mode, rdev) else { return reply.error(Errno::EINVAL) };
         let op = Op::Make { dir: node(parent), name: name.as_bytes(), make, mode: mode & 0o7777, umask };
-        self.carrier.run(ctx(req), op, answer_entry(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, node(parent)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (dir, name) = (node(parent), name.as_bytes());
         let op = Op::Make { dir, name, make: Make::Dir, mode: mode & 0o7777, umask };
-        self.carrier.run(ctx(req), op, answer_entry(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, node(parent)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let op = Op::Unlink { dir: node(parent), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_empty(reply));
+        self.gate.run(ctx(req), op, answer_empty(reply));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let op = Op::RmDir { dir: node(parent), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_empty(reply));
+        self.gate.run(ctx(req), op, answer_empty(reply));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (dir, name) = (node(parent), name.as_bytes());
         let make = Make::Symlink(target.as_os_str().as_bytes());
-        self.carrier.run(
+        self.gate.run(
             ctx(req),
             Op::Make { dir, name, make, mode: 0o777, umask: 0 },
             answer_entry(reply, node(parent)),
@@ -323,12 +323,12 @@ impl Filesystem for Door {
             to_name: newname.as_bytes(),
             mode,
         };
-        self.carrier.run(ctx(req), op, answer_empty(reply));
+        self.gate.run(ctx(req), op, answer_empty(reply));
     }
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let op = Op::Link { node: node(ino), dir: node(newparent), name: newname.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_entry(reply, node(newparent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, node(newparent)));
     }
 
     /// Answered once; the kernel then opens, keeps its pages and closes without asking.
@@ -348,7 +348,7 @@ impl Filesystem for Door {
     ) {
         let (dir, name) = (node(parent), name.as_bytes());
         let op = Op::Make { dir, name, make: Make::File, mode: mode & 0o7777, umask };
-        self.carrier.run(ctx(req), op, answer_create(reply, flags));
+        self.gate.run(ctx(req), op, answer_create(reply, flags));
     }
 
     fn read(
@@ -363,7 +363,7 @@ impl Filesystem for Door {
         reply: ReplyData,
     ) {
         let op = Op::Read { node: node(ino), offset, len: size };
-        self.carrier.run(ctx(req), op, answer_data(reply));
+        self.gate.run(ctx(req), op, answer_data(reply));
     }
 
     fn write(
@@ -379,7 +379,7 @@ impl Filesystem for Door {
         reply: ReplyWrite,
     ) {
         let op = Op::Write { node: node(ino), offset, data };
-        self.carrier.run(ctx(req), op, answer_written(reply));
+        self.gate.run(ctx(req), op, answer_written(reply));
     }
 
     /// Answered once; close then costs nothing.
@@ -388,7 +388,7 @@ impl Filesystem for Door {
     }
 
     fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.carrier.run_waiting(ctx(req), Op::Fsync { node: node(ino) }, answer_empty(reply));
+        self.gate.run_waiting(ctx(req), Op::Fsync { node: node(ino) }, answer_empty(reply));
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -427,7 +427,7 @@ impl Filesystem for Door {
     }
 
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.carrier.run(ctx(req), Op::StatFs { node: node(ino) }, |result| match result {
+        self.gate.run(ctx(req), Op::StatFs { node: node(ino) }, |result| match result {
             Ok(Reply::StatFs(s)) => {
                 let unit = u64::from(BLOCK_BYTES);
                 let (total, free) = (s.total_bytes / unit, s.free_bytes / unit);
@@ -459,19 +459,19 @@ impl Filesystem for Door {
     ) {
         let Some(mode) = convert::xattr_mode(flags) else { return reply.error(Errno::EINVAL) };
         let op = Op::SetXattr { node: node(ino), name: name.as_bytes(), value, mode };
-        self.carrier.run(ctx(req), op, answer_empty(reply));
+        self.gate.run(ctx(req), op, answer_empty(reply));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let op = Op::GetXattr { node: node(ino), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, move |result| match result {
+        self.gate.run(ctx(req), op, move |result| match result {
             Ok(Reply::Data(value)) => answer_xattr(reply, size, &value),
             other => reply.error(failure(other)),
         });
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.carrier.run(ctx(req), Op::ListXattr { node: node(ino) }, move |result| match result {
+        self.gate.run(ctx(req), Op::ListXattr { node: node(ino) }, move |result| match result {
             Ok(Reply::Names(names)) => {
                 let list = names.iter().flat_map(|n| n.iter().copied().chain([0])).collect::<Vec<u8>>();
                 answer_xattr(reply, size, &list);
@@ -482,7 +482,7 @@ impl Filesystem for Door {
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let op = Op::RemoveXattr { node: node(ino), name: name.as_bytes() };
-        self.carrier.run(ctx(req), op, answer_empty(reply));
+        self.gate.run(ctx(req), op, answer_empty(reply));
     }
 
     fn fallocate(
@@ -498,9 +498,9 @@ impl Filesystem for Door {
         let Some(mode) = convert::allocate(mode) else { return reply.error(Errno::EOPNOTSUPP) };
         let op = Op::Allocate { node: node(ino), offset, len: length, mode };
         if length > ALLOCATE_QUICK_BYTES {
-            self.carrier.run_waiting(ctx(req), op, answer_empty(reply));
+            self.gate.run_waiting(ctx(req), op, answer_empty(reply));
         } else {
-            self.carrier.run(ctx(req), op, answer_empty(reply));
+            self.gate.run(ctx(req), op, answer_empty(reply));
         }
     }
 
@@ -516,7 +516,7 @@ impl Filesystem for Door {
         let Some(what) = convert::seek(whence) else { return reply.error(Errno::EINVAL) };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         let op = Op::SeekTo { node: node(ino), offset, what };
-        self.carrier.run(ctx(req), op, |result| match result {
+        self.gate.run(ctx(req), op, |result| match result {
             Ok(Reply::Offset(at)) => reply.offset(at as i64),
             other => reply.error(failure(other)),
         });
@@ -543,7 +543,7 @@ impl Filesystem for Door {
             // The answer is 32 bits wide; a short copy is repeated by the caller.
             len: len.min(1 << 30),
         };
-        self.carrier.run_waiting(ctx(req), op, answer_written(reply));
+        self.gate.run_waiting(ctx(req), op, answer_written(reply));
     }
 
     fn ioctl(

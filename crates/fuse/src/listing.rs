@@ -6,12 +6,11 @@
 //!
 //! Lock order: a handle's state, then whatever the file system takes. The kernel serialises requests on one handle.
 
-use crate::carry::Carrier;
 use crate::convert::{errno, file_attr, file_type, ino};
 use crate::door::{GENERATION, name_ttl};
 use fuser::{FileAttr, FileType, ReplyDirectory, ReplyDirectoryPlus};
-use leeward_env::{Ctx, Wait};
-use leeward_vfs::{Cursor, Place};
+use leeward_env::Ctx;
+use leeward_vfs::{Cursor, Gate, Place};
 use leeward_volume::op::{Attr, Entry, Kind, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
@@ -142,7 +141,7 @@ fn dot_attr(entry: &Entry) -> FileAttr {
 
 /// One request of the kernel.
 pub(crate) struct Listing {
-    pub(crate) carrier: Carrier,
+    pub(crate) gate: Gate,
     pub(crate) ctx: Ctx,
     pub(crate) dir: NodeId,
     /// Go on after this entry.
@@ -151,18 +150,19 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Answers here or, where it would wait, on the pool.
-    pub(crate) fn answer<F: Filler>(self, mut reply: F) {
-        match self.fill(&self.ctx.with_wait(Wait::Never), &mut reply) {
-            Err(Error::WouldBlock) => {
-                let (carrier, ctx) = (self.carrier.clone(), self.ctx);
-                carrier.submit(ctx, move |ctx| {
-                    let result = self.fill(ctx, &mut reply);
+    /// Answers when it is its turn.
+    pub(crate) fn answer<F: Filler>(self, reply: F) {
+        let (gate, ctx, dir) = (self.gate.clone(), self.ctx, self.dir);
+        let like = Op::List { dir, after: b"", limit: 0, attrs: F::ATTRS };
+        gate.run_all(ctx, like, (self, reply), |ctx, (listing, mut reply)| {
+            match listing.fill(ctx, &mut reply) {
+                Err(Error::WouldBlock) => Some((listing, reply)),
+                result => {
                     finish(reply, result);
-                });
+                    None
+                }
             }
-            result => finish(reply, result),
-        }
+        });
     }
 
     /// An error after some entries is left for the next request to find.
@@ -232,7 +232,7 @@ impl<F: Filler> Fill<'_, F> {
     fn parent(&self) -> Result<NodeId> {
         let ctx = Ctx { refs: false, ..*self.ctx };
         let dir = self.listing.dir;
-        match self.listing.carrier.call(&ctx, Op::Lookup { dir, name: b".." }) {
+        match self.listing.gate.call(&ctx, Op::Lookup { dir, name: b".." }) {
             Ok(Reply::Attr(a)) => Ok(a.node),
             Err(Error::WouldBlock) => Err(Error::WouldBlock),
             _ => Ok(dir),
@@ -257,7 +257,7 @@ impl<F: Filler> Fill<'_, F> {
 
     fn list(&self, after: &[u8], limit: usize, attrs: bool) -> Result<Vec<Entry>> {
         let dir = self.listing.dir;
-        match self.listing.carrier.call(self.ctx, Op::List { dir, after, limit, attrs })? {
+        match self.listing.gate.call(self.ctx, Op::List { dir, after, limit, attrs })? {
             Reply::Entries(entries) => Ok(entries),
             other => Err(Error::Io(format!("List answered {other:?}"))),
         }
@@ -299,7 +299,7 @@ impl<F: Filler> Fill<'_, F> {
 
     fn give_back(&self, entry: &Entry) {
         if let Some(attr) = &entry.attr {
-            self.listing.carrier.forget(self.listing.ctx, attr.node, 1);
+            self.listing.gate.forget(self.listing.ctx, attr.node, 1);
         }
     }
 }

@@ -4,13 +4,12 @@
 //! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
 //! Root mounts by itself; others through `fusermount3`.
 
-use crate::carry::Carrier;
 use crate::door::Door;
 use crate::mountinfo;
 use crate::notify::Announcer;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use leeward_env::Env;
-use leeward_vfs::Fs;
+use leeward_vfs::Gate;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::CString;
 use std::io;
@@ -34,8 +33,6 @@ const HELPER: &str = "fusermount3";
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that take requests from the kernel.
-    pub threads: usize,
     /// Who may use the mount.
     pub access: Access,
     /// What mount tables show as the source: the directory of the cell.
@@ -43,10 +40,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual: 2 to 4 threads by cores, everybody if that is allowed.
+    /// The usual: everybody if that is allowed.
     pub fn new(source: &Path) -> Options {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Options { threads: cores.clamp(2, 4), access: Access::Auto, source: source.to_path_buf() }
+        Options { access: Access::Auto, source: source.to_path_buf() }
     }
 }
 
@@ -162,16 +158,16 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Mounts `fs` at the directory `at` and starts serving.
+/// Mounts what is behind the gate at the directory `at` and starts serving.
 ///
 /// # Errors
 /// See [`MountError`]; nothing is left mounted then.
-pub fn mount(fs: Arc<dyn Fs>, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
+pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
     let at = prepare(at)?;
-    let config = config(&options)?;
+    let config = config(&options, gate.reading_threads())?;
     let end = Arc::new(End::default());
-    let carrier = Carrier::new(fs.clone(), env);
-    let door = Door::new(carrier, EndOnDrop(end.clone()));
+    let fs = gate.fs().clone();
+    let door = Door::new(gate, EndOnDrop(end.clone()));
     let refused = |e: io::Error| refused(&at, &e);
     let session = Session::new(door, &at, &config).and_then(Session::spawn).map_err(refused)?;
     fs.watch(Arc::new(Announcer::start(env, session.notifier())));
@@ -351,7 +347,7 @@ fn has_helper() -> bool {
     std::env::split_paths(&path).chain(usual).any(|d| d.join(HELPER).exists())
 }
 
-fn config(options: &Options) -> Result<Config, MountError> {
+fn config(options: &Options, threads: usize) -> Result<Config, MountError> {
     let source = options.source.to_string_lossy();
     // Kernel and helper both understand the subtype; fuser would give it to the helper only.
     let subtype = MountOption::CUSTOM(format!("subtype={SUBTYPE}"));
@@ -365,7 +361,7 @@ fn config(options: &Options) -> Result<Config, MountError> {
         config.mount_options.push(MountOption::FSName(escaped));
     }
     config.acl = acl(options.access)?;
-    config.n_threads = Some(options.threads.max(1));
+    config.n_threads = Some(threads);
     Ok(config)
 }
 

@@ -5,6 +5,7 @@ mod rig;
 
 use leeward_env::Env;
 use leeward_fuse::{MountError, Options, Unmounted, mount};
+use leeward_vfs::{Gate, GateOptions};
 use rig::Rig;
 use rig::memfs::MemFs;
 use std::fs::{self, File};
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 fn try_mount(at: &Path) -> Result<leeward_fuse::Mount, MountError> {
     let env = Env::real();
-    mount(Arc::new(MemFs::new(&env)), &env, at, Options::new(Path::new("test")))
+    let gate = Gate::new(Arc::new(MemFs::new(&env)), &env, GateOptions::usual());
+    mount(gate, &env, at, Options::new(Path::new("test")))
 }
 
 #[test]

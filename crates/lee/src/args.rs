@@ -26,9 +26,10 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["up", "down", "status"]),
     ("Volumes and space", &["volume", "snap", "bin", "quota", "df", "du"]),
+    ("Who does what", &["top", "why"]),
     ("Care", &["fsck", "sync", "config"]),
     ("This program", &["completions", "man"]),
 ];
@@ -41,6 +42,7 @@ Examples:
   lee quota set alice --bytes 100G --files 1M
   lee snap create alice before && lee snap schedule / 1h --keep 24h7d4w12m
   lee du . && lee df                    at once, however large the tree
+  lee top                               who does what, and who waits behind whom
   lee down /srv/cell
 
 `lee volume create --help` and the like say more.

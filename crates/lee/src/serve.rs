@@ -4,20 +4,22 @@
 //! unmount (no new operations come), stop listening, close the cell (everything is durable), free the lock. An unmount that
 //! is refused leaves the cell served.
 
-use crate::control::Running;
 use crate::control::server::{Server, Service};
+use crate::control::{Flows, Running};
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::{mounts, output, settings, system, when};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
+use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::{CellStats, Failure, Progress, Reply, Request};
-use leeward_volume::{Cell, Config};
+use leeward_volume::{Cell, Config, NodeId};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -175,8 +177,18 @@ impl Up {
         let stale = detach_stale(&dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
         let cell = Cell::open(env, dir.path(), &config)?;
-        let mounted = mount(env, &cell, &dir, &at)
-            .and_then(|mount| Ok((start_server(env, &dir, &cell, &mount, &lock.holder, desk)?, mount)));
+        let options = GateOptions { fair: config.fair, ..GateOptions::usual() };
+        let gate = Gate::new(cell.clone(), env, options);
+        let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
+            let service = CellService {
+                cell: cell.clone(),
+                gate,
+                mount: mount.at().to_path_buf(),
+                holder: lock.holder.clone(),
+                desk: desk.clone(),
+            };
+            Ok((Server::start(env, &dir, Arc::new(service))?, mount))
+        });
         let (server, mount) = match mounted {
             Ok(mounted) => mounted,
             Err(fail) => {
@@ -345,27 +357,10 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
     Ok(wanted.to_path_buf())
 }
 
-fn mount(env: &Env, cell: &Arc<Cell>, dir: &CellDir, at: &Path) -> Result<Arc<Mount>, Fail> {
-    leeward_fuse::mount(cell.clone(), env, at, Options::new(dir.path()))
+fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>, Fail> {
+    leeward_fuse::mount(gate.clone(), env, at, Options::new(dir.path()))
         .map(Arc::new)
         .map_err(|e| Fail::new(e.to_string()))
-}
-
-fn start_server(
-    env: &Env,
-    dir: &CellDir,
-    cell: &Arc<Cell>,
-    mount: &Arc<Mount>,
-    holder: &Holder,
-    desk: &Arc<Desk>,
-) -> Result<Server, Fail> {
-    let service = CellService {
-        cell: cell.clone(),
-        mount: mount.at().to_path_buf(),
-        holder: holder.clone(),
-        desk: desk.clone(),
-    };
-    Server::start(env, dir, Arc::new(service))
 }
 
 /// Tells when somebody unmounts.
@@ -380,6 +375,7 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
 /// What the control socket reaches.
 struct CellService {
     cell: Arc<Cell>,
+    gate: Gate,
     mount: PathBuf,
     holder: Holder,
     desk: Arc<Desk>,
@@ -416,6 +412,18 @@ impl Service for CellService {
             late_schedules: stats.late_schedules,
             clock_ahead_secs: stats.clock_ahead_secs,
         })
+    }
+
+    fn flows(&self) -> Flows {
+        let report = self.gate.report();
+        let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).collect();
+        let paths = nodes.into_iter().filter_map(|n| Some((n, self.cell.path_of(NodeId(n))?))).collect();
+        let volumes = match self.cell.admin(&Request::VolumeList, &mut |_| ()) {
+            Ok(Reply::Volumes { volumes }) => volumes.into_iter().map(|v| (v.id, v.name)).collect(),
+            _ => BTreeMap::new(),
+        };
+        let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
+        Flows { report, paths, volumes, dirty_bytes: dirty }
     }
 
     fn down(&self) {

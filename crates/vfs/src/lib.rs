@@ -1,15 +1,21 @@
-//! What front ends talk to: the [`Fs`] trait (a cell in this process; later a remote one over the wire), and the two
-//! pure structures that every front end needs with it.
+//! What front ends talk to: the [`Fs`] trait (a cell in this process; later a remote one over the wire), the [`Gate`] before it, and
+//! what every front end needs with them.
 //!
+//! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that may wait.
+//! * [`ledger`]: what each flow used, what it waited for, behind whom.
 //! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
 //! * [`Cursor`]: where a directory stream is, so that a listing can go on while the directory changes.
 //!
-//! Nothing here does I/O, knows a protocol or holds a lock.
+//! Nothing here does I/O or knows a protocol.
 
 mod cursor;
+mod gate;
+pub mod ledger;
 mod owned;
+mod waiting;
 
 pub use cursor::{Cursor, Place};
+pub use gate::{Gate, Options as GateOptions};
 pub use owned::OwnedOp;
 
 use leeward_env::Ctx;

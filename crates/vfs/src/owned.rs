@@ -19,6 +19,16 @@ impl OwnedOp {
     pub fn as_op(&self) -> Op<'_> {
         with_bytes(self.shape, &self.bytes.0, &self.bytes.1)
     }
+
+    /// The operation with empty byte strings.
+    pub fn shape(&self) -> Op<'static> {
+        self.shape
+    }
+
+    /// Bytes that it owns.
+    pub fn byte_count(&self) -> usize {
+        self.bytes.0.len() + self.bytes.1.len()
+    }
 }
 
 impl From<Op<'_>> for OwnedOp {

@@ -17,7 +17,7 @@ use crate::{Config, Error, Op, Reply, Result};
 use leeward_data::{Catalog, DataLog};
 use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Flow};
 use leeward_meta::{Batch, Kv, Ride};
 use leeward_pool::{DirStore, ObjectId, Store};
 use parking_lot::Mutex;
@@ -220,6 +220,16 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AdminReply, Failure> {
         self.shard.admin(ctx, request, progress)
+    }
+
+    /// Bytes in memory that are not stored yet, by flow.
+    pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
+        self.shard.log.dirty_by_flow()
+    }
+
+    /// One path of an inode in the cell; `None` when it has none.
+    pub fn path_of(&self, node: NodeId) -> Option<String> {
+        self.shard.path_of(node)
     }
 
     /// Tells `watcher` of changes that no front end asked for (an operator's).

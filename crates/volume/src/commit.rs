@@ -11,8 +11,9 @@ use crate::op::NodeId;
 use crate::records::{Fail, Frozen, RecordCache, Tx};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
-use leeward_env::Ctx;
 use leeward_env::limits::COMMIT_RECORDS_MAX;
+use leeward_env::waits::{self, Cause};
+use leeward_env::{Ctx, Flow};
 use leeward_meta::{Batch, Ride};
 use leeward_pool::ObjectId;
 use parking_lot::{Condvar, Mutex};
@@ -37,6 +38,8 @@ struct Progress {
     committed: u64,
     led: bool,
     wanted: bool,
+    /// Who changed most of what was committed last.
+    most: Option<Flow>,
 }
 
 struct FrozenTx {
@@ -44,6 +47,8 @@ struct FrozenTx {
     records: Frozen,
     rides: Vec<Ride>,
     garbage: Vec<ObjectId>,
+    /// Who changed most of it.
+    most: Option<Flow>,
 }
 
 impl Committer {
@@ -149,11 +154,12 @@ impl State {
             self.enter(keys::cell(), Some(counters.encode()), false, cache);
         }
         let running = std::mem::take(&mut self.running);
+        let most = running.by_flow.iter().max_by_key(|(_, records)| **records).map(|(flow, _)| *flow);
         let records: Frozen = running.records.into();
         self.committing = Some(records.clone());
         let id = self.running_id;
         self.running_id += 1;
-        FrozenTx { id, records, rides: running.rides, garbage }
+        FrozenTx { id, records, rides: running.rides, garbage, most }
     }
 }
 
@@ -181,6 +187,13 @@ impl State {
 impl Shard {
     /// Returns when everything that had returned before the call is durable.
     pub(crate) fn commit_now(&self, ctx: &Ctx) -> Result<()> {
+        let (done, waited) = self.timed(|| self.commit_up_to_now(ctx));
+        let most = self.committer.progress.lock().most;
+        waits::note(Cause::Commit, most, waited);
+        done
+    }
+
+    fn commit_up_to_now(&self, ctx: &Ctx) -> Result<()> {
         let target = {
             let st = self.lock();
             if st.is_clean() { st.running_id - 1 } else { st.running_id }
@@ -226,6 +239,7 @@ impl Shard {
             Some(tx) => tx,
             None => self.freeze()?,
         };
+        self.committer.progress.lock().most = tx.most;
         let records = tx.records.iter().filter(|(_, s)| !s.is_nothing());
         let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
         // what lies together goes to the tables together

@@ -27,6 +27,8 @@ pub struct Config {
     pub metadata_cache_mib: u32,
     /// Longest time between a write and its commit without fsync. 10 to 60000.
     pub commit_interval_ms: u32,
+    /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
+    pub fair: bool,
 }
 
 impl Default for Config {
@@ -37,6 +39,7 @@ impl Default for Config {
             cache_mib: 64,
             metadata_cache_mib: 96,
             commit_interval_ms: 500,
+            fair: true,
         }
     }
 }

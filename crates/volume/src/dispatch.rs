@@ -9,8 +9,64 @@ use leeward_env::Ctx;
 use std::sync::atomic::Ordering;
 
 impl Op<'_> {
-    /// The inode that an operation is about, for checks that all have in common.
-    pub(crate) fn node(&self) -> Option<NodeId> {
+    /// Names of the kinds of operations, for reports; [`Op::number`] is the index.
+    pub const NAMES: [&'static str; 23] = [
+        "lookup",
+        "getattr",
+        "setattr",
+        "readlink",
+        "make",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "read",
+        "write",
+        "fsync",
+        "syncfs",
+        "allocate",
+        "seek",
+        "copy",
+        "list",
+        "getxattr",
+        "listxattr",
+        "setxattr",
+        "removexattr",
+        "statfs",
+        "forget",
+    ];
+
+    /// Number of its kind.
+    pub fn number(&self) -> usize {
+        match self {
+            Op::Lookup { .. } => 0,
+            Op::GetAttr { .. } => 1,
+            Op::SetAttr { .. } => 2,
+            Op::ReadLink { .. } => 3,
+            Op::Make { .. } => 4,
+            Op::Link { .. } => 5,
+            Op::Unlink { .. } => 6,
+            Op::RmDir { .. } => 7,
+            Op::Rename { .. } => 8,
+            Op::Read { .. } => 9,
+            Op::Write { .. } => 10,
+            Op::Fsync { .. } => 11,
+            Op::SyncAll => 12,
+            Op::Allocate { .. } => 13,
+            Op::SeekTo { .. } => 14,
+            Op::CopyRange { .. } => 15,
+            Op::List { .. } => 16,
+            Op::GetXattr { .. } => 17,
+            Op::ListXattr { .. } => 18,
+            Op::SetXattr { .. } => 19,
+            Op::RemoveXattr { .. } => 20,
+            Op::StatFs { .. } => 21,
+            Op::Forget { .. } => 22,
+        }
+    }
+
+    /// The inode that an operation is about: what it changes, or the directory of the name that it changes.
+    pub fn node(&self) -> Option<NodeId> {
         Some(match *self {
             Op::Lookup { dir, .. }
             | Op::Make { dir, .. }

@@ -20,7 +20,7 @@ use crate::schedule::ScheduleRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Flow};
 use leeward_meta::{Kv, Moment, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -66,6 +66,8 @@ pub struct Running {
     pub deltas: FxHashMap<NodeId, Stats>,
     /// Data that must ride in the commit.
     pub rides: Vec<Ride>,
+    /// How many records each flow changed.
+    pub by_flow: FxHashMap<Flow, usize>,
 }
 
 /// Clean records by key; `None`: known to be absent.
@@ -482,6 +484,7 @@ impl<'a> Tx<'a> {
         let Tx {
             st,
             cache,
+            ctx,
             writes,
             edits,
             deltas,
@@ -498,6 +501,9 @@ impl<'a> Tx<'a> {
             ..
         } = self;
         debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
+        if !writes.list.is_empty() {
+            *st.running.by_flow.entry(ctx.flow).or_default() += writes.list.len();
+        }
         for (key, value, new) in writes.list {
             st.enter(key, value, new, cache);
         }

@@ -22,7 +22,8 @@ use crate::wake::Wake;
 use crate::{Config, Watcher};
 use leeward_data::{Catalog, DataLog, SegmentInfo};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env, Wait};
+use leeward_env::waits::{self, Cause};
+use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_meta::Kv;
 use leeward_pool::{ObjectId, Store};
 use parking_lot::{Mutex, MutexGuard};
@@ -187,7 +188,18 @@ impl Shard {
 
     /// The state, locked.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.state.try_lock().unwrap_or_else(|| {
+            let (state, waited) = self.timed(|| self.state.lock());
+            waits::note(Cause::Lock, None, waited);
+            state
+        })
+    }
+
+    /// What `f` gives, and how long it took.
+    pub(crate) fn timed<T>(&self, f: impl FnOnce() -> T) -> (T, Nanos) {
+        let begun = self.env.now();
+        let value = f();
+        (value, self.env.now().saturating_sub(begun))
     }
 
     /// The time of an operation.
@@ -216,7 +228,7 @@ impl Shard {
     ) -> Result<std::result::Result<T, NodeId>> {
         let now = self.now();
         loop {
-            let mut st = self.state.lock();
+            let mut st = self.lock();
             let seq = st.publish_seq;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
             match f(&mut tx) {
@@ -254,8 +266,10 @@ impl Shard {
             return self.load_view(&key, view);
         }
         loop {
-            let value = self.kv.get(&key)?;
-            let st = self.state.lock();
+            let (value, waited) = self.timed(|| self.kv.get(&key));
+            waits::note(Cause::Records, None, waited);
+            let value = value?;
+            let st = self.lock();
             if st.overlay(&key).is_some() {
                 return Ok(());
             }

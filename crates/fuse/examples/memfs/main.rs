@@ -5,6 +5,7 @@
 mod fs;
 
 use leeward_env::Env;
+use leeward_vfs::{Gate, GateOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,7 +34,9 @@ fn run(at: &Path) -> Result<(), Box<dyn std::error::Error>> {
     }
     let env = Env::real();
     let options = leeward_fuse::Options::new(Path::new("memfs"));
-    let mount = leeward_fuse::mount(Arc::new(fs::MemFs::new(&env)), &env, at, options)?;
+    let open = GateOptions { fair: false, ..GateOptions::usual() };
+    let gate = Gate::new(Arc::new(fs::MemFs::new(&env)), &env, open);
+    let mount = leeward_fuse::mount(gate, &env, at, options)?;
     println!("mounted at {}", mount.at().display());
     while !stop.load(Ordering::Relaxed) && !mount.wait_for(Duration::from_millis(100)) {}
     mount.unmount()?;

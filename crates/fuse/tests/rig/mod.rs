@@ -6,7 +6,7 @@ pub mod memfs;
 
 use leeward_env::{Ctx, Env, Wait};
 use leeward_fuse::{Mount, Options, mount};
-use leeward_vfs::Fs;
+use leeward_vfs::{Fs, Gate, GateOptions};
 use leeward_volume::{Error, Op, Reply, Result, Watcher};
 use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
@@ -26,7 +26,8 @@ impl Rig {
         let env = Env::real();
         let dir = tempfile::tempdir().expect("a directory");
         let mem = Arc::new(MemFs::new(&env));
-        match mount(wrap(mem.clone()), &env, dir.path(), Options::new(Path::new("test"))) {
+        let gate = Gate::new(wrap(mem.clone()), &env, GateOptions::usual());
+        match mount(gate, &env, dir.path(), Options::new(Path::new("test"))) {
             Ok(mount) => Some(Rig { mem, mount, _dir: dir }),
             Err(e) => {
                 assert!(std::env::var_os("LEEWARD_NEEDS_FUSE").is_none(), "{e}");

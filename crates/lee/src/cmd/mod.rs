@@ -13,10 +13,14 @@ mod quota;
 mod snap;
 mod status;
 mod sync;
+mod top;
 mod up;
 mod volume;
+mod why;
 
 use crate::args::Cli;
+use crate::control::Flows;
+use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::locate::{self, CellDir};
 use crate::logging;
@@ -50,6 +54,10 @@ pub enum Command {
     Df,
     /// Show what is below paths, at once
     Du(du::Args),
+    /// Show what users do now, what they wait for, and behind whom
+    Top(top::Args),
+    /// Explain the slowest operations of the last ten minutes
+    Why(why::Args),
     /// Check everything that is stored, in use or not
     Fsck,
     /// Make everything durable that was written until now
@@ -140,6 +148,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Quota(args) => quota::run(&asked, args),
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),
+        Command::Top(args) => top::run(&asked, &args),
+        Command::Why(args) => why::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),
         Command::Sync => sync::run(&asked),
         Command::Config(args) => config::run(&asked, &args),
@@ -147,6 +157,17 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Man(args) => man::run(&asked, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// What flows did and waited, from the process that serves the cell.
+fn flows(cell: &CellDir) -> Result<Flows, Fail> {
+    match Client::connect(cell) {
+        Ok(client) => client.flows(),
+        Err(Unreached::Failed(fail)) => Err(fail),
+        Err(Unreached::Silent) => {
+            Err(Fail::new(format!("{cell} is not served, so nobody waits: start it with `lee up {cell}`")))
+        }
+    }
 }
 
 /// A reply of another kind than was asked for: only another version gives one.

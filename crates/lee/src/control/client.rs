@@ -1,6 +1,6 @@
 //! The commands' end of the control socket.
 
-use super::{Answer, Call, LINE_BYTES_MAX, Line, Running, SocketPath, read_line, write_line};
+use super::{Answer, Call, Flows, LINE_BYTES_MAX, Line, Running, SocketPath, read_line, write_line};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use leeward_volume::admin::{Progress, Reply, Request};
@@ -72,6 +72,20 @@ impl Client {
         self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&cell, &e))?;
         match self.call(&Call::Status, &mut |_| (), &mut |_| ())? {
             Some(Answer::Running(running)) => Ok(running),
+            Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
+            None => Err(went_away(&cell)),
+        }
+    }
+
+    /// Asks what flows used and waited; waits for a bounded time.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn flows(self) -> Result<Flows, Fail> {
+        let cell = self.cell.clone();
+        self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&cell, &e))?;
+        match self.call(&Call::Flows, &mut |_| (), &mut |_| ())? {
+            Some(Answer::Flows(flows)) => Ok(flows),
             Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
             None => Err(went_away(&cell)),
         }

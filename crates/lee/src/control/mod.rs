@@ -10,8 +10,10 @@ pub mod client;
 pub mod server;
 
 use crate::locate::CellDir;
+use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{Failure, Progress, Reply, Request};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsRawFd;
@@ -37,6 +39,8 @@ pub enum Call {
     },
     /// → [`Answer::Running`].
     Status,
+    /// → [`Answer::Flows`].
+    Flows,
     /// End: answered by stages until the process is gone.
     Down,
 }
@@ -63,6 +67,21 @@ pub enum Answer {
     Admin(Reply),
     /// The process's.
     Running(Running),
+    /// What flows used and waited.
+    Flows(Flows),
+}
+
+/// What flows used and waited since the process serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flows {
+    /// The gate's numbers.
+    pub report: Report,
+    /// Paths in the cell of the inodes in it that have one.
+    pub paths: BTreeMap<u64, String>,
+    /// Names of volumes by number.
+    pub volumes: BTreeMap<u32, String>,
+    /// Bytes in memory that are not stored yet, by user.
+    pub dirty_bytes: Vec<(u32, u64)>,
 }
 
 /// What `lee status` shows of a serving process.

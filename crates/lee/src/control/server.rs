@@ -3,7 +3,7 @@
 //! Lock order: none is held while a request runs or a line is written. Connections do not keep the process alive: it
 //! ends when the cell is closed, whatever they wait for.
 
-use super::{Answer, CALL_BYTES_MAX, Call, Line, Running, SocketPath, read_line, write_line};
+use super::{Answer, CALL_BYTES_MAX, Call, Flows, Line, Running, SocketPath, read_line, write_line};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::system;
@@ -38,6 +38,8 @@ pub trait Service: Send + Sync + 'static {
     ) -> Result<Reply, Failure>;
     /// What runs.
     fn running(&self) -> Result<Running, Failure>;
+    /// What flows used and waited.
+    fn flows(&self) -> Flows;
     /// Asks the process to end.
     fn down(&self);
     /// Waits until the process does something else than `last`; what it does then, or why it does not end.
@@ -194,6 +196,7 @@ impl Connection<'_> {
         Ok(match call {
             Call::Admin { request } => done(self.admin(caller, &request).map(Answer::Admin)),
             Call::Status => done(self.service.running().map(Answer::Running)),
+            Call::Flows => Line::Done(Answer::Flows(self.service.flows())),
             Call::Down => return self.down(),
         })
     }

@@ -7,6 +7,7 @@ use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_env::limits::RIDE_BYTES_MAX;
+use leeward_env::waits::{self, Cause};
 use leeward_meta::Ride;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,9 +48,10 @@ impl Shard {
         if let Staged::Segments(segments) = self.transact(ctx, |tx| self.stage_step(tx, node))? {
             Self::may_wait(ctx)?;
             // what comes in meanwhile is not waited for
-            for segment in segments {
-                self.log.wait_durable(ctx, segment)?;
-            }
+            let wait = || segments.into_iter().try_for_each(|segment| self.log.wait_durable(ctx, segment));
+            let (durable, waited) = self.timed(wait);
+            waits::note(Cause::Put, None, waited);
+            durable?;
         }
         Ok(())
     }

@@ -1,0 +1,287 @@
+//! `lee top`: what flows do now, what they wait for, and behind whom. Rates are differences of two reports of the gate.
+
+use super::{Asked, flows};
+use crate::control::Flows;
+use crate::fail::Fail;
+use crate::output::{self, Format, Side, Table};
+use crate::{size, system};
+use clap::ValueEnum;
+use leeward_vfs::ledger::{FlowReport, Usage};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Show what users do now, what they wait for, and behind whom
+///
+/// Ends with Ctrl-C. With --json one object a line.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Show the last interval once and end
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = interval)]
+    every: f64,
+    /// What comes first
+    #[arg(long, value_enum, default_value_t = Order::Share)]
+    sort: Order,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// Share of the time that the cell worked
+    Share,
+    /// Operations
+    Ops,
+    /// Bytes read
+    Read,
+    /// Bytes written
+    Write,
+    /// Time waited
+    Wait,
+    /// Memory for data that is not stored yet
+    Dirty,
+    /// User
+    User,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let secs = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.1..=3600.0).contains(&secs) { Ok(secs) } else { Err("not between 0.1 and 3600".into()) }
+}
+
+/// What is shown.
+#[derive(Debug, PartialEq, Serialize)]
+struct Shown {
+    /// Length of the interval.
+    seconds: f64,
+    operations_per_second: f64,
+    waiting_for_turn: u64,
+    waiting_for_thread: u64,
+    dirty_bytes: u64,
+    flows: Vec<Row>,
+}
+
+/// A flow in a volume.
+#[derive(Debug, PartialEq, Serialize)]
+struct Row {
+    user: String,
+    uid: u32,
+    job: u32,
+    volume: String,
+    operations_per_second: f64,
+    read_bytes_per_second: f64,
+    written_bytes_per_second: f64,
+    /// Of the time that operations of all flows held slots and threads.
+    share: f64,
+    /// Mean time from arrival to answer.
+    milliseconds_per_operation: f64,
+    /// What of it was waiting.
+    waited_milliseconds_per_operation: f64,
+    /// Most of it for this.
+    waited_for: Option<String>,
+    /// Most of it behind this user.
+    waited_behind: Option<String>,
+    /// Of the flow, in all volumes.
+    dirty_bytes: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When nothing serves the cell.
+pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
+    let cell = asked.cell()?;
+    let mut before = flows(&cell)?;
+    loop {
+        asked.env.sleep(Duration::from_secs_f64(args.every));
+        let now = flows(&cell)?;
+        let shown = rates(&before, &now, args.sort);
+        if !args.once && asked.format == Format::Text && io::stdout().is_terminal() {
+            output::print_bytes(b"\x1b[H\x1b[J")?;
+        }
+        output::show(asked.format, &shown, || text(&shown))?;
+        if args.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
+    let seconds = now.report.at_nanos.saturating_sub(before.report.at_nanos) as f64 / 1e9;
+    let earlier: BTreeMap<_, _> = before.report.flows.iter().map(|f| (key(f), &f.usage)).collect();
+    let none = Usage::default();
+    let mut used: Vec<(&FlowReport, Usage)> = Vec::new();
+    for flow in &now.report.flows {
+        let usage = since(&flow.usage, earlier.get(&key(flow)).copied().unwrap_or(&none));
+        if usage.operations > 0 {
+            used.push((flow, usage));
+        }
+    }
+    let service: u64 = used.iter().map(|(_, u)| u.service_nanos).sum();
+    let mut flows: Vec<Row> =
+        used.iter().map(|(flow, usage)| row(flow, usage, now, seconds, service)).collect();
+    flows.sort_by(|a, b| rank(b, order).total_cmp(&rank(a, order)).then(a.uid.cmp(&b.uid)));
+    Shown {
+        seconds,
+        operations_per_second: flows.iter().map(|f| f.operations_per_second).sum(),
+        waiting_for_turn: now.report.waiting_for_turn,
+        waiting_for_thread: now.report.waiting_for_thread,
+        dirty_bytes: now.dirty_bytes.iter().map(|(_, bytes)| bytes).sum(),
+        flows,
+    }
+}
+
+fn key(flow: &FlowReport) -> (u32, u32, u32) {
+    (flow.uid, flow.job, flow.volume)
+}
+
+fn rank(row: &Row, order: Order) -> f64 {
+    match order {
+        Order::Share => row.share,
+        Order::Ops => row.operations_per_second,
+        Order::Read => row.read_bytes_per_second,
+        Order::Write => row.written_bytes_per_second,
+        Order::Wait => row.waited_milliseconds_per_operation,
+        Order::Dirty => row.dirty_bytes as f64,
+        Order::User => -f64::from(row.uid),
+    }
+}
+
+/// What came in between. A flow that was forgotten meanwhile began again at zero.
+fn since(now: &Usage, before: &Usage) -> Usage {
+    if now.operations < before.operations {
+        return now.clone();
+    }
+    let waited = |(cause, nanos): (&String, &u64)| {
+        (cause.clone(), nanos - before.waited_nanos.get(cause).copied().unwrap_or(0).min(*nanos))
+    };
+    let behind = |(uid, nanos): (&u32, &u64)| {
+        (*uid, nanos - before.behind_nanos.get(uid).copied().unwrap_or(0).min(*nanos))
+    };
+    Usage {
+        operations: now.operations - before.operations,
+        errors: now.errors - before.errors,
+        read_bytes: now.read_bytes - before.read_bytes,
+        written_bytes: now.written_bytes - before.written_bytes,
+        service_nanos: now.service_nanos - before.service_nanos,
+        total_nanos: now.total_nanos - before.total_nanos,
+        waited_nanos: now.waited_nanos.iter().map(waited).collect(),
+        behind_nanos: now.behind_nanos.iter().map(behind).collect(),
+    }
+}
+
+fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64) -> Row {
+    let per_second = |count: u64| count as f64 / seconds.max(1e-9);
+    let per_operation = |nanos: u64| nanos as f64 / 1e6 / usage.operations as f64;
+    let longest = usage.waited_nanos.iter().filter(|(_, n)| **n > 0).max_by_key(|(cause, n)| (**n, *cause));
+    let most = usage.behind_nanos.iter().filter(|(_, n)| **n > 0).max_by_key(|(uid, n)| (**n, **uid));
+    let volume = now.volumes.get(&flow.volume).cloned();
+    Row {
+        user: system::user_name(flow.uid),
+        uid: flow.uid,
+        job: flow.job,
+        volume: volume.unwrap_or_else(|| "(snapshots)".into()),
+        operations_per_second: per_second(usage.operations),
+        read_bytes_per_second: per_second(usage.read_bytes),
+        written_bytes_per_second: per_second(usage.written_bytes),
+        share: usage.service_nanos as f64 / service.max(1) as f64,
+        milliseconds_per_operation: per_operation(usage.total_nanos),
+        waited_milliseconds_per_operation: per_operation(usage.waited_nanos.values().sum()),
+        waited_for: longest.map(|(cause, _)| cause.clone()),
+        waited_behind: most.map(|(uid, _)| system::user_name(*uid)),
+        dirty_bytes: now.dirty_bytes.iter().filter(|(uid, _)| *uid == flow.uid).map(|(_, bytes)| bytes).sum(),
+    }
+}
+
+fn text(shown: &Shown) -> String {
+    let columns = [
+        ("USER", Side::Left),
+        ("JOB", Side::Right),
+        ("VOLUME", Side::Left),
+        ("OPS/S", Side::Right),
+        ("READ/S", Side::Right),
+        ("WRITE/S", Side::Right),
+        ("SHARE", Side::Right),
+        ("MS/OP", Side::Right),
+        ("WAIT", Side::Right),
+        ("FOR", Side::Left),
+        ("BEHIND", Side::Left),
+        ("UNSTORED", Side::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for r in &shown.flows {
+        let waited = r.waited_milliseconds_per_operation / r.milliseconds_per_operation.max(1e-9);
+        table.row([
+            r.user.clone(),
+            if r.job == 0 { "-".into() } else { r.job.to_string() },
+            r.volume.clone(),
+            format!("{:.0}", r.operations_per_second),
+            size::bytes(r.read_bytes_per_second as u64),
+            size::bytes(r.written_bytes_per_second as u64),
+            format!("{:.0} %", r.share * 100.0),
+            format!("{:.2}", r.milliseconds_per_operation),
+            format!("{:.0} %", waited.min(1.0) * 100.0),
+            r.waited_for.clone().unwrap_or_else(|| "-".into()),
+            r.waited_behind.clone().unwrap_or_else(|| "-".into()),
+            size::bytes(r.dirty_bytes),
+        ]);
+    }
+    format!(
+        "{:.0} operations/s; {} waiting for their turn, {} for a thread; {} not yet stored\n\n{table}",
+        shown.operations_per_second,
+        size::count(shown.waiting_for_turn),
+        size::count(shown.waiting_for_thread),
+        size::bytes(shown.dirty_bytes),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leeward_vfs::ledger::Report;
+
+    fn flows(at_secs: u64, operations: &[(u32, u64)]) -> Flows {
+        let flow = |(uid, operations): &(u32, u64)| FlowReport {
+            uid: *uid,
+            job: 0,
+            volume: 0,
+            usage: Usage {
+                operations: *operations,
+                service_nanos: operations * 1000,
+                total_nanos: operations * 4_000_000,
+                waited_nanos: [("commit".to_owned(), operations * 3_000_000)].into_iter().collect(),
+                behind_nanos: [(7_000_000, operations * 3_000_000)].into_iter().collect(),
+                ..Usage::default()
+            },
+        };
+        let report = Report {
+            at_nanos: at_secs * 1_000_000_000,
+            flows: operations.iter().map(flow).collect(),
+            ..Report::default()
+        };
+        Flows { report, ..Flows::default() }
+    }
+
+    #[test]
+    fn rates_are_differences() {
+        let (before, now) = (flows(10, &[(1, 100), (2, 50)]), flows(12, &[(1, 100), (2, 150), (3, 300)]));
+        let shown = rates(&before, &now, Order::Share);
+        let rates: Vec<_> = shown.flows.iter().map(|f| (f.uid, f.operations_per_second)).collect();
+        assert_eq!(rates, [(3, 150.0), (2, 50.0)], "who did nothing is not shown");
+        assert!((shown.flows[0].share - 0.75).abs() < 1e-9);
+        assert!((shown.flows[1].milliseconds_per_operation - 4.0).abs() < 1e-9);
+        assert!((shown.flows[1].waited_milliseconds_per_operation - 3.0).abs() < 1e-9);
+        assert_eq!(shown.flows[1].waited_for.as_deref(), Some("commit"));
+        assert_eq!(shown.flows[1].waited_behind.as_deref(), Some("7000000"));
+        assert_eq!(shown.operations_per_second, 200.0);
+    }
+
+    #[test]
+    fn a_flow_that_began_again_counts_from_zero() {
+        let shown = rates(&flows(10, &[(1, 100)]), &flows(11, &[(1, 30)]), Order::Ops);
+        assert_eq!(shown.flows[0].operations_per_second, 30.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Threads that may wait: cold reads, fsync, whatever answered `WouldBlock`.
+//!
+//! Threads are started when there is work and none idle, up to a bound, and end when idle for a while. Who is next is the fair
+//! queue's business; a single flow may hold only some of the threads, so that one user's thousand fsyncs leave a thread for the next
+//! user's first. How much can be queued is bounded by the front end (every job is a request that some process waits for,
+//! or background read-ahead up to the kernel's `max_background`).
+//!
+//! One lock, held for a few instructions, never while a job runs or a thread starts.
+
+use leeward_env::{Env, Flow, limits};
+use leeward_gate::{FairQueue, Line, Turn};
+use parking_lot::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads that one line may hold at a time.
+const THREADS_PER_LINE_MAX: usize = limits::BLOCKING_THREADS_MAX * 3 / 4;
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(5);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// See the module's head. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Waiting(Arc<Shared>);
+
+struct Shared {
+    env: Env,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: FairQueue<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Waiting {
+    pub(crate) fn new(env: &Env) -> Waiting {
+        Waiting(Arc::new(Shared { env: env.clone(), state: Mutex::default(), work: Condvar::new() }))
+    }
+
+    /// Queues a job that this line pays for with the time it holds a thread.
+    pub(crate) fn submit(&self, line: Line, weight: u32, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.0.state.lock();
+        state.queue.push(line, weight, Box::new(job));
+        self.0.work.notify_one();
+        // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
+        if state.queue.len() > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
+            state.threads += 1;
+            drop(state);
+            self.start_thread();
+        }
+    }
+
+    /// Jobs that wait for a thread, and the flow that has most of those.
+    pub(crate) fn backlog(&self) -> (usize, Option<Flow>) {
+        let state = self.0.state.lock();
+        let most = state.queue.backlog().max_by_key(|(_, waiting)| *waiting);
+        (state.queue.len(), most.map(|(line, _)| line.flow))
+    }
+
+    /// Where the system refuses a thread the job waits for another one, or is done here when there is none.
+    fn start_thread(&self) {
+        let shared = self.0.clone();
+        let start = || self.0.env.spawn("lee-wait", move || shared.serve());
+        if catch_unwind(AssertUnwindSafe(start)).is_err() {
+            let mut state = self.0.state.lock();
+            state.threads -= 1;
+            let alone = state.threads == 0;
+            let job = if alone { state.next() } else { None };
+            drop(state);
+            if let Some((turn, job)) = job {
+                self.0.run(turn, job);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some((turn, job)) = state.next() {
+                drop(state);
+                self.run(turn, job);
+                state = self.state.lock();
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.work.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Jobs answer panics themselves; this keeps the counts right whatever happens.
+    fn run(&self, turn: Turn, job: Job) {
+        let begun = self.env.now();
+        let _ = catch_unwind(AssertUnwindSafe(job));
+        let held = self.env.now().saturating_sub(begun);
+        self.state.lock().queue.done(turn, held);
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<(Turn, Job)> {
+        self.queue.pop_if(|_, running| running < THREADS_PER_LINE_MAX)
+    }
+}

@@ -1,0 +1,221 @@
+//! The gate before a file system that stands still when it is told to.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+use leeward_env::waits::{self, Cause};
+use leeward_env::{Class, Ctx, Env, Flow, Wait};
+use leeward_vfs::{Fs, Gate, GateOptions};
+use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Answers at once, except: reads of node 2 stand still until released, node 3 would wait, node 4 panics.
+#[derive(Default)]
+struct Standing {
+    released: Mutex<bool>,
+    changed: Condvar,
+    order: Mutex<Vec<u32>>,
+}
+
+const STANDS: NodeId = NodeId(2);
+const WAITS: NodeId = NodeId(3);
+const PANICS: NodeId = NodeId(4);
+
+impl Standing {
+    fn release(&self) {
+        *self.released.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Fs for Standing {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        self.order.lock().push(ctx.uid);
+        match op.node() {
+            Some(STANDS) => {
+                let mut released = self.released.lock();
+                while !*released {
+                    self.changed.wait(&mut released);
+                }
+            }
+            Some(WAITS) if ctx.wait == Wait::Never => return Err(Error::WouldBlock),
+            Some(WAITS) => waits::note(Cause::Commit, Some(Flow { uid: 77, job: 0 }), 5_000_000),
+            Some(PANICS) => panic!("as told"),
+            _ => (),
+        }
+        match op {
+            Op::Read { len, .. } => Ok(Reply::Data(vec![0; len as usize])),
+            Op::Write { data, .. } => Ok(Reply::Written(data.len() as u64)),
+            _ => Ok(Reply::Done),
+        }
+    }
+
+    fn watch(&self, _: Arc<dyn Watcher>) {}
+}
+
+fn gate(slots: usize, fair: bool) -> (Arc<Standing>, Gate) {
+    let fs = Arc::new(Standing::default());
+    let gate = Gate::new(fs.clone(), &Env::real(), GateOptions { slots, fair });
+    (fs, gate)
+}
+
+fn user(uid: u32) -> Ctx {
+    Ctx::user(uid, uid)
+}
+
+fn read(node: NodeId) -> Op<'static> {
+    Op::Read { node, offset: 0, len: 10 }
+}
+
+/// Runs a read on a thread of its own, as a front end's reading thread would, and tells when it was answered.
+fn asked(gate: &Gate, uid: u32, node: NodeId) -> Receiver<Result<Reply>> {
+    let (done, answer) = channel();
+    let gate = gate.clone();
+    thread::spawn(move || {
+        gate.run(user(uid), read(node), move |result| {
+            let _ = done.send(result);
+        })
+    });
+    answer
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited too long: {what}");
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn an_open_gate_is_passed_on_the_callers_thread() {
+    let (_, gate) = gate(2, true);
+    let (done, answer) = channel();
+    gate.run(user(1), read(NodeId(9)), move |r| {
+        let _ = done.send((r.is_ok(), thread::current().id()));
+    });
+    assert_eq!(answer.try_recv(), Ok((true, thread::current().id())), "answered before run returned");
+}
+
+#[test]
+fn a_request_that_finds_no_slot_does_not_hold_its_thread_and_a_quiet_user_comes_first() {
+    let (fs, gate) = gate(1, true);
+    let first = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().len() == 1);
+    // on this thread: each returns at once
+    let (done, answers) = channel();
+    for n in 0..10 {
+        let done = done.clone();
+        gate.run(user(1), read(NodeId(100 + n)), move |_| {
+            let _ = done.send(());
+        });
+    }
+    gate.run(user(2), read(NodeId(9)), move |_| {
+        let _ = done.send(());
+    });
+    assert!(answers.try_recv().is_err(), "nothing ran");
+    assert_eq!(gate.report().waiting_for_turn, 11);
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+    for _ in 0..11 {
+        answers.recv_timeout(PATIENCE).expect("all are answered");
+    }
+    assert_eq!(fs.order.lock()[..2], [1, 2], "the other user did not wait for the first one's other ten");
+    until("all is entered", || gate.report().flows.iter().map(|f| f.usage.operations).sum::<u64>() == 12);
+    let report = gate.report();
+    assert_eq!(report.waiting_for_turn, 0);
+    let quiet = report.flows.iter().find(|f| f.uid == 2).expect("an account");
+    assert!(quiet.usage.waited_nanos["turn"] > 0);
+    assert_eq!(quiet.usage.behind_nanos.keys().collect::<Vec<_>>(), [&1], "it waited behind the first");
+}
+
+#[test]
+fn a_gate_that_is_not_fair_lets_all_in() {
+    let (fs, gate) = gate(1, false);
+    let first = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().len() == 1);
+    assert!(asked(&gate, 2, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+}
+
+#[test]
+fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
+    let (_, gate) = gate(1, true);
+    let answer = asked(&gate, 5, WAITS).recv_timeout(PATIENCE).expect("an answer");
+    assert!(matches!(answer, Ok(Reply::Data(data)) if data.len() == 10));
+    until("it is entered", || !gate.report().flows.is_empty());
+    let report = gate.report();
+    let usage = &report.flows[0].usage;
+    assert_eq!((usage.operations, usage.read_bytes, usage.errors), (1, 10, 0));
+    assert_eq!(usage.waited_nanos["commit"], 5_000_000);
+    assert_eq!(usage.behind_nanos[&77], 5_000_000);
+    assert_eq!(report.latency.len(), 1);
+    assert_eq!((report.latency[0].operation.as_str(), report.latency[0].latency.count()), ("read", 1));
+}
+
+#[test]
+fn a_panic_is_an_error_and_frees_its_slot() {
+    let (_, gate) = gate(1, true);
+    for _ in 0..3 {
+        let answer = asked(&gate, 1, PANICS).recv_timeout(PATIENCE).expect("an answer");
+        assert!(matches!(answer, Err(Error::Io(why)) if why.contains("as told")));
+    }
+    assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
+    until("errors are counted", || gate.report().flows.iter().any(|f| f.usage.errors == 3));
+}
+
+#[test]
+fn bytes_and_flows_are_counted_by_volume() {
+    let (_, gate) = gate(2, true);
+    for volume in [0, 3] {
+        let op = Op::Write { node: NodeId::new(volume, 9), offset: 0, data: b"12345" };
+        gate.run(user(8), op, |_| ());
+        gate.run(Ctx { class: Class::Batch, ..user(8) }, read(NodeId::new(volume, 9)), |_| ());
+    }
+    let report = gate.report();
+    let told: Vec<_> = report
+        .flows
+        .iter()
+        .map(|f| (f.uid, f.volume, f.usage.operations, f.usage.written_bytes, f.usage.read_bytes))
+        .collect();
+    assert_eq!(told, [(8, 0, 2, 5, 10), (8, 3, 2, 5, 10)]);
+    assert_eq!(report.volumes.iter().map(|(v, h)| (*v, h.count())).collect::<Vec<_>>(), [(0, 2), (3, 2)]);
+    assert_eq!(report.latency.iter().map(|l| l.class.as_str()).collect::<Vec<_>>(), ["batch", "interactive"]);
+}
+
+/// Thousands of requests of many users from several threads: every one is answered once, and nothing is left behind.
+#[test]
+fn nothing_is_lost_between_the_slots() {
+    let (fs, gate) = gate(2, true);
+    let (done, answers) = channel();
+    thread::scope(|s| {
+        for t in 0..3u32 {
+            let (gate, done) = (gate.clone(), done.clone());
+            s.spawn(move || {
+                for n in 0..3000u32 {
+                    let done = done.clone();
+                    let node = if n % 50 == 0 { WAITS } else { NodeId(9) };
+                    gate.run(user(t * 10 + n % 10), read(node), move |_| {
+                        let _ = done.send(());
+                    });
+                }
+            });
+        }
+    });
+    drop(done);
+    for n in 0..9000 {
+        assert!(answers.recv_timeout(PATIENCE).is_ok(), "only {n} of 9000 were answered");
+    }
+    assert!(answers.recv_timeout(Duration::from_millis(50)).is_err(), "an answer too many");
+    until("all is entered", || gate.report().flows.iter().map(|f| f.usage.operations).sum::<u64>() == 9000);
+    assert_eq!(fs.order.lock().len(), 9000 + 9000 / 50, "what would wait was tried twice");
+    let report = gate.report();
+    assert_eq!((report.waiting_for_turn, report.waiting_for_thread), (0, 0));
+}
