@@ -9,8 +9,9 @@ use leeward_env::Ctx;
 use std::sync::atomic::Ordering;
 
 impl Op<'_> {
-    /// The inode that an operation is about, for checks that all have in common.
-    pub(crate) fn node(&self) -> Option<NodeId> {
+    /// The inode that an operation is about; of two, the directory that gets the name or the file that gets the data. `None`: it is
+    /// about all, or about what the kernel forgets.
+    pub fn node(&self) -> Option<NodeId> {
         Some(match *self {
             Op::Lookup { dir, .. }
             | Op::Make { dir, .. }
