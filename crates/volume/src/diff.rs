@@ -1,4 +1,5 @@
-//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
+//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed and to the directories of
+//! changed files.
 //!
 //! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
 //! were not there before. A record does not say by what name its file is found, so the directory of a changed file is

@@ -75,7 +75,8 @@ enum Action {
     },
     /// List what differs between two snapshots of a directory, or between one and now
     ///
-    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed, not for what is there.
+    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed and
+    /// for the directories of changed files, not for the whole tree.
     Diff {
         /// The directory
         path: PathBuf,
