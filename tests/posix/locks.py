@@ -69,17 +69,19 @@ def fcntl_locks_between_processes():
 def blocking_lock_waits_and_wakes():
     write("f", b"")
     for lock in (fcntl.flock, fcntl.lockf):
-        held, waited = FORK.Event(), FORK.Value("d", 0.0)
+        held, tried, waited = FORK.Event(), FORK.Event(), FORK.Value("d", 0.0)
 
         def hold():
             with open("f", "r+b") as file:
                 lock(file, fcntl.LOCK_EX)
                 held.set()
+                tried.wait(10)
                 time.sleep(0.5)
 
         def wait():
             with open("f", "r+b") as file:
                 start = time.monotonic()
+                tried.set()
                 lock(file, fcntl.LOCK_EX)
                 waited.value = time.monotonic() - start
 

@@ -177,28 +177,31 @@ snapshots() {
 
 # One byte changed in the store: EIO on what it holds and nothing else, and fsck names it and says so by its status.
 damage_is_found() {
-  local i segment
+  local i
   cell_restart
-  touch "$WORK/before"
   mkdir "$MNT/damaged"
   for i in $(seq 200); do head -c 50000 /dev/urandom >"$MNT/damaged/f$i"; done
   sync -f "$MNT"
   cp -r "$MNT/damaged" "$WORK/undamaged"
   cell_stop
-  segment=$(find "$CELL/data" -type f -size +500k -newer "$WORK/before" -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2-)
-  say "changing one byte in the middle of $segment"
-  python3 - "$segment" <<'PYTHON'
+  python3 - "$CELL/data" "$WORK/undamaged/f100" <<'PYTHON'
 import os, sys
-with open(sys.argv[1], "r+b") as file:
-    middle = os.path.getsize(sys.argv[1]) // 2
-    file.seek(middle)
-    byte = file.read(1)[0]
-    file.seek(middle)
-    file.write(bytes([byte ^ 0x40]))
+with open(sys.argv[2], "rb") as file:
+    middle = file.read()[25000:25064]  # random bytes are stored as they are
+for top, _, names in os.walk(sys.argv[1]):
+    for path in (os.path.join(top, name) for name in names):
+        with open(path, "r+b") as file:
+            at = file.read().find(middle)
+            if at >= 0:
+                file.seek(at)
+                file.write(bytes([middle[0] ^ 0x40]))
+                sys.exit(print("changed one byte of", path))
+sys.exit("f100 is nowhere in the store")
 PYTHON
   lee fsck >"$WORK/fsck" && { say "fsck says clean"; return 1; }
   # checksums are for blocks of 4 KiB: where two files meet in a block, both are lost
   local named
+  grep -q damaged/f100: "$WORK/fsck" || { cat "$WORK/fsck"; return 1; }
   named=$(grep -c damaged/f "$WORK/fsck")
   [ "$named" = 1 ] || [ "$named" = 2 ] || { cat "$WORK/fsck"; return 1; }
   cell_start

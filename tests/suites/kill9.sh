@@ -14,10 +14,22 @@ WORKERS=5
 have_cell || { skip all "needs a cell"; exit 0; }
 RANDOM=$KILL9_SEED
 
+# at_work ROUND WRITER: waits until each writer has begun its notes.
+at_work() {
+  local tries=1500
+  until [ "$(find "$WORK/notes" -name "$1.*" | wc -l)" = "$WORKERS" ]; do
+    alive "$2" || { say "the writers ended before the server was killed"; return 1; }
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { say "not all writers were at work after 30 s"; return 1; }
+    sleep 0.02
+  done
+}
+
 # writer_round ROUND SECONDS: writers at work until the server is killed under them.
 writer_round() {
   python3 "$DURABLE" write "$MNT" "$WORK/notes" "$1" &
   local writer=$! workers
+  at_work "$1" "$writer"
   sleep "$2"
   workers=$(pgrep -c -P "$writer" || true)
   cut -d ' ' -f 1 /proc/uptime >"$WORK/notes/$1.killed"

@@ -34,7 +34,7 @@ mount_wrapper() {
   mkdir "$WORK/bin"
   cat >"$WORK/bin/mount" <<WRAPPER
 #!/bin/sh
-for try in 1 2 3 4 5 6 7 8 9; do
+for try in \$(seq 200); do
   $(command -v mount) -i "\$@" 2>/dev/null && exit 0
   sleep 0.05
 done

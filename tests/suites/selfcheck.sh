@@ -7,9 +7,20 @@ DURABLE=$ROOT/tests/tools/durable.py
 
 verify() { python3 "$DURABLE" verify "$MNT" "$WORK/notes"; }
 
+# enough: the writers got so far that each kind of damage has something to damage.
+enough() {
+  local notes=$WORK/notes/1
+  awk '$2 > 10000 { found = 1 } END { exit !found }' "$notes.append" && [ "$(wc -l <"$notes.blocks")" -ge 2 ] && [ -s "$notes.replace" ] &&
+    awk '{ n[$1]++ } END { exit !(n["moved"] && n["made"] > n["moving"] + n["removing"]) }' "$notes.names" && grep -q '^lazy3 ' "$notes.lazy"
+}
+
 write_and_verify() {
   mkdir "$WORK/notes"
-  timeout -s KILL 1 python3 "$DURABLE" write "$MNT" "$WORK/notes" 1 || [ $? = 137 ]
+  timeout -s KILL 60 python3 "$DURABLE" write "$MNT" "$WORK/notes" 1 &
+  local writers=$! # a process group of their own
+  until enough 2>/dev/null; do alive "$writers"; sleep 0.05; done
+  kill -KILL -- "-$writers"
+  wait "$writers" || [ $? = 137 ]
   # As if the crash came a minute later, so that the lazy worker's files count, too.
   awk '{ print $1 + 60 }' /proc/uptime >"$WORK/notes/1.killed"
   verify

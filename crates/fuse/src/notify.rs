@@ -10,12 +10,17 @@ use leeward_volume::{NodeId, Watcher};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 const QUEUE_MAX: usize = 65_536;
+/// How long somebody waits for the kernel to have been told.
+const HEARD_WAIT: Duration = Duration::from_secs(1);
 
 enum Change {
     Entry(NodeId, Box<[u8]>),
     Inode(NodeId),
+    /// Somebody waits until the kernel has been told of all before.
+    Mark(SyncSender<()>),
 }
 
 /// What the file system announces changes to.
@@ -43,6 +48,12 @@ impl Watcher for Announcer {
     fn inode_changed(&self, node: NodeId) {
         self.announce(Change::Inode(node));
     }
+
+    fn wait_heard(&self) {
+        let (told, heard) = sync_channel(1);
+        self.announce(Change::Mark(told));
+        let _ = heard.recv_timeout(HEARD_WAIT);
+    }
 }
 
 fn serve(changes: &Receiver<Change>, kernel: &Notifier) {
@@ -51,6 +62,11 @@ fn serve(changes: &Receiver<Change>, kernel: &Notifier) {
             Change::Entry(dir, name) => kernel.inval_entry(ino(*dir), OsStr::from_bytes(name)),
             // Length 0 from offset 0: attributes and every page.
             Change::Inode(node) => kernel.inval_inode(ino(*node), 0, 0),
+            Change::Mark(told) => {
+                // Who waited for long has gone.
+                let _ = told.send(());
+                continue;
+            }
         };
         match done.map_err(|e| e.raw_os_error()) {
             Err(Some(libc::ENODEV | libc::ENOTCONN)) => return,

@@ -5,8 +5,8 @@
 
 mod rig;
 
-use parking_lot::{Condvar, Mutex};
-use rig::{Fragile, Gated, Reluctant, Rig};
+use leeward_env::limits;
+use rig::{Fragile, Gated, Latch, PATIENCE, Reluctant, Rig, eventually};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Runs a test on both ways of answering.
 fn both_ways(test: impl Fn(&Rig)) {
@@ -395,8 +394,7 @@ fn an_unlinked_file_lives_while_open_and_references_come_back() {
         assert_eq!(&b, b"still here");
         drop(f);
         // The kernel gives references back in its own time.
-        let gone = || rig.mem.inodes() == 1;
-        assert!((0..100).any(|_| gone() || (std::thread::sleep(Duration::from_millis(50)), false).1));
+        assert!(eventually(|| rig.mem.inodes() == 1));
     });
 }
 
@@ -428,15 +426,16 @@ fn announced_changes_show() {
     assert_eq!(errno(fs::metadata(rig.at("new"))), libc::ENOENT);
     let make = Op::Make { dir: NodeId::ROOT, name: b"new", make: Make::File, mode: 0o644, umask: 0 };
     let Ok(Reply::Attr(a)) = rig.mem.call(&Ctx::user(0, 0), make) else { panic!("made") };
-    let eventually = |f: &dyn Fn() -> bool| {
-        (0..100).any(|_| f() || (std::thread::sleep(Duration::from_millis(20)), false).1)
-    };
     watcher.entry_changed(NodeId::ROOT, b"new");
-    assert!(eventually(&|| fs::metadata(rig.at("new")).is_ok()));
+    watcher.wait_heard();
+    assert!(fs::metadata(rig.at("new")).is_ok());
     assert_eq!(fs::read(rig.at("new")).unwrap(), b"");
     rig.mem.call(&Ctx::user(0, 0), Op::Write { node: a.node, offset: 0, data: b"text" }).unwrap();
     watcher.inode_changed(a.node);
-    assert!(eventually(&|| fs::read(rig.at("new")).unwrap() == b"text"));
+    watcher.wait_heard();
+    assert_eq!(fs::read(rig.at("new")).unwrap(), b"text");
+    rig.mount.unmount().unwrap();
+    watcher.wait_heard(); // nobody is left to be told
 }
 
 #[test]
@@ -453,7 +452,9 @@ fn locks_are_the_kernels() {
 /// One user's hundred fsyncs that hang take threads, but not all of them.
 #[test]
 fn one_users_waiting_leaves_threads_to_others() {
-    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    // What one user may hold of the threads that wait.
+    let share = limits::BLOCKING_THREADS_MAX * 3 / 4;
+    let gate = Arc::new(Latch::default());
     let shared = gate.clone();
     let Some(rig) = Rig::new(|m| Arc::new(Gated { mem: Reluctant(m), gate: shared })) else { return };
     std::thread::scope(|s| {
@@ -465,13 +466,14 @@ fn one_users_waiting_leaves_threads_to_others() {
                 f.sync_all().unwrap();
             });
         }
-        std::thread::sleep(Duration::from_millis(300));
+        let hang = eventually(|| gate.waiting() == share);
         let (done, told) = std::sync::mpsc::channel();
         let path = rig.at("other");
         s.spawn(move || done.send(fs::write(&path, b"x").and_then(|()| File::open(&path)?.sync_all())));
-        let result = told.recv_timeout(Duration::from_secs(5));
-        *gate.0.lock() = true;
-        gate.1.notify_all();
+        let result = told.recv_timeout(PATIENCE);
+        let hung = gate.waiting();
+        gate.open();
+        assert!(hang && hung == share, "{hung} hung");
         result.expect("an answer while the others hang").unwrap();
     });
 }

@@ -6,8 +6,8 @@ mod rig;
 use leeward_env::Env;
 use leeward_fuse::{MountError, Options, Unmounted, mount};
 use leeward_vfs::{Gate, GateOptions};
-use rig::Rig;
 use rig::memfs::MemFs;
+use rig::{PATIENCE, Rig};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +54,7 @@ fn unmounting_is_idempotent_and_seen() {
 fn an_unmount_from_outside_is_seen() {
     let Some(rig) = Rig::plain() else { return };
     assert!(Command::new("umount").arg(rig.mount.at()).status().unwrap().success());
-    assert!(rig.mount.wait_for(Duration::from_secs(5)));
+    assert!(rig.mount.wait_for(PATIENCE));
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
 }
 
@@ -65,7 +65,7 @@ fn a_busy_mount_is_detached() {
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Detached);
     assert!(rig.mount.is_alive(), "the file is still open");
     drop(file);
-    assert!(rig.mount.wait_for(Duration::from_secs(5)));
+    assert!(rig.mount.wait_for(PATIENCE));
     drop(try_mount(rig.mount.at()).expect("the place is free"));
 }
 

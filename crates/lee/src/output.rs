@@ -81,9 +81,11 @@ impl Table {
         Table { sides, rows: vec![columns.iter().map(|c| c.0.to_string()).collect()] }
     }
 
-    /// Adds a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|c| printable(&c)).collect());
+    /// The same with a row for each item.
+    pub fn rows<T, const N: usize>(mut self, items: &[T], cells: impl Fn(&T) -> [String; N]) -> Table {
+        let row = |item| cells(item).iter().map(|c| printable(c)).collect();
+        self.rows.extend(items.iter().map(row));
+        self
     }
 }
 
@@ -116,9 +118,8 @@ mod tests {
 
     #[test]
     fn tables_are_aligned() {
-        let mut table = Table::new(&[("NAME", Side::Left), ("BYTES", Side::Right), ("AT", Side::Left)]);
-        table.row(["a".into(), "10 GiB".into(), "/a\n".into()]);
-        table.row(["longer".into(), "1 B".into(), "/".into()]);
+        let table = Table::new(&[("NAME", Side::Left), ("BYTES", Side::Right), ("AT", Side::Left)])
+            .rows(&[["a", "10 GiB", "/a\n"], ["longer", "1 B", "/"]], |row| row.map(String::from));
         assert_eq!(table.to_string(), "NAME     BYTES  AT\na       10 GiB  /a\\n\nlonger     1 B  /\n");
     }
 }

@@ -93,10 +93,13 @@ fn open_files_do_not_hinder_the_end() {
     (&open).write_all(b"kept").expect("write");
     up.signal(libc::SIGTERM);
     // It waits a moment for the file to be closed; who is impatient hears for what.
-    std::thread::sleep(std::time::Duration::from_millis(150));
-    up.signal(libc::SIGINT);
+    until("the unmount", || up.errors().contains("unmounting"));
+    until("what it waits for", || {
+        up.signal(libc::SIGINT);
+        up.errors().contains("still unmounting")
+    });
     let said = up.ended();
-    assert!(said.err.contains("still unmounting") && said.err.contains("was still in use"), "{said:?}");
+    assert!(said.err.contains("was still in use"), "{said:?}");
     said.good();
     assert!(!is_mounted(&place.mnt()));
     drop(open);
@@ -402,7 +405,8 @@ fn ordinary_users_serve_cells_too() {
     fs::create_dir(&place.dir).expect("mkdir");
     std::os::unix::fs::chown(&place.dir, Some(USER), Some(USER)).expect("chown");
     let copy = place.beside("lee");
-    fs::copy(common::LEE, &copy).expect("copy");
+    // Not by this process: whoever another test is just starting would have the copy open for writing until its exec.
+    run(Command::new("cp").arg(common::LEE).arg(&copy)).good();
     let user = |args: &[&str]| run(as_user(Command::new(&copy).args(args), USER));
     let up = user(&["up", place.arg(), "--background"]);
     let helper = ["/bin", "/usr/bin", "/sbin"].iter().any(|d| Path::new(d).join("fusermount3").exists());

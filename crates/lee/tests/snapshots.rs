@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, as_user, can_mount, run, say, until};
+use common::{Place, as_user, can_mount, run, say};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -55,19 +55,19 @@ fn the_mount_and_the_commands_agree() {
         (one["path"].as_str(), one["name"].as_str(), one["uid"].as_u64()),
         (Some("/dir"), Some("one"), Some(0))
     );
-    until("the new snapshot", || snap.join("one").exists());
+    assert!(snap.join("one").exists(), "what a command does is seen when it returns");
     fs::write(dir.join("file"), "newer").expect("write");
     assert_eq!(fs::read_to_string(snap.join("one/file")).expect("read"), "old");
     fs::create_dir(snap.join("two")).expect("mkdir takes one");
     place.ask(&["snap", "rename", here, "two", "second"]).good();
-    until("the new name", || snap.join("second").exists() && !snap.join("two").exists());
+    assert!(snap.join("second").exists() && !snap.join("two").exists());
     let list = place.ask(&["snap", "list", here]).good();
     assert!(
         list.contains("one") && list.contains("second") && list.contains("volume root: 2 snapshots"),
         "{list}"
     );
     place.ask(&["snap", "remove", "/dir", "second"]).good();
-    until("the end of a snapshot", || !snap.join("second").exists());
+    assert!(!snap.join("second").exists());
     place.ask(&["snap", "remove", "/dir", "second"]).bad(1, &["/dir has no snapshot second"]);
 
     let lock = place.ask(&["snap", "lock", "/dir", "one", "--until", "+30d", "--json"]).json();
@@ -123,7 +123,7 @@ fn differences_and_restore() {
     assert_eq!(fs::read_to_string(dir.join("gone")).expect("read"), "3");
     place.ask(&["snap", "restore", "/dir", "a", "changed"]).bad(1, &["is there", "--in-place", "--to"]);
     place.ask(&["snap", "restore", "/dir", "a", "changed", "--in-place"]).good();
-    until("the old content", || fs::read_to_string(dir.join("changed")).is_ok_and(|t| t == "2"));
+    assert_eq!(fs::read_to_string(dir.join("changed")).expect("read"), "2");
     let said = place.ask(&["snap", "restore", "/dir", "a", "sub", "--to", "/copy", "--json"]).json();
     assert_eq!((said["files"].as_u64(), said["reply"].as_str()), (Some(1), Some("restored")));
     assert_eq!(fs::read_to_string(place.mnt().join("copy/deep")).expect("read"), "5");
@@ -162,7 +162,7 @@ fn rights_and_properties_of_volumes() {
         "{shown}"
     );
     let renamed = place.mnt().join("project/.snapshot");
-    until("the new name", || renamed.join("yes").exists() && !snap.exists());
+    assert!(renamed.join("yes").exists() && !snap.exists());
     assert_eq!(names(&place.mnt().join("project")), [".snapshot"]);
     place.ask(&["snap", "create", "/project", "more"]).bad(1, &["volume project", "snapshots-max"]);
     place.ask(&["snap", "lock", "/project", "yes", "--until", "2099-01-01"]).good();

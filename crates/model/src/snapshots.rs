@@ -362,30 +362,11 @@ impl Model {
 
 /// The inode that an operation changes or reads: of two, the one that it changes.
 fn subject(op: &Op<'_>) -> Option<Ino> {
-    let node = match *op {
-        Op::Lookup { dir, .. }
-        | Op::Make { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::RmDir { dir, .. }
-        | Op::List { dir, .. } => dir,
-        Op::GetAttr { node }
-        | Op::SetAttr { node, .. }
-        | Op::ReadLink { node }
-        | Op::Read { node, .. }
-        | Op::Write { node, .. }
-        | Op::Fsync { node }
-        | Op::Allocate { node, .. }
-        | Op::SeekTo { node, .. }
-        | Op::GetXattr { node, .. }
-        | Op::ListXattr { node }
-        | Op::SetXattr { node, .. }
-        | Op::RemoveXattr { node, .. }
-        | Op::StatFs { node }
-        | Op::Forget { node, .. } => node,
-        Op::CopyRange { to, .. } => to,
-        Op::SyncAll | Op::Link { .. } | Op::Rename { .. } => return None,
-    };
-    Some(node.0)
+    match *op {
+        Op::Link { .. } | Op::Rename { .. } => None,
+        Op::Forget { node, .. } => Some(node.0),
+        _ => op.node().map(|node| node.0),
+    }
 }
 
 fn changes(op: &Op<'_>) -> bool {

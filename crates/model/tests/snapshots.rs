@@ -3,7 +3,6 @@
 
 mod sim;
 
-use leeward_env::Ctx;
 use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, SetAttr, XattrMode};
 use leeward_volume::{Error, NodeId, Op, Reply};
@@ -139,11 +138,7 @@ fn an_open_file_without_a_name_is_freed_when_it_is_closed() {
     let cell = SimCell::new();
     file(&cell, NodeId::ROOT, "f", MIB, 1);
     cell.call(Op::SyncAll).expect("durable");
-    let open = Ctx { refs: true, ..Ctx::user(0, 0) };
-    let node = match cell.cell.call(&open, Op::Lookup { dir: NodeId::ROOT, name: b"f" }) {
-        Ok(Reply::Attr(attr)) => attr.node,
-        other => panic!("{other:?}"),
-    };
+    let node = cell.open("f");
     cell.unlink("/f");
     cell.take("/.snap/s");
     assert!(cell.list("/.snap/s").is_empty());

@@ -4,8 +4,8 @@
 
 mod sim;
 
+use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
-use leeward_env::{Ctx, Env};
 use leeward_volume::admin::Request;
 use leeward_volume::inode::{Inode, Pair};
 use leeward_volume::op::{Make, XattrMode};
@@ -86,11 +86,7 @@ fn a_snapshot_holds_nothing_of_files_that_had_no_name_when_it_was_taken() {
         file(&cell, NodeId::ROOT, "f", len, 1);
         cell.take("/.snap/before");
         cell.call(Op::SyncAll).expect("durable");
-        let open = Ctx { refs: true, ..Ctx::user(0, 0) };
-        let node = match cell.cell.call(&open, Op::Lookup { dir: NodeId::ROOT, name: b"f" }) {
-            Ok(Reply::Attr(attr)) => attr.node,
-            other => panic!("{other:?}"),
-        };
+        let node = cell.open("f");
         cell.unlink("/f");
         cell.take("/.snap/s");
         cell.call(Op::Forget { node, count: 1 }).expect("forgotten");

@@ -63,6 +63,8 @@ pub trait Watcher: Send + Sync {
     fn entry_changed(&self, dir: NodeId, name: &[u8]);
     /// Attributes or content of this inode changed.
     fn inode_changed(&self, node: NodeId);
+    /// Returns when what was said before has had its effect, or after a second: who must take note may be waiting for us.
+    fn wait_heard(&self) {}
 }
 
 fn failure(message: String) -> Failure {
@@ -219,7 +221,10 @@ impl Cell {
         request: &Request,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AdminReply, Failure> {
-        self.shard.admin(ctx, request, progress)
+        let answer = self.shard.admin(ctx, request, progress);
+        // who asked finds in the tree what was done
+        self.shard.wait_heard();
+        answer
     }
 
     /// Bytes in memory that are not stored yet, by flow.

@@ -1,19 +1,20 @@
-//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
+//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed and to the directories of
+//! changed files.
 //!
 //! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
-//! were not there before. Only directories with such names, or with changed files, are looked at as a whole (to find a file's
-//! name), and trees that were moved in or out.
+//! were not there before. A record does not say by what name its file is found, so the directory of a changed file is
+//! read up to that name. Only trees that were moved in or out are looked at as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
 use crate::error::{Error, Result};
 use crate::inode::{Dentry, Inode, time};
-use crate::keys::{self, Dead, tag};
+use crate::keys::{self, Dead, Key, tag};
 use crate::op::{Kind, NodeId};
 use crate::ops::PAGE;
 use crate::shard::Shard;
 use crate::snapshots::View;
 use leeward_env::Ctx;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A name in a directory, by the directory's inode number.
@@ -30,14 +31,14 @@ struct Side<'a> {
     paths: FxHashMap<u64, Option<Vec<u8>>>,
     /// Names of inodes where they are known.
     names: FxHashMap<u64, Name>,
-    /// Directories all of whose names are in `names`.
-    listed: FxHashSet<u64>,
+    /// Directories that were read to find names, and where to go on; `None`: all of it is in `names`.
+    read: FxHashMap<u64, Option<Key>>,
 }
 
 impl<'a> Side<'a> {
     fn new(shard: &'a Shard, volume: u32, top: u64) -> Side<'a> {
         let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
-        Side { shard, volume, top, paths, names: FxHashMap::default(), listed: FxHashSet::default() }
+        Side { shard, volume, top, paths, names: FxHashMap::default(), read: FxHashMap::default() }
     }
 
     fn node(&self, inode: u64) -> NodeId {
@@ -56,34 +57,54 @@ impl<'a> Side<'a> {
         Ok(found.filter(|d| d.node.volume() == self.volume))
     }
 
-    /// All names in a directory.
-    fn list(&self, dir: u64, mut each: impl FnMut(Box<[u8]>, Dentry)) -> Result<()> {
-        let view = self.shard.lock().snapshots.view(self.volume);
-        let (mut from, to) = keys::tag_range(self.node(dir), tag::DENTRY);
-        loop {
-            let (page, next) = self.shard.scan(&from, &to, PAGE)?;
-            for (key, value) in page {
-                let entry = crate::versions::seen_in(view, self.node(dir), Dentry::decode(&value)?);
-                let name = keys::parse(&key).map(|p| p.rest.into());
-                if let (Some(entry), Some(name)) = (entry.filter(|e| e.node.volume() == self.volume), name) {
-                    each(name, entry);
-                }
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(()),
-            }
-        }
+    fn leads_to(&self, name: &Name, inode: u64) -> Result<bool> {
+        Ok(self.dentry(name)?.is_some_and(|d| d.node.inode() == inode))
     }
 
-    /// A name of an inode; `parent`: the directory that its record says.
+    /// Some names in a directory, from a key on (`None`: the first), and where to go on.
+    fn page(
+        &self,
+        dir: u64,
+        from: Option<Key>,
+        mut each: impl FnMut(Box<[u8]>, Dentry),
+    ) -> Result<Option<Key>> {
+        let view = self.shard.lock().snapshots.view(self.volume);
+        let (first, to) = keys::tag_range(self.node(dir), tag::DENTRY);
+        let (page, next) = self.shard.scan(&from.unwrap_or(first), &to, PAGE)?;
+        for (key, value) in page {
+            let entry = crate::versions::seen_in(view, self.node(dir), Dentry::decode(&value)?);
+            let name = keys::parse(&key).map(|p| p.rest.into());
+            if let (Some(entry), Some(name)) = (entry.filter(|e| e.node.volume() == self.volume), name) {
+                each(name, entry);
+            }
+        }
+        Ok(next)
+    }
+
+    /// All names in a directory.
+    fn list(&self, dir: u64, mut each: impl FnMut(Box<[u8]>, Dentry)) -> Result<()> {
+        let mut next = self.page(dir, None, &mut each)?;
+        while next.is_some() {
+            next = self.page(dir, next, &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// A name of an inode; `parent`: the directory that its record says, which is read up to that name.
     fn name_of(&mut self, inode: u64, parent: u64) -> Result<Option<Name>> {
-        if !self.names.contains_key(&inode) && self.listed.insert(parent) {
+        while !self.names.contains_key(&inode) {
+            let from = match self.read.get(&parent) {
+                Some(None) => return Ok(None),
+                Some(from) => from.clone(),
+                None => None,
+            };
             let mut found = Vec::new();
-            self.list(parent, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
+            let next =
+                self.page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
             for (inode, name) in found {
                 self.names.entry(inode).or_insert(name);
             }
+            self.read.insert(parent, next);
         }
         Ok(self.names.get(&inode).cloned())
     }
@@ -290,15 +311,20 @@ fn report_change(
     if !beyond && same_to_users(&was, &is) {
         return Ok(());
     }
-    // what is there now, and was below the directory before under some name
-    let before = match old.name_of(inode, was.parent)? {
-        Some(name) => old.path_of(&name)?,
-        None if inode == old.top => Some(Vec::new()),
-        None => None,
-    };
-    let names = match moved {
+    // what is there now, and was below the directory before under some name: the same as a rule, and found sooner in what is
+    // live than in a snapshot
+    let names: Vec<Name> = match moved {
         Some(moved) if !moved.new.is_empty() => moved.new.clone(),
         _ => new.name_of(inode, is.parent)?.into_iter().collect(),
+    };
+    let name = match names.first() {
+        Some(name) if old.leads_to(name, inode)? => Some(name.clone()),
+        _ => old.name_of(inode, was.parent)?,
+    };
+    let before = match &name {
+        Some(name) => old.path_of(name)?,
+        None if inode == old.top => Some(Vec::new()),
+        None => None,
     };
     if inode == new.top {
         changes.insert(Change {

@@ -65,7 +65,8 @@ impl Op<'_> {
         }
     }
 
-    /// The inode that an operation is about: what it changes, or the directory of the name that it changes.
+    /// The inode that an operation is about; of two, the directory that gets the name or the file that gets the data. `None`: it is
+    /// about all, or about what the kernel forgets.
     pub fn node(&self) -> Option<NodeId> {
         Some(match *self {
             Op::Lookup { dir, .. }

@@ -94,12 +94,14 @@ impl Tx<'_> {
             inode.allocated = shared.allocated();
             *inline = shared;
         }
-        let (first, last) = keys::xattr_range(from);
-        for (key, value) in self.scan(&first, &last, was.xattrs as usize + 1, false)? {
-            let Some(parsed) = keys::parse(&key) else { continue };
-            let value = xattr_value(parsed.tag, &value);
-            self.put_new(keys::xattr(node, parsed.rest), encode_xattr(birth, value));
-            inode.xattrs += 1;
+        if was.xattrs > 0 {
+            let (first, last) = keys::xattr_range(from);
+            for (key, value) in self.scan(&first, &last, was.xattrs as usize + 1, false)? {
+                let Some(parsed) = keys::parse(&key) else { continue };
+                let value = xattr_value(parsed.tag, &value);
+                self.put_new(keys::xattr(node, parsed.rest), encode_xattr(birth, value));
+                inode.xattrs += 1;
+            }
         }
         self.put_new(keys::inode(node), inode.encode());
         Ok((node, inode, later))
@@ -389,6 +391,10 @@ impl Shard {
     }
 
     fn restore_page(&self, ctx: &Ctx, to: NodeId, page: &[Named], tree: &mut Tree) -> Result<()> {
+        // what the transaction reads: each miss would begin it anew
+        let seq = self.lock().publish_seq;
+        let read = |(name, from): &Named| [keys::inode(from.node), keys::dentry(to, name)];
+        self.load_all(page.iter().flat_map(read).collect(), seq)?;
         let done = self.transact(ctx, |tx| tx.restore_entries(to, page, &tree.linked))?;
         for entry in done {
             let pair = Pair { from: entry.from, to: entry.to };

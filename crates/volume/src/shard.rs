@@ -303,6 +303,12 @@ impl Shard {
         watchers.iter().for_each(|w| w.inode_changed(node));
     }
 
+    /// Waits until the front ends took note of what they were told.
+    pub fn wait_heard(&self) {
+        let watchers = self.watchers.lock().clone();
+        watchers.iter().for_each(|w| w.wait_heard());
+    }
+
     /// Whether the caller may wait; otherwise the operation must be repeated by one that may.
     pub fn may_wait(ctx: &Ctx) -> Result<()> {
         if ctx.wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }

@@ -1,53 +1,28 @@
 //! The recycle bin of a cell on a simulated disk: what it keeps, how it comes back, what makes it go.
 #![allow(missing_docs)]
 
-use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_env::{Ctx, Env};
-use leeward_meta::mem::MemKv;
+#[path = "rig/paths.rs"]
+mod paths;
+mod rig;
+
+use leeward_env::Ctx;
+use leeward_env::disk::sim::Fault;
 use leeward_meta::{Batch, Kv, Value};
-use leeward_pool::DirStore;
-use leeward_volume::admin::{BinEntry, Df, Failure, PropertyChanges, Reply as AdminReply, Request, Usage};
+use leeward_volume::admin::{BinEntry, Failure, PropertyChanges, Reply as AdminReply, Request, Usage};
 use leeward_volume::inode::BinRecord;
 use leeward_volume::keys::{self, Key};
 use leeward_volume::op::{Kind, Make, RenameMode, SetAttr};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
+use leeward_volume::{Error, NodeId, Op, Reply};
+use rig::{Rig, engine, noise};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-struct Rig {
-    env: Env,
-    disk: SimDisk,
-    cell: Arc<Cell>,
-}
-
-fn engine(env: &Env, disk: &SimDisk) -> MemKv {
-    MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
-}
-
-fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
-    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize, mut seed: u64) -> Vec<u8> {
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 impl Rig {
     /// With a bin of 7 days on the root volume.
-    fn new() -> Rig {
-        let (env, disk) = (Env::sim(1), SimDisk::new(1));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let cell = start(&env, &disk);
-        let rig = Rig { env, disk, cell };
+    fn with_bin() -> Rig {
+        let rig = Rig::new();
         rig.bin_days("root", 7);
         rig
     }
@@ -57,82 +32,10 @@ impl Rig {
         self.admin(&Request::VolumeSet { name: volume.into(), set });
     }
 
-    fn reopen(&mut self) {
-        self.cell.close().expect("a clean close");
-        self.cell = start(&self.env, &self.disk);
-    }
-
-    fn call(&self, op: Op<'_>) -> Result<Reply> {
-        self.cell.call(&Ctx::system(), op)
-    }
-
-    fn split(path: &str) -> (&str, &str) {
-        path.rsplit_once('/').unwrap_or(("", path))
-    }
-
-    fn at(&self, path: &str) -> Result<NodeId> {
-        let mut node = NodeId::ROOT;
-        for name in path.split('/').filter(|n| !n.is_empty()) {
-            match self.call(Op::Lookup { dir: node, name: name.as_bytes() })? {
-                Reply::Attr(attr) => node = attr.node,
-                other => panic!("{other:?}"),
-            }
-        }
-        Ok(node)
-    }
-
-    fn make(&self, path: &str, make: Make<'_>) -> Result<NodeId> {
-        let (dir, name) = Self::split(path);
-        let dir = self.at(dir)?;
-        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 })? {
-            Reply::Attr(attr) => Ok(attr.node),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn dir(&self, path: &str) -> NodeId {
-        self.make(path, Make::Dir).expect(path)
-    }
-
-    fn file(&self, path: &str, data: &[u8]) -> NodeId {
-        let node = self.make(path, Make::File).expect(path);
-        self.write(node, data).expect(path);
-        node
-    }
-
-    fn write(&self, node: NodeId, data: &[u8]) -> Result<()> {
-        for (n, part) in data.chunks(1 << 20).enumerate() {
-            self.call(Op::Write { node, offset: (n as u64) << 20, data: part })?;
-        }
-        Ok(())
-    }
-
-    fn read(&self, path: &str) -> Result<Vec<u8>> {
-        let node = self.at(path)?;
-        let mut all = Vec::new();
-        loop {
-            match self.call(Op::Read { node, offset: all.len() as u64, len: 1 << 20 })? {
-                Reply::Data(data) if data.is_empty() => return Ok(all),
-                Reply::Data(data) => all.extend(data),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn unlink(&self, path: &str) {
-        let (dir, name) = Self::split(path);
-        self.call(Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes() }).expect(path);
-    }
-
     fn unlink_by(&self, uid: u32, path: &str) {
         let (dir, name) = Self::split(path);
         let op = Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes() };
         self.cell.call(&Ctx::user(uid, uid), op).expect(path);
-    }
-
-    fn rmdir(&self, path: &str) {
-        let (dir, name) = Self::split(path);
-        self.call(Op::RmDir { dir: self.at(dir).expect(dir), name: name.as_bytes() }).expect(path);
     }
 
     /// As `rm -r`.
@@ -141,29 +44,7 @@ impl Rig {
             let path = format!("{top}/{}", entry.0);
             if entry.1 == Kind::Dir { self.remove(&path) } else { self.unlink(&path) }
         }
-        self.rmdir(top);
-    }
-
-    fn rename(&self, from: &str, to: &str) {
-        let ((from_dir, from_name), (to_dir, to_name)) = (Self::split(from), Self::split(to));
-        self.call(Op::Rename {
-            from_dir: self.at(from_dir).expect(from),
-            from_name: from_name.as_bytes(),
-            to_dir: self.at(to_dir).expect(to),
-            to_name: to_name.as_bytes(),
-            mode: RenameMode::Replace,
-        })
-        .expect(from);
-    }
-
-    fn list(&self, path: &str) -> Vec<(String, Kind)> {
-        let dir = self.at(path).expect(path);
-        match self.call(Op::List { dir, after: b"", limit: 100_000, attrs: false }).expect(path) {
-            Reply::Entries(all) => {
-                all.iter().map(|e| (String::from_utf8_lossy(&e.name).into_owned(), e.kind)).collect()
-            }
-            other => panic!("{other:?}"),
-        }
+        self.rmdir(top).expect(top);
     }
 
     /// Everything below a path: node, kind, links, content.
@@ -182,19 +63,8 @@ impl Rig {
         all
     }
 
-    fn ask(&self, uid: u32, request: &Request) -> std::result::Result<AdminReply, Failure> {
-        self.cell.admin_as(&Ctx::user(uid, uid), request, &mut |_| {})
-    }
-
-    fn admin(&self, request: &Request) -> AdminReply {
-        self.ask(0, request).expect("done")
-    }
-
-    fn df(&self) -> Df {
-        match self.admin(&Request::Df) {
-            AdminReply::Df(df) => df,
-            other => panic!("{other:?}"),
-        }
+    fn ask_by(&self, uid: u32, request: &Request) -> std::result::Result<AdminReply, Failure> {
+        self.ask_as(&Ctx::user(uid, uid), request)
     }
 
     fn usage(&self, path: &str) -> Usage {
@@ -209,7 +79,7 @@ impl Rig {
     }
 
     fn binned(&self, uid: u32, path: Option<&str>) -> Vec<BinEntry> {
-        match self.ask(uid, &Request::BinList { path: path.map(Into::into) }).expect("listed") {
+        match self.ask_by(uid, &Request::BinList { path: path.map(Into::into) }).expect("listed") {
             AdminReply::Bin { entries } => entries,
             other => panic!("{other:?}"),
         }
@@ -228,7 +98,7 @@ impl Rig {
         to: Option<&str>,
     ) -> std::result::Result<(u64, u64, u64), i32> {
         let request = Request::BinRestore { path: path.into(), at_secs, to: to.map(Into::into) };
-        match self.ask(uid, &request) {
+        match self.ask_by(uid, &request) {
             Ok(AdminReply::BinRestored { restored, left }) => Ok((restored.files, restored.dirs, left)),
             Ok(other) => panic!("{other:?}"),
             Err(failure) => Err(failure.errno),
@@ -238,32 +108,11 @@ impl Rig {
     fn restore(&self, path: &str) -> std::result::Result<(u64, u64, u64), i32> {
         self.restore_as(0, path, None, None)
     }
-
-    fn now_secs(&self) -> i64 {
-        (self.env.wall() / 1_000_000_000) as i64
-    }
-
-    fn idle(&self) {
-        let mut steps = 0;
-        while self.cell.step().expect("a step") {
-            steps += 1;
-            assert!(steps < 10_000, "no rest");
-        }
-        self.admin(&Request::Sync);
-    }
-
-    fn clean(&self) {
-        self.idle();
-        match self.admin(&Request::Fsck) {
-            AdminReply::Fsck(report) => assert_eq!(report.findings, Vec::new()),
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 #[test]
 fn a_removed_file_is_listed_counts_and_comes_back() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::with_bin();
     rig.dir("d");
     let node = rig.file("d/f", &noise(3_000_000, 1));
     let before = rig.usage("/");
@@ -292,7 +141,7 @@ fn a_removed_file_is_listed_counts_and_comes_back() {
 
 #[test]
 fn a_tree_comes_back_as_a_tree() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::with_bin();
     rig.dir("top");
     for n in 0..3 {
         rig.dir(&format!("top/{n}"));
@@ -333,7 +182,7 @@ fn a_tree_comes_back_as_a_tree() {
 
 #[test]
 fn what_is_there_again_is_filled_and_never_replaced() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.dir("d");
     rig.dir("d/sub");
     rig.file("d/a", b"old a");
@@ -363,7 +212,7 @@ fn what_is_there_again_is_filled_and_never_replaced() {
     rig.env.advance(DAY);
     rig.file("d/x", b"2");
     rig.unlink("d/x");
-    rig.rename("d/sub/c", "d/sub/b");
+    rig.rename("d/sub/c", "d/sub/b").expect("done");
     assert_eq!(rig.bin(), ["/d/sub/b", "/d/x", "/d/x"]);
     assert_eq!(rig.restore("/d"), Ok((1, 0, 1)));
     assert_eq!(rig.read("d/x").unwrap(), b"2");
@@ -375,7 +224,7 @@ fn what_is_there_again_is_filled_and_never_replaced() {
 
 #[test]
 fn a_full_quota_purges_the_oldest_of_what_counts_there() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.dir("q");
     rig.dir("q/in");
     rig.dir("other");
@@ -387,12 +236,12 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     }
     rig.remove("q/in");
     let file = rig.file("q/new", b"");
-    rig.write(file, &noise(350_000, 5)).expect("the oldest makes room");
+    rig.write(file, 0, &noise(350_000, 5)).expect("the oldest makes room");
     assert_eq!(rig.bin(), ["/other/first", "/q/in", "/q/in/1", "/q/in/2"]);
     rig.clean();
-    rig.write(file, &noise(999_000, 6)).expect("all of them make room");
+    rig.write(file, 0, &noise(999_000, 6)).expect("all of them make room");
     assert_eq!(rig.bin(), ["/other/first", "/q/in"]);
-    assert_eq!(rig.write(file, &noise(1_000_001, 7)), Err(Error::Quota));
+    assert_eq!(rig.write(file, 0, &noise(1_000_001, 7)), Err(Error::Quota));
     assert_eq!(rig.bin(), ["/other/first"]);
     rig.clean();
     // files
@@ -405,7 +254,7 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     assert_eq!(rig.bin(), ["/other/first", "/q/b"]);
     // moved under a quota with what is in the bin below it
     rig.quota("/q", 0, 4);
-    rig.rename("other", "q/other");
+    rig.rename("other", "q/other").expect("done");
     assert_eq!(rig.bin(), ["/q/other/first"]);
     rig.file("q/d", b"d");
     assert_eq!(rig.bin(), Vec::<String>::new());
@@ -416,14 +265,14 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     rig.file("more/x", b"x");
     rig.unlink("more/x");
     rig.quota("/q", 0, 5);
-    rig.rename("more", "q/more");
+    rig.rename("more", "q/more").expect("done");
     assert_eq!(rig.bin(), Vec::<String>::new());
     rig.clean();
 }
 
 #[test]
 fn a_full_disk_purges_the_oldest() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.disk.set_capacity(64 << 20);
     for n in 0..4 {
         rig.file(&format!("{n}"), &noise(8 << 20, n));
@@ -436,7 +285,7 @@ fn a_full_disk_purges_the_oldest() {
     loop {
         match rig
             .make(&format!("new{written}"), Make::File)
-            .and_then(|node| rig.write(node, &noise(4 << 20, 50 + written)))
+            .and_then(|node| rig.write(node, 0, &noise(4 << 20, 50 + written)))
         {
             Ok(()) => written += 1,
             Err(e) => {
@@ -453,14 +302,14 @@ fn a_full_disk_purges_the_oldest() {
 
 #[test]
 fn what_is_too_old_goes() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::with_bin();
     rig.dir("d");
     rig.file("d/a", &noise(100_000, 1));
     rig.file("d/b", &noise(100_000, 2));
     rig.unlink("d/a");
     rig.env.advance(DAY * 4);
     rig.unlink("d/b");
-    rig.rmdir("d");
+    rig.rmdir("d").expect("done");
     rig.clean();
     assert_eq!(rig.bin(), ["/d", "/d/a", "/d/b"]);
     rig.env.advance(DAY * 3);
@@ -475,7 +324,7 @@ fn what_is_too_old_goes() {
 
 #[test]
 fn a_bin_that_is_turned_off_empties_itself() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.dir("d");
     rig.dir("d/e");
     for n in 0..200 {
@@ -487,8 +336,8 @@ fn a_bin_that_is_turned_off_empties_itself() {
     rig.bin_days("root", 0);
     // before it is empty
     rig.unlink("d/e/199");
-    rig.rmdir("d/e");
-    rig.rmdir("d");
+    rig.rmdir("d/e").expect("done");
+    rig.rmdir("d").expect("done");
     assert_eq!(rig.bin().len(), 201);
     rig.clean();
     assert_eq!(rig.bin(), Vec::<String>::new());
@@ -503,7 +352,7 @@ fn a_bin_that_is_turned_off_empties_itself() {
 
 #[test]
 fn a_file_that_is_open_is_written_to_in_the_bin() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.dir("q");
     rig.quota("/q", 1_000_000, 0);
     let node = rig.file("q/f", &noise(100_000, 1));
@@ -514,7 +363,7 @@ fn a_file_that_is_open_is_written_to_in_the_bin() {
     let dir = rig.at("q").unwrap();
     rig.cell.call(&held, Op::Lookup { dir, name: b"f" }).unwrap();
     rig.unlink("q/f");
-    rig.write(node, &noise(400_000, 2)).unwrap();
+    rig.write(node, 0, &noise(400_000, 2)).unwrap();
     assert_eq!(rig.usage("/q").bytes, 400_000);
     rig.clean();
     rig.call(Op::SetAttr { node, set: SetAttr { size: Some(300_000), ..SetAttr::default() } }).unwrap();
@@ -523,7 +372,7 @@ fn a_file_that_is_open_is_written_to_in_the_bin() {
     // purged while it is open: it works, and counts no longer
     rig.admin(&Request::BinEmpty { volume: Some("root".into()) });
     assert_eq!(rig.usage("/q").bytes, 0);
-    rig.write(node, &noise(500_000, 3)).unwrap();
+    rig.write(node, 0, &noise(500_000, 3)).unwrap();
     assert_eq!(rig.usage("/q").bytes, 0);
     rig.clean();
     rig.call(Op::Forget { node, count: 1 }).unwrap();
@@ -533,7 +382,7 @@ fn a_file_that_is_open_is_written_to_in_the_bin() {
 
 #[test]
 fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::with_bin();
     rig.dir("d");
     rig.file("d/before", &noise(500_000, 1));
     rig.file("d/seen", &noise(500_000, 2));
@@ -553,7 +402,7 @@ fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
     let node = rig.file("d/late", &noise(700_000, 3));
     rig.unlink("d/late");
     rig.dir("d/.snap/t");
-    rig.write(node, &noise(600_000, 4)).unwrap();
+    rig.write(node, 0, &noise(600_000, 4)).unwrap();
     assert_eq!(rig.restore("/d/late"), Ok((1, 0, 0)));
     assert_eq!(rig.at("d/.snap/t/late"), Err(Error::NotFound));
     rig.clean();
@@ -561,7 +410,7 @@ fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
     assert_eq!(rig.at("d/.snap/t/late"), Err(Error::NotFound));
     assert_eq!(rig.read("d/late").unwrap()[..600_000], noise(600_000, 4));
     for snap in ["s", "t"] {
-        rig.rmdir(&format!("d/.snap/{snap}"));
+        rig.rmdir(&format!("d/.snap/{snap}")).expect("done");
     }
     rig.clean();
     assert_eq!(rig.df().live_bytes, 700_000);
@@ -569,7 +418,7 @@ fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
 
 #[test]
 fn a_restore_in_place_empties_the_bin_of_what_it_replaces() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.dir("d");
     rig.dir("d/t");
     rig.dir("d/t/u");
@@ -600,7 +449,7 @@ fn a_restore_in_place_empties_the_bin_of_what_it_replaces() {
 
 #[test]
 fn users_see_what_they_removed_or_own() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     let dir = rig.dir("d");
     for name in ["roots", "removed", "owned"] {
         let node = rig.file(&format!("d/{name}"), name.as_bytes());
@@ -623,13 +472,13 @@ fn users_see_what_they_removed_or_own() {
     assert_eq!(rig.restore_as(1000, "/d", None, None), Ok((1, 0, 0)));
     assert_eq!(rig.bin(), ["/d/roots"]);
     let empty = Request::BinEmpty { volume: Some("root".into()) };
-    assert_eq!(rig.ask(1000, &empty).expect_err("refused").errno, libc::EPERM);
+    assert_eq!(rig.ask_by(1000, &empty).expect_err("refused").errno, libc::EPERM);
     rig.clean();
 }
 
 #[test]
 fn a_volume_goes_with_its_bin() {
-    let rig = Rig::new();
+    let rig = Rig::with_bin();
     rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 5, gid: 5 });
     rig.file("v/off", b"no bin yet");
     rig.unlink("v/off");
@@ -658,7 +507,7 @@ fn fsck_finds_what_does_not_belong_together() {
         keys::binned(NodeId::new(0, inode), 1_000_000_000_000_000_000)
     }
     let findings = |change: fn(&Key) -> (Key, Option<Value>)| {
-        let mut rig = Rig::new();
+        let mut rig = Rig::with_bin();
         rig.file("f", b"content");
         rig.unlink("f");
         rig.clean();
@@ -668,11 +517,8 @@ fn fsck_finds_what_does_not_belong_together() {
         let entry = kv.scan(&from, &to, 2, false).expect("read").remove(0).0;
         kv.commit(&Batch { writes: vec![change(&entry)], rides: Vec::new() }).expect("changed");
         drop(kv);
-        rig.cell = start(&rig.env, &rig.disk);
-        match rig.admin(&Request::Fsck) {
-            AdminReply::Fsck(report) => report.findings.into_iter().map(|f| f.kind).collect::<Vec<_>>(),
-            other => panic!("{other:?}"),
-        }
+        rig.start();
+        rig.findings().into_iter().map(|f| f.kind).collect::<Vec<_>>()
     };
     assert_eq!(findings(|entry| (entry.clone(), None)), ["bin"]);
     assert_eq!(findings(|_| (another(77), Some(record()))), ["missing-inode"]);
@@ -684,7 +530,7 @@ fn fsck_finds_what_does_not_belong_together() {
 fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
     let mut left = BTreeSet::new();
     for cut in 0..40 {
-        let mut rig = Rig::new();
+        let mut rig = Rig::with_bin();
         for d in 0..3 {
             rig.dir(&format!("{d}"));
             for n in 0..30 {
@@ -700,13 +546,10 @@ fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
             let _ = rig.cell.step();
         }
         rig.disk = rig.disk.power_cut(cut);
-        rig.cell = start(&rig.env, &rig.disk);
+        rig.start();
         left.insert(rig.bin().len());
         // before anything goes on
-        match rig.admin(&Request::Fsck) {
-            AdminReply::Fsck(report) => assert_eq!(report.findings, Vec::new(), "cut at {cut}"),
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(rig.findings(), [], "cut at {cut}");
         rig.clean();
         assert_eq!(rig.bin(), Vec::<String>::new());
         assert_eq!((rig.usage("/"), rig.df().live_bytes), (Usage::default(), 0), "cut at {cut}");
@@ -716,7 +559,7 @@ fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
 
 /// Random operations with a bin, quotas and snapshots: whatever they answer, all counts are right.
 fn random_operations(seed: u64) {
-    let mut rig = Rig::new();
+    let mut rig = Rig::with_bin();
     let mut state = seed;
     let mut pick = |n: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -737,9 +580,9 @@ fn random_operations(seed: u64) {
         let _ = match pick(16) {
             0 | 1 => rig.make(one, Make::Dir).map(drop),
             2 | 3 => {
-                rig.make(one, Make::File).and_then(|node| rig.write(node, &noise(1000 + 97 * n, n as u64)))
+                rig.make(one, Make::File).and_then(|node| rig.write(node, 0, &noise(1000 + 97 * n, n as u64)))
             }
-            4 => rig.at(one).and_then(|node| rig.write(node, &noise(30_000, n as u64))),
+            4 => rig.at(one).and_then(|node| rig.write(node, 0, &noise(30_000, n as u64))),
             5 | 6 => rig.call(Op::Unlink { dir, name }).map(drop),
             7 | 8 => rig.call(Op::RmDir { dir, name }).map(drop),
             9 | 10 => {
@@ -752,15 +595,16 @@ fn random_operations(seed: u64) {
             12 => {
                 let to = (pick(3) == 0).then(|| format!("/{two}"));
                 let request = Request::BinRestore { path: format!("/{one}"), at_secs: None, to };
-                drop(rig.ask(0, &request));
+                drop(rig.ask(&request));
                 Ok(())
             }
             13 => {
                 let bytes = Some([0, 100_000, 400_000][pick(3)]);
-                drop(rig.ask(
-                    0,
-                    &Request::QuotaSet { path: format!("/{one}"), bytes, files: Some([0, 6][pick(2)]) },
-                ));
+                drop(rig.ask(&Request::QuotaSet {
+                    path: format!("/{one}"),
+                    bytes,
+                    files: Some([0, 6][pick(2)]),
+                }));
                 Ok(())
             }
             14 => match pick(3) {
@@ -777,7 +621,7 @@ fn random_operations(seed: u64) {
                         to: None,
                         in_place: true,
                     };
-                    drop(rig.ask(0, &request));
+                    drop(rig.ask(&request));
                     Ok(())
                 }
             },

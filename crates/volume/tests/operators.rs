@@ -1,67 +1,24 @@
 //! What operators do about snapshots, on a cell with a simulated clock and disk.
 #![allow(missing_docs)]
 
-use leeward_env::disk::Disk;
-use leeward_env::disk::sim::SimDisk;
-use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
-use leeward_meta::mem::MemKv;
-use leeward_pool::{DirStore, Store};
+mod rig;
+
+use leeward_env::Ctx;
 use leeward_volume::admin::{
-    Failure, PropertyChanges, QuotaInfo, Reply as Answer, Request, ScheduleInfo, SnapInfo, VolumeInfo,
+    PropertyChanges, QuotaInfo, Reply as Answer, Request, ScheduleInfo, SnapInfo, VolumeInfo,
 };
 use leeward_volume::op::{Entry, Make, RenameMode};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Watcher, dates, first_batch};
+use leeward_volume::{Error, NodeId, Op, Reply, Watcher, dates};
+use rig::Rig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const DAY: i64 = 86_400;
 
-struct Rig {
-    env: Env,
-    disk: SimDisk,
-    cell: Arc<Cell>,
-}
-
-fn engine(env: &Env, disk: &SimDisk) -> MemKv {
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    MemKv::open(env.clone(), disk).expect("the engine opens")
-}
-
-fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
-    let on: Arc<dyn Disk> = Arc::new(disk.clone());
-    let store: Arc<dyn Store> = Arc::new(DirStore::new(on, "data"));
-    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
-}
-
 impl Rig {
-    fn new() -> Rig {
-        let (env, disk) = (Env::sim(7), SimDisk::new(7));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let cell = start(&env, &disk);
-        Rig { env, disk, cell }
-    }
-
-    fn reopen(&mut self) {
-        self.cell.close().expect("close");
-        self.cell = start(&self.env, &self.disk);
-    }
-
-    fn now(&self) -> i64 {
-        (self.env.wall() / 1_000_000_000) as i64
-    }
-
     fn pass(&self, secs: i64) {
         self.env.advance(Duration::from_secs(secs as u64));
-        while self.cell.step().expect("a step") {}
-    }
-
-    fn ask_as(&self, ctx: &Ctx, request: &Request) -> Result<Answer, Failure> {
-        self.cell.admin_as(ctx, request, &mut |_| {})
-    }
-
-    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
-        self.ask_as(&Ctx::user(0, 0), request)
+        self.rest();
     }
 
     #[track_caller]
@@ -148,14 +105,6 @@ impl Rig {
     fn quota(&self, path: &str) -> QuotaInfo {
         match self.ask(&Request::QuotaShow { path: path.into() }) {
             Ok(Answer::Quota(quota)) => quota,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[track_caller]
-    fn clean(&self) {
-        match self.ask(&Request::Fsck) {
-            Ok(Answer::Fsck(report)) => assert_eq!(report.findings, []),
             other => panic!("{other:?}"),
         }
     }
@@ -255,7 +204,7 @@ fn snapshots_by_request() {
     let Ok(Answer::SnapUsages { usage }) = rig.ask(&Request::SnapUsage { volume: None }) else { panic!() };
     assert_eq!((usage[0].snapshots, usage[0].waiting_bytes), (1, 0));
     assert_eq!(rig.snaps(below), ["own"]);
-    rig.clean();
+    assert_eq!(rig.findings(), []);
 }
 
 #[test]
@@ -282,7 +231,7 @@ fn who_may() {
     for request in [
         create("/alice", "no"),
         remove("/alice", "mine"),
-        lock("/alice", "mine", rig.now() + DAY),
+        lock("/alice", "mine", rig.now_secs() + DAY),
         Request::SnapRename { path: "/alice".into(), name: "mine".into(), to: "x".into() },
         Request::ScheduleSet { path: "/alice".into(), interval_secs: 60, keep: "1h".into() },
     ] {
@@ -297,9 +246,9 @@ fn locks_hold_against_everybody() {
     let home = rig.new_volume("home", "/home", 0);
     rig.file(home, "file", 100);
     rig.snap(&create("/home", "kept"));
-    let until = rig.now() + 30 * DAY;
+    let until = rig.now_secs() + 30 * DAY;
     assert_eq!(rig.snap(&lock("/home", "kept", until)).locked_until_secs, until);
-    rig.refused(&lock("/home", "kept", rig.now() - 1), &["has passed"]);
+    rig.refused(&lock("/home", "kept", rig.now_secs() - 1), &["has passed"]);
     let locked = |rig: &Rig| {
         let date = dates::minute(until);
         rig.refused(&remove("/home", "kept"), &["locked until", &date]);
@@ -350,7 +299,7 @@ fn locks_hold_against_everybody() {
     rig.env.set_wall_by(100 * DAY);
     assert_eq!(ahead(&rig), 0);
     rig.env.set_wall_by(-100 * DAY);
-    let short = rig.now() + DAY;
+    let short = rig.now_secs() + DAY;
     rig.snap(&lock("/home", "kept", short));
     // a lock may be prolonged
     rig.snap(&lock("/home", "kept", short + DAY));
@@ -360,22 +309,22 @@ fn locks_hold_against_everybody() {
     assert_eq!(rig.ask(&remove("/home", "kept")), Ok(Answer::Done));
     assert_eq!(rig.ask(&Request::VolumeRemove { name: "home".into() }), Ok(Answer::Done));
     rig.pass(10);
-    rig.clean();
+    assert_eq!(rig.findings(), []);
 }
 
 #[test]
 fn time_goes_on_while_the_cell_is_closed() {
     let mut rig = Rig::new();
     rig.snap(&create("/", "kept"));
-    rig.snap(&lock("/", "kept", rig.now() + 3 * DAY));
+    rig.snap(&lock("/", "kept", rig.now_secs() + 3 * DAY));
     rig.pass(DAY);
     rig.cell.close().expect("close");
     rig.env.advance(Duration::from_secs(DAY as u64));
-    rig.cell = start(&rig.env, &rig.disk);
+    rig.start();
     rig.refused(&remove("/", "kept"), &["locked until"]);
     rig.cell.close().expect("close");
     rig.env.advance(Duration::from_secs(DAY as u64 + 1));
-    rig.cell = start(&rig.env, &rig.disk);
+    rig.start();
     assert_eq!(rig.ask(&remove("/", "kept")), Ok(Answer::Done));
 }
 
@@ -468,7 +417,7 @@ fn a_quota_can_count_snapshots() {
     rig.op(Op::Write { node: file, offset: 60_000, data: b"x" }).expect("it fits");
     rig.volume(&set("home", counts(false)));
     rig.pass(1);
-    rig.clean();
+    assert_eq!(rig.findings(), []);
 }
 
 /// Goes on by minutes, as the maintenance thread would notice.
@@ -477,7 +426,7 @@ fn run(rig: &Rig, minutes: i64) {
 }
 
 fn to_the_hour(rig: &Rig) {
-    rig.pass(3600 - rig.now().rem_euclid(3600));
+    rig.pass(3600 - rig.now_secs().rem_euclid(3600));
 }
 
 fn every(path: &str, interval_secs: u32, keep: &str) -> Request {
@@ -493,16 +442,16 @@ fn schedules_take_and_remove() {
     to_the_hour(&rig);
     rig.pass(1800);
     let Ok(Answer::Schedule(made)) = rig.ask(&every("/dir", 3600, "3h2d")) else { panic!() };
-    assert_eq!((made.next_secs, made.late), (rig.now() + 1800, false));
+    assert_eq!((made.next_secs, made.late), (rig.now_secs() + 1800, false));
     assert_eq!(rig.snaps(dir), [] as [&str; 0], "none before the first multiple");
     run(&rig, 31);
     let first = dates::minute(made.next_secs);
     assert_eq!(rig.snaps(dir).join(" "), first);
     // a user's own, and one that is locked
     rig.snap(&create("/dir", "mine"));
-    rig.snap(&lock("/dir", &first, rig.now() + 100 * DAY));
+    rig.snap(&lock("/dir", &first, rig.now_secs() + 100 * DAY));
     run(&rig, 60 * 72);
-    let newest = rig.now() - rig.now().rem_euclid(3600);
+    let newest = rig.now_secs() - rig.now_secs().rem_euclid(3600);
     let mut expected: Vec<String> = (0..3).map(|h| dates::minute(newest - h * 3600)).collect();
     // the newest of the day before, unless it is among the last hours
     let yesterday = newest - newest.rem_euclid(DAY) - 3600;
@@ -518,7 +467,7 @@ fn schedules_take_and_remove() {
     // what was missed is made up once
     rig.cell.close().expect("close");
     rig.env.advance(Duration::from_secs(10 * 3600));
-    rig.cell = start(&rig.env, &rig.disk);
+    rig.start();
     let stats = |rig: &Rig| match rig.ask(&Request::Stats) {
         Ok(Answer::Stats(stats)) => stats.late_schedules,
         other => panic!("{other:?}"),
@@ -537,7 +486,7 @@ fn schedules_take_and_remove() {
     assert_eq!(rig.snaps(dir), left, "its snapshots stay");
     rig.reopen();
     assert_eq!(rig.schedules(), []);
-    rig.clean();
+    assert_eq!(rig.findings(), []);
 }
 
 #[test]
@@ -574,7 +523,7 @@ fn volumes_below_have_the_schedule_too() {
     run(&rig, 120);
     let all = rig.schedules();
     assert_eq!((all.len(), all[0].late, all[0].error.clone()), (1, false, None));
-    rig.clean();
+    assert_eq!(rig.findings(), []);
 }
 
 #[test]

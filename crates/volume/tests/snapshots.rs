@@ -1,147 +1,22 @@
 //! Snapshots of a cell on a simulated disk: what they keep, what they cost, how they are compared and restored.
 #![allow(missing_docs)]
 
-use leeward_env::disk::sim::SimDisk;
-use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
-use leeward_meta::mem::MemKv;
-use leeward_pool::DirStore;
-use leeward_volume::admin::{Change, ChangeKind, Df, Reply as AdminReply, Request, Usage};
-use leeward_volume::op::{Kind, Make, RenameMode, XattrMode};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
+#[path = "rig/paths.rs"]
+mod paths;
+mod rig;
+
+use leeward_volume::admin::{Change, ChangeKind, Reply as AdminReply, Request, Usage};
+use leeward_volume::op::{Kind, Make, XattrMode};
+use leeward_volume::{Error, Op, Reply};
+use rig::{Rig, noise};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-struct Rig {
-    env: Env,
-    disk: SimDisk,
-    cell: Arc<Cell>,
-}
-
-fn engine(env: &Env, disk: &SimDisk) -> MemKv {
-    MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
-}
-
-fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
-    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize, mut seed: u64) -> Vec<u8> {
-    let mut next = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 /// Kind, mode, links, size, modification time, content.
 type Shown = (Kind, u32, u32, u64, i64, Vec<u8>);
 
 impl Rig {
-    fn new() -> Rig {
-        let (env, disk) = (Env::sim(1), SimDisk::new(1));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let cell = start(&env, &disk);
-        Rig { env, disk, cell }
-    }
-
-    fn reopen(&mut self) {
-        self.cell.close().expect("a clean close");
-        self.cell = start(&self.env, &self.disk);
-    }
-
-    fn call(&self, op: Op<'_>) -> Result<Reply> {
-        self.cell.call(&Ctx::system(), op)
-    }
-
-    fn split(path: &str) -> (&str, &str) {
-        path.rsplit_once('/').unwrap_or(("", path))
-    }
-
-    fn at(&self, path: &str) -> Result<NodeId> {
-        let mut node = NodeId::ROOT;
-        for name in path.split('/').filter(|n| !n.is_empty()) {
-            match self.call(Op::Lookup { dir: node, name: name.as_bytes() })? {
-                Reply::Attr(attr) => node = attr.node,
-                other => panic!("{other:?}"),
-            }
-        }
-        Ok(node)
-    }
-
-    fn make(&self, path: &str, make: Make<'_>) -> Result<NodeId> {
-        let (dir, name) = Self::split(path);
-        let dir = self.at(dir)?;
-        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 })? {
-            Reply::Attr(attr) => Ok(attr.node),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn dir(&self, path: &str) {
-        self.make(path, Make::Dir).expect(path);
-    }
-
-    fn file(&self, path: &str, data: &[u8]) {
-        let node = self.at(path).or_else(|_| self.make(path, Make::File)).expect(path);
-        self.call(Op::SetAttr {
-            node,
-            set: leeward_volume::op::SetAttr { size: Some(0), ..Default::default() },
-        })
-        .expect("cut");
-        self.write(path, 0, data);
-    }
-
-    fn write(&self, path: &str, offset: u64, data: &[u8]) {
-        let node = self.at(path).expect(path);
-        for (n, part) in data.chunks(1 << 20).enumerate() {
-            self.call(Op::Write { node, offset: offset + ((n as u64) << 20), data: part }).expect("written");
-        }
-    }
-
-    fn read(&self, path: &str) -> Result<Vec<u8>> {
-        let node = self.at(path)?;
-        let mut all = Vec::new();
-        loop {
-            match self.call(Op::Read { node, offset: all.len() as u64, len: 1 << 20 })? {
-                Reply::Data(data) if data.is_empty() => return Ok(all),
-                Reply::Data(data) => all.extend(data),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn unlink(&self, path: &str) {
-        let (dir, name) = Self::split(path);
-        self.call(Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes() }).expect(path);
-    }
-
-    fn rmdir(&self, path: &str) -> Result<Reply> {
-        let (dir, name) = Self::split(path);
-        self.call(Op::RmDir { dir: self.at(dir)?, name: name.as_bytes() })
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<Reply> {
-        let ((from_dir, from_name), (to_dir, to_name)) = (Self::split(from), Self::split(to));
-        self.call(Op::Rename {
-            from_dir: self.at(from_dir)?,
-            from_name: from_name.as_bytes(),
-            to_dir: self.at(to_dir)?,
-            to_name: to_name.as_bytes(),
-            mode: RenameMode::Replace,
-        })
-    }
-
-    fn list(&self, path: &str) -> Vec<String> {
-        let dir = self.at(path).expect(path);
-        match self.call(Op::List { dir, after: b"", limit: 100_000, attrs: true }).expect(path) {
-            Reply::Entries(all) => {
-                all.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect()
-            }
-            other => panic!("{other:?}"),
-        }
+    fn overwrite(&self, path: &str, offset: u64, data: &[u8]) {
+        self.write(self.at(path).expect(path), offset, data).expect("written");
     }
 
     /// Everything below a path: kind, mode, links, size, modification time, content.
@@ -149,7 +24,7 @@ impl Rig {
         let mut all = BTreeMap::new();
         let mut waiting = vec![String::new()];
         while let Some(below) = waiting.pop() {
-            for name in self.list(&format!("{top}{below}")) {
+            for (name, _) in self.list(&format!("{top}{below}")) {
                 let below = format!("{below}/{name}");
                 let path = format!("{top}{below}");
                 let Ok(Reply::Attr(a)) = self.call(Op::GetAttr { node: self.at(&path).expect(&path) }) else {
@@ -167,30 +42,6 @@ impl Rig {
             }
         }
         all
-    }
-
-    fn admin(&self, request: &Request) -> AdminReply {
-        self.cell.admin(request, &mut |_| {}).expect("done")
-    }
-
-    fn df(&self) -> Df {
-        match self.admin(&Request::Df) {
-            AdminReply::Df(df) => df,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn idle(&self) {
-        while self.cell.step().expect("a step") {}
-        self.admin(&Request::Sync);
-    }
-
-    fn clean(&self) {
-        self.idle();
-        match self.admin(&Request::Fsck) {
-            AdminReply::Fsck(report) => assert_eq!(report.findings, Vec::new()),
-            other => panic!("{other:?}"),
-        }
     }
 
     fn diff(&self, path: &str, from: &str, to: Option<&str>) -> Vec<String> {
@@ -237,12 +88,12 @@ fn a_snapshot_keeps_what_was_there_and_removal_gives_it_back() {
     let before = rig.tree("d");
     rig.dir("d/.snap/s");
     for n in 0..20 {
-        rig.write(&format!("d/f{n}"), 1000 * n, &noise(3000, n + 100));
+        rig.overwrite(&format!("d/f{n}"), 1000 * n, &noise(3000, n + 100));
         if n % 3 == 0 {
             rig.unlink(&format!("d/f{n}"));
         }
     }
-    rig.write("d/big", 5 << 20, &noise(2 << 20, 7));
+    rig.overwrite("d/big", 5 << 20, &noise(2 << 20, 7));
     assert_eq!(rig.tree("d/.snap/s"), before);
     rig.clean();
     assert_eq!(rig.tree("d/.snap/s"), before);
@@ -265,8 +116,8 @@ fn content_that_is_in_no_record_yet_is_in_the_snapshot() {
     rig.file("d/small", b"first");
     rig.file("d/large", &noise(1 << 20, 1));
     rig.dir("d/.snap/s");
-    rig.write("d/small", 0, b"FIRST and more");
-    rig.write("d/large", 1000, &noise(1 << 20, 2));
+    rig.overwrite("d/small", 0, b"FIRST and more");
+    rig.overwrite("d/large", 1000, &noise(1 << 20, 2));
     rig.dir("d/.snap/t");
     rig.unlink("d/small");
     assert_eq!(rig.read("d/.snap/s/small").unwrap(), b"first");
@@ -301,7 +152,7 @@ fn differences_are_what_changed() {
     rig.dir("d/.snap/2");
     rig.rename("out", "d/in").expect("moved in");
     rig.rename("d/sub", "d/SUB").expect("renamed");
-    rig.write("d/SUB/c", 0, b"X");
+    rig.overwrite("d/SUB/c", 0, b"X");
     let node = rig.at("d/same").unwrap();
     rig.call(Op::SetXattr { node, name: b"user.k", value: b"v", mode: XattrMode::Set }).expect("set");
     assert_eq!(rig.diff("/d", "1", Some("2")), ["M a", "- gone", "- gone/x", "+ new", "R b -> sub/b"]);
@@ -350,7 +201,7 @@ fn a_tree_comes_back_without_copying_data() {
             rig.unlink(&format!("d/t/{n}/{m}"));
         }
     }
-    rig.write("d/t/big", 4 << 20, b"overwritten");
+    rig.overwrite("d/t/big", 4 << 20, b"overwritten");
     rig.file("d/t/extra", b"extra");
     rig.idle();
     let written = rig.df().segment_bytes;
@@ -403,7 +254,7 @@ fn restore_refuses_what_would_lose_something() {
     assert_eq!(errno(request("t", Some("/no/where"), false)), libc::ENOENT);
     rig.admin(&Request::QuotaSet { path: "/d".into(), bytes: Some(150_000), files: None });
     assert_eq!(errno(request("t/f", Some("/d/f"), false)), libc::EDQUOT);
-    assert_eq!(rig.list("d"), ["t"]);
+    assert_eq!(rig.list("d"), [("t".to_string(), Kind::Dir)]);
     rig.clean();
 }
 

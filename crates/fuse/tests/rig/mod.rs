@@ -12,6 +12,23 @@ use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until something holds; false when it does not in good time.
+pub fn eventually(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
 
 /// A mounted file system; unmounted when dropped.
 pub struct Rig {
@@ -83,16 +100,41 @@ impl Fs for Fragile {
 /// Waits for everything; and user 1000's fsync waits until it is let go.
 pub struct Gated {
     pub mem: Reluctant,
-    pub gate: Arc<(Mutex<bool>, Condvar)>,
+    pub gate: Arc<Latch>,
+}
+
+/// Where those who fsync wait, and how many do.
+#[derive(Default)]
+pub struct Latch {
+    open: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Latch {
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn open(&self) {
+        *self.open.lock() = true;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.open.lock();
+        while !*open {
+            self.opened.wait(&mut open);
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Fs for Gated {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
         if matches!(op, Op::Fsync { .. }) && ctx.uid == 1000 {
-            let mut open = self.gate.0.lock();
-            while !*open {
-                self.gate.1.wait(&mut open);
-            }
+            self.gate.pass();
         }
         self.mem.call(ctx, op)
     }

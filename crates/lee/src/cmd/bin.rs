@@ -55,8 +55,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::List { path } => list(asked, path.as_deref()),
         Action::Restore { path, at, to } => restore(asked, &path, at, to.as_deref()),
         Action::Empty { volume } => {
-            let reply =
-                asked.session("bin empty", |_, session| session.ask(&Request::BinEmpty { volume }))?;
+            let reply = asked.ask("bin empty", &Request::BinEmpty { volume })?;
             let Reply::BinEmptied { purged } = reply else { return Err(unexpected(&reply)) };
             output::show(asked.format, &reply, || {
                 format!("removed {} for good; their space comes back in the background", things(purged))
@@ -82,24 +81,23 @@ fn list(asked: &Asked, path: Option<&Path>) -> Result<(), Fail> {
 }
 
 fn table(entries: &[BinEntry]) -> Table {
-    let mut table = Table::new(&[
+    Table::new(&[
         ("REMOVED", Side::Left),
         ("BY", Side::Left),
         ("OWNER", Side::Left),
         ("BYTES", Side::Right),
         ("PATH", Side::Left),
-    ]);
-    for e in entries {
+    ])
+    .rows(entries, |e| {
         let slash = if e.is_dir { "/" } else { "" };
-        table.row([
+        [
             dates::minute(e.removed_secs),
             system::user_name(e.removed_by),
             system::user_name(e.uid),
             if e.is_dir { "-".into() } else { size::bytes(e.bytes) },
             format!("{}{slash}", e.path),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn restore(asked: &Asked, path: &Path, at_secs: Option<i64>, to: Option<&Path>) -> Result<(), Fail> {

@@ -10,7 +10,7 @@ use leeward_volume::admin::{Df, Reply, Request};
 /// # Errors
 /// What the cell says.
 pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("df", |_, session| session.ask(&Request::Df))?;
+    let reply = asked.ask("df", &Request::Df)?;
     let Reply::Df(df) = &reply else { return Err(unexpected(&reply)) };
     output::show(asked.format, &reply, || text(df))
 }

@@ -58,14 +58,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
 fn table(paths: &[PathUsage]) -> Table {
     let columns =
         [("BYTES", Side::Right), ("FILES", Side::Right), ("DIRS", Side::Right), ("PATH", Side::Left)];
-    let mut table = Table::new(&columns);
-    for PathUsage { path, usage } in paths {
-        table.row([
-            size::bytes(usage.bytes),
-            size::count(usage.files),
-            size::count(usage.dirs),
-            path.clone(),
-        ]);
-    }
-    table
+    Table::new(&columns).rows(paths, |PathUsage { path, usage }| {
+        [size::bytes(usage.bytes), size::count(usage.files), size::count(usage.dirs), path.clone()]
+    })
 }

@@ -28,7 +28,7 @@ use crate::output::Format;
 use crate::session::{self, Session};
 use clap::Subcommand;
 use leeward_env::Env;
-use leeward_volume::admin::Reply;
+use leeward_volume::admin::{Reply, Request};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -128,6 +128,14 @@ impl Asked {
         let cell = self.cell()?;
         logging::start();
         session::with(&self.env, &cell, command, |session| work(&cell, session))
+    }
+
+    /// Asks the cell that is meant for one thing.
+    ///
+    /// # Errors
+    /// As of [`Asked::session`].
+    pub fn ask(&self, command: &'static str, request: &Request) -> Result<Reply, Fail> {
+        self.session(command, |_, session| session.ask(request))
     }
 }
 

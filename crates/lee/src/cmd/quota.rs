@@ -97,26 +97,26 @@ fn used(value: String, limit: String) -> String {
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("quota list", |_, session| session.ask(&Request::QuotaList))?;
+    let reply = asked.ask("quota list", &Request::QuotaList)?;
     let Reply::Quotas { quotas } = &reply else { return Err(unexpected(&reply)) };
     output::show(asked.format, &reply, || {
-        let mut table = Table::new(&[
+        Table::new(&[
             ("DIRECTORY", Side::Left),
             ("BYTES", Side::Right),
             ("LIMIT", Side::Right),
             ("FILES", Side::Right),
             ("LIMIT", Side::Right),
-        ]);
-        for quota in quotas {
-            table.row([
+        ])
+        .rows(quotas, |quota| {
+            [
                 quota.path.clone(),
                 size::bytes(quota.used_bytes),
                 size::bytes_limit(quota.bytes),
                 size::count(quota.used_files),
                 size::count_limit(quota.files),
-            ]);
-        }
-        table.to_string()
+            ]
+        })
+        .to_string()
     })
 }
 

@@ -75,7 +75,8 @@ enum Action {
     },
     /// List what differs between two snapshots of a directory, or between one and now
     ///
-    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed, not for what is there.
+    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed and
+    /// for the directories of changed files, not for the whole tree.
     Diff {
         /// The directory
         path: PathBuf,
@@ -275,26 +276,25 @@ fn together(u: &SnapUsage) -> String {
 }
 
 fn table(snapshots: &[SnapInfo], now: i64) -> Table {
-    let mut table = Table::new(&[
+    Table::new(&[
         ("AGE", Side::Right),
         ("NAME", Side::Left),
         ("DIRECTORY", Side::Left),
         ("BY", Side::Left),
         ("ALONE", Side::Right),
         ("LOCKED UNTIL", Side::Left),
-    ]);
-    for snap in snapshots {
+    ])
+    .rows(snapshots, |snap| {
         let lock = snap.locked_until_secs;
-        table.row([
+        [
             when::ago(now - snap.time_secs),
             snap.name.clone(),
             snap.path.clone(),
             system::user_name(snap.uid),
             size::bytes(snap.alone_bytes),
             if lock == 0 { "-".into() } else { dates::minute(lock) },
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool) -> Result<(), Fail> {
@@ -384,28 +384,28 @@ fn below(path: &Path) -> Result<String, Fail> {
 }
 
 fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
-    let reply = asked.session("snap usage", |_, session| session.ask(&Request::SnapUsage { volume }))?;
+    let reply = asked.ask("snap usage", &Request::SnapUsage { volume })?;
     let Reply::SnapUsages { usage } = &reply else { return Err(unexpected(&reply)) };
     output::show(asked.format, &reply, || {
-        let mut table = Table::new(&[
+        Table::new(&[
             ("VOLUME", Side::Left),
             ("SNAPSHOTS", Side::Right),
             ("HELD", Side::Right),
             ("RECORDS", Side::Right),
             ("WAITING", Side::Right),
             ("RECORDS", Side::Right),
-        ]);
-        for u in usage {
-            table.row([
+        ])
+        .rows(usage, |u| {
+            [
                 u.volume.clone(),
                 size::count(u.snapshots),
                 size::bytes(u.held_bytes),
                 size::count(u.held_records),
                 size::bytes(u.waiting_bytes),
                 size::count(u.waiting_records),
-            ]);
-        }
-        table.to_string()
+            ]
+        })
+        .to_string()
     })
 }
 
@@ -437,7 +437,7 @@ fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
 }
 
 fn schedule_list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("snap schedule list", |_, session| session.ask(&Request::ScheduleList))?;
+    let reply = asked.ask("snap schedule list", &Request::ScheduleList)?;
     let Reply::Schedules { schedules } = &reply else { return Err(unexpected(&reply)) };
     output::show(asked.format, &reply, || match schedules.is_empty() {
         true => "no schedules".into(),
@@ -446,7 +446,7 @@ fn schedule_list(asked: &Asked) -> Result<(), Fail> {
 }
 
 fn schedule_table(schedules: &[ScheduleInfo]) -> Table {
-    let mut table = Table::new(&[
+    Table::new(&[
         ("DIRECTORY", Side::Left),
         ("EVERY", Side::Right),
         ("KEEP", Side::Left),
@@ -454,9 +454,9 @@ fn schedule_table(schedules: &[ScheduleInfo]) -> Table {
         ("NEXT", Side::Left),
         ("VOLUMES BELOW", Side::Right),
         ("STATE", Side::Left),
-    ]);
-    for s in schedules {
-        table.row([
+    ])
+    .rows(schedules, |s| {
+        [
             s.path.clone(),
             when::interval(s.interval_secs),
             s.keep.clone(),
@@ -464,9 +464,8 @@ fn schedule_table(schedules: &[ScheduleInfo]) -> Table {
             dates::minute(s.next_secs),
             size::count(s.volumes.len() as u64),
             if s.late { "LATE" } else { "good" }.into(),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn troubles(schedules: &[ScheduleInfo]) -> String {

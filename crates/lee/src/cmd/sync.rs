@@ -10,6 +10,6 @@ use leeward_volume::admin::Request;
 /// # Errors
 /// What the cell says.
 pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("sync", |_, session| session.ask(&Request::Sync))?;
+    let reply = asked.ask("sync", &Request::Sync)?;
     output::show(asked.format, &reply, || "everything written until now is durable".into())
 }

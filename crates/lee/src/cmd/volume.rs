@@ -231,13 +231,13 @@ fn create(asked: &Asked, name: String, at: Option<PathBuf>, owner: Option<String
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("volume list", |_, session| session.ask(&Request::VolumeList))?;
+    let reply = asked.ask("volume list", &Request::VolumeList)?;
     let Reply::Volumes { volumes } = &reply else { return Err(unexpected(&reply)) };
     output::show(asked.format, &reply, || table(volumes).to_string())
 }
 
 fn table(volumes: &[VolumeInfo]) -> Table {
-    let mut table = Table::new(&[
+    Table::new(&[
         ("VOLUME", Side::Left),
         ("AT", Side::Left),
         ("OWNER", Side::Left),
@@ -245,10 +245,10 @@ fn table(volumes: &[VolumeInfo]) -> Table {
         ("LIMIT", Side::Right),
         ("FILES", Side::Right),
         ("LIMIT", Side::Right),
-    ]);
-    for volume in volumes {
+    ])
+    .rows(volumes, |volume| {
         let removing = if volume.removing { " (being removed)" } else { "" };
-        table.row([
+        [
             format!("{}{removing}", volume.name),
             volume.at.clone(),
             system::user_name(volume.uid),
@@ -256,9 +256,8 @@ fn table(volumes: &[VolumeInfo]) -> Table {
             size::bytes_limit(volume.quota_bytes),
             size::count(volume.usage.files + volume.usage.dirs),
             size::count_limit(volume.quota_files),
-        ]);
-    }
-    table
+        ]
+    })
 }
 
 fn details(volume: &VolumeInfo) -> String {
@@ -320,7 +319,7 @@ fn limits(bytes: u64, files: u64) -> String {
 
 fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {
     let request = Request::VolumeRemove { name: name.into() };
-    asked.session("volume remove", |_, session| session.ask(&request))?;
+    asked.ask("volume remove", &request)?;
     output::show(asked.format, &json!({"reply": "done", "name": name}), || {
         format!("removed volume {name}; its space comes back in the background")
     })
@@ -328,7 +327,7 @@ fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {
 
 /// A request that is answered with a volume.
 fn one(asked: &Asked, command: &'static str, request: Request) -> Result<VolumeInfo, Fail> {
-    asked.session(command, |_, session| volume_of(session.ask(&request)?))
+    volume_of(asked.ask(command, &request)?)
 }
 
 fn volume_of(reply: Reply) -> Result<VolumeInfo, Fail> {

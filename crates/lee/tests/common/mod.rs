@@ -148,10 +148,12 @@ impl Place {
         i32::try_from(holder["pid"].as_i64()?).ok()
     }
 
-    /// Whether a process with that number is `lee` (and no zombie).
+    /// Whether a process with that number is `lee`, and some thread of it runs: of a killed one the first may be a zombie
+    /// while another still holds the cell's lock.
     pub fn is_lee(pid: i32) -> bool {
+        let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         std::fs::read_to_string(format!("/proc/{pid}/stat"))
-            .is_ok_and(|s| s.contains("(lee)") && !s.contains(") Z "))
+            .is_ok_and(|s| s.contains("(lee)") && (!s.contains(") Z ") || threads() > 1))
     }
 
     /// Ends the serving process the hard way.
@@ -181,6 +183,7 @@ impl Drop for Place {
 /// A `lee up` in the foreground; killed when a test forgets it.
 pub struct Foreground {
     child: Option<Child>,
+    errors: PathBuf,
 }
 
 impl Foreground {
@@ -188,8 +191,10 @@ impl Foreground {
     #[track_caller]
     pub fn up(place: &Place) -> Foreground {
         let mut command = lee(&["up", place.arg()]);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("lee starts");
-        let mut up = Foreground { child: Some(child) };
+        let errors = place.beside("errors");
+        let file = std::fs::File::create(&errors).expect("a file");
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("lee starts");
+        let mut up = Foreground { child: Some(child), errors };
         until("lee up", || {
             assert!(up.child.as_mut().is_some_and(|c| matches!(c.try_wait(), Ok(None))), "it ended");
             say(&["status", place.arg()]).code == 0 && is_mounted(&place.mnt())
@@ -201,6 +206,11 @@ impl Foreground {
         let pid = self.child.as_ref().map_or(0, Child::id) as i32;
         // SAFETY: a plain system call on our own child.
         unsafe { libc::kill(pid, signal) };
+    }
+
+    /// What it has said on standard error so far.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(&self.errors).expect("UTF-8")
     }
 
     /// Waits for its end.
@@ -215,11 +225,11 @@ impl Foreground {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let Output { status, stdout, stderr } = child.wait_with_output().expect("our child");
+        let Output { status, stdout, .. } = child.wait_with_output().expect("our child");
         Said {
             code: status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&stdout).into_owned(),
-            err: String::from_utf8_lossy(&stderr).into_owned(),
+            err: self.errors(),
         }
     }
 }

@@ -76,6 +76,15 @@ impl SimCell {
         }
     }
 
+    /// The inode of this name, to which the kernel refers from now on.
+    pub fn open(&self, name: &str) -> NodeId {
+        let kernel = Ctx { refs: true, ..Ctx::user(0, 0) };
+        match self.cell.call(&kernel, Op::Lookup { dir: NodeId::ROOT, name: name.as_bytes() }) {
+            Ok(Reply::Attr(attr)) => attr.node,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
         match self.call(Op::Write { node, offset, data })? {
             Reply::Written(n) if n == data.len() as u64 => Ok(()),

@@ -1,0 +1,109 @@
+//! A cell on a simulated disk with a simulated clock, called directly: what the tests of it share.
+#![allow(dead_code)] // not every test needs everything
+
+use leeward_env::disk::sim::SimDisk;
+use leeward_env::{Ctx, Env};
+use leeward_meta::Kv;
+use leeward_meta::mem::MemKv;
+use leeward_pool::DirStore;
+use leeward_volume::admin::{Df, Failure, Finding, Reply as Answer, Request};
+use leeward_volume::{Cell, Config, Op, Reply, Result, first_batch};
+use std::sync::Arc;
+
+pub struct Rig {
+    pub env: Env,
+    pub disk: SimDisk,
+    pub cell: Arc<Cell>,
+}
+
+pub fn engine(env: &Env, disk: &SimDisk) -> MemKv {
+    MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
+}
+
+fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
+    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
+    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
+}
+
+/// Bytes that do not compress.
+pub fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        let (env, disk) = (Env::sim(1), SimDisk::new(1));
+        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
+        let cell = start(&env, &disk);
+        Rig { env, disk, cell }
+    }
+
+    pub fn reopen(&mut self) {
+        self.cell.close().expect("a clean close");
+        self.start();
+    }
+
+    /// Opens what is on the disk now; the cell that was open is let go as it is.
+    pub fn start(&mut self) {
+        self.cell = start(&self.env, &self.disk);
+    }
+
+    pub fn now_secs(&self) -> i64 {
+        (self.env.wall() / 1_000_000_000) as i64
+    }
+
+    pub fn call(&self, op: Op<'_>) -> Result<Reply> {
+        self.cell.call(&Ctx::system(), op)
+    }
+
+    pub fn ask_as(&self, ctx: &Ctx, request: &Request) -> std::result::Result<Answer, Failure> {
+        self.cell.admin_as(ctx, request, &mut |_| {})
+    }
+
+    pub fn ask(&self, request: &Request) -> std::result::Result<Answer, Failure> {
+        self.ask_as(&Ctx::user(0, 0), request)
+    }
+
+    #[track_caller]
+    pub fn admin(&self, request: &Request) -> Answer {
+        self.ask(request).expect("done")
+    }
+
+    pub fn df(&self) -> Df {
+        match self.admin(&Request::Df) {
+            Answer::Df(df) => df,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn findings(&self) -> Vec<Finding> {
+        match self.admin(&Request::Fsck) {
+            Answer::Fsck(report) => report.findings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Does what the background threads have to do.
+    #[track_caller]
+    pub fn rest(&self) {
+        let idle = (0..10_000).any(|_| !self.cell.step().expect("a step"));
+        assert!(idle, "no rest");
+    }
+
+    #[track_caller]
+    pub fn idle(&self) {
+        self.rest();
+        self.admin(&Request::Sync);
+    }
+
+    #[track_caller]
+    pub fn clean(&self) {
+        self.idle();
+        assert_eq!(self.findings(), []);
+    }
+}
