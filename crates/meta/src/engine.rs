@@ -24,6 +24,8 @@ const SEALED_MAX: usize = 2;
 const SEALED_SLOW: usize = 1;
 /// Runs from which on commits are slowed.
 const RUNS_SLOW: usize = 12;
+/// Records of a batch that waits a whole step.
+const BATCH_SLOW: usize = 2048;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
 /// Largest reserve.
@@ -136,12 +138,14 @@ impl<T: Tables> Engine<T> {
         Ok(())
     }
 
-    /// Lets maintenance catch up a little before more comes in: many short waits are better than a long one.
-    fn slow_down(&self) {
+    /// Lets maintenance catch up a little before more comes in: many short waits are better than a long one, and who brings little
+    /// waits little.
+    fn slow_down(&self, records: usize) {
         let Pressure { runs, sealed, .. } = self.tables.pressure();
         let steps = runs.saturating_sub(RUNS_SLOW) + sealed.saturating_sub(SEALED_SLOW);
         if steps > 0 {
-            self.env.sleep(Duration::from_millis(steps as u64));
+            let step = Duration::from_millis(1).mul_f64((records as f64 / BATCH_SLOW as f64).min(1.0));
+            self.env.sleep(step * steps as u32);
         }
     }
 
@@ -220,7 +224,7 @@ impl<T: Tables> Kv for Engine<T> {
         if batch.writes.is_empty() && batch.rides.is_empty() {
             return Ok(());
         }
-        self.slow_down();
+        self.slow_down(batch.writes.len());
         let mut tail = self.writer.lock();
         self.or_break(self.append(&mut tail, batch))
     }

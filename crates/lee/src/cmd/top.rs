@@ -126,7 +126,7 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
     flows.sort_by(|a, b| rank(b, order).total_cmp(&rank(a, order)).then(a.uid.cmp(&b.uid)));
     Shown {
         seconds,
-        operations_per_second: flows.iter().map(|f| f.operations_per_second).sum(),
+        operations_per_second: flows.iter().fold(0.0, |sum, f| sum + f.operations_per_second),
         waiting_for_turn: now.report.waiting_for_turn,
         waiting_for_thread: now.report.waiting_for_thread,
         dirty_bytes: now.dirty_bytes.iter().map(|(_, bytes)| bytes).sum(),
@@ -211,10 +211,9 @@ fn text(shown: &Shown) -> String {
         ("BEHIND", Side::Left),
         ("UNSTORED", Side::Right),
     ];
-    let mut table = Table::new(&columns);
-    for r in &shown.flows {
+    let table = Table::new(&columns).rows(&shown.flows, |r| {
         let waited = r.waited_milliseconds_per_operation / r.milliseconds_per_operation.max(1e-9);
-        table.row([
+        [
             r.user.clone(),
             if r.job == 0 { "-".into() } else { r.job.to_string() },
             r.volume.clone(),
@@ -227,8 +226,8 @@ fn text(shown: &Shown) -> String {
             r.waited_for.clone().unwrap_or_else(|| "-".into()),
             r.waited_behind.clone().unwrap_or_else(|| "-".into()),
             size::bytes(r.dirty_bytes),
-        ]);
-    }
+        ]
+    });
     format!(
         "{:.0} operations/s; {} waiting for their turn, {} for a thread; {} not yet stored\n\n{table}",
         shown.operations_per_second,

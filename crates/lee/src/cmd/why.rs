@@ -121,17 +121,16 @@ fn text(shown: &Shown) -> String {
         ("WAITED", Side::Left),
         ("PATH", Side::Left),
     ];
-    let mut table = Table::new(&columns);
-    for r in &shown.operations {
-        table.row([
+    let table = Table::new(&columns).rows(&shown.operations, |r| {
+        [
             r.user.clone(),
             format!("{} ago", when::ago(r.seconds_ago as i64)),
             r.operation.clone(),
             format!("{:.1}", r.milliseconds),
             waits(r),
             r.path.clone().unwrap_or_else(|| "-".into()),
-        ]);
-    }
+        ]
+    });
     table.to_string()
 }
 
