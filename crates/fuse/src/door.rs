@@ -27,9 +27,9 @@ use std::time::{Duration, SystemTime};
 /// is announced to it; the bound only limits what a lost announcement could do.
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
 
-/// How long the kernel may keep a name in this directory. What is in a directory of snapshots changes with those of others.
-pub(crate) fn name_ttl(dir: NodeId) -> Duration {
-    if dir.is_snapshot_dir() { Duration::ZERO } else { TTL }
+/// How long the kernel may keep a name (also an absent one) in this directory.
+pub(crate) fn name_ttl(dir: NodeId, name: &[u8]) -> Duration {
+    if dir.announces(name) { TTL } else { Duration::ZERO }
 }
 /// Inode numbers are never used twice.
 pub(crate) const GENERATION: Generation = Generation(0);
@@ -113,9 +113,10 @@ fn failure(result: Result<Reply>) -> Errno {
     }
 }
 
-fn answer_entry(reply: ReplyEntry, dir: NodeId) -> impl FnOnce(Result<Reply>) + Send + 'static {
+/// `name_ttl`: how long the kernel may keep the name.
+fn answer_entry(reply: ReplyEntry, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => reply.entry(&name_ttl(dir), &file_attr(&a), GENERATION),
+        Ok(Reply::Attr(a)) => reply.entry_with_ttls(&TTL, &name_ttl, &file_attr(&a), GENERATION),
         other => reply.error(failure(other)),
     }
 }
@@ -158,10 +159,10 @@ fn answer_xattr(reply: ReplyXattr, buffer: u32, value: &[u8]) {
 }
 
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
-fn answer_lookup(reply: ReplyEntry, dir: NodeId) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_lookup(reply: ReplyEntry, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Err(Error::NotFound) => reply.entry(&name_ttl(dir), &absent(), GENERATION),
-        result => answer_entry(reply, dir)(result),
+        Err(Error::NotFound) => reply.entry(&name_ttl, &absent(), GENERATION),
+        result => answer_entry(reply, name_ttl)(result),
     }
 }
 
@@ -216,7 +217,7 @@ impl Filesystem for Door {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let op = Op::Lookup { dir: node(parent), name: name.as_bytes() };
-        self.gate.run(ctx(req), op, answer_lookup(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_lookup(reply, name_ttl(node(parent), name.as_bytes())));
     }
 
     /// fuser calls this for each of a batch, too.
@@ -276,13 +277,13 @@ impl Filesystem for Door {
     ) {
         let Some(make) = convert::make(mode, rdev) else { return reply.error(Errno::EINVAL) };
         let op = Op::Make { dir: node(parent), name: name.as_bytes(), make, mode: mode & 0o7777, umask };
-        self.gate.run(ctx(req), op, answer_entry(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(node(parent), name.as_bytes())));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (dir, name) = (node(parent), name.as_bytes());
         let op = Op::Make { dir, name, make: Make::Dir, mode: mode & 0o7777, umask };
-        self.gate.run(ctx(req), op, answer_entry(reply, node(parent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(dir, name)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -301,7 +302,7 @@ impl Filesystem for Door {
         self.gate.run(
             ctx(req),
             Op::Make { dir, name, make, mode: 0o777, umask: 0 },
-            answer_entry(reply, node(parent)),
+            answer_entry(reply, name_ttl(dir, name)),
         );
     }
 
@@ -328,7 +329,7 @@ impl Filesystem for Door {
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let op = Op::Link { node: node(ino), dir: node(newparent), name: newname.as_bytes() };
-        self.gate.run(ctx(req), op, answer_entry(reply, node(newparent)));
+        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(node(newparent), newname.as_bytes())));
     }
 
     /// Answered once; the kernel then opens, keeps its pages and closes without asking.

@@ -106,7 +106,8 @@ impl Filler for ReplyDirectoryPlus {
     fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool {
         let attr = entry.attr.as_ref().map_or_else(|| dot_attr(entry), file_attr);
         let name = OsStr::from_bytes(&entry.name);
-        ReplyDirectoryPlus::add(self, ino(entry.node), cookie, name, &name_ttl(dir), &attr, GENERATION)
+        let ttl = name_ttl(dir, &entry.name);
+        ReplyDirectoryPlus::add(self, ino(entry.node), cookie, name, &ttl, &attr, GENERATION)
     }
 
     fn ok(self) {

@@ -2,6 +2,7 @@
 //! test draws from, and (later) the wire message and the audit record.
 
 use crate::keys;
+use crate::ops::INHERITED;
 use std::fmt;
 
 /// Names an inode in the whole cell: volume in the upper 24 bits, inode in the lower 40. The root of the cell is 1.
@@ -23,9 +24,11 @@ impl NodeId {
         (self.0 >> 40) as u32
     }
 
-    /// Whether it is a directory of snapshots: names in it come and go with the snapshots of directories above.
-    pub fn is_snapshot_dir(self) -> bool {
-        (keys::DIRECTORIES_FIRST..keys::VIEW_END).contains(&self.volume())
+    /// Whether front ends are told when this name in this directory changes. Of snapshots taken of directories above they
+    /// are not: those show in every directory below.
+    pub fn announces(self, name: &[u8]) -> bool {
+        let is_snapshot_dir = (keys::DIRECTORIES_FIRST..keys::VIEW_END).contains(&self.volume());
+        !is_snapshot_dir || name.first() != Some(&INHERITED)
     }
 
     /// Inode number within the volume.

@@ -18,6 +18,7 @@ pub(crate) use copy::Copy;
 pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;
 pub(crate) use rename::Rename;
+pub(crate) use snap::INHERITED;
 
 use crate::error::Error;
 use crate::inode::{Inode, Stats};

@@ -17,7 +17,7 @@ use leeward_env::Ctx;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 
 /// Begins the names of snapshots that were taken of directories above.
-const INHERITED: u8 = b'_';
+pub(crate) const INHERITED: u8 = b'_';
 
 /// A snapshot as a directory of snapshots shows it.
 struct Shown {
