@@ -7,7 +7,9 @@ use quick_cache::sync::{Cache as Sync, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use rustc_hash::FxHasher;
 use std::hash::BuildHasherDefault;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A shard must hold some units, or the policy has nothing to choose from.
 const SHARD_BYTES_MIN: usize = 4 << 20;
@@ -26,7 +28,40 @@ enum Key {
 #[derive(Clone)]
 enum Value {
     Layout(Arc<Layout>),
-    Unit(Arc<[u8]>),
+    Unit(Arc<CachedUnit>),
+}
+
+/// A unit, decompressed.
+pub(crate) struct CachedUnit {
+    bytes: Box<[u8]>,
+    /// The unit that is to be fetched when this one is used; 0: none.
+    ahead: AtomicU32,
+}
+
+impl CachedUnit {
+    pub(crate) fn new(bytes: Box<[u8]>) -> CachedUnit {
+        CachedUnit { bytes, ahead: AtomicU32::new(0) }
+    }
+
+    /// When this unit is used, unit `n` is to be fetched.
+    pub(crate) fn set_ahead(&self, n: usize) {
+        self.ahead.store(n as u32, Ordering::Relaxed);
+    }
+
+    /// What is to be fetched now that this unit is used; once.
+    pub(crate) fn take_ahead(&self) -> Option<usize> {
+        let wanted = self.ahead.load(Ordering::Relaxed) != 0;
+        let n = if wanted { self.ahead.swap(0, Ordering::Relaxed) } else { 0 };
+        (n != 0).then_some(n as usize)
+    }
+}
+
+impl Deref for CachedUnit {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 #[derive(Clone)]
@@ -65,7 +100,7 @@ impl Cache {
         }
     }
 
-    pub(crate) fn unit(&self, id: ObjectId, n: usize) -> Option<Arc<[u8]>> {
+    pub(crate) fn unit(&self, id: ObjectId, n: usize) -> Option<Arc<CachedUnit>> {
         match self.0.get(&Key::Unit(id, n as u32)) {
             Some(Value::Unit(u)) => Some(u),
             _ => None,
@@ -81,8 +116,8 @@ impl Cache {
         self.0.insert(Key::Layout(layout.id()), Value::Layout(layout));
     }
 
-    pub(crate) fn unit_insert(&self, id: ObjectId, n: usize, bytes: Arc<[u8]>) {
-        self.0.insert(Key::Unit(id, n as u32), Value::Unit(bytes));
+    pub(crate) fn unit_insert(&self, id: ObjectId, n: usize, unit: Arc<CachedUnit>) {
+        self.0.insert(Key::Unit(id, n as u32), Value::Unit(unit));
     }
 
     /// Forgets an object's layout; its units leave by themselves.

@@ -181,6 +181,11 @@ impl DataLog {
             let core = self.core.clone();
             threads.push(self.core.env.spawn(&format!("lee-put-{n}"), move || core.put_loop()));
         }
+        if count > 0 {
+            let (core, asked) = (self.core.clone(), self.core.reader.start_ahead());
+            let fetch = move || asked.iter().for_each(|what| core.reader.fetch_ahead(&what));
+            threads.push(self.core.env.spawn("lee-ahead", fetch));
+        }
     }
 
     /// Appends at most [`WRITE_BYTES_MAX`] bytes to the open segment of the context's flow, in one piece. The segment cannot
@@ -574,6 +579,7 @@ impl Core {
     }
 
     fn stop(&self) {
+        self.reader.end_ahead();
         let _table = self.table.lock(); // so that no thread is between its look and its wait
         self.stopping.store(true, Ordering::Release);
         self.work.notify_all();

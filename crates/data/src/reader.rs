@@ -7,12 +7,13 @@
 //!
 //! **Reading ahead.** The kernel reads ahead in a file; a file whose blocks lie in many segments is read from each of them
 //! a little at a time. There the cache itself shows who reads on and on: where the units before a missing one are in the
-//! cache, more are fetched with it, up to four. It needs no books about files or readers.
+//! cache, more are fetched with it, up to four. It needs no books about files or readers. From then on a thread of its own
+//! is ahead of the reader: who uses the first unit of what it has fetched makes it fetch what comes next.
 //!
 //! What goes into the cache is fetched by one thread at a time (a claim); others who miss the same wait for it, or do
 //! something else first. A thread holds at most one claim and waits for none while it holds one.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, CachedUnit};
 use crate::format::{
     self, BLOCK_BYTES, Codec, Index, TRAILER_BYTES, Trailer, UNIT_BYTES, Unit, corrupt, crc,
 };
@@ -23,6 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Reads from this size on go past the cache.
 const LARGE_BYTES: usize = 128 << 10;
@@ -32,6 +34,10 @@ const RUN_UNITS: usize = 16;
 const GAP_UNITS: usize = 1;
 /// Units that are fetched ahead of somebody who seems to read on and on.
 const AHEAD_UNITS: usize = 3;
+/// Units that are fetched at once ahead of who needs them.
+const AHEAD_RUN_UNITS: usize = 4;
+/// What may wait for being fetched ahead; more is left to those who need it.
+const AHEAD_QUEUE_MAX: usize = 16;
 /// First guess how long index and trailer are.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 /// Spare transfer buffers that are kept.
@@ -167,10 +173,19 @@ impl Layout {
 enum Keep {
     /// Whole units.
     Units,
+    /// Whole units, and when the first of them is used those that follow are fetched.
+    Ahead,
     /// Only compressed units of which the caller used a part: the next read of a sequential reader wants the rest.
     Edges,
     /// Nothing: the reader is the system itself.
     Nothing,
+}
+
+impl Keep {
+    /// Whether units are fetched whole, whatever is wanted of them.
+    fn is_whole(self) -> bool {
+        matches!(self, Keep::Units | Keep::Ahead)
+    }
 }
 
 /// What a reader does about units that another thread is fetching.
@@ -199,6 +214,15 @@ pub(crate) struct Reader {
     /// What is being fetched for the cache.
     claims: Mutex<FxHashSet<Wanted>>,
     claim_ended: Condvar,
+    /// To the thread that fetches ahead, where there is one.
+    ahead: Mutex<Option<SyncSender<Ahead>>>,
+}
+
+/// Units of an object that somebody who reads on and on will want, from which on.
+pub(crate) struct Ahead {
+    ctx: Ctx,
+    id: ObjectId,
+    from: usize,
 }
 
 /// Something that the cache lacks.
@@ -230,7 +254,43 @@ impl Reader {
             bounce: Mutex::new(Vec::new()),
             claims: Mutex::new(FxHashSet::default()),
             claim_ended: Condvar::new(),
+            ahead: Mutex::new(None),
         }
+    }
+
+    /// From now on what is to be fetched ahead is sent there, to a thread that calls [`Reader::fetch_ahead`].
+    pub(crate) fn start_ahead(&self) -> Receiver<Ahead> {
+        let (sender, receiver) = sync_channel(AHEAD_QUEUE_MAX);
+        *self.ahead.lock() = Some(sender);
+        receiver
+    }
+
+    /// Nothing is fetched ahead any more; the thread's channel ends.
+    pub(crate) fn end_ahead(&self) {
+        self.ahead.lock().take();
+    }
+
+    fn ask_ahead(&self, ctx: &Ctx, l: &Layout, from: usize) {
+        if from < l.units()
+            && let Some(thread) = &*self.ahead.lock()
+        {
+            // when it has too much to do already, readers help themselves
+            let _ = thread.try_send(Ahead { ctx: ctx.with_wait(Wait::Allowed), id: l.id, from });
+        }
+    }
+
+    /// Fetches into the cache what is not there and nobody else is fetching. Who needs it will see what goes wrong.
+    pub(crate) fn fetch_ahead(&self, what: &Ahead) {
+        let Some(l) = self.cache.layout(what.id) else { return };
+        let mut run = what.from..l.units().min(what.from + AHEAD_RUN_UNITS);
+        let Some(start) = run.clone().find(|&n| !self.cache.has_unit(l.id, n)) else { return };
+        run.start = start;
+        run.end = run.clone().find(|&n| self.cache.has_unit(l.id, n)).unwrap_or(run.end);
+        let Some(claim) = self.claim(run.clone().map(|n| Wanted::Unit(l.id, n)), Fetched::Skip) else {
+            return;
+        };
+        run.end = run.start + claim.what.len();
+        let _ = self.fetch(&what.ctx, &l, run, &mut [], Keep::Ahead);
     }
 
     /// Claims the first of these and those after it up to one that is claimed already. When that is the first, `None`:
@@ -353,6 +413,9 @@ impl Reader {
                 let (here, rest) = wants.split_at_mut(count);
                 here.iter_mut().for_each(|w| w.out.copy_from_slice(&unit[w.part.clone()]));
                 wants = rest;
+                if let Some(from) = unit.take_ahead() {
+                    self.ask_ahead(ctx, l, from);
+                }
                 continue;
             }
             may_wait(ctx)?;
@@ -370,6 +433,9 @@ impl Reader {
                     // somebody's claim ended between our look and our claim
                     Some(_) if self.cache.has_unit(l.id, n) => continue,
                     Some(claim) => run.end = n + claim.what.len(),
+                }
+                if self.cached_before(l, n) == AHEAD_UNITS {
+                    self.ask_ahead(ctx, l, run.end);
                 }
             }
             let count = wants.iter().take_while(|w| w.unit < run.end).count();
@@ -393,12 +459,15 @@ impl Reader {
             end = end.max(w.unit + 1);
         }
         if keep == Keep::Units {
-            let before =
-                (1..=AHEAD_UNITS).take_while(|b| *b <= start && self.cache.has_unit(l.id, start - b));
-            end = end.max(start + 1 + before.count()).min(l.units());
+            end = end.max(start + 1 + self.cached_before(l, start)).min(l.units());
         }
         let cached = (start + 1..end).find(|&n| self.cache.has_unit(l.id, n));
         start..cached.unwrap_or(end)
+    }
+
+    /// How many of the units just before unit `n` are in the cache.
+    fn cached_before(&self, l: &Layout, n: usize) -> usize {
+        (1..=AHEAD_UNITS).take_while(|b| *b <= n && self.cache.has_unit(l.id, n - b)).count()
     }
 
     /// Fetches a run of units and copies what is wanted of it.
@@ -433,11 +502,11 @@ impl Reader {
         mut wants: &mut [Want<'_>],
         keep: Keep,
     ) -> Result<()> {
-        for n in run {
+        for n in run.clone() {
             let count = wants.iter().take_while(|w| w.unit == n).count();
             let (here, rest) = wants.split_at_mut(count);
             wants = rest;
-            if keep != Keep::Units {
+            if !keep.is_whole() {
                 match (&mut here[..], l.units[n].codec) {
                     ([], _) => continue,
                     (here, Codec::Raw) => {
@@ -456,8 +525,11 @@ impl Reader {
             }
             let unit = l.decoded(n, &bytes[l.unit_at[n] - at..l.unit_at[n + 1] - at])?;
             here.iter_mut().for_each(|w| w.out.copy_from_slice(&unit[w.part.clone()]));
+            if keep == Keep::Ahead && n == run.start {
+                unit.set_ahead(run.end);
+            }
             if keep != Keep::Nothing {
-                self.cache.unit_insert(l.id, n, unit);
+                self.cache.unit_insert(l.id, n, Arc::new(unit));
             }
         }
         Ok(())
@@ -507,7 +579,7 @@ impl Layout {
     /// The part of the body that must be fetched: whole units, except raw ones at the edges that are not kept.
     fn body_range(&self, run: &Range<usize>, wants: &[Want<'_>], keep: Keep) -> Range<usize> {
         let (mut start, mut end) = (self.unit_at[run.start], self.unit_at[run.end]);
-        if keep != Keep::Units {
+        if !keep.is_whole() {
             let last = run.end - 1;
             if self.units[run.start].codec == Codec::Raw {
                 start += wants.first().map_or(0, |w| w.part.start);
@@ -521,13 +593,13 @@ impl Layout {
     }
 
     /// A unit from its stored form.
-    fn decoded(&self, n: usize, stored: &[u8]) -> Result<Arc<[u8]>> {
+    fn decoded(&self, n: usize, stored: &[u8]) -> Result<CachedUnit> {
         if self.units[n].codec == Codec::Raw {
-            return Ok(stored.into());
+            return Ok(CachedUnit::new(stored.into()));
         }
-        let mut unit: Arc<[u8]> = std::iter::repeat_n(0, self.unit_range(n).len()).collect();
-        self.decode(n, stored, Arc::get_mut(&mut unit).expect("nobody else has it yet"))?;
-        Ok(unit)
+        let mut unit = vec![0; self.unit_range(n).len()].into_boxed_slice();
+        self.decode(n, stored, &mut unit)?;
+        Ok(CachedUnit::new(unit))
     }
 }
 

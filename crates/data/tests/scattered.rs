@@ -2,10 +2,11 @@
 
 mod support;
 
-use leeward_data::format::{Index, TRAILER_BYTES, Trailer};
+use leeward_data::format::{Index, TRAILER_BYTES, Trailer, UNIT_BYTES};
 use leeward_data::{Addr, Compression, Error, Options};
-use leeward_env::{Ctx, Wait};
+use leeward_env::{Ctx, Env, Wait};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use support::*;
 
 const BLOCK: usize = 4096;
@@ -137,6 +138,29 @@ fn scans_share_what_they_fetch() {
     });
     let gets = file.rig.store.gets.load(Ordering::Relaxed);
     assert!(gets < 60, "{gets} requests");
+}
+
+/// Who reads on and on finds at hand what comes next, without waiting for anything after the first few units.
+#[test]
+fn fetched_ahead_of_who_reads_on_and_on() {
+    const UNITS: usize = 32;
+    let options = Options { segment_bytes: UNITS * UNIT_BYTES, cache_bytes: 64 << 20, ..raw() };
+    let rig = Rig::new(options);
+    let bytes = Random(12).noise(UNIT_BYTES);
+    let at: Vec<Addr> = (0..UNITS)
+        .map(|n| rig.log.write(&ctx(1), owner(7, (n * UNIT_BYTES) as u64), &bytes).unwrap())
+        .collect();
+    rig.log.close().unwrap();
+    let cold = rig.reopened(Options { put_threads: 1, ..options });
+    let read = |wait, n: usize| cold.log.read(&ctx(1).with_wait(wait), at[n], &mut [0; 100]);
+    (0..4).for_each(|n| read(Wait::Allowed, n).unwrap());
+    for n in 4..UNITS {
+        let soon = (0..10_000).any(|tries| {
+            Env::real().sleep(Duration::from_millis(u64::from(tries > 0)));
+            read(Wait::Never, n).is_ok()
+        });
+        assert!(soon, "unit {n} is not fetched");
+    }
 }
 
 /// What is in memory, cached and stored comes in one read; who may not wait is told before anything is fetched.
