@@ -58,9 +58,14 @@ fn the_mount_and_the_commands_agree() {
     assert!(snap.join("one").exists(), "what a command does is seen when it returns");
     fs::write(dir.join("file"), "newer").expect("write");
     assert_eq!(fs::read_to_string(snap.join("one/file")).expect("read"), "old");
+    let below = dir.join("sub/.snap");
+    fs::create_dir(dir.join("sub")).expect("mkdir");
     fs::create_dir(snap.join("two")).expect("mkdir takes one");
+    let inherited = below.join(names(&below).concat());
+    assert!(inherited.exists());
     place.ask(&["snap", "rename", here, "two", "second"]).good();
     assert!(snap.join("second").exists() && !snap.join("two").exists());
+    assert!(!inherited.exists(), "nobody tells the kernel of these names: it must ask");
     let list = place.ask(&["snap", "list", here]).good();
     assert!(
         list.contains("one") && list.contains("second") && list.contains("volume root: 2 snapshots"),
