@@ -8,7 +8,9 @@ mod df;
 mod down;
 mod du;
 mod fsck;
+mod lab;
 mod man;
+mod probe;
 mod quota;
 mod snap;
 mod status;
@@ -64,6 +66,10 @@ pub enum Command {
     Sync,
     /// Show the settings in effect
     Config(config::Args),
+    /// Time small operations on any mounted path, again and again
+    Probe(probe::Args),
+    /// Measure any mounted file system: neighbours, metadata, data
+    Lab(lab::Args),
     /// Print the completions for a shell
     Completions(completions::Args),
     /// Print the manual page, or write all of them to a directory
@@ -161,6 +167,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Fsck => return fsck::run(&asked),
         Command::Sync => sync::run(&asked),
         Command::Config(args) => config::run(&asked, &args),
+        Command::Probe(args) => probe::run(&asked, args),
+        Command::Lab(args) => lab::run(&asked, args),
         Command::Completions(args) => completions::run(&asked, &args),
         Command::Man(args) => man::run(&asked, &args),
     };

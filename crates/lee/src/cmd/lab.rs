@@ -1,0 +1,242 @@
+//! `lee lab`: experiments on any mounted file system; a path is all they need.
+
+use super::Asked;
+use super::probe::write_page;
+use crate::fail::{Fail, text};
+use crate::output::{self, Side, Table};
+use crate::progress::Bar;
+use crate::{size, system, when};
+use leeward_lab::neighbours::{self, Phase, Plan, Weather, times};
+use leeward_lab::probe::Op;
+use leeward_lab::report;
+use leeward_lab::storm::{self, Kind, Order};
+use leeward_lab::sys::Identity;
+use leeward_volume::admin::Progress;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Measure any mounted file system: neighbours, metadata, data
+///
+/// Each works in a directory of its own below PATH, bounded in time and space, and removes it at the end, also after Ctrl-C.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show what one user notices of another one's storm
+    Neighbours(NeighboursArgs),
+    /// A storm, ordered by `neighbours` from another process.
+    #[command(hide = true)]
+    Storm {
+        /// What to do, as JSON.
+        order: String,
+    },
+}
+
+/// Show what one user notices of another one's storm
+///
+/// Probes while it is quiet, then while each storm is there: it creates files, writes small files, writes and reads big ones, asks for
+/// attributes, removes trees, makes deep ones, takes snapshots where there is `.snap`. A storm is calm when no operation's p99 is more
+/// than twice that of the quiet.
+#[derive(Debug, clap::Args)]
+struct NeighboursArgs {
+    /// A directory on the file system
+    path: PathBuf,
+
+    /// Only these storms, with commas: create,small,write,read,stat,rm,deep,snap
+    #[arg(long, value_name = "STORMS", value_delimiter = ',', value_parser = parse_kind)]
+    storms: Vec<Kind>,
+
+    /// Threads of a storm
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: u64,
+
+    /// How long the quiet and each storm last
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = when::parse_duration)]
+    each: Duration,
+
+    /// From one round of the probe to the next
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = when::parse_duration)]
+    every: Duration,
+
+    /// Up to which ratio of p99, storm to quiet, a storm is calm
+    #[arg(long, value_name = "RATIO", default_value_t = 2.0, value_parser = parse_ratio)]
+    limit: f64,
+
+    /// How much a storm may have stored
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse_space)]
+    space: u64,
+
+    /// Who storms: a name or a number; root only
+    #[arg(long, value_name = "USER")]
+    storm_user: Option<String>,
+
+    /// Who probes: a name or a number; root only
+    #[arg(long, value_name = "USER")]
+    probe_user: Option<String>,
+
+    /// Run each storm once more on this path, say a tmpfs, and probe PATH: what is slow then, too, the processors are to blame for
+    #[arg(long, value_name = "PATH")]
+    idle_baseline: Option<PathBuf>,
+
+    /// Write a page with plots here; it needs nothing but itself
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+fn parse_kind(name: &str) -> Result<Kind, String> {
+    let names = Kind::ALL.map(Kind::name).join(", ");
+    Kind::named(name).ok_or_else(|| format!("`{name}` is no storm: there are {names}"))
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 1.0);
+    ratio.ok_or_else(|| format!("`{text}` is no ratio: write 1 or more, such as 2 or 1.5"))
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A path that cannot be measured.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Neighbours(args) => run_neighbours(asked, args),
+        Action::Storm { order } => serve_storm(asked, &order),
+    }
+}
+
+fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
+    let (storm_user, probe_user) =
+        (identity(args.storm_user.as_deref())?, identity(args.probe_user.as_deref())?);
+    if (storm_user.is_some() || probe_user.is_some()) && system::uid() != 0 {
+        return Err(Fail::new("only root can act as another user: run this as root, or leave the users out"));
+    }
+    let plan = Plan {
+        path: args.path,
+        elsewhere: args.idle_baseline,
+        storms: if args.storms.is_empty() { Kind::ALL.to_vec() } else { args.storms },
+        threads: args.threads,
+        lasts: args.each,
+        every: args.every,
+        limit: args.limit,
+        space_bytes: args.space,
+        files: 200_000,
+        storm_user,
+        probe_user,
+        deadline: Duration::from_secs(10),
+    };
+    let stop = system::stop_on_signals()?;
+    let bar = Bar::new(asked.format);
+    let found = neighbours::run(&asked.env, &plan, &stop, &launch, &mut |progress| {
+        let phase = format!("{:<24}", progress.phase);
+        bar.show(&Progress { phase, done: progress.done_ms / 1000, total: progress.total_ms / 1000 });
+    });
+    bar.clear();
+    let found = found?;
+    if let Some(file) = &args.report {
+        write_page(file, &report::neighbours_page(&found, when::utc))?;
+    }
+    output::show(asked.format, &found, || {
+        let page = args.report.as_ref().map(|file| format!("wrote {}\n", file.display()));
+        format!("{}{}", neighbours_text(&found), page.unwrap_or_default())
+    })?;
+    match found.left.first() {
+        Some(left) => Err(Fail::new(format!("{left}; remove it by hand"))),
+        None => Ok(()),
+    }
+}
+
+fn identity(user: Option<&str>) -> Result<Option<Identity>, Fail> {
+    let owner = user.map(system::owner).transpose()?;
+    Ok(owner.map(|owner| Identity { uid: owner.uid, gid: owner.gid }))
+}
+
+/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard input.
+fn launch(order: &Order) -> io::Result<Child> {
+    let order = serde_json::to_string(order)?;
+    Command::new("/proc/self/exe")
+        .args(["lab", "storm", &order])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+}
+
+fn serve_storm(asked: &Asked, order: &str) -> Result<(), Fail> {
+    let order: Order = serde_json::from_str(order).map_err(|e| {
+        Fail::usage(format!("not an order of `lee lab neighbours`, which is what this is for: {e}"))
+    })?;
+    storm::serve(&asked.env, &order, io::stdin(), io::stdout())
+        .map_err(|e| Fail::new(format!("nobody waits for this storm any more: {}", text(&e))))
+}
+
+fn neighbours_text(found: &neighbours::Report) -> String {
+    let right = Side::Right;
+    let mut table = Table::new(&[
+        ("STORM", Side::Left),
+        ("OPERATION", Side::Left),
+        ("QUIET P50", right),
+        ("P90", right),
+        ("P99", right),
+        ("MAX", right),
+        ("STORM P50", right),
+        ("P90", right),
+        ("P99", right),
+        ("MAX", right),
+        ("RATIO", right),
+        ("ELSEWHERE", right),
+    ]);
+    for weather in &found.storms {
+        for op in Op::ROUND {
+            if let Some(row) = row(found, weather, op) {
+                table.row(row);
+            }
+        }
+    }
+    let mut text = format!("{table}\n");
+    for weather in &found.storms {
+        text.push_str(&format!("{}{}\n", report::verdict_line(weather), work(weather)));
+    }
+    text.push_str(&format!(
+        "\nratios are of p99; calm is at most {}; CPU in use while quiet: {:.0} %\n",
+        times(found.limit),
+        found.quiet.cpu_busy * 100.0
+    ));
+    if found.stopped {
+        text.push_str("stopped before its end\n");
+    }
+    text
+}
+
+fn row(found: &neighbours::Report, weather: &Weather, op: Op) -> Option<Vec<String>> {
+    let here = weather.here.as_ref()?;
+    let latencies = |phase: &Phase| match phase.ops.get(&op) {
+        Some(summary) => report::summary_cells(summary).split_off(1),
+        None => vec!["-".into(); 4],
+    };
+    let ratio =
+        |phase: &Phase| neighbours::ratio(&found.quiet, phase, op).map(times).unwrap_or_else(|| "-".into());
+    let mut row = vec![weather.storm.name().to_string(), op.meaning().to_string()];
+    row.extend(latencies(&found.quiet));
+    row.extend(latencies(here));
+    row.push(ratio(here));
+    row.push(weather.elsewhere.as_ref().map(ratio).unwrap_or_default());
+    Some(row)
+}
+
+/// What the storm did: `; 12,345/s, CPU 87 %`.
+fn work(weather: &Weather) -> String {
+    let (Some(did), Some(here)) = (&weather.did, &weather.here) else { return String::new() };
+    let rate = size::count((did.ops as f64 / did.seconds.max(1e-9)) as u64);
+    let errors = match &did.first_error {
+        Some(first) => format!(", {} of the storm ({first})", size::counted(did.errors, "error", "errors")),
+        None => String::new(),
+    };
+    format!("  [{rate}/s, CPU {:.0} %{errors}]", here.cpu_busy * 100.0)
+}
