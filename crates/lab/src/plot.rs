@@ -14,6 +14,8 @@ const CHAR: f64 = 7.3;
 /// Length of a ticks' stroke, and space between things.
 const TICK: f64 = 5.0;
 const GAP: f64 = 6.0;
+/// What a mark reaches beyond its point.
+const MARK: f64 = 3.2;
 /// Width of a legend's sample.
 const SAMPLE: f64 = 34.0;
 /// Marks along a line, at most.
@@ -273,7 +275,7 @@ impl<'a> Drawing<'a> {
         let mut free = [0.0; 2];
         for (index, band) in self.chart.bands.iter().enumerate() {
             let (from, to) = (self.at_x(band.from), self.at_x(band.to));
-            let fill = if index % 2 == 0 { "#ececec" } else { "#f8f8f8" };
+            let fill = if index % 2 == 0 { "#e9e9e9" } else { "#f4f4f4" };
             let (top, height) = (self.top, self.chart.plot_height);
             let _ = writeln!(
                 self.out,
@@ -304,6 +306,7 @@ impl<'a> Drawing<'a> {
         }
         let most = match self.chart.x {
             Scale::Clock(_) => 10.0,
+            Scale::Latency => 6.5,
             _ => 8.0,
         };
         for (value, text) in self.x.ticks((self.plot_width / (most * CHAR)) as usize) {
@@ -349,7 +352,7 @@ impl<'a> Drawing<'a> {
         let mut x = self.left;
         y += LINE;
         for (index, series) in self.chart.series.iter().enumerate() {
-            let wide = SAMPLE + GAP + width(&series.name) + 2.0 * GAP;
+            let wide = SAMPLE + MARK + GAP + width(&series.name) + 2.0 * GAP;
             if x > self.left && x + wide > self.chart.width {
                 x = self.left;
                 y += LINE;
@@ -360,7 +363,7 @@ impl<'a> Drawing<'a> {
                 Draw::Dots => &[(x + 8.0, middle), (x + SAMPLE / 2.0, middle), (x + SAMPLE - 8.0, middle)],
             };
             Look::of(index).draw(&mut self.out, series.draw, sample);
-            self.text(x + SAMPLE + GAP, y, "start", "l", &series.name);
+            self.text(x + SAMPLE + MARK + GAP, y, "start", "l", &series.name);
             x += wide;
         }
         y + GAP
@@ -401,7 +404,7 @@ impl Look {
         if marked.is_empty() {
             return;
         }
-        let size = if draw == Draw::Line { 3.2 } else { 2.2 };
+        let size = if draw == Draw::Line { MARK } else { 2.2 };
         let path: String = marked.iter().map(|(x, y)| self.mark(*x, *y, size)).collect();
         let class = if self.mark == 0 { "dot" } else { "mark" };
         let _ = writeln!(out, "<path class=\"{class}\" stroke=\"{}\" d=\"{path}\"/>", self.ink);

@@ -108,7 +108,7 @@ fn over_time(report: &Report, op: Op, bands: &[Band]) -> Chart {
         None => "seconds",
     };
     Chart {
-        title: format!("{}: {}", op.name(), op.meaning()),
+        title: op.meaning().into(),
         x_label: x_label.into(),
         y_label: "latency".into(),
         x: Scale::Seconds,
@@ -296,7 +296,7 @@ fn history_chart(rounds: &[Round], found: &[PathHistory], op: Op, utc: Utc) -> C
     }
     let from = rounds.iter().map(|round| round.at_ms).min().unwrap_or_default();
     Chart {
-        title: format!("{}: {}", op.name(), op.meaning()),
+        title: op.meaning().into(),
         x_label: format!("time (UTC), from {}", utc((from / 1000) as i64)),
         y_label: "latency".into(),
         x: Scale::Clock(utc),

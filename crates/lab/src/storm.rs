@@ -544,32 +544,58 @@ fn scatter(step: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     fn order(kind: Kind, dir: &Path) -> Order {
         Order { kind, dir: dir.into(), threads: 2, space_bytes: 8 << 20, files: 400, identity: None }
     }
 
-    /// Input that says go, and ends a little later.
-    struct Short(u32);
+    /// What the child said; the one who ordered it reads along.
+    #[derive(Clone, Default)]
+    struct Said(Arc<Mutex<Vec<u8>>>);
+    impl Said {
+        fn text(&self) -> String {
+            String::from_utf8_lossy(&self.0.lock()).into_owned()
+        }
+    }
+    impl Write for Said {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The one who ordered it: waits until it is ready, says go, and ends it a little later.
+    struct Short(Said, bool);
     impl Read for Short {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            self.0 += 1;
-            if self.0 == 1 {
+            let env = Env::real();
+            while !self.0.text().contains('\n') {
+                env.sleep(Duration::from_millis(5));
+            }
+            if !std::mem::replace(&mut self.1, true) {
                 buffer[..3].copy_from_slice(b"go\n");
                 return Ok(3);
             }
-            Env::real().sleep(Duration::from_millis(150));
+            env.sleep(Duration::from_millis(200));
             Ok(0)
         }
+    }
+
+    fn served(kind: Kind, dir: &Path) -> String {
+        let said = Said::default();
+        serve(&Env::real(), &order(kind, dir), Short(said.clone(), false), said.clone()).expect("served");
+        said.text()
     }
 
     #[test]
     fn each_storm_works_and_cleans_up() {
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Snap) {
             let dir = tempfile::tempdir().expect("a directory");
-            let mut said = Vec::new();
-            serve(&Env::real(), &order(kind, dir.path()), Short(0), &mut said).expect("served");
-            let said = String::from_utf8(said).expect("text");
+            let said = served(kind, dir.path());
             let lines: Vec<Line> = said.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
             let [Line::Ready, Line::Did(did), Line::Clean] = lines.as_slice() else {
                 panic!("{kind:?}: {said}")
@@ -593,9 +619,7 @@ mod tests {
     #[test]
     fn where_there_are_no_snapshots_it_says_so() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut said = Vec::new();
-        serve(&Env::real(), &order(Kind::Snap, dir.path()), Short(0), &mut said).expect("served");
-        assert!(String::from_utf8_lossy(&said).contains("there is no .snap here"));
+        assert!(served(Kind::Snap, dir.path()).contains("there is no .snap here"));
     }
 
     #[test]

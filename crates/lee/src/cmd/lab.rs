@@ -7,10 +7,12 @@ use crate::output::{self, Side, Table};
 use crate::progress::Bar;
 use crate::{size, system, when};
 use leeward_lab::neighbours::{self, Phase, Plan, Weather, times};
+use leeward_lab::phases::{self, Ended, Suite};
 use leeward_lab::probe::Op;
 use leeward_lab::report;
 use leeward_lab::storm::{self, Kind, Order};
-use leeward_lab::sys::Identity;
+use leeward_lab::sys::{self, Identity};
+use leeward_lab::text::latency;
 use leeward_volume::admin::Progress;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -31,6 +33,10 @@ pub struct Args {
 enum Action {
     /// Show what one user notices of another one's storm
     Neighbours(NeighboursArgs),
+    /// Show what metadata costs: the phases of mdtest in IO500, and find
+    Md(PhasesArgs),
+    /// Show what data costs: the phases of ior in IO500
+    Io(PhasesArgs),
     /// A storm, ordered by `neighbours` from another process.
     #[command(hide = true)]
     Storm {
@@ -90,6 +96,32 @@ struct NeighboursArgs {
     report: Option<PathBuf>,
 }
 
+/// Phases with the names and sizes of IO500
+///
+/// Each write phase lasts --seconds at most, and uses its share of --space at most; what comes later is about what was written. One
+/// machine and seconds, so no IO500 submission: compare file systems on the same machine.
+#[derive(Debug, clap::Args)]
+struct PhasesArgs {
+    /// A directory on the file system
+    path: PathBuf,
+
+    /// How long a write phase lasts at most, seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+
+    /// How much may be stored
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size::parse_space)]
+    space: u64,
+
+    /// Threads [default: two for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+
+    /// Take a snapshot (mkdir .snap/NAME) before each phase but the first
+    #[arg(long)]
+    snapshots: bool,
+}
+
 fn parse_kind(name: &str) -> Result<Kind, String> {
     let names = Kind::ALL.map(Kind::name).join(", ");
     Kind::named(name).ok_or_else(|| format!("`{name}` is no storm: there are {names}"))
@@ -107,6 +139,8 @@ fn parse_ratio(text: &str) -> Result<f64, String> {
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Neighbours(args) => run_neighbours(asked, args),
+        Action::Md(args) => run_phases(asked, args, Suite::Metadata),
+        Action::Io(args) => run_phases(asked, args, Suite::Data),
         Action::Storm { order } => serve_storm(asked, &order),
     }
 }
@@ -146,9 +180,78 @@ fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
         let page = args.report.as_ref().map(|file| format!("wrote {}\n", file.display()));
         format!("{}{}", neighbours_text(&found), page.unwrap_or_default())
     })?;
-    match found.left.first() {
-        Some(left) => Err(Fail::new(format!("{left}; remove it by hand"))),
-        None => Ok(()),
+    left_behind(found.left.first())
+}
+
+fn left_behind(left: Option<&String>) -> Result<(), Fail> {
+    left.map_or(Ok(()), |left| Err(Fail::new(format!("{left}; remove it by hand"))))
+}
+
+fn run_phases(asked: &Asked, args: PhasesArgs, suite: Suite) -> Result<(), Fail> {
+    let plan = phases::Plan {
+        path: args.path,
+        suite,
+        threads: args.threads.unwrap_or(2 * sys::processors() as u64),
+        lasts: Duration::from_secs(args.seconds),
+        space_bytes: args.space,
+        snapshots: args.snapshots,
+    };
+    let stop = system::stop_on_signals()?;
+    let bar = Bar::new(asked.format);
+    let found = phases::run(&asked.env, &plan, &stop, &mut |progress| {
+        let phase = format!("{:<18}", progress.phase);
+        bar.show(&Progress { phase, done: progress.done, total: progress.total });
+    });
+    bar.clear();
+    let found = found?;
+    output::show(asked.format, &found, || phases_text(&found))?;
+    left_behind(found.left.as_ref())
+}
+
+fn phases_text(found: &phases::Report) -> String {
+    let right = Side::Right;
+    let snapshots = found.phases.iter().any(|phase| phase.snapshot_us.is_some());
+    let mut columns = vec![
+        ("PHASE", Side::Left),
+        ("RATE", right),
+        ("UNIT", Side::Left),
+        ("OPERATIONS", right),
+        ("SECONDS", right),
+        ("ERRORS", right),
+        ("ENDED BY", Side::Left),
+    ];
+    if snapshots {
+        columns.push(("SNAPSHOT BEFORE", right));
+    }
+    let mut table = Table::new(&columns);
+    for phase in &found.phases {
+        let errors =
+            phase.first_error.as_ref().map(|first| format!("{} ({first})", size::count(phase.errors)));
+        table.row([
+            phase.name.to_string(),
+            format!("{:.3}", phase.rate),
+            phase.unit.to_string(),
+            size::count(phase.ops),
+            format!("{:.2}", phase.seconds),
+            errors.unwrap_or_else(|| "-".into()),
+            ended(phase.ended_by).to_string(),
+            phase.snapshot_us.map(latency).unwrap_or_default(),
+        ]);
+    }
+    let unit = found.phases.first().map_or("", |phase| phase.unit);
+    let mean = found.mean.map(|mean| format!("geometric mean {mean:.3} {unit}\n"));
+    let stopped = if found.stopped { "stopped before its end\n" } else { "" };
+    let (threads, at) = (size::counted(found.threads, "thread", "threads"), output::printable(&found.path));
+    format!("{table}{}{stopped}{threads} on {at} ({})\n", mean.unwrap_or_default(), found.file_system)
+}
+
+fn ended(by: Ended) -> &'static str {
+    match by {
+        Ended::Done => "all done",
+        Ended::Space => "space",
+        Ended::Time => "time",
+        Ended::Error => "an error",
+        Ended::Stopped => "a stop",
     }
 }
 
@@ -178,25 +281,30 @@ fn serve_storm(asked: &Asked, order: &str) -> Result<(), Fail> {
 
 fn neighbours_text(found: &neighbours::Report) -> String {
     let right = Side::Right;
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("STORM", Side::Left),
         ("OPERATION", Side::Left),
-        ("QUIET P50", right),
+        ("P50", right),
         ("P90", right),
         ("P99", right),
         ("MAX", right),
-        ("STORM P50", right),
-        ("P90", right),
-        ("P99", right),
-        ("MAX", right),
-        ("RATIO", right),
-        ("ELSEWHERE", right),
-    ]);
+        ("P99 TO QUIET", right),
+    ];
+    if found.elsewhere.is_some() {
+        columns.push(("STORM ELSEWHERE", right));
+    }
+    let mut table = Table::new(&columns);
+    for op in Op::ROUND {
+        table.row(["none".into(), op.meaning().to_string()].into_iter().chain(latencies(&found.quiet, op)));
+    }
     for weather in &found.storms {
-        for op in Op::ROUND {
-            if let Some(row) = row(found, weather, op) {
-                table.row(row);
-            }
+        for (op, here) in Op::ROUND.into_iter().filter_map(|op| Some((op, weather.here.as_ref()?))) {
+            let names = [weather.storm.name().to_string(), op.meaning().to_string()];
+            let ratio = |phase: &Phase| {
+                neighbours::ratio(&found.quiet, phase, op).map(times).unwrap_or_else(|| "-".into())
+            };
+            let ratios = [Some(ratio(here)), weather.elsewhere.as_ref().map(ratio)];
+            table.row(names.into_iter().chain(latencies(here, op)).chain(ratios.into_iter().flatten()));
         }
     }
     let mut text = format!("{table}\n");
@@ -204,7 +312,7 @@ fn neighbours_text(found: &neighbours::Report) -> String {
         text.push_str(&format!("{}{}\n", report::verdict_line(weather), work(weather)));
     }
     text.push_str(&format!(
-        "\nratios are of p99; calm is at most {}; CPU in use while quiet: {:.0} %\n",
+        "\ncalm: p99 at most {} that of the quiet; CPU in use while quiet: {:.0} %\n",
         times(found.limit),
         found.quiet.cpu_busy * 100.0
     ));
@@ -214,20 +322,9 @@ fn neighbours_text(found: &neighbours::Report) -> String {
     text
 }
 
-fn row(found: &neighbours::Report, weather: &Weather, op: Op) -> Option<Vec<String>> {
-    let here = weather.here.as_ref()?;
-    let latencies = |phase: &Phase| match phase.ops.get(&op) {
-        Some(summary) => report::summary_cells(summary).split_off(1),
-        None => vec!["-".into(); 4],
-    };
-    let ratio =
-        |phase: &Phase| neighbours::ratio(&found.quiet, phase, op).map(times).unwrap_or_else(|| "-".into());
-    let mut row = vec![weather.storm.name().to_string(), op.meaning().to_string()];
-    row.extend(latencies(&found.quiet));
-    row.extend(latencies(here));
-    row.push(ratio(here));
-    row.push(weather.elsewhere.as_ref().map(ratio).unwrap_or_default());
-    Some(row)
+fn latencies(phase: &Phase, op: Op) -> Vec<String> {
+    let cells = phase.ops.get(&op).map(|summary| report::summary_cells(summary).split_off(1));
+    cells.unwrap_or_else(|| vec!["-".into(); 4])
 }
 
 /// What the storm did: `; 12,345/s, CPU 87 %`.

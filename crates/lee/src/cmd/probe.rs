@@ -102,15 +102,17 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
 
 fn probe(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let stop = system::stop_on_signals()?;
-    let history = open_history(asked, args)?;
-    let metrics = Metrics::default();
-    if let Some(address) = args.metrics {
-        let address = metrics.serve(&asked.env, address)?;
-        output::note(&format!("metrics are at http://{address}/metrics"));
-    }
     let settings =
         Settings { every: args.every, deadline: args.deadline, rounds: args.count, identity: None };
     let mut probes = Probes::start(&asked.env, &args.paths, settings, &stop)?;
+    let metrics = Metrics::default();
+    let history = match serve(asked, args, &metrics).and_then(|()| open_history(asked, args)) {
+        Ok(history) => history,
+        Err(fail) => {
+            probes.finish();
+            return Err(fail);
+        }
+    };
     let mut shown = Shown::new(asked.format, &args.paths);
     let told = listen(asked, args, &stop, &mut probes, |round| {
         metrics.add(round);
@@ -130,6 +132,13 @@ fn probe(asked: &Asked, args: &Args) -> Result<(), Fail> {
     }
     told?;
     shown.summary()
+}
+
+fn serve(asked: &Asked, args: &Args, metrics: &Metrics) -> Result<(), Fail> {
+    let Some(address) = args.metrics else { return Ok(()) };
+    let address = metrics.serve(&asked.env, address)?;
+    output::note(&format!("metrics are at http://{address}/metrics"));
+    Ok(())
 }
 
 fn open_history(asked: &Asked, args: &Args) -> Result<Option<History>, Fail> {
