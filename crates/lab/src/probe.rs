@@ -29,7 +29,7 @@ pub const WRITE_BYTES: usize = 64_000;
 pub const READ_BYTES: usize = 4096;
 /// How often a listener looks for what hangs.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the end of a run waits for a thread that hangs, beyond the deadline.
+/// How long the end of a run waits for what is over its deadline already.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// What is timed.
@@ -275,14 +275,19 @@ impl Probes {
         })
     }
 
-    /// Whether the run was stopped so long ago that what has not ended hangs.
+    /// Whether the run was stopped and all that has not ended is over its deadline.
     fn gave_up(&mut self) -> bool {
         if !self.stop.asked() {
             return false;
         }
         let now = self.env.now();
         let since = *self.stop_seen.get_or_insert(now);
-        now - since > (self.settings.deadline + GRACE).as_nanos() as u64
+        let deadline = self.settings.deadline.as_nanos() as u64;
+        let hangs = |worker: &Worker| {
+            worker.current.lock().is_some_and(|current| now.saturating_sub(current.since) >= deadline)
+        };
+        now - since > GRACE.as_nanos() as u64
+            && self.workers.iter().all(|w| w.thread.is_finished() || hangs(w))
     }
 
     /// Ends it; gives the paths whose threads hang, where a directory of ours is left.
@@ -396,18 +401,23 @@ impl Task {
         self.time(&mut round, Op::Write, || write_durably(&file, number));
         self.time(&mut round, Op::Stat, || sys::stat_fresh(&kept).map(|_| ()));
         self.time(&mut round, Op::List, || list(&dir));
+        // What is not timed may hang, too.
+        self.begin(Op::Read);
         if let Ok(file) = File::open(&kept) {
             sys::forget_data(&file);
         }
         self.time(&mut round, Op::Read, || read_some(&kept));
         // A write that failed may have left a file, or not.
+        self.begin(Op::Unlink);
         if !round.errors.contains_key(&Op::Write) || fs::symlink_metadata(&file).is_ok() {
             self.time(&mut round, Op::Unlink, || fs::remove_file(&file));
         }
         // Somebody removed our directory: make it anew.
         if round.errors.values().any(|name| name == "ENOENT") {
+            self.begin(Op::Prepare);
             self.place = None;
         }
+        *self.current.lock() = None;
         round
     }
 

@@ -172,7 +172,7 @@ impl Storm {
             Some(Line::Ready) => Ok(storm),
             Some(Line::Cannot(why)) => Err(why),
             _ if stop.asked() => Err("stopped".into()),
-            _ => Err(format!("was not prepared within {} s", PREPARE_MAX.as_secs())),
+            _ => Err(format!("it ended, or was not prepared within {} s", PREPARE_MAX.as_secs())),
         }
     }
 
@@ -476,7 +476,7 @@ impl Hand {
 
     fn write(&mut self, step: u64) -> io::Result<u64> {
         let Some(big) = &mut self.big else { return Ok(0) };
-        if step % self.blocks == 0 {
+        if step.is_multiple_of(self.blocks) {
             big.set_len(0)?;
             big.rewind()?;
         }
@@ -486,7 +486,7 @@ impl Hand {
 
     fn read(&mut self, step: u64) -> io::Result<u64> {
         let Some(big) = &self.big else { return Ok(0) };
-        if step % self.blocks == 0 {
+        if step.is_multiple_of(self.blocks) {
             sys::forget_data(big);
         }
         big.read_exact_at(&mut self.content, scatter(step) % self.blocks * BLOCK as u64)?;

@@ -48,6 +48,13 @@ pub fn stop_on_signals() -> Result<Stop, Fail> {
     Ok(Stop::from_flag(flag))
 }
 
+/// Whether somebody may still read standard output: false when it is a pipe or terminal whose other end is gone.
+pub fn output_has_reader() -> bool {
+    let mut poll = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&mut poll, 1, 0) <= 0 || poll.revents & (libc::POLLERR | libc::POLLHUP) == 0 }
+}
+
 /// This machine's name.
 pub fn host() -> String {
     let mut name = [0u8; 256];

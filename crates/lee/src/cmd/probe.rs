@@ -169,6 +169,10 @@ fn listen(
         if args.lasts.is_some_and(|lasts| asked.env.now() - began >= lasts.as_nanos() as u64) {
             stop.ask();
         }
+        // `lee probe PATH | head` has no other end.
+        if !system::output_has_reader() {
+            stop.ask();
+        }
         match probes.next(TICK) {
             Heard::Round(_, round) => tell(&round)?,
             Heard::Silence => {}
