@@ -228,6 +228,23 @@ fn phases_have_rates() {
 }
 
 #[test]
+fn help_says_what_is_measured() {
+    for (command, words) in [
+        (&["probe"][..], "Errors are results"),
+        (&["probe", "report"], "distribution"),
+        (&["lab"], "also after Ctrl-C"),
+        (&["lab", "neighbours"], "A storm is calm when"),
+        (&["lab", "md"], "3,901 bytes"),
+        (&["lab", "io"], "47,008 bytes"),
+    ] {
+        let help = say(&[command, &["--help"]].concat()).good();
+        assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains(words), "{help}");
+    }
+    let storm = say(&["lab", "--help"]).good().lines().any(|line| line.trim_start().starts_with("storm"));
+    assert!(!storm, "it is between processes");
+}
+
+#[test]
 fn bad_input_is_explained() {
     let (place, path) = target();
     let file = place.beside("file");

@@ -31,11 +31,16 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show what one user notices of another one's storm
     Neighbours(NeighboursArgs),
     /// Show what metadata costs: the phases of mdtest in IO500, and find
+    ///
+    /// Files in a directory for each thread (easy), files of 3,901 bytes all in one (hard). A write phase lasts --seconds at most and uses
+    /// its share of --space at most; what comes later is about what was written. Compare file systems on the same machine with it.
     Md(PhasesArgs),
     /// Show what data costs: the phases of ior in IO500
+    ///
+    /// A file for each thread, 2 MiB at a time (easy), one file for all, 47,008 bytes at a time by turns (hard). A write phase lasts
+    /// --seconds at most and uses its share of --space at most; all of it is read again and compared.
     Io(PhasesArgs),
     /// A storm, ordered by `neighbours` from another process.
     #[command(hide = true)]
@@ -96,10 +101,7 @@ struct NeighboursArgs {
     report: Option<PathBuf>,
 }
 
-/// Phases with the names and sizes of IO500
-///
-/// Each write phase lasts --seconds at most, and uses its share of --space at most; what comes later is about what was written. One
-/// machine and seconds, so no IO500 submission: compare file systems on the same machine.
+/// What bounds the phases.
 #[derive(Debug, clap::Args)]
 struct PhasesArgs {
     /// A directory on the file system

@@ -66,9 +66,8 @@ pub enum Command {
     Sync,
     /// Show the settings in effect
     Config(config::Args),
-    /// Time small operations on any mounted path, again and again
+    // Without a line here the whole text of the arguments is the help.
     Probe(probe::Args),
-    /// Measure any mounted file system: neighbours, metadata, data
     Lab(lab::Args),
     /// Print the completions for a shell
     Completions(completions::Args),

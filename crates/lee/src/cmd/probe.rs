@@ -66,19 +66,20 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show what the history says
     Report(ReportArgs),
 }
 
 /// Show what the history says
+///
+/// A table for each path, errors, and what was stuck; with --html a page with latencies over time and their distribution.
 #[derive(Debug, clap::Args)]
 struct ReportArgs {
+    /// Only of these paths, as they were given to the probe
+    paths: Vec<String>,
+
     /// The history [default: as above]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-
-    /// Only of these paths, as they were given to the probe
-    paths: Vec<String>,
 
     /// Only what is not older
     #[arg(long, value_name = "TIME", value_parser = when::parse_duration)]
