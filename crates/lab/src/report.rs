@@ -104,8 +104,8 @@ fn over_time(report: &Report, op: Op, bands: &[Band]) -> Chart {
     };
     let points = std::iter::once(&report.quiet).chain(phases).flat_map(of).collect();
     let x_label = match report.elsewhere {
-        Some(_) => "seconds; (name): that storm elsewhere",
-        None => "seconds",
+        Some(_) => "seconds; (name): that storm elsewhere; white: preparing, cleaning up",
+        None => "seconds; white: preparing, cleaning up",
     };
     Chart {
         title: op.meaning().into(),
