@@ -225,11 +225,10 @@ fn phases_text(found: &phases::Report) -> String {
     if snapshots {
         columns.push(("SNAPSHOT BEFORE", right));
     }
-    let mut table = Table::new(&columns);
-    for phase in &found.phases {
+    let table = Table::new(&columns).rows(&found.phases, |phase| {
         let errors =
             phase.first_error.as_ref().map(|first| format!("{} ({first})", size::count(phase.errors)));
-        table.row([
+        [
             phase.name.to_string(),
             format!("{:.3}", phase.rate),
             phase.unit.to_string(),
@@ -238,8 +237,8 @@ fn phases_text(found: &phases::Report) -> String {
             errors.unwrap_or_else(|| "-".into()),
             ended(phase.ended_by).to_string(),
             phase.snapshot_us.map(latency).unwrap_or_default(),
-        ]);
-    }
+        ]
+    });
     let unit = found.phases.first().map_or("", |phase| phase.unit);
     let mean = found.mean.map(|mean| format!("geometric mean {mean:.3} {unit}\n"));
     let stopped = if found.stopped { "stopped before its end\n" } else { "" };
@@ -295,21 +294,22 @@ fn neighbours_text(found: &neighbours::Report) -> String {
     if found.elsewhere.is_some() {
         columns.push(("STORM ELSEWHERE", right));
     }
-    let mut table = Table::new(&columns);
-    for op in Op::ROUND {
-        table.row(["none".into(), op.meaning().to_string()].into_iter().chain(latencies(&found.quiet, op)));
-    }
+    let row = |storm: &str, op: Op, phase: &Phase| {
+        [vec![storm.to_string(), op.meaning().to_string()], latencies(phase, op)].concat()
+    };
+    let mut rows: Vec<Vec<String>> = Op::ROUND.map(|op| row("none", op, &found.quiet)).into();
     for weather in &found.storms {
         for (op, here) in Op::ROUND.into_iter().filter_map(|op| Some((op, weather.here.as_ref()?))) {
-            let names = [weather.storm.name().to_string(), op.meaning().to_string()];
             let ratio = |phase: &Phase| {
                 neighbours::ratio(&found.quiet, phase, op).map(times).unwrap_or_else(|| "-".into())
             };
             let ratios = [Some(ratio(here)), weather.elsewhere.as_ref().map(ratio)];
-            table.row(names.into_iter().chain(latencies(here, op)).chain(ratios.into_iter().flatten()));
+            let mut cells = row(weather.storm.name(), op, here);
+            cells.extend(ratios.into_iter().flatten());
+            rows.push(cells);
         }
     }
-    let mut text = format!("{table}\n");
+    let mut text = format!("{}\n", Table::new(&columns).rows(&rows, Vec::clone));
     for weather in &found.storms {
         text.push_str(&format!("{}{}\n", report::verdict_line(weather), work(weather)));
     }

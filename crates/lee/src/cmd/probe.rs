@@ -253,12 +253,12 @@ fn summary(paths: &[PathHistory]) -> String {
         ("P99", right),
         ("MAX", right),
     ];
-    let mut table = Table::new(&columns);
+    let mut rows: Vec<Vec<String>> = Vec::new();
     let mut beside = String::new();
     for path in paths {
         for (op, of) in &path.ops {
             let cells = report::summary_cells(of);
-            table.row([path.path.clone(), op.meaning().to_string()].into_iter().chain(cells));
+            rows.push([vec![path.path.clone(), op.meaning().to_string()], cells].concat());
         }
         let name = output::printable(&path.path);
         for (what, times) in &path.errors {
@@ -270,7 +270,7 @@ fn summary(paths: &[PathHistory]) -> String {
                 .push_str(&format!("{name}: {} stuck since {since}, for {for_s:.0} s at least\n", op.name()));
         }
     }
-    format!("{table}{beside}")
+    format!("{}{beside}", Table::new(&columns).rows(&rows, Vec::clone))
 }
 
 fn show_report(asked: &Asked, args: &ReportArgs) -> Result<(), Fail> {
