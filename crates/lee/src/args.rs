@@ -26,11 +26,12 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["up", "down", "status"]),
     ("Volumes and space", &["volume", "snap", "bin", "quota", "df", "du"]),
     ("Who does what", &["top", "why"]),
     ("Care", &["fsck", "sync", "config"]),
+    ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
 ];
 
@@ -43,6 +44,7 @@ Examples:
   lee snap create alice before && lee snap schedule / 1h --keep 24h7d4w12m
   lee du . && lee df                    at once, however large the tree
   lee top                               who does what, and who waits behind whom
+  lee probe /home /scratch              time small operations, on whatever is mounted there
   lee down /srv/cell
 
 `lee volume create --help` and the like say more.

@@ -53,6 +53,12 @@ impl From<Failure> for Fail {
     }
 }
 
+impl From<leeward_lab::Refused> for Fail {
+    fn from(refused: leeward_lab::Refused) -> Fail {
+        Fail::new(refused.0)
+    }
+}
+
 /// The system's text for an errno, without the number.
 fn errno_text(errno: i32) -> String {
     text(&std::io::Error::from_raw_os_error(errno))

@@ -82,8 +82,8 @@ impl Table {
     }
 
     /// The same with a row for each item.
-    pub fn rows<T, const N: usize>(mut self, items: &[T], cells: impl Fn(&T) -> [String; N]) -> Table {
-        let row = |item| cells(item).iter().map(|c| printable(c)).collect();
+    pub fn rows<T, R: AsRef<[String]>>(mut self, items: &[T], cells: impl Fn(&T) -> R) -> Table {
+        let row = |item| cells(item).as_ref().iter().map(|c| printable(c)).collect();
         self.rows.extend(items.iter().map(row));
         self
     }

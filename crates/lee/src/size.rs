@@ -13,6 +13,14 @@ pub fn parse_bytes(text: &str) -> Result<Limit, String> {
     .above_zero(text)
 }
 
+/// Parses a size in bytes: as [`parse_bytes`], without `none`.
+pub fn parse_space(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        Limit(0) => Err(format!("`{text}` is no size here: write how much may be used, such as 2G")),
+        Limit(bytes) => Ok(bytes),
+    }
+}
+
 /// Parses a limit in files: `none`, `5000`, `1M`.
 pub fn parse_count(text: &str) -> Result<Limit, String> {
     parse_limit(text, 1000).ok_or_else(|| {

@@ -1,12 +1,17 @@
 //! The few things asked of the operating system: host name, users, limits, and whether a process is still there.
 
 use crate::fail::Fail;
+use leeward_lab::stop::Stop;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table in use.
@@ -26,6 +31,28 @@ pub fn raise_open_files_limit() {
 pub fn make_private_files() {
     // SAFETY: takes and returns a number.
     unsafe { libc::umask(0o077) };
+}
+
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set. The second one ends the process at once, without cleaning up.
+///
+/// # Errors
+/// When the system refuses.
+pub fn stop_on_signals() -> Result<Stop, Fail> {
+    const ENDED_BY_SIGNAL: i32 = 130;
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register_conditional_shutdown(signal, ENDED_BY_SIGNAL, flag.clone())
+            .and_then(|_| flag::register(signal, flag.clone()))
+            .map_err(|e| Fail::new(format!("cannot listen to signals: {}", crate::fail::text(&e))))?;
+    }
+    Ok(Stop::from_flag(flag))
+}
+
+/// Whether somebody may still read standard output: false when it is a pipe or terminal whose other end is gone.
+pub fn output_has_reader() -> bool {
+    let mut poll = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&mut poll, 1, 0) <= 0 || poll.revents & (libc::POLLERR | libc::POLLHUP) == 0 }
 }
 
 /// This machine's name.

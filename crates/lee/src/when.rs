@@ -1,6 +1,7 @@
 //! Points in time for a person, always in UTC, so that lines from several machines compare.
 
 use leeward_volume::dates;
+use std::time::Duration;
 
 /// `2026-11-21 10:43:58 UTC`.
 pub fn utc(secs: i64) -> String {
@@ -70,6 +71,18 @@ pub fn parse_interval(text: &str) -> Result<u32, String> {
     })
 }
 
+/// Parses how long something takes: `50ms`, `1s`, `10m`, `1h`, `1d`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let unit_ms = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let unit_ms = unit_ms.into_iter().find(|(name, _)| *name == unit).map(|(_, ms)| ms);
+    let ms = unit_ms.zip(digits.parse::<u32>().ok()).map(|(unit, count)| u64::from(count) * unit);
+    ms.filter(|ms| *ms > 0).map(Duration::from_millis).ok_or_else(|| {
+        format!("`{text}` is no duration: write a number with ms, s, m, h or d, such as 50ms, 1s or 10m")
+    })
+}
+
 /// [`parse_interval`], backwards.
 pub fn interval(secs: u32) -> String {
     let unit = SPANS.iter().rev().find(|(_, unit)| i64::from(secs) % unit == 0);
@@ -126,6 +139,11 @@ mod tests {
             assert_eq!(parse_interval(text).map(interval), Ok(text.to_string()));
         }
         assert!(parse_interval("1s").is_err() && parse_interval("9999999999w").is_err());
+        assert_eq!(parse_duration("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
+        for text in ["", "5", "s", "0s", "-1s", "1.5s", "1w", "9999999999s", "1 s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
         assert_eq!(ago(90), "90 s");
         assert_eq!(ago(3 * 86_400), "3 d");
     }

@@ -8,7 +8,9 @@ mod df;
 mod down;
 mod du;
 mod fsck;
+mod lab;
 mod man;
+mod probe;
 mod quota;
 mod snap;
 mod status;
@@ -64,6 +66,9 @@ pub enum Command {
     Sync,
     /// Show the settings in effect
     Config(config::Args),
+    // Without a line here the whole text of the arguments is the help.
+    Probe(probe::Args),
+    Lab(lab::Args),
     /// Print the completions for a shell
     Completions(completions::Args),
     /// Print the manual page, or write all of them to a directory
@@ -161,6 +166,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Fsck => return fsck::run(&asked),
         Command::Sync => sync::run(&asked),
         Command::Config(args) => config::run(&asked, &args),
+        Command::Probe(args) => probe::run(&asked, args),
+        Command::Lab(args) => lab::run(&asked, args),
         Command::Completions(args) => completions::run(&asked, &args),
         Command::Man(args) => man::run(&asked, &args),
     };

@@ -1,0 +1,50 @@
+//! The lab: what `lee probe` and `lee lab` measure, on any mounted path of any file system.
+//!
+//! Nothing here knows Leeward: there are only plain system calls on a path, so that the same figures can be had of
+//! another file system. From small to large:
+//!
+//! * [`sys`], [`place`], [`stop`], [`stats`], [`text`]: system calls, a directory of our own, the end of a run, quantiles.
+//! * [`probe`]: small operations at intervals, each within a deadline; [`history`] and [`metrics`] keep what they said.
+//! * [`storm`]: the load that one user makes; [`neighbours`]: probes in quiet and under each storm, and the verdict.
+//! * [`phases`]: the phases of IO500, bounded in time and space.
+//! * [`plot`], [`page`], [`report`]: drawings and pages that need nothing but themselves.
+//!
+//! Time, threads and randomness are those of [`leeward_env::Env`]; it is the real one, as this is a measuring tool.
+
+pub mod history;
+pub mod metrics;
+pub mod neighbours;
+pub mod page;
+pub mod phases;
+pub mod place;
+pub mod plot;
+pub mod probe;
+pub mod report;
+pub mod stats;
+pub mod stop;
+pub mod storm;
+pub mod sys;
+pub mod text;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Why nothing could be measured: a sentence that names the thing, the cause and the next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl Refused {
+    /// About a path and an error of the system.
+    pub fn at(path: &Path, what: &str, error: &io::Error) -> Refused {
+        Refused(format!("{}: {what}: {}", path.display(), text::cause(error)))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}

@@ -1,0 +1,97 @@
+//! A page of HTML that needs nothing but itself: no script, no font, nothing from any network.
+
+use crate::plot::escape;
+use std::fmt::Write;
+
+const STYLE: &str = "
+body { font: 15px/1.5 'DejaVu Sans', Verdana, sans-serif; color: #111; background: #fff; max-width: 1120px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.5em } h2 { font-size: 1.15em; margin-top: 2em }
+table { border-collapse: collapse; font-size: 13px; margin: 0.8em 0 }
+th, td { padding: 2px 10px; text-align: right; border-bottom: 1px solid #ccc; white-space: nowrap }
+th { border-bottom: 2px solid #111 } .w { text-align: left } .b { font-weight: bold }
+svg.chart { display: block; margin: 0.8em 0; max-width: 100% }
+.many { display: flex; flex-wrap: wrap; gap: 0 12px } .many svg.chart { max-width: none }
+svg text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #111 } svg .t { font-weight: bold }
+.grid { stroke: #ccc; stroke-width: 0.5; fill: none } .axis { stroke: #111; fill: none }
+.line { fill: none; stroke-width: 1.6 } .mark { fill: none; stroke-width: 1.1 } .dot { fill: none; stroke-width: 3; stroke-linecap: round }
+.note { color: #444; font-size: 13px }
+@media print { body { margin: 0; max-width: none } h2 { break-after: avoid } svg.chart { break-inside: avoid } }
+";
+
+/// A page that grows.
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+impl Page {
+    /// An empty page with a title.
+    pub fn new(title: &str) -> Page {
+        Page { title: title.into(), body: format!("<h1>{}</h1>\n", escape(title)) }
+    }
+
+    /// A heading.
+    pub fn heading(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
+    }
+
+    /// A paragraph of text.
+    pub fn paragraph(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<p>{}</p>", escape(text));
+    }
+
+    /// A paragraph in small print.
+    pub fn note(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<p class=\"note\">{}</p>", escape(text));
+    }
+
+    /// A table; the first `words` columns are flush left.
+    pub fn table(&mut self, words: usize, head: &[&str], rows: &[Vec<String>]) {
+        let cell = |tag: &str, (i, text): (usize, &str)| {
+            let class = if i < words { " class=\"w\"" } else { "" };
+            format!("<{tag}{class}>{}</{tag}>", escape(text))
+        };
+        let head: String = head.iter().copied().enumerate().map(|c| cell("th", c)).collect();
+        let _ = writeln!(self.body, "<table>\n<tr>{head}</tr>");
+        for row in rows {
+            let row: String = row.iter().map(String::as_str).enumerate().map(|c| cell("td", c)).collect();
+            let _ = writeln!(self.body, "<tr>{row}</tr>");
+        }
+        self.body.push_str("</table>\n");
+    }
+
+    /// A chart over the whole width.
+    pub fn chart(&mut self, svg: &str) {
+        self.body.push_str(svg);
+    }
+
+    /// Small charts side by side.
+    pub fn charts(&mut self, svgs: &[String]) {
+        let _ = writeln!(self.body, "<div class=\"many\">{}</div>", svgs.concat());
+    }
+
+    /// The whole page.
+    pub fn html(&self) -> String {
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
+             <link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+            escape(&self.title),
+            self.body
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_called_things_is_only_text() {
+        let mut page = Page::new("<script>alert(1)</script>");
+        page.table(1, &["A", "B"], &[vec!["<b>".into(), "1".into()]]);
+        let html = page.html();
+        assert!(!html.contains("<script") && html.contains("&lt;b&gt;"), "{html}");
+        assert!(!html.contains("http://") && !html.contains("https://"), "{html}");
+    }
+}

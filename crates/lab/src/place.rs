@@ -1,0 +1,153 @@
+//! A directory of our own on the file system that is measured. It goes when the run ends, in whatever way that is up to
+//! us; after `kill -9` it is left behind under a name that says whose it was.
+
+use crate::sys::Identity;
+use crate::{Refused, sys};
+use leeward_env::Env;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A directory that is removed with all that is in it when this is dropped.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    /// Makes one below `parent`; its name begins with `prefix`. Others may pass through it, not change it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make(env: &Env, parent: &Path, prefix: &str) -> io::Result<Place> {
+        let name = format!(".{prefix}-{}-{:06x}", std::process::id(), env.random() & 0xff_ffff);
+        let dir = parent.join(name);
+        fs::create_dir(&dir)?;
+        let place = Place { dir };
+        fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755))?;
+        Ok(place)
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A directory in it that belongs to somebody else, or to us.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn subdirectory(&self, name: &str, owner: Option<Identity>) -> io::Result<PathBuf> {
+        let dir = self.dir.join(name);
+        fs::create_dir(&dir)?;
+        if let Some(owner) = owner {
+            sys::give(&dir, owner)?;
+        }
+        Ok(dir)
+    }
+
+    /// Removes it, and says why when that fails.
+    ///
+    /// # Errors
+    /// The system's; what is left is left.
+    pub fn remove(mut self) -> io::Result<()> {
+        remove_tree(&std::mem::take(&mut self.dir))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.dir.as_os_str().is_empty() {
+            // Who wants to know why it fails calls `remove`.
+            let _ = remove_tree(&self.dir);
+        }
+    }
+}
+
+/// Removes a tree, its own snapshots first: a directory that has some cannot be removed.
+///
+/// # Errors
+/// The system's, other than that it is gone already.
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    remove_snapshots(dir);
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Removes the snapshots that were taken of this very directory; those of directories above begin with `_`.
+fn remove_snapshots(dir: &Path) {
+    let Ok(found) = fs::read_dir(dir.join(".snap")) else { return };
+    for entry in found.flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(b"_") {
+            // What cannot be removed makes the removal of the directory fail, which is said.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// Checks that a path is a directory in which we may make files.
+///
+/// # Errors
+/// A sentence with the next step.
+pub fn check(path: &Path) -> Result<(), Refused> {
+    let next = "name a directory on the file system to be measured";
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Err(Refused(format!("{}: no such directory: {next}", path.display())))
+        }
+        Err(e) => Err(Refused(format!("{}: {}: {next}", path.display(), crate::text::cause(&e)))),
+        Ok(found) if !found.is_dir() => Err(Refused(format!("{}: not a directory: {next}", path.display()))),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Makes a place, or says in a sentence why not.
+///
+/// # Errors
+/// As [`check`], and when the directory cannot be made there.
+pub fn checked(env: &Env, parent: &Path, prefix: &str) -> Result<Place, Refused> {
+    check(parent)?;
+    Place::make(env, parent, prefix).map_err(|e| refusal(parent, &e))
+}
+
+/// The sentence for a directory of ours that cannot be made.
+pub fn refusal(parent: &Path, error: &io::Error) -> Refused {
+    let next = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "; name a directory you may write to",
+        Some(libc::EROFS) => "; only what can be written to can be measured",
+        Some(libc::ENOSPC | libc::EDQUOT) => "; make room first",
+        _ => "",
+    };
+    let cause = crate::text::cause(error);
+    Refused(format!("{}: cannot make a directory in it: {cause}{next}", parent.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_goes_with_what_is_in_it() {
+        let (env, root) = (Env::real(), tempfile::tempdir().expect("a directory"));
+        let place = Place::make(&env, root.path(), "lee-test").expect("made");
+        let dir = place.subdirectory("a", None).expect("made");
+        fs::write(dir.join("f"), "x").expect("write");
+        drop(place);
+        assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
+        let place = Place::make(&env, root.path(), "lee-test").expect("made");
+        place.remove().expect("removed");
+        assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_explained() {
+        let root = tempfile::tempdir().expect("a directory");
+        let file = root.path().join("f");
+        fs::write(&file, "x").expect("write");
+        assert!(check(&file).unwrap_err().0.contains("not a directory"));
+        assert!(check(&root.path().join("none")).unwrap_err().0.contains("no such directory"));
+    }
+}

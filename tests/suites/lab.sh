@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# `lee probe` and `lee lab` on a real mount: what hangs is said, two users, snapshots, nothing left; and their pages in a browser.
+. "$(dirname "$0")/../lib.sh"
+suite lab
+STORM_USER=61001 PROBE_USER=61002
+
+nothing_left() { [ -z "$(find "$MNT" -mindepth 1 -maxdepth 1 -name '.lee-*')" ] || { ls -lA "$MNT"; return 1; }; }
+
+# json FILE EXPRESSION: must hold; `it` is what the file has, `lines` each of its lines.
+json() {
+  python3 -c '
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+it = lines[0]
+if not eval(sys.argv[2]):
+    sys.exit(f"does not hold: {sys.argv[2]}\n{json.dumps(it)[:2000]}")' "$@"
+}
+
+probe_rounds() {
+  "$LEE" probe "$MNT" --count 5 --every 50ms --json --history "$WORK/history" >"$WORK/rounds"
+  json "$WORK/rounds" 'len(lines) == 5 and all(len(l["us"]) == 5 and "errors" not in l for l in lines)'
+  nothing_left
+}
+
+# wait_for SECONDS COMMAND...
+wait_for() {
+  local tries=$(($1 * 20))
+  shift
+  until "$@"; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { say "waited too long for: $*"; return 1; }
+    sleep 0.05
+  done
+}
+
+# A server that does not answer: the probe says so while it lasts, ends when told, and goes on when it is over.
+probe_says_what_hangs() {
+  local server probe
+  server=$(cell_pid)
+  "$LEE" probe "$MNT" --every 50ms --deadline 1s --json --history "$WORK/history" >"$WORK/hung" &
+  probe=$!
+  wait_for 10 grep -q '"write"' "$WORK/hung"
+  kill -STOP "$server"
+  wait_for 20 grep -q '"stuck"' "$WORK/hung" || { kill -CONT "$server"; return 1; }
+  sleep 1.2
+  kill -CONT "$server"
+  local before
+  before=$(wc -l <"$WORK/hung")
+  wait_for 20 eval "[ \$(wc -l <'$WORK/hung') -gt $((before + 3)) ]"
+  kill -INT "$probe"
+  wait "$probe"
+  json "$WORK/hung" 'len({l["stuck"]["since_ms"] for l in lines if "stuck" in l}) == 1'
+  json "$WORK/hung" 'max(l["stuck"]["for_s"] for l in lines if "stuck" in l) >= 2'
+  json "$WORK/hung" 'max(max(l.get("us", {"": 0}).values()) for l in lines) >= 2e6 and "stuck" not in lines[-1]'
+  nothing_left
+}
+
+two_users() {
+  "$LEE" lab neighbours "$MNT" --each 1s --threads 4 --space 64M --storm-user "$STORM_USER" --probe-user "$PROBE_USER" \
+    --storms create,write,rm --idle-baseline "$WORK" --report "$WORK/neighbours.html" --json >"$WORK/neighbours"
+  json "$WORK/neighbours" 'it["users"] == [61001, 61002] and len(it["storms"]) == 3 and "left" not in it'
+  json "$WORK/neighbours" 'all(s["did"]["ops"] > 0 and s["did"]["errors"] == 0 for s in it["storms"])'
+  json "$WORK/neighbours" 'all(s["verdict"]["is"] in ("calm", "disturbed") for s in it["storms"])'
+  json "$WORK/neighbours" 'all(len(s["here"]["ops"]) == 5 and len(s["elsewhere"]["ops"]) == 5 for s in it["storms"])'
+  nothing_left
+}
+
+a_storm_of_snapshots() {
+  "$LEE" lab neighbours "$MNT" --each 1s --threads 2 --space 16M --storms snap --json >"$WORK/snapshots"
+  json "$WORK/snapshots" 'it["storms"][0]["did"]["ops"] > 0 and it["storms"][0]["did"]["errors"] == 0'
+  nothing_left
+  [ "$(lee snap list --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["snapshots"]))')" = 0 ]
+}
+
+phases_with_snapshots() {
+  local suite
+  for suite in md io; do
+    "$LEE" lab "$suite" "$MNT" --seconds 1 --space 64M --threads 2 --snapshots --json >"$WORK/$suite"
+    json "$WORK/$suite" 'it["mean"] > 0 and all(p["errors"] == 0 for p in it["phases"])'
+    json "$WORK/$suite" 'all(p["snapshot_us"] > 0 for p in it["phases"][1:])'
+  done
+  nothing_left
+}
+
+ctrl_c_leaves_nothing() {
+  local pid
+  "$LEE" lab neighbours "$MNT" --each 60s --threads 4 --space 64M --storms create >"$WORK/stopped" 2>&1 &
+  pid=$!
+  sleep 1.5
+  kill -INT "$pid"
+  wait "$pid"
+  grep -q 'stopped before its end' "$WORK/stopped"
+  nothing_left
+}
+
+# In a browser: all that is drawn is within its chart, no text lies on another one, no script of ours or anybody's failed.
+pages_render() {
+  "$LEE" probe report --history "$WORK/history" --html "$WORK/probe.html" >/dev/null
+  mkdir "$WORK/browser"
+  python3 "$ROOT/tests/tools/pages.py" "$WORK/browser" "$WORK/neighbours.html:20" "$WORK/probe.html:10"
+}
+
+if command -v chromium >/dev/null; then browser=1; else browser=; fi
+lee_binary
+cell_start
+chmod 755 "$WORK"
+run_in_cell probe_rounds probe_rounds
+run_in_cell probe_says_what_hangs probe_says_what_hangs
+run_in_cell two_users two_users
+run_in_cell a_storm_of_snapshots a_storm_of_snapshots
+run_in_cell phases_with_snapshots phases_with_snapshots
+run_in_cell ctrl_c_leaves_nothing ctrl_c_leaves_nothing
+if [ -n "$browser" ]; then run_in_cell pages_render pages_render; else skip pages_render "no chromium: apt-get install chromium"; fi
+suite_end
