@@ -4,7 +4,7 @@
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
-use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, VolumeRecord};
+use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord};
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
 use crate::quota::Quota;
@@ -186,6 +186,7 @@ impl Cell {
         }
         self.shard.watch_clock(STORE_SECS);
         did |= self.shard.schedule_step()?;
+        self.shard.fold()?;
         self.shard.commit_if_dirty()?;
         did |= self.shard.engine_step()?;
         self.shard.take_reserve();
@@ -419,10 +420,16 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     })?;
     each(&*moment, keys::table_range(Table::Quota), |key, v| {
         let dir = NodeId(keys::table_id(key));
-        let used = kv.get(&keys::stats(dir))?.map(|v| crate::inode::Stats::decode(&v)).transpose()?;
+        let used = kv.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?;
         st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
         Ok(())
     })?;
+    each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
+        st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
+        Ok(())
+    })?;
+    drop(moment);
+    st.count_unfolded(kv)?;
     Ok(st)
 }
 
@@ -467,6 +474,7 @@ impl Shard {
         let half = Duration::from_millis(u64::from(self.config.commit_interval_ms) / 2);
         self.committer.wait(half);
         self.log.seal_older(half);
+        did("folding statistics", self.fold().map(|()| true));
         if let Err(e) = self.commit_if_dirty() {
             tracing::warn!("commit: {e}");
             self.env.sleep(half);

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::inode::Pair;
 use crate::keys::{self, Key};
 use crate::op::NodeId;
-use crate::records::{Fail, Frozen, RecordCache, Tx};
+use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
 use leeward_env::limits::COMMIT_RECORDS_MAX;
@@ -119,7 +119,7 @@ impl State {
     pub fn is_clean(&self) -> bool {
         self.running.records.is_empty()
             && self.running.rides.is_empty()
-            && self.running.deltas.is_empty()
+            && !self.unfolded.is_dirty()
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
@@ -137,6 +137,9 @@ impl State {
         for id in std::mem::take(&mut self.volumes_dirty) {
             let value = self.volumes.get(&id).map(|v| v.encode());
             self.enter(keys::volume(id), value, false, cache);
+        }
+        for (dir, by) in self.unfolded.freeze() {
+            self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
         self.enter_snapshots(cache);
         let mut garbage = std::mem::take(&mut self.replaced);
@@ -237,7 +240,7 @@ impl Shard {
         }
         let tx = match frozen.take() {
             Some(tx) => tx,
-            None => self.freeze()?,
+            None => self.freeze(),
         };
         self.committer.progress.lock().most = tx.most;
         let records = tx.records.iter().filter(|(_, s)| !s.is_nothing());
@@ -261,32 +264,14 @@ impl Shard {
         Ok(tx.id)
     }
 
-    /// Folds statistics and freezes, in one hold of the lock: a commit's statistics are exact.
-    fn freeze(&self) -> Result<FrozenTx> {
-        let ctx = Ctx::system();
-        loop {
-            let mut st = self.lock();
-            let seq = st.publish_seq;
-            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, &ctx, self.now());
-            match tx.fold() {
-                Ok(()) => {
-                    tx.finish();
-                    self.committer.large.store(false, Ordering::Relaxed);
-                    self.committer.behind.store(false, Ordering::Relaxed);
-                    let locked_until = st.snapshots.locked_until();
-                    let clock = self.clock.look(&self.env, locked_until).now;
-                    return Ok(st.freeze(&self.cache, (clock < locked_until).then_some(clock)));
-                }
-                Err(Fail::Error(e)) => return Err(e),
-                // statistics have no content
-                Err(Fail::Quota { .. } | Fail::Bin(_)) => return Err(Error::Quota),
-                Err(Fail::Stage(node)) => return Err(Error::Io(format!("content of {node:?} in the way"))),
-                Err(Fail::Miss(key)) => {
-                    drop(st);
-                    self.load_all(vec![key], seq)?;
-                }
-            }
-        }
+    /// Freezes, in one hold of the lock.
+    fn freeze(&self) -> FrozenTx {
+        let mut st = self.lock();
+        self.committer.large.store(false, Ordering::Relaxed);
+        self.committer.behind.store(false, Ordering::Relaxed);
+        let locked_until = st.snapshots.locked_until();
+        let clock = self.clock.look(&self.env, locked_until).now;
+        st.freeze(&self.cache, (clock < locked_until).then_some(clock))
     }
 
     /// Writes a batch; when the disk is full, with the space that is held back for this.

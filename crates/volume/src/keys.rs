@@ -24,6 +24,7 @@ const TABLE_SNAPSHOT: u32 = SYSTEM + 6;
 const TABLE_TALLY: u32 = SYSTEM + 7;
 const TABLE_SCHEDULE: u32 = SYSTEM + 8;
 const TABLE_BIN: u32 = SYSTEM + 9;
+const TABLE_UNFOLDED: u32 = SYSTEM + 10;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -154,6 +155,11 @@ pub fn binned(node: NodeId, stamp: u64) -> Key {
 pub fn bin_range(volume: u32, from: u64) -> (Key, Key) {
     let end = build(TABLE_BIN, u64::from(volume) + 1, 0, &[]);
     (build(TABLE_BIN, u64::from(volume), 0, &from.to_be_bytes()), end)
+}
+
+/// The change of a directory's statistics that is not folded yet.
+pub fn unfolded(dir: NodeId) -> Key {
+    build(TABLE_UNFOLDED, dir.0, 0, &[])
 }
 
 /// The stamp and the node in a key of the recycle bin.
@@ -408,6 +414,8 @@ pub enum Table {
     Schedule,
     /// Recycle bins.
     Bin,
+    /// Changes of statistics that are not folded yet.
+    Unfolded,
 }
 
 /// The range of a system table.
@@ -422,6 +430,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Tally => TABLE_TALLY,
         Table::Schedule => TABLE_SCHEDULE,
         Table::Bin => TABLE_BIN,
+        Table::Unfolded => TABLE_UNFOLDED,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

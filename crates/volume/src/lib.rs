@@ -41,6 +41,7 @@ pub mod schedule;
 mod segments;
 mod shard;
 mod snapshots;
+mod statistics;
 mod trim;
 mod versions;
 mod wake;

@@ -62,8 +62,6 @@ pub type TxResult<T> = Result<T, Fail>;
 pub struct Running {
     /// By key.
     pub records: Overlay,
-    /// Changes of recursive statistics, by directory, not yet folded up the tree.
-    pub deltas: FxHashMap<NodeId, Stats>,
     /// Data that must ride in the commit.
     pub rides: Vec<Ride>,
     /// How many records each flow changed.
@@ -192,8 +190,9 @@ pub struct Tx<'a> {
     writes: Writes,
     /// Windows of files that are being changed, decoded; see `ops/content.rs`.
     pub(crate) edits: FxHashMap<(NodeId, u32), Extents>,
-    deltas: Vec<(NodeId, Stats)>,
-    folded: bool,
+    pub(crate) deltas: Vec<(NodeId, Stats)>,
+    /// Whether statistics were folded in this operation.
+    pub(crate) folded: bool,
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(NodeId, Stats)>,
     shown: Vec<NodeId>,
@@ -399,86 +398,6 @@ impl<'a> Tx<'a> {
         hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
-    /// Recursive statistics of a directory as last folded.
-    pub fn stats(&self, dir: NodeId) -> TxResult<Stats> {
-        Ok(self.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?.unwrap_or_default())
-    }
-
-    /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
-    pub fn fold(&mut self) -> TxResult<()> {
-        let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
-        // what is running was folded in by the first fold of this operation
-        let running = (!self.folded).then_some(&self.st.running.deltas).into_iter().flatten();
-        for (dir, s) in running.chain(self.deltas.iter().map(|(d, s)| (d, s))) {
-            let t = total.entry(*dir).or_default();
-            *t = t.plus(*s);
-        }
-        total.retain(|_, s| !s.is_zero());
-        let mut parents: FxHashMap<NodeId, NodeId> = FxHashMap::default();
-        let mut waiting: FxHashMap<NodeId, usize> = FxHashMap::default();
-        for start in total.keys() {
-            let mut dir = *start;
-            while !parents.contains_key(&dir) {
-                let parent = self.parent_for_stats(dir)?;
-                parents.insert(dir, parent);
-                if parent.inode() == 0 {
-                    break;
-                }
-                *waiting.entry(parent).or_default() += 1;
-                dir = parent;
-            }
-        }
-        let mut ready: Vec<NodeId> = parents.keys().copied().filter(|d| !waiting.contains_key(d)).collect();
-        while let Some(dir) = ready.pop() {
-            let sum = total.remove(&dir).unwrap_or_default();
-            if !sum.is_zero() {
-                let stats = self.stats(dir)?.plus(sum);
-                self.put(keys::stats(dir), stats.encode());
-            }
-            let parent = parents[&dir];
-            if parent.inode() == 0 {
-                continue;
-            }
-            let t = total.entry(parent).or_default();
-            *t = t.plus(sum);
-            let left = waiting.get_mut(&parent).expect("counted above");
-            *left -= 1;
-            if *left == 0 {
-                ready.push(parent);
-            }
-        }
-        self.deltas.clear();
-        self.folded = true;
-        Ok(())
-    }
-
-    /// 0 ends the walk: at a volume's root, and (a broken invariant that must not stop commits) where a directory is gone.
-    fn parent_for_stats(&self, dir: NodeId) -> TxResult<NodeId> {
-        match self.inode(dir) {
-            Ok(inode) => Ok(NodeId::new(dir.volume(), inode.parent)),
-            Err(Fail::Error(e)) => {
-                tracing::error!("statistics of directory {dir:?} have nowhere to go: {e}; run lee fsck");
-                Ok(NodeId::new(dir.volume(), 0))
-            }
-            Err(miss) => Err(miss),
-        }
-    }
-
-    /// What was not folded yet about `dir` moves to its parent: `dir` is going away.
-    pub fn hand_up_deltas(&mut self, dir: NodeId, parent: NodeId) {
-        let sum = self.discard_deltas(dir);
-        self.add_stats(parent, sum);
-    }
-
-    /// What was not folded yet about `dir` counts nowhere: `dir` is going away.
-    pub(crate) fn discard_deltas(&mut self, dir: NodeId) -> Stats {
-        let running = if self.folded { None } else { self.st.running.deltas.get(&dir).copied() };
-        let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
-        let sum = mine.into_iter().fold(running.unwrap_or_default(), Stats::plus);
-        self.add_stats(dir, sum.negated());
-        sum
-    }
-
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
         let Tx {
@@ -508,15 +427,9 @@ impl<'a> Tx<'a> {
             st.enter(key, value, new, cache);
         }
         if folded {
-            st.running.deltas.clear();
+            st.unfolded.clear();
         }
-        for (dir, s) in deltas {
-            let d = st.running.deltas.entry(dir).or_default();
-            *d = d.plus(s);
-            if d.is_zero() {
-                st.running.deltas.remove(&dir);
-            }
-        }
+        deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
         st.running.rides.extend(rides);
         tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
@@ -573,7 +486,7 @@ impl State {
                 pending.into_iter().for_each(|(node, p)| self.let_go(node, p.segments()));
                 self.orphans.retain(|node| node.volume() != id);
                 self.reclaim.retain(|node| node.volume() != id);
-                self.running.deltas.retain(|node, _| node.volume() != id);
+                self.unfolded.drop_volume(id);
                 self.snapshots.drop_volume(id);
                 self.bins.drop_volume(id);
                 self.schedules.drop_volume(id);

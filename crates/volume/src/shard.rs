@@ -18,6 +18,7 @@ use crate::refs::Refs;
 use crate::schedule::Schedules;
 use crate::segments::Segments;
 use crate::snapshots::Snapshots;
+use crate::statistics::Unfolded;
 use crate::wake::Wake;
 use crate::{Config, Watcher};
 use leeward_data::{Catalog, DataLog, SegmentInfo};
@@ -40,6 +41,8 @@ pub struct State {
     pub running: Running,
     /// Number of the running transaction; a commit of it makes everything so far durable.
     pub running_id: u64,
+    /// Changes of recursive statistics that are not in their records yet.
+    pub unfolded: Unfolded,
     /// Records being committed.
     pub committing: Option<Frozen>,
     /// Moves when committed records become clean.

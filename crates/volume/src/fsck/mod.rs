@@ -44,6 +44,8 @@ struct Seen {
     found_subdirs: u32,
     name_in: u64,
     stats: Stats,
+    /// Not folded yet: at it, and later with all below it.
+    unfolded: Stats,
     sum: Stats,
 }
 
@@ -196,18 +198,20 @@ impl Census {
         let dirs = self.inodes.iter().filter(|(_, s)| s.kind == Some(Kind::Dir));
         let mut ready: Vec<NodeId> = dirs.map(|(n, _)| *n).filter(|n| !waiting.contains_key(n)).collect();
         while let Some(dir) = ready.pop() {
-            let (sum, stats, parent, counted) = match self.inodes.get(&dir) {
-                Some(s) => (s.sum, s.stats, NodeId::new(dir.volume(), s.parent), is_counted(s)),
+            let (sum, stats, unfolded, parent, counted) = match self.inodes.get(&dir) {
+                Some(s) => (s.sum, s.stats, s.unfolded, NodeId::new(dir.volume(), s.parent), is_counted(s)),
                 None => continue,
             };
-            if sum != stats {
-                self.say("statistics", Some(dir), format!("recorded {stats:?}, found {sum:?}"));
+            if sum != stats.plus(unfolded) {
+                let detail = format!("recorded {stats:?} and {unfolded:?} to be folded, found {sum:?}");
+                self.say("statistics", Some(dir), detail);
             }
             if !counted {
                 continue;
             }
-            let up = &mut self.inodes.entry(parent).or_default().sum;
-            *up = up.plus(sum).plus(Stats { dirs: 1, ..Stats::default() });
+            let up = self.inodes.entry(parent).or_default();
+            up.sum = up.sum.plus(sum).plus(Stats { dirs: 1, ..Stats::default() });
+            up.unfolded = up.unfolded.plus(unfolded);
             if let Some(left) = waiting.get_mut(&parent) {
                 *left -= 1;
                 if *left == 0 {
@@ -315,6 +319,11 @@ impl Shard {
         })?;
         each(moment, keys::table_range(Table::Orphan), |k, _| {
             c.orphans.insert(NodeId(keys::table_id(k)));
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Unfolded), |k, v| {
+            let dir = NodeId(keys::table_id(k));
+            c.inodes.entry(dir).or_default().unfolded = Stats::decode(v)?;
             Ok(())
         })?;
         each(moment, keys::table_range(Table::Segment), |k, v| {
