@@ -3,7 +3,8 @@
 //! As many operations run at once as there are **slots**. Who finds one free passes at once, on its own thread, without a copy: that
 //! is all that a quiet system sees. Otherwise the request is queued with its bytes and its reply, and the thread goes back to read
 //! the next one, so that the queue here, and not the kernel's (first come, first served), decides who is next; whoever ends an
-//! operation takes the next from the queue. A front end needs one thread more than there are slots.
+//! operation takes the next from the queue. A front end needs one thread more than there are slots, and one that may wait: an
+//! fsync that is alone needs no other thread.
 //!
 //! What would wait answers `WouldBlock` and is repeated on a thread that may (`waiting`). A panic in the file system becomes an error
 //! here. Every operation is entered in the [`Ledger`]: what it cost, what it waited for, behind whom.
@@ -20,7 +21,7 @@ use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Failures that are logged in one second; a damaged store would otherwise fill the log.
 const LOGGED_PER_SEC_MAX: u64 = 10;
@@ -54,6 +55,8 @@ struct Shared {
     options: Options,
     state: Mutex<State>,
     waiting: Waiting,
+    /// Whether a thread of the front end runs an operation that waits.
+    waits_here: AtomicBool,
     failures: FailureLog,
 }
 
@@ -97,7 +100,8 @@ impl Gate {
     pub fn new(fs: Arc<dyn Fs>, env: &Env, options: Options) -> Gate {
         let failures = FailureLog { env: env.clone(), second: AtomicU64::new(0), count: AtomicU64::new(0) };
         let waiting = Waiting::new(env);
-        Gate(Arc::new(Shared { fs, env: env.clone(), options, state: Mutex::default(), waiting, failures }))
+        let (env, state, waits_here) = (env.clone(), Mutex::default(), AtomicBool::new(false));
+        Gate(Arc::new(Shared { fs, env, options, state, waiting, waits_here, failures }))
     }
 
     /// The file system behind it.
@@ -107,7 +111,7 @@ impl Gate {
 
     /// Threads that a front end needs to read requests.
     pub fn reading_threads(&self) -> usize {
-        self.0.options.slots + usize::from(self.0.options.fair)
+        self.0.options.slots + 2 * usize::from(self.0.options.fair)
     }
 
     /// What flows have used and waited so far.
@@ -141,9 +145,19 @@ impl Gate {
         self.queue(arrival, bytes, move |gate, arrival| gate.attempt(arrival, op.as_op(), answer));
     }
 
-    /// Runs one operation that waits by its nature on a thread that may.
+    /// Runs one operation that waits by its nature: the first of them here, as a front end has a thread for that; others on threads that
+    /// may wait.
     pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        self.wait_with(self.arrive(ctx), op, answer);
+        let arrival = self.arrive(ctx);
+        if !self.0.options.fair || self.0.waits_here.swap(true, Ordering::Acquire) {
+            return self.wait_with(arrival, op, answer);
+        }
+        waits::take();
+        let result = self.call(&ctx.with_wait(Wait::Allowed), op);
+        self.0.waits_here.store(false, Ordering::Release);
+        let account = self.account(&arrival, &op, &result);
+        answer(result);
+        self.enter(account, arrival.at);
     }
 
     /// Runs a request of several operations, made by [`Gate::call`] with the context it is given, when it is its turn. `attempt`
@@ -288,9 +302,14 @@ impl Gate {
             arrival.waits.add(Cause::Thread, behind, begun.saturating_sub(asked));
             let account = gate.account(&arrival, &like, &result);
             answer(result);
-            let now = gate.0.env.now();
-            gate.0.state.lock().ledger.enter(account, now.saturating_sub(begun), now);
+            gate.enter(account, begun);
         });
+    }
+
+    /// Enters an operation that has ended now.
+    fn enter(&self, account: Account, begun: Nanos) {
+        let now = self.0.env.now();
+        self.0.state.lock().ledger.enter(account, now.saturating_sub(begun), now);
     }
 
     /// What is to be said of an operation that is about to be answered.

@@ -214,9 +214,6 @@ impl Shard {
             let done = self.commit_one();
             p = c.progress.lock();
             p.led = false;
-            if let Ok(id) = done {
-                p.committed = id;
-            }
             c.changed.notify_all();
             done?;
         }
@@ -232,8 +229,8 @@ impl Shard {
         if dirty { self.commit_now(&Ctx::system()) } else { Ok(()) }
     }
 
-    /// One transaction, by the leader. Returns its number.
-    fn commit_one(&self) -> Result<u64> {
+    /// One transaction, by the leader.
+    fn commit_one(&self) -> Result<()> {
         let mut frozen = self.committer.frozen.lock();
         if let Some(why) = &self.lock().broken {
             return Err(Error::Io(why.clone()));
@@ -252,6 +249,9 @@ impl Shard {
             *frozen = Some(tx);
             return Err(e);
         }
+        // it is durable: who waited for that need not wait for what is left to do
+        self.committer.progress.lock().committed = tx.id;
+        self.committer.changed.notify_all();
         for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
             self.cache.insert(key, value);
         }
@@ -261,7 +261,7 @@ impl Shard {
         drop(st);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.committer.garbage.lock().extend(tx.garbage);
-        Ok(tx.id)
+        Ok(())
     }
 
     /// Freezes, in one hold of the lock.
