@@ -425,3 +425,44 @@ fn ordinary_users_serve_cells_too() {
     user(&["volume", "list", "--cell", place.arg()]).good();
     user(&["volume", "remove", "by-root", "--cell", place.arg()]).good();
 }
+
+#[test]
+fn top_and_why_tell_who_did_what() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.ask(&["top", "--once"]).code, 1, "there is no cell yet");
+    place.up();
+    let file = place.mnt().join("file");
+    let top = std::thread::scope(|s| {
+        let top = s.spawn(|| place.ask(&["top", "--once", "--every", "2", "--json"]).json());
+        // until it has looked twice
+        while !top.is_finished() {
+            fs::write(&file, b"some bytes").expect("written");
+            fs::File::open(&file).expect("open").sync_all().expect("durable");
+        }
+        top.join().expect("it ends")
+    });
+    let flow = &top["flows"][0];
+    assert_eq!((flow["user"].as_str(), flow["volume"].as_str()), (Some("root"), Some("root")));
+    assert!(flow["operations_per_second"].as_f64() > Some(0.0), "{top}");
+    assert!(flow["written_bytes_per_second"].as_f64() > Some(0.0), "{top}");
+    assert!(place.ask(&["top", "--once"]).good().contains("operations/s; 0 waiting for their turn"));
+
+    // An fsync that has much to store is slow enough to be told.
+    fs::write(&file, vec![7; 32 << 20]).expect("written");
+    fs::File::open(&file).expect("open").sync_all().expect("durable");
+    let why = place.ask(&["why", "root", "--json"]).json();
+    let told = why["operations"].as_array().expect("a list");
+    let slow = told.iter().find(|o| o["operation"] == "fsync" && o["path"] == "/file").expect("the fsync");
+    assert!(slow["milliseconds"].as_f64() >= Some(1.0), "{slow}");
+    let waited = |w: &serde_json::Value| w["for_what"] == "put" || w["for_what"] == "commit";
+    assert!(slow["waited"].as_array().is_some_and(|all| all.iter().any(waited)), "{slow}");
+    assert!(place.ask(&["why", "/file"]).good().contains("fsync"));
+    assert!(place.ask(&["why", "/elsewhere/"]).good().contains("nothing took longer"));
+    assert!(place.ask(&["why", "nobody-of-this-name"]).err.contains("no user named"));
+    assert_eq!(place.ask(&["top", "--every", "0"]).code, 2, "out of range");
+    say(&["down", place.arg()]).good();
+    assert!(place.ask(&["top", "--once"]).err.contains("is not served"));
+}
