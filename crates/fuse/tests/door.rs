@@ -452,8 +452,8 @@ fn locks_are_the_kernels() {
 /// One user's hundred fsyncs that hang take threads, but not all of them.
 #[test]
 fn one_users_waiting_leaves_threads_to_others() {
-    // What one user may hold of the threads that wait, and the one of the door's own that may.
-    let share = limits::BLOCKING_THREADS_MAX * 3 / 4 + 1;
+    // What one user may hold of the threads that wait.
+    let share = limits::BLOCKING_THREADS_MAX * 3 / 4;
     let gate = Arc::new(Latch::default());
     let shared = gate.clone();
     let Some(rig) = Rig::new(|m| Arc::new(Gated { mem: Reluctant(m), gate: shared })) else { return };

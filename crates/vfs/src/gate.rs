@@ -1,10 +1,9 @@
 //! Gate 1: every front end's requests come through here to the file system, in an order that is fair between flows.
 //!
-//! As many operations run at once as there are **slots**. Who finds one free passes at once, on its own thread, without a copy: that
-//! is all that a quiet system sees. Otherwise the request is queued with its bytes and its reply, and the thread goes back to read
-//! the next one, so that the queue here, and not the kernel's (first come, first served), decides who is next; whoever ends an
-//! operation takes the next from the queue. A front end needs one thread more than there are slots, and one that may wait: an
-//! fsync that is alone needs no other thread.
+//! A front end has a few threads that read requests. While one user is alone, each runs what it has read, at once and without a copy. As
+//! soon as a second user comes, one of the threads is left to read: only as many operations run at once as there are **slots**, one less than
+//! threads; who finds none is queued with its bytes and its reply. So the queue here, and not the kernel's (first come, first
+//! served), decides who is next; whoever ends an operation takes the next from the queue.
 //!
 //! What would wait answers `WouldBlock` and is repeated on a thread that may (`waiting`). A panic in the file system becomes an error
 //! here. Every operation is entered in the [`Ledger`]: what it cost, what it waited for, behind whom.
@@ -21,27 +20,30 @@ use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Failures that are logged in one second; a damaged store would otherwise fill the log.
 const LOGGED_PER_SEC_MAX: u64 = 10;
 /// Bytes of queued requests; above, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
+/// So long after two users came in turn a thread is left to read, nanoseconds.
+const SHARED_FOR: Nanos = 10_000_000_000;
+
 /// How a gate lets through.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Operations that run at once.
-    pub slots: usize,
+    /// Threads with which a front end reads requests, at least 2: so many operations run at once, and one less while users share.
+    pub threads: usize,
     /// Whether it decides anything. Without, all pass at once and only the ledger is kept: to see what the gate costs and gives.
     pub fair: bool,
 }
 
 impl Options {
-    /// As many slots as this machine has cores, up to four: more only wait for each other.
+    /// As many threads as this machine has cores, up to four: more only wait for each other.
     pub fn usual() -> Options {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Options { slots: cores.clamp(2, 4), fair: true }
+        Options { threads: cores.clamp(2, 4), fair: true }
     }
 }
 
@@ -55,8 +57,6 @@ struct Shared {
     options: Options,
     state: Mutex<State>,
     waiting: Waiting,
-    /// Whether a thread of the front end runs an operation that waits.
-    waits_here: AtomicBool,
     failures: FailureLog,
 }
 
@@ -66,6 +66,10 @@ struct State {
     queued_bytes: usize,
     /// Flows of the operations that run.
     inside: Vec<Flow>,
+    /// Who came last.
+    last_flow: Option<Flow>,
+    /// Until when users count as sharing.
+    shared_until: Nanos,
     ledger: Ledger,
 }
 
@@ -100,8 +104,7 @@ impl Gate {
     pub fn new(fs: Arc<dyn Fs>, env: &Env, options: Options) -> Gate {
         let failures = FailureLog { env: env.clone(), second: AtomicU64::new(0), count: AtomicU64::new(0) };
         let waiting = Waiting::new(env);
-        let (env, state, waits_here) = (env.clone(), Mutex::default(), AtomicBool::new(false));
-        Gate(Arc::new(Shared { fs, env, options, state, waiting, waits_here, failures }))
+        Gate(Arc::new(Shared { fs, env: env.clone(), options, state: Mutex::default(), waiting, failures }))
     }
 
     /// The file system behind it.
@@ -111,7 +114,7 @@ impl Gate {
 
     /// Threads that a front end needs to read requests.
     pub fn reading_threads(&self) -> usize {
-        self.0.options.slots + 2 * usize::from(self.0.options.fair)
+        self.0.options.threads
     }
 
     /// What flows have used and waited so far.
@@ -145,19 +148,9 @@ impl Gate {
         self.queue(arrival, bytes, move |gate, arrival| gate.attempt(arrival, op.as_op(), answer));
     }
 
-    /// Runs one operation that waits by its nature: the first of them here, as a front end has a thread for that; others on threads that
-    /// may wait.
+    /// Runs one operation that waits by its nature on a thread that may.
     pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        let arrival = self.arrive(ctx);
-        if !self.0.options.fair || self.0.waits_here.swap(true, Ordering::Acquire) {
-            return self.wait_with(arrival, op, answer);
-        }
-        waits::take();
-        let result = self.call(&ctx.with_wait(Wait::Allowed), op);
-        self.0.waits_here.store(false, Ordering::Release);
-        let account = self.account(&arrival, &op, &result);
-        answer(result);
-        self.enter(account, arrival.at);
+        self.wait_with(self.arrive(ctx), op, answer);
     }
 
     /// Runs a request of several operations, made by [`Gate::call`] with the context it is given, when it is its turn. `attempt`
@@ -222,7 +215,7 @@ impl Gate {
         let weight = state.ledger.weight(arrival.ctx.flow);
         state.queued_bytes += bytes;
         state.queue.push(arrival.line(), weight, Queued { arrival, behind, bytes, job: Box::new(job) });
-        let next = state.next(self.0.options.slots);
+        let next = state.next(self.0.options, arrival.at);
         drop(state);
         self.run_turns(next);
     }
@@ -254,7 +247,7 @@ impl Gate {
         if let Some(account) = account {
             state.ledger.enter(account, cost, now);
         }
-        state.next(self.0.options.slots)
+        state.next(self.0.options, now)
     }
 
     /// One attempt that may not wait; `None` when the operation goes on elsewhere.
@@ -321,14 +314,26 @@ impl Gate {
 }
 
 impl State {
+    /// Notes who comes: from the second user on they share.
+    fn see(&mut self, arrival: &Arrival) {
+        if self.last_flow.replace(arrival.ctx.flow).is_some_and(|last| last != arrival.ctx.flow) {
+            self.shared_until = arrival.at + SHARED_FOR;
+        }
+    }
+
+    /// Operations that may run at once now.
+    fn slots(&self, options: Options, now: Nanos) -> usize {
+        options.threads - usize::from(now < self.shared_until)
+    }
+
     fn enter(&mut self, arrival: &Arrival) -> Turn {
         self.inside.push(arrival.ctx.flow);
         let weight = self.ledger.weight(arrival.ctx.flow);
         self.queue.pass(arrival.line(), weight)
     }
 
-    fn next(&mut self, slots: usize) -> Option<(Turn, Queued)> {
-        if self.queue.running() >= slots {
+    fn next(&mut self, options: Options, now: Nanos) -> Option<(Turn, Queued)> {
+        if self.queue.running() >= self.slots(options, now) {
             return None;
         }
         let (turn, queued) = self.queue.pop()?;

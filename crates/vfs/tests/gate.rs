@@ -55,9 +55,17 @@ impl Fs for Standing {
     fn watch(&self, _: Arc<dyn Watcher>) {}
 }
 
-fn gate(slots: usize, fair: bool) -> (Arc<Standing>, Gate) {
+fn gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
     let fs = Arc::new(Standing::default());
-    let gate = Gate::new(fs.clone(), &Env::real(), GateOptions { slots, fair });
+    let gate = Gate::new(fs.clone(), &Env::real(), GateOptions { threads, fair });
+    (fs, gate)
+}
+
+/// The same, with two users who were there just now.
+fn shared_gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
+    let (fs, gate) = gate(threads, fair);
+    [90, 91].map(|uid| gate.run(user(uid), read(NodeId(9)), |_| ()));
+    fs.order.lock().clear();
     (fs, gate)
 }
 
@@ -105,7 +113,7 @@ fn an_open_gate_is_passed_on_the_callers_thread() {
 
 #[test]
 fn a_request_that_finds_no_slot_does_not_hold_its_thread_and_a_quiet_user_comes_first() {
-    let (fs, gate) = gate(1, true);
+    let (fs, gate) = shared_gate(2, true);
     let first = asked(&gate, 1, STANDS);
     until("it is inside", || fs.order.lock().len() == 1);
     // on this thread: each returns at once
@@ -127,7 +135,7 @@ fn a_request_that_finds_no_slot_does_not_hold_its_thread_and_a_quiet_user_comes_
         answers.recv_timeout(PATIENCE).expect("all are answered");
     }
     assert_eq!(fs.order.lock()[..2], [1, 2], "the other user did not wait for the first one's other ten");
-    until("all is entered", || gate.report().flows.iter().map(|f| f.usage.operations).sum::<u64>() == 12);
+    until("all is entered", || gate.report().flows.iter().map(|f| f.usage.operations).sum::<u64>() == 14);
     let report = gate.report();
     assert_eq!(report.waiting_for_turn, 0);
     let quiet = report.flows.iter().find(|f| f.uid == 2).expect("an account");
@@ -136,8 +144,21 @@ fn a_request_that_finds_no_slot_does_not_hold_its_thread_and_a_quiet_user_comes_
 }
 
 #[test]
+fn a_user_who_is_alone_has_all_threads() {
+    let (fs, gate) = gate(2, true);
+    let first = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().len() == 1);
+    assert!(
+        asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok(),
+        "the second thread's"
+    );
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+}
+
+#[test]
 fn a_gate_that_is_not_fair_lets_all_in() {
-    let (fs, gate) = gate(1, false);
+    let (fs, gate) = shared_gate(2, false);
     let first = asked(&gate, 1, STANDS);
     until("it is inside", || fs.order.lock().len() == 1);
     assert!(asked(&gate, 2, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
@@ -147,7 +168,7 @@ fn a_gate_that_is_not_fair_lets_all_in() {
 
 #[test]
 fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
-    let (_, gate) = gate(1, true);
+    let (_, gate) = gate(2, true);
     let answer = asked(&gate, 5, WAITS).recv_timeout(PATIENCE).expect("an answer");
     assert!(matches!(answer, Ok(Reply::Data(data)) if data.len() == 10));
     until("it is entered", || !gate.report().flows.is_empty());
@@ -162,7 +183,7 @@ fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
 
 #[test]
 fn a_panic_is_an_error_and_frees_its_slot() {
-    let (_, gate) = gate(1, true);
+    let (_, gate) = gate(2, true);
     for _ in 0..3 {
         let answer = asked(&gate, 1, PANICS).recv_timeout(PATIENCE).expect("an answer");
         assert!(matches!(answer, Err(Error::Io(why)) if why.contains("as told")));
