@@ -156,8 +156,12 @@ fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
     assert_eq!((usage.operations, usage.read_bytes, usage.errors), (1, 10, 0));
     assert_eq!(usage.waited_nanos["commit"], 5_000_000);
     assert_eq!(usage.behind_nanos[&77], 5_000_000);
-    assert_eq!(report.latency.len(), 1);
-    assert_eq!((report.latency[0].operation.as_str(), report.latency[0].latency.count()), ("read", 1));
+    let totals = gate.totals();
+    let waits: Vec<_> =
+        totals.waits.iter().map(|w| (w.uid, w.waited_nanos.iter().sum(), w.behind_nanos)).collect();
+    assert_eq!(waits, [(5, 5_000_000, 0), (77, 0, 5_000_000)]);
+    assert_eq!(totals.latency.len(), 1);
+    assert_eq!((totals.latency[0].operation, totals.latency[0].latency.count()), ("read", 1));
 }
 
 #[test]
@@ -186,8 +190,12 @@ fn bytes_and_flows_are_counted_by_volume() {
         .map(|f| (f.uid, f.volume, f.usage.operations, f.usage.written_bytes, f.usage.read_bytes))
         .collect();
     assert_eq!(told, [(8, 0, 2, 5, 10), (8, 3, 2, 5, 10)]);
-    assert_eq!(report.volumes.iter().map(|(v, h)| (*v, h.count())).collect::<Vec<_>>(), [(0, 2), (3, 2)]);
-    assert_eq!(report.latency.iter().map(|l| l.class.as_str()).collect::<Vec<_>>(), ["batch", "interactive"]);
+    let totals = gate.totals();
+    assert_eq!(
+        totals.volumes.iter().map(|v| (v.volume, v.latency.count())).collect::<Vec<_>>(),
+        [(0, 2), (3, 2)]
+    );
+    assert_eq!(totals.latency.iter().map(|l| l.class).collect::<Vec<_>>(), ["batch", "interactive"]);
 }
 
 /// Thousands of requests of many users from several threads: every one is answered once, and nothing is left behind.
