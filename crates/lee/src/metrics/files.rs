@@ -34,17 +34,17 @@ fn document() -> String {
 them, are possible, as are `metrics = [\"127.0.0.1:9547\"]` in `CELL/leeward.toml` (the command line wins). `lee status` shows where they are.\n\
 The page is plain HTTP and open to all who reach the address; it has names of volumes and numbers of users, no names of files. Keep it on\n\
 loopback, or in a network of the administrators.\n\n\
-    # prometheus.yml\n\
-    rule_files: [/etc/prometheus/leeward/alerts.yml]      # contrib/prometheus/alerts.yml\n\
-    scrape_configs:\n\
-    \x20 - job_name: leeward                                 # the name that alerts and dashboard expect\n\
-    \x20   static_configs: [{{targets: [\"127.0.0.1:9547\"]}}]\n\n\
+\x20   # prometheus.yml\n\
+\x20   rule_files: [/etc/prometheus/leeward/alerts.yml]      # contrib/prometheus/alerts.yml\n\
+\x20   scrape_configs:\n\
+\x20     - job_name: leeward                                 # the name that alerts and dashboard expect\n\
+\x20       static_configs: [{{targets: [\"127.0.0.1:9547\"]}}]\n\n\
 The dashboard for Grafana is `contrib/grafana/leeward.json` (import it and choose the data source).\n\n\
 ## How many series\n\n\
 Volumes and users have series of their own up to the {SHOWN_MAX} busiest of each; the others count together as `other`. A series begins at 0 when its\n\
 volume or user gets a place, and ends when it loses it to one that is twice as busy of late; what `other` counts never jumps. A volume that is\n\
 called `other` or `snapshots` is shown with a slash before its name. `user` is a number. All other labels have a fixed, small set of values. A\n\
-cell has some 2,000 series in all when it is small, and never more than some 8,000.\n\n\
+cell has some 1,000 series in all when it is small, and never more than some 6,500.\n\n\
 Counters and histograms count since the process began to serve. Buckets of histograms are powers of two, from {} µs to {} s.\n\n\
 ## What there is\n\n| name | type | unit | labels | what |\n|---|---|---|---|---|\n",
         first.unwrap_or_default() * 1e6,
