@@ -1,4 +1,4 @@
-//! The process that serves a cell: lock, open, control socket, mount, and all of it back in the reverse order.
+//! The process that serves a cell: lock, open, control socket, mount, metrics, and all of it back in the reverse order.
 //!
 //! Everything that ends it is an [`Event`] of one queue: a signal, `lee down`, or that somebody unmounted. The end is:
 //! unmount (no new operations come), stop listening, close the cell (everything is durable), free the lock. An unmount that

@@ -184,9 +184,12 @@ impl Ledger {
     }
 
     fn enter_waits(&mut self, account: &Account) {
-        for (cause, behind, nanos) in account.waits.longest_first() {
-            self.waits_of(account.flow.uid).waited_nanos[cause as usize] += nanos;
-            if let Some(behind) = behind {
+        for cause in Cause::ALL {
+            let nanos = account.waits.of(cause);
+            if nanos > 0 {
+                self.waits_of(account.flow.uid).waited_nanos[cause as usize] += nanos;
+            }
+            if let Some(behind) = account.waits.behind(cause) {
                 self.waits_of(behind.uid).behind_nanos += nanos;
             }
         }

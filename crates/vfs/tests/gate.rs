@@ -3,6 +3,7 @@
 
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
+use leeward_vfs::ledger::ROWS_MAX;
 use leeward_vfs::{Fs, Gate, GateOptions};
 use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
 use parking_lot::{Condvar, Mutex};
@@ -173,6 +174,19 @@ fn a_panic_is_an_error_and_frees_its_slot() {
     }
     assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
     until("errors are counted", || gate.report().flows.iter().any(|f| f.usage.errors == 3));
+}
+
+#[test]
+fn totals_keep_what_forgotten_flows_did() {
+    let (_, gate) = gate(2, true);
+    let users = ROWS_MAX as u32 + 100;
+    for uid in 0..users {
+        gate.run(user(uid), read(NodeId::new(3, 9)), |_| ());
+    }
+    assert_eq!(gate.report().flows.len(), ROWS_MAX);
+    let totals = gate.totals();
+    let told: Vec<_> = totals.volumes.iter().map(|v| (v.volume, v.latency.count(), v.read_bytes)).collect();
+    assert_eq!(told, [(3, u64::from(users), 10 * u64::from(users))]);
 }
 
 #[test]

@@ -88,6 +88,22 @@ fn refused(address: SocketAddr, e: &io::Error) -> Fail {
     Fail::new(format!("--metrics {address} {why}"))
 }
 
+/// One of the connections at once, until it is dropped: also when the page panics.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Place {
+        open.fetch_add(1, Ordering::AcqRel);
+        Place(open.clone())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[derive(Clone)]
 struct Site {
     env: Env,
@@ -103,15 +119,15 @@ impl Site {
                 self.env.sleep(ACCEPT_PAUSE);
                 continue;
             };
-            if self.open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-                self.open.fetch_sub(1, Ordering::AcqRel);
+            let place = Place::take(&self.open);
+            if self.open.load(Ordering::Acquire) > CONNECTIONS_MAX {
                 continue;
             }
             let site = self.clone();
             self.env.spawn("metrics-call", move || {
+                let _place = place;
                 // who went away has no answer to miss
                 let _ = site.answer(&client);
-                site.open.fetch_sub(1, Ordering::AcqRel);
             });
         }
     }
