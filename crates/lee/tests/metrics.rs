@@ -199,6 +199,16 @@ fn a_served_cell_is_scraped() {
             > first.sum("leeward_operation_errors_total", &of_volume)
     );
 
+    // two files were removed that snapshots hold; of 38 that are left there may be 40
+    assert_eq!(second.sum("leeward_quotas", &[]), 0.0);
+    place.ask(&["quota", "set", "x \"y\"", "--files", "40"]).good();
+    until("what is removed is counted for its snapshots", || {
+        Scraped::of(&place).sum("leeward_snapshot_held_bytes", &[]) >= 800_000.0
+    });
+    let third = Scraped::of(&place);
+    let quotas = ["leeward_quotas", "leeward_quotas_nearly_full"].map(|name| third.sum(name, &[]));
+    assert_eq!(quotas, [1.0, 1.0]);
+
     let address = address(&place);
     let scrape = || {
         let begun = Instant::now();
