@@ -9,7 +9,7 @@ use rustc_hash::FxHasher;
 use std::hash::BuildHasherDefault;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A shard must hold some units, or the policy has nothing to choose from.
 const SHARD_BYTES_MIN: usize = 4 << 20;
@@ -77,9 +77,28 @@ impl Weighter<Key, Value> for Bytes {
     }
 }
 
+/// What the cache did since the data log was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    /// Units that were wanted and there.
+    pub hits: u64,
+    /// Units that were wanted and had to be fetched.
+    pub misses: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Most bytes in it.
+    pub bytes_max: u64,
+}
+
 type Hasher = BuildHasherDefault<FxHasher>;
 
-pub(crate) struct Cache(Sync<Key, Value, Bytes, Hasher>);
+pub(crate) struct Cache {
+    entries: Sync<Key, Value, Bytes, Hasher>,
+    /// Units that were wanted and there.
+    hits: AtomicU64,
+    /// Units that were wanted and had to be fetched.
+    misses: AtomicU64,
+}
 
 impl Cache {
     pub(crate) fn new(bytes: usize) -> Cache {
@@ -90,38 +109,56 @@ impl Cache {
             .hot_allocation(HOT_PART)
             .build()
             .expect("capacity and number of items are given");
-        Cache(Sync::with_options(options, Bytes, Hasher::default(), DefaultLifecycle::default()))
+        let entries = Sync::with_options(options, Bytes, Hasher::default(), DefaultLifecycle::default());
+        Cache { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     pub(crate) fn layout(&self, id: ObjectId) -> Option<Arc<Layout>> {
-        match self.0.get(&Key::Layout(id)) {
+        match self.entries.get(&Key::Layout(id)) {
             Some(Value::Layout(l)) => Some(l),
             _ => None,
         }
     }
 
     pub(crate) fn unit(&self, id: ObjectId, n: usize) -> Option<Arc<CachedUnit>> {
-        match self.0.get(&Key::Unit(id, n as u32)) {
-            Some(Value::Unit(u)) => Some(u),
+        match self.entries.get(&Key::Unit(id, n as u32)) {
+            Some(Value::Unit(u)) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                Some(u)
+            }
             _ => None,
+        }
+    }
+
+    /// So many units were fetched because somebody wanted them.
+    pub(crate) fn missed(&self, units: usize) {
+        self.misses.fetch_add(units as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn figures(&self) -> CacheFigures {
+        CacheFigures {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            bytes: self.entries.weight(),
+            bytes_max: self.entries.capacity(),
         }
     }
 
     /// Whether a unit is there; does not count as a use.
     pub(crate) fn has_unit(&self, id: ObjectId, n: usize) -> bool {
-        self.0.contains_key(&Key::Unit(id, n as u32))
+        self.entries.contains_key(&Key::Unit(id, n as u32))
     }
 
     pub(crate) fn layout_insert(&self, layout: Arc<Layout>) {
-        self.0.insert(Key::Layout(layout.id()), Value::Layout(layout));
+        self.entries.insert(Key::Layout(layout.id()), Value::Layout(layout));
     }
 
     pub(crate) fn unit_insert(&self, id: ObjectId, n: usize, unit: Arc<CachedUnit>) {
-        self.0.insert(Key::Unit(id, n as u32), Value::Unit(unit));
+        self.entries.insert(Key::Unit(id, n as u32), Value::Unit(unit));
     }
 
     /// Forgets an object's layout; its units leave by themselves.
     pub(crate) fn forget(&self, id: ObjectId) {
-        self.0.remove(&Key::Layout(id));
+        self.entries.remove(&Key::Layout(id));
     }
 }

@@ -28,6 +28,7 @@ mod segment;
 mod table;
 mod upkeep;
 
+pub use cache::CacheFigures;
 pub use error::{Error, Result};
 pub use log::{Catalog, Compression, DataLog, Options, SegmentInfo};
 pub use upkeep::Verified;

@@ -4,6 +4,7 @@
 //! waits for it is told of each failure. Nothing here knows what the data is for: the [`Catalog`] does.
 
 use crate::buffers::Buffers;
+use crate::cache::CacheFigures;
 use crate::format::LOGICAL_BYTES_MAX;
 use crate::pack;
 use crate::reader::{Fetched, Layout, Piece, Reader};
@@ -139,6 +140,7 @@ struct Core {
     /// Dropped without being closed.
     abandoned: AtomicBool,
     written_bytes: AtomicU64,
+    damaged_reads: AtomicU64,
     /// When the newest segment was opened.
     newest: AtomicU64,
     /// When a user last read from the store; at first when the log was made.
@@ -165,6 +167,7 @@ impl DataLog {
             stopping: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             written_bytes: AtomicU64::new(0),
+            damaged_reads: AtomicU64::new(0),
             newest: AtomicU64::new(0),
             read_at: AtomicU64::new(now),
         };
@@ -357,9 +360,28 @@ impl DataLog {
                 {
                     tried += 1;
                 }
+                Err(e @ Error::Corrupt { .. }) => {
+                    self.core.damaged_reads.fetch_add(1, Ordering::Relaxed);
+                    return Err(e);
+                }
                 other => return other,
             }
         }
+    }
+
+    /// What the cache of data that was read did.
+    pub fn cache_figures(&self) -> CacheFigures {
+        self.core.reader.cache().figures()
+    }
+
+    /// Reads of users that found damage.
+    pub fn damaged_reads(&self) -> u64 {
+        self.core.damaged_reads.load(Ordering::Relaxed)
+    }
+
+    /// Most bytes in memory that are not durable, over all flows.
+    pub fn dirty_bytes_max(&self) -> u64 {
+        self.core.options.dirty_bytes as u64
     }
 
     /// Bytes in memory that are not durable.

@@ -484,6 +484,7 @@ impl Reader {
         let at = blocks.start * BLOCK_BYTES;
         let mut bounce = self.take_bounce();
         let bytes = &mut bounce[..blocks.len() * BLOCK_BYTES];
+        self.cache.missed(wants.chunk_by(|a, b| a.unit == b.unit).count());
         let result = self
             .get(ctx, l.id, at as u64, bytes)
             .and_then(|()| l.verify(blocks.start, bytes))

@@ -3,6 +3,7 @@
 //! * [`Env`]: monotonic and wall clock, randomness, threads.
 //! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
 //! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
+//! * [`histogram`]: how often something took how long.
 //! * [`limits`]: every bound in one place.
 //! * [`waits`]: what an operation waited for, for those who ask why it was slow.
 //!
@@ -11,6 +12,7 @@
 
 pub mod ctx;
 pub mod disk;
+pub mod histogram;
 pub mod limits;
 mod real;
 pub mod waits;

@@ -1,4 +1,4 @@
-//! The process that serves a cell: lock, open, control socket, mount, and all of it back in the reverse order.
+//! The process that serves a cell: lock, open, control socket, mount, metrics, and all of it back in the reverse order.
 //!
 //! Everything that ends it is an [`Event`] of one queue: a signal, `lee down`, or that somebody unmounted. The end is:
 //! unmount (no new operations come), stop listening, close the cell (everything is durable), free the lock. An unmount that
@@ -9,6 +9,7 @@ use crate::control::{Flows, Running};
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
+use crate::metrics::{self, http::Listeners};
 use crate::{mounts, output, settings, system, when};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
@@ -21,6 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +38,8 @@ pub struct Wish {
     pub dir: PathBuf,
     /// Where to mount it; `None`: `DIR/mnt`.
     pub mount: Option<PathBuf>,
+    /// Where to answer Prometheus; none: where the settings say.
+    pub metrics: Vec<SocketAddr>,
 }
 
 /// What runs now.
@@ -45,6 +49,8 @@ pub struct Started {
     pub cell: PathBuf,
     /// Where it is mounted.
     pub mount: PathBuf,
+    /// Where its metrics are.
+    pub metrics: Vec<String>,
     /// The serving process.
     pub pid: u32,
     /// Whether the cell was made by this call.
@@ -172,6 +178,8 @@ impl Up {
             NotTaken::Failed(fail) => fail,
         })?;
         let config = settings::load(&dir)?;
+        let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
+        let urls = listeners.urls();
         let created = create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
         system::go_before_others();
@@ -180,11 +188,13 @@ impl Up {
         let cell = Cell::open(env, dir.path(), &config)?;
         let options = GateOptions { fair: config.fair, ..GateOptions::usual() };
         let gate = Gate::new(cell.clone(), env, options);
+        let source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
             let service = CellService {
                 cell: cell.clone(),
                 gate,
                 mount: mount.at().to_path_buf(),
+                metrics: urls.clone(),
                 holder: lock.holder.clone(),
                 desk: desk.clone(),
             };
@@ -197,9 +207,11 @@ impl Up {
                 return Err(fail);
             }
         };
+        listeners.serve(env, metrics::CONTENT_TYPE, move || source.text());
         let started = Started {
             cell: dir.path().to_path_buf(),
             mount: mount.at().to_path_buf(),
+            metrics: urls,
             pid: std::process::id(),
             created,
             stale,
@@ -254,6 +266,13 @@ impl Up {
         self.desk.say(&format!("{dir} is closed; everything is durable"));
         Ok(())
     }
+}
+
+fn metrics_addresses(wish: &Wish, config: &Config) -> Result<Vec<SocketAddr>, Fail> {
+    if !wish.metrics.is_empty() {
+        return Ok(wish.metrics.clone());
+    }
+    config.metrics.iter().map(|text| metrics::http::parse(text).map_err(Fail::new)).collect()
 }
 
 /// The directory of the cell, made where it is missing.
@@ -378,6 +397,7 @@ struct CellService {
     cell: Arc<Cell>,
     gate: Gate,
     mount: PathBuf,
+    metrics: Vec<String>,
     holder: Holder,
     desk: Arc<Desk>,
 }
@@ -406,6 +426,7 @@ impl Service for CellService {
             host: self.holder.host.clone(),
             since: self.holder.since,
             mount: self.mount.clone(),
+            metrics: self.metrics.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             volumes,
             dirty_bytes: stats.dirty_bytes,

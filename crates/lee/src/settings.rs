@@ -3,6 +3,7 @@
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
+use crate::metrics::http;
 use leeward_volume::Config;
 use std::path::Path;
 
@@ -30,8 +31,9 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
 
 fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
     let config: Config = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
-    config.check().map_err(|wrong| {
-        let key = wrong.split([' ', '=']).next().unwrap_or_default();
+    let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
+    config.check().and(addresses.map_err(|wrong| format!("metrics: {wrong}"))).map_err(|wrong| {
+        let key = wrong.split([' ', '=', ':']).next().unwrap_or_default();
         let line = content.lines().position(|l| key_of(l) == Some(key)).map_or(0, |i| i + 1);
         Fail::new(format!("{}: line {line}: {wrong}", path.display()))
     })?;
@@ -80,7 +82,9 @@ fn allowed(key: &str) -> String {
     let too_large = toml::from_str::<Config>(&format!("{key} = {}", u32::MAX)).map(|config| config.check());
     match too_large {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
-        _ => "a number".into(),
+        Ok(Ok(())) => "a number".into(),
+        Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
+        Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }
 }
 
@@ -115,6 +119,15 @@ mod tests {
             (
                 "compression = \"zip\"",
                 "line 1: compression = \"zip\" is not possible: allowed is \"lz4\" or \"none\"",
+            ),
+            ("fair = 1", "line 1: fair = 1 is not possible: allowed is true or false"),
+            (
+                "metrics = 9547",
+                "line 1: metrics = 9547 is not possible: allowed is a list of addresses, such as",
+            ),
+            (
+                "fair = true\nmetrics = [\"localhost\"]",
+                "line 2: metrics: `localhost` is no address: write a port",
             ),
             ("cache-mib", "line 1: "),
             ("\n\n[cache]\nx = 1", "line 3: "),

@@ -67,6 +67,8 @@ pub struct Engine<T> {
     rides: Mutex<Vec<Ride>>,
     broken: OnceLock<String>,
     reserve: Mutex<()>,
+    /// What commits were slowed down by, nanoseconds.
+    slowed: AtomicU64,
 }
 
 impl<T: Tables> Engine<T> {
@@ -102,6 +104,7 @@ impl<T: Tables> Engine<T> {
             rides: Mutex::new(rides),
             broken: OnceLock::new(),
             reserve: Mutex::new(()),
+            slowed: AtomicU64::new(0),
         })
     }
 
@@ -145,7 +148,9 @@ impl<T: Tables> Engine<T> {
         let steps = runs.saturating_sub(RUNS_SLOW) + sealed.saturating_sub(SEALED_SLOW);
         if steps > 0 {
             let step = Duration::from_millis(1).mul_f64((records as f64 / BATCH_SLOW as f64).min(1.0));
-            self.env.sleep(step * steps as u32);
+            let pause = step * steps as u32;
+            self.slowed.fetch_add(pause.as_nanos() as u64, Ordering::Relaxed);
+            self.env.sleep(pause);
         }
     }
 
@@ -272,7 +277,11 @@ impl<T: Tables> Kv for Engine<T> {
 
     fn stats(&self) -> Stats {
         let tables = self.tables.stats();
+        let Pressure { runs, sealed, .. } = self.tables.pressure();
         Stats {
+            runs: runs as u64,
+            sealed: sealed as u64,
+            slowed_nanos: self.slowed.load(Ordering::Relaxed),
             table_bytes: tables.disk_bytes,
             journal_bytes: self.journal.disk_bytes(),
             memtable_bytes: tables.memory_bytes,

@@ -111,4 +111,10 @@ pub struct Stats {
     pub memtable_bytes: u64,
     /// Bytes written to disk since opening: journal, flush and compaction.
     pub written_bytes: u64,
+    /// Overlapping runs of tables that a lookup must visit.
+    pub runs: u64,
+    /// Memory tables that are full and not on disk yet.
+    pub sealed: u64,
+    /// Time for which commits were held up so that flush and compaction can follow, since opening, nanoseconds.
+    pub slowed_nanos: u64,
 }

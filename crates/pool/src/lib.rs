@@ -5,11 +5,13 @@
 //! data log's, so that they are verified end to end.
 
 pub mod contract;
+mod counted;
 mod dir;
 mod error;
 mod faulty;
 mod mem;
 
+pub use counted::{CallFigures, CountedStore, StoreFigures};
 pub use dir::DirStore;
 pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};

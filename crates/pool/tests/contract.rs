@@ -1,9 +1,10 @@
 //! The suite on every store.
 
+use leeward_env::Env;
 use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_pool::{DirStore, FaultyStore, MemStore, Store, contract};
+use leeward_pool::{CountedStore, DirStore, FaultyStore, MemStore, Store, contract};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -51,4 +52,9 @@ fn decorator_without_faults() {
     contract::run(&|| Arc::new(FaultyStore::new(Arc::new(MemStore::new()))));
     let over = || -> Arc<dyn Store> { Arc::new(DirStore::new(sim(), "pool")) };
     contract::run(&|| Arc::new(FaultyStore::new(over())));
+}
+
+#[test]
+fn decorator_that_counts() {
+    contract::run(&|| Arc::new(CountedStore::new(&Env::sim(1), Arc::new(MemStore::new()))));
 }

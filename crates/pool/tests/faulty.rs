@@ -3,7 +3,7 @@
 use leeward_env::disk::real::ALIGN;
 use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{body, holds, id};
-use leeward_pool::{AlignedBuf, Chance, Error, FaultyStore, MemStore, Store, StoreFault};
+use leeward_pool::{AlignedBuf, Chance, CountedStore, Error, FaultyStore, MemStore, Store, StoreFault};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,4 +87,31 @@ fn slow_is_slow_on_the_given_clock() {
     let before = env.now();
     store.put(&Ctx::system(), id(1, 0), &body(1, ALIGN)).unwrap();
     assert_eq!(env.now() - before, 20_000_000);
+}
+
+#[test]
+fn what_fails_is_counted() {
+    let ctx = Ctx::system();
+    let env = Env::sim(1);
+    let faulty = Arc::new(FaultyStore::new(Arc::new(MemStore::new())));
+    let store = CountedStore::new(&env, faulty.clone());
+    let whole = body(1, 4 * ALIGN);
+    faulty.set_delay(&env, Duration::from_millis(3));
+    faulty.set(StoreFault::PutFull, Chance::Next(1));
+    assert!(store.put(&ctx, id(1, 0), &whole).is_err());
+    store.put(&ctx, id(1, 0), &whole).unwrap();
+    let mut part = AlignedBuf::zeroed(ALIGN);
+    store.get(&ctx, id(1, 0), 0, &mut part).unwrap();
+    assert!(matches!(store.get(&ctx, id(2, 0), 0, &mut part), Err(Error::NotFound(_))));
+    store.delete(&ctx, id(1, 0)).unwrap();
+    let figures = store.figures();
+    let told = |c: &leeward_pool::CallFigures| (c.took.count(), c.took.nanos, c.bytes, c.errors);
+    let milli = 1_000_000;
+    assert_eq!(told(&figures.put), (2, 6 * milli, whole.len() as u64, 1));
+    assert_eq!(
+        told(&figures.get),
+        (2, 6 * milli, ALIGN as u64, 0),
+        "a missing object is no error of the store"
+    );
+    assert_eq!(told(&figures.delete), (1, 3 * milli, 0, 0));
 }

@@ -10,7 +10,7 @@
 //!
 //! Locks: the gate's, held for a few instructions, never while an operation runs or is answered.
 
-use crate::ledger::{Account, Ledger, Report};
+use crate::ledger::{Account, Ledger, Report, Totals};
 use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
 use leeward_env::waits::{self, Cause, Waits};
@@ -123,6 +123,13 @@ impl Gate {
         let now = self.0.env.now();
         let state = self.0.state.lock();
         state.ledger.report((state.queue.len(), for_thread), now)
+    }
+
+    /// Sums over flows, for metrics.
+    pub fn totals(&self) -> Totals {
+        let for_thread = self.0.waiting.backlog().0;
+        let state = self.0.state.lock();
+        state.ledger.totals((state.queue.len(), for_thread))
     }
 
     /// Runs one operation on this thread, now: for who is inside already.

@@ -1,8 +1,10 @@
 //! What every flow has used and waited, behind whom: the numbers behind `lee top`, `lee why` and the metrics.
 //!
-//! Bounded: [`ROWS_MAX`] flows and volumes (the one unused for longest is forgotten), [`SLOW_PER_FLOW_MAX`] slow operations a flow. No lock,
-//! no clock: the gate wraps it in one and says what time it is.
+//! Bounded: [`ROWS_MAX`] flows and volumes (the one unused for longest is forgotten), [`SLOW_PER_FLOW_MAX`] slow operations a flow, some
+//! thousand users with their waits, a sum for each volume. What metrics are made of never goes back: of a row that is forgotten the volume's
+//! part is kept. No lock, no clock: the gate wraps it in one and says what time it is.
 
+use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
 use leeward_env::{Class, Ctx, Flow, Nanos};
 use leeward_gate::Line;
@@ -19,8 +21,10 @@ pub const SLOW_PER_FLOW_MAX: usize = 32;
 const SLOW_KEPT: Nanos = 600_000_000_000;
 /// An operation that took less is not slow, nanoseconds.
 const SLOW_MIN: Nanos = 1_000_000;
-/// Buckets of a [`Histogram`].
-const BUCKETS: usize = 26;
+/// Users whose waits are told apart; those that come later count together, as [`OTHER_USERS`].
+const USERS_MAX: usize = 4096;
+/// See [`UserWaits::uid`].
+pub const OTHER_USERS: u32 = u32::MAX;
 
 /// One operation that has ended.
 pub(crate) struct Account {
@@ -53,35 +57,6 @@ impl Account {
             failed: result.is_err(),
             waits,
         }
-    }
-}
-
-/// How often something took how long: bucket `n` counts what took less than 2^n microseconds (and at least half of that), the last one
-/// all that is longer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Histogram {
-    /// By bucket.
-    pub counts: [u64; BUCKETS],
-    /// Sum of all, nanoseconds.
-    pub nanos: u64,
-}
-
-impl Histogram {
-    fn add(&mut self, nanos: Nanos) {
-        let micros = nanos / 1000;
-        let bucket = (u64::BITS - micros.leading_zeros()) as usize;
-        self.counts[bucket.min(BUCKETS - 1)] += 1;
-        self.nanos += nanos;
-    }
-
-    /// How many.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// Upper bounds of the buckets but the last, seconds.
-    pub fn bounds() -> impl Iterator<Item = f64> {
-        (0..BUCKETS - 1).map(|n| (1u64 << n) as f64 / 1e6)
     }
 }
 
@@ -176,6 +151,9 @@ pub(crate) struct Ledger {
     rows: FxHashMap<(Flow, u32), Row>,
     slow: FxHashMap<Flow, Vec<Slow>>,
     latency: FxHashMap<(usize, Class), Histogram>,
+    /// What rows that were forgotten had, by volume.
+    forgotten: FxHashMap<u32, VolumeReport>,
+    waits: FxHashMap<u32, UserWaits>,
     weights: FxHashMap<u32, u32>,
 }
 
@@ -193,6 +171,9 @@ impl Ledger {
         let volume = account.node.map_or(0, |node| node.volume().min(VIEW_FIRST));
         let took = now.saturating_sub(account.at);
         self.latency.entry((account.op, account.class)).or_default().add(took);
+        if account.waits != Waits::NONE {
+            self.enter_waits(&account);
+        }
         if !self.rows.contains_key(&(account.flow, volume)) {
             self.make_room();
         }
@@ -202,13 +183,33 @@ impl Ledger {
         }
     }
 
+    fn enter_waits(&mut self, account: &Account) {
+        for cause in Cause::ALL {
+            let nanos = account.waits.of(cause);
+            if nanos > 0 {
+                self.waits_of(account.flow.uid).waited_nanos[cause as usize] += nanos;
+            }
+            if let Some(behind) = account.waits.behind(cause) {
+                self.waits_of(behind.uid).behind_nanos += nanos;
+            }
+        }
+    }
+
+    fn waits_of(&mut self, uid: u32) -> &mut UserWaits {
+        let known = self.waits.len() < USERS_MAX || self.waits.contains_key(&uid);
+        let uid = if known { uid } else { OTHER_USERS };
+        self.waits.entry(uid).or_insert_with(|| UserWaits { uid, ..UserWaits::default() })
+    }
+
     fn make_room(&mut self) {
         if self.rows.len() < ROWS_MAX {
             return;
         }
         let oldest = self.rows.iter().min_by_key(|(_, row)| row.used_at).map(|(key, _)| *key);
         let Some((flow, volume)) = oldest else { return };
-        self.rows.remove(&(flow, volume));
+        if let Some(row) = self.rows.remove(&(flow, volume)) {
+            self.forgotten.entry(volume).or_default().add(&row);
+        }
         if !self.rows.keys().any(|(f, _)| *f == flow) {
             self.slow.remove(&flow);
         }
@@ -233,7 +234,7 @@ impl Ledger {
         self.weights.get(&flow.uid).copied().unwrap_or(Line::USUAL)
     }
 
-    /// All that is known. The last arguments: requests that wait for a turn and for a thread; the time.
+    /// What is known of flows. The last arguments: requests that wait for a turn and for a thread; the time.
     pub(crate) fn report(&self, waiting: (usize, usize), now: Nanos) -> Report {
         let mut flows: Vec<FlowReport> = self.rows.iter().map(|(key, row)| flow_report(key, row)).collect();
         flows.sort_by_key(|f| (f.uid, f.job, f.volume));
@@ -244,22 +245,32 @@ impl Ledger {
             .filter(|s| s.ago_nanos <= SLOW_KEPT)
             .collect();
         slow.sort_by_key(|s| (s.uid, s.ago_nanos));
-        let mut latency: Vec<OpReport> = self.latency.iter().map(op_report).collect();
-        latency.sort_by_key(|l| (l.operation.clone(), l.class.clone()));
-        let mut volumes: FxHashMap<u32, Histogram> = FxHashMap::default();
-        for ((_, volume), row) in &self.rows {
-            let sum = volumes.entry(*volume).or_default();
-            sum.nanos += row.latency.nanos;
-            sum.counts.iter_mut().zip(row.latency.counts).for_each(|(s, c)| *s += c);
-        }
-        let mut volumes: Vec<(u32, Histogram)> = volumes.into_iter().collect();
-        volumes.sort_by_key(|(volume, _)| *volume);
         Report {
             at_nanos: now,
             flows,
             slow,
+            waiting_for_turn: waiting.0 as u64,
+            waiting_for_thread: waiting.1 as u64,
+        }
+    }
+
+    /// Sums over flows.
+    pub(crate) fn totals(&self, waiting: (usize, usize)) -> Totals {
+        let mut latency: Vec<OpReport> = self.latency.iter().map(op_report).collect();
+        latency.sort_by_key(|l| (l.operation, l.class));
+        let mut volumes = self.forgotten.clone();
+        for ((_, volume), row) in &self.rows {
+            volumes.entry(*volume).or_default().add(row);
+        }
+        let volumes = volumes.into_iter().map(|(volume, sum)| VolumeReport { volume, ..sum });
+        let mut volumes: Vec<VolumeReport> = volumes.collect();
+        volumes.sort_by_key(|v| v.volume);
+        let mut waits: Vec<UserWaits> = self.waits.values().cloned().collect();
+        waits.sort_by_key(|w| w.uid);
+        Totals {
             latency,
             volumes,
+            waits,
             waiting_for_turn: waiting.0 as u64,
             waiting_for_thread: waiting.1 as u64,
         }
@@ -293,10 +304,10 @@ fn op_report(((op, class), latency): (&(usize, Class), &Histogram)) -> OpReport 
         Class::Batch => "batch",
         Class::Background => "background",
     };
-    OpReport { operation: Op::NAMES[*op].to_owned(), class: class.to_owned(), latency: latency.clone() }
+    OpReport { operation: Op::NAMES[*op], class, latency: latency.clone() }
 }
 
-/// What a gate has seen since it was made. Counts only grow; a flow that was long unused is missing and may come back at zero.
+/// What a gate has seen of flows since it was made. Counts grow, but a flow that was long unused is missing and may come back at zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// When, on the clock that only differences of mean something on.
@@ -305,10 +316,21 @@ pub struct Report {
     pub flows: Vec<FlowReport>,
     /// The slowest operations of each flow in the last minutes.
     pub slow: Vec<SlowReport>,
+    /// Requests that wait for their turn now.
+    pub waiting_for_turn: u64,
+    /// Requests that wait for a thread that may wait.
+    pub waiting_for_thread: u64,
+}
+
+/// What a gate has seen since it was made, for metrics: nothing in it ever goes back, except what waits now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
     /// How long operations took, by kind and class.
     pub latency: Vec<OpReport>,
-    /// The same by volume.
-    pub volumes: Vec<(u32, Histogram)>,
+    /// What was done in volumes, by number.
+    pub volumes: Vec<VolumeReport>,
+    /// What users waited, by number.
+    pub waits: Vec<UserWaits>,
     /// Requests that wait for their turn now.
     pub waiting_for_turn: u64,
     /// Requests that wait for a thread that may wait.
@@ -326,6 +348,41 @@ pub struct FlowReport {
     pub volume: u32,
     /// What it did.
     pub usage: Usage,
+}
+
+/// What all flows together did in a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeReport {
+    /// Volume number, as in [`FlowReport::volume`].
+    pub volume: u32,
+    /// How long operations took.
+    pub latency: Histogram,
+    /// Those that ended with an error, also such as "no such file".
+    pub errors: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+impl VolumeReport {
+    fn add(&mut self, row: &Row) {
+        self.latency.add_all(&row.latency);
+        self.errors += row.errors;
+        self.read_bytes += row.read_bytes;
+        self.written_bytes += row.written_bytes;
+    }
+}
+
+/// What a user waited for, and others behind him.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserWaits {
+    /// User id; [`OTHER_USERS`]: all those that came when some thousand were known.
+    pub uid: u32,
+    /// By cause, in the order of [`Cause::ALL`], nanoseconds.
+    pub waited_nanos: [u64; Cause::ALL.len()],
+    /// What operations of all users, his own included, waited behind him, nanoseconds.
+    pub behind_nanos: u64,
 }
 
 /// A slow operation.
@@ -359,12 +416,12 @@ pub struct Waited {
 }
 
 /// How long operations of a kind took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpReport {
     /// Which kind.
-    pub operation: String,
+    pub operation: &'static str,
     /// Which class.
-    pub class: String,
+    pub class: &'static str,
     /// How long.
     pub latency: Histogram,
 }

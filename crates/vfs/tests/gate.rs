@@ -3,6 +3,7 @@
 
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
+use leeward_vfs::ledger::ROWS_MAX;
 use leeward_vfs::{Fs, Gate, GateOptions};
 use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
 use parking_lot::{Condvar, Mutex};
@@ -177,8 +178,11 @@ fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
     assert_eq!((usage.operations, usage.read_bytes, usage.errors), (1, 10, 0));
     assert_eq!(usage.waited_nanos["commit"], 5_000_000);
     assert_eq!(usage.behind_nanos[&77], 5_000_000);
-    assert_eq!(report.latency.len(), 1);
-    assert_eq!((report.latency[0].operation.as_str(), report.latency[0].latency.count()), ("read", 1));
+    let totals = gate.totals();
+    let waits = totals.waits.iter().map(|w| (w.uid, w.waited_nanos[Cause::Commit as usize], w.behind_nanos));
+    assert_eq!(waits.collect::<Vec<_>>(), [(5, 5_000_000, 0), (77, 0, 5_000_000)]);
+    assert_eq!(totals.latency.len(), 1);
+    assert_eq!((totals.latency[0].operation, totals.latency[0].latency.count()), ("read", 1));
 }
 
 #[test]
@@ -190,6 +194,19 @@ fn a_panic_is_an_error_and_frees_its_slot() {
     }
     assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
     until("errors are counted", || gate.report().flows.iter().any(|f| f.usage.errors == 3));
+}
+
+#[test]
+fn totals_keep_what_forgotten_flows_did() {
+    let (_, gate) = gate(2, true);
+    let users = ROWS_MAX as u32 + 100;
+    for uid in 0..users {
+        gate.run(user(uid), read(NodeId::new(3, 9)), |_| ());
+    }
+    assert_eq!(gate.report().flows.len(), ROWS_MAX);
+    let totals = gate.totals();
+    let told: Vec<_> = totals.volumes.iter().map(|v| (v.volume, v.latency.count(), v.read_bytes)).collect();
+    assert_eq!(told, [(3, u64::from(users), 10 * u64::from(users))]);
 }
 
 #[test]
@@ -207,8 +224,12 @@ fn bytes_and_flows_are_counted_by_volume() {
         .map(|f| (f.uid, f.volume, f.usage.operations, f.usage.written_bytes, f.usage.read_bytes))
         .collect();
     assert_eq!(told, [(8, 0, 2, 5, 10), (8, 3, 2, 5, 10)]);
-    assert_eq!(report.volumes.iter().map(|(v, h)| (*v, h.count())).collect::<Vec<_>>(), [(0, 2), (3, 2)]);
-    assert_eq!(report.latency.iter().map(|l| l.class.as_str()).collect::<Vec<_>>(), ["batch", "interactive"]);
+    let totals = gate.totals();
+    assert_eq!(
+        totals.volumes.iter().map(|v| (v.volume, v.latency.count())).collect::<Vec<_>>(),
+        [(0, 2), (3, 2)]
+    );
+    assert_eq!(totals.latency.iter().map(|l| l.class).collect::<Vec<_>>(), ["batch", "interactive"]);
 }
 
 /// Thousands of requests of many users from several threads: every one is answered once, and nothing is left behind.

@@ -4,6 +4,7 @@
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
+use crate::figures::Figures;
 use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord};
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
@@ -19,7 +20,7 @@ use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env, Flow};
 use leeward_meta::{Batch, Kv, Ride};
-use leeward_pool::{DirStore, ObjectId, Store};
+use leeward_pool::{CountedStore, DirStore, ObjectId, Store};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -147,6 +148,7 @@ impl Cell {
             put_threads: if env.is_sim() { 0 } else { 2 },
             ..leeward_data::Options::default()
         };
+        let store = Arc::new(CountedStore::new(env, store));
         let log = DataLog::new(env.clone(), store.clone(), options);
         let shard = Shard::new(env.clone(), config.clone(), kv, log, store, state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
@@ -226,6 +228,16 @@ impl Cell {
         // who asked finds in the tree what was done
         self.shard.wait_heard();
         answer
+    }
+
+    /// What the cell did since it was opened, and how it is now.
+    pub fn figures(&self) -> Figures {
+        self.shard.figures()
+    }
+
+    /// Names of volumes by number.
+    pub fn volume_names(&self) -> BTreeMap<u32, String> {
+        self.shard.volume_names()
     }
 
     /// Bytes in memory that are not stored yet, by flow.

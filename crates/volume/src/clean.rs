@@ -15,6 +15,7 @@ use leeward_env::Ctx;
 use leeward_pool::ObjectId;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A segment is worth cleaning when at least one part in so many is dead.
@@ -87,6 +88,7 @@ impl Shard {
     fn clean_worst(&self, tolerated_part: u64) -> Result<bool> {
         let Some(id) = self.worst_segment(tolerated_part) else { return Ok(false) };
         let done = self.clean(id);
+        self.counters.cleaned_segments.fetch_add(u64::from(done == Ok(true)), Ordering::Relaxed);
         if done.is_err() || done == Ok(false) {
             // not again before something about it changes
             self.lock().segments.leave_alone(id.segment);

@@ -211,7 +211,9 @@ impl Shard {
             }
             p.led = true;
             drop(p);
-            let done = self.commit_one();
+            let (done, took) = self.timed(|| self.commit_one());
+            self.counters.commit_took.add(took);
+            self.counters.commit_errors.fetch_add(u64::from(done.is_err()), Ordering::Relaxed);
             p = c.progress.lock();
             p.led = false;
             c.changed.notify_all();
@@ -245,6 +247,7 @@ impl Shard {
         // what lies together goes to the tables together
         writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let batch = Batch { writes, rides: tx.rides.clone() };
+        let records = batch.writes.len() as u64;
         if let Err(e) = self.write_batch(&batch) {
             *frozen = Some(tx);
             return Err(e);
@@ -260,6 +263,7 @@ impl Shard {
         st.publish_seq += 1;
         drop(st);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters.committed_records.fetch_add(records, Ordering::Relaxed);
         self.committer.garbage.lock().extend(tx.garbage);
         Ok(())
     }

@@ -29,6 +29,8 @@ pub struct Config {
     pub commit_interval_ms: u32,
     /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
     pub fair: bool,
+    /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
+    pub metrics: Vec<String>,
 }
 
 impl Default for Config {
@@ -40,6 +42,7 @@ impl Default for Config {
             metadata_cache_mib: 96,
             commit_interval_ms: 500,
             fair: true,
+            metrics: Vec::new(),
         }
     }
 }

@@ -401,7 +401,7 @@ impl Shard {
         Ok(AdminReply::Restored(done))
     }
 
-    fn df(&self) -> Df {
+    pub(crate) fn df(&self) -> Df {
         self.look_at_space();
         let (total_bytes, available_bytes) = self.space();
         let kv = self.kv.stats();
@@ -422,7 +422,7 @@ impl Shard {
         df
     }
 
-    fn stats(&self) -> CellStats {
+    pub(crate) fn stats(&self) -> CellStats {
         let cleaning_segments = self.segments_to_clean();
         let clock_ahead_secs = self.clock_moment().ahead;
         // what cannot be told is late

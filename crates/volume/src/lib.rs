@@ -7,7 +7,7 @@
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `recycle`: the recycle bin.
-//! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`: operators.
+//! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`, `figures`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
@@ -23,6 +23,7 @@ mod diff;
 mod dispatch;
 mod error;
 pub mod extents;
+mod figures;
 mod fsck;
 pub mod inode;
 pub mod keys;
@@ -49,4 +50,6 @@ mod wake;
 pub use cell::{Cell, FORMAT, Watcher, first_batch};
 pub use config::Config;
 pub use error::{Error, Result};
+pub use figures::Figures;
+pub use leeward_pool::CallFigures;
 pub use op::{NodeId, Op, Reply};

@@ -96,6 +96,11 @@ impl RecordCache {
         self.0.remove(key);
     }
 
+    /// Bytes in it, and most of them.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.0.weight(), self.0.capacity())
+    }
+
     /// Keeps a clean record.
     pub fn insert(&self, key: Key, value: Option<Value>) {
         self.0.insert(key, value);

@@ -23,10 +23,11 @@ use crate::wake::Wake;
 use crate::{Config, Watcher};
 use leeward_data::{Catalog, DataLog, SegmentInfo};
 use leeward_env::disk::Space;
+use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_meta::Kv;
-use leeward_pool::{ObjectId, Store};
+use leeward_pool::{CountedStore, ObjectId, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -98,6 +99,16 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Commits.
     pub commits: AtomicU64,
+    /// How long they took, also those that failed.
+    pub commit_took: Durations,
+    /// Those that failed.
+    pub commit_errors: AtomicU64,
+    /// Records in them.
+    pub committed_records: AtomicU64,
+    /// How long records were loaded that were not in memory.
+    pub loads: Durations,
+    /// Segments that were cleaned.
+    pub cleaned_segments: AtomicU64,
     /// Turns of the maintenance thread since the last one.
     pub quiet_turns: AtomicU64,
 }
@@ -113,7 +124,7 @@ pub struct Shard {
     /// The data log.
     pub log: Arc<DataLog>,
     /// The pool below it.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<CountedStore>,
     /// See the module's head for the lock order.
     state: Mutex<State>,
     /// Clean records.
@@ -153,7 +164,7 @@ impl Shard {
         config: Config,
         kv: Box<dyn Kv>,
         log: Arc<DataLog>,
-        store: Arc<dyn Store>,
+        store: Arc<CountedStore>,
         state: State,
     ) -> Arc<Shard> {
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
@@ -271,6 +282,7 @@ impl Shard {
         loop {
             let (value, waited) = self.timed(|| self.kv.get(&key));
             waits::note(Cause::Records, None, waited);
+            self.counters.loads.add(waited);
             let value = value?;
             let st = self.lock();
             if st.overlay(&key).is_some() {

@@ -49,6 +49,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "host": running.host,
         "since": running.since,
         "mount": running.mount,
+        "metrics": running.metrics,
         "version": running.version,
         "volumes": running.volumes,
         "dirty_bytes": running.dirty_bytes,
@@ -68,6 +69,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
             ("snapshots", size::count(running.snapshots)),
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
+        lines.extend(running.metrics.iter().map(|url| ("metrics", url.clone())));
         lines.extend(alarms(running));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;

@@ -5,8 +5,10 @@ use crate::background::{self, Waiting};
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::logging;
+use crate::metrics::http;
 use crate::output::{self, Format};
 use crate::serve::{self, Front, Started, Wish};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Serve a cell and mount it; make it where there is none
@@ -22,6 +24,13 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     mount: Option<PathBuf>,
 
+    /// Answer Prometheus there: a port of this machine only (9547), or 127.0.0.1:9547, or [::1]:9547; may be given several times
+    /// [else: `metrics` in the settings]
+    ///
+    /// The page has names of volumes and numbers of users, and is open to all who reach the address.
+    #[arg(long, value_name = "ADDRESS", value_parser = http::parse)]
+    metrics: Vec<SocketAddr>,
+
     /// Return as soon as it is mounted; the log is DIR/log
     #[arg(long)]
     background: bool,
@@ -36,7 +45,7 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
-    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount };
+    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics };
     if let Some(fd) = args.ready_fd {
         let mut waiting = Waiting::on(fd)?;
         return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));
@@ -78,6 +87,9 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         let (cell, at) = (started.cell.display(), started.mount.display());
         let made = if started.created { "made the cell" } else { "opened the cell" };
         text.push_str(&format!("{made} {cell}; it is mounted at {at}\n"));
+        for url in &started.metrics {
+            text.push_str(&format!("metrics are at {url}\n"));
+        }
         text.push_str("what to try next:\n");
         text.push_str(&format!("  cd {at}\n"));
         text.push_str(&format!("  lee volume create home --cell {cell}\n"));

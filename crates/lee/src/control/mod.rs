@@ -95,6 +95,9 @@ pub struct Running {
     pub since: i64,
     /// Where the cell is mounted.
     pub mount: PathBuf,
+    /// Where its metrics are.
+    #[serde(default)]
+    pub metrics: Vec<String>,
     /// Version of the running program.
     pub version: String,
     /// Number of volumes.

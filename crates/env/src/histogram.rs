@@ -1,0 +1,96 @@
+//! How often something took how long, in buckets of powers of two: small, exact to a factor of two, and cheap to add to.
+
+use crate::Nanos;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets of a [`Histogram`].
+pub const BUCKETS: usize = 26;
+
+/// How often something took how long: bucket `n` counts what took less than 2^n microseconds (and at least half of that), the last one
+/// all that is longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// By bucket.
+    pub counts: [u64; BUCKETS],
+    /// Sum of all, nanoseconds.
+    pub nanos: u64,
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn add(&mut self, nanos: Nanos) {
+        self.counts[bucket(nanos)] += 1;
+        self.nanos += nanos;
+    }
+
+    /// Counts all of another one.
+    pub fn add_all(&mut self, other: &Histogram) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(sum, count)| *sum += count);
+        self.nanos += other.nanos;
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Upper bounds of the buckets but the last, seconds.
+    pub fn bounds() -> impl Iterator<Item = f64> {
+        (0..BUCKETS - 1).map(|n| (1u64 << n) as f64 / 1e6)
+    }
+}
+
+/// A [`Histogram`] that several threads count in, without a lock.
+#[derive(Debug, Default)]
+pub struct Durations {
+    counts: [AtomicU64; BUCKETS],
+    nanos: AtomicU64,
+}
+
+impl Durations {
+    /// Counts one.
+    pub fn add(&self, nanos: Nanos) {
+        self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// What was counted so far; what other threads are just counting may be in it in part.
+    pub fn histogram(&self) -> Histogram {
+        Histogram {
+            counts: std::array::from_fn(|n| self.counts[n].load(Ordering::Relaxed)),
+            nanos: self.nanos.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn bucket(nanos: Nanos) -> usize {
+    let micros = nanos / 1000;
+    ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_below_their_bounds() {
+        let bounds: Vec<f64> = Histogram::bounds().collect();
+        assert_eq!((bounds.len(), bounds[0], bounds[10]), (BUCKETS - 1, 1e-6, 1024e-6));
+        for nanos in [0, 999, 1000, 1_999, 2_000, 5_000_000, 16_000_000_000] {
+            let n = bucket(nanos);
+            assert!((nanos as f64) < bounds[n] * 1e9, "{nanos}");
+            assert!(n == 0 || nanos as f64 >= bounds[n - 1] * 1e9, "{nanos}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        let shared = Durations::default();
+        let mut plain = Histogram::default();
+        for nanos in [1, 3_000, 3_100, 1 << 50] {
+            shared.add(nanos);
+            plain.add(nanos);
+        }
+        assert_eq!(shared.histogram(), plain);
+        plain.add_all(&shared.histogram());
+        assert_eq!(plain.count(), 8);
+    }
+}

@@ -1,0 +1,144 @@
+//! Metrics for Prometheus: `lee up --metrics ADDRESS`.
+//!
+//! [`table`] is the one list of what there is: name, kind, labels, help and where the value comes from. The text that a scraper reads
+//! (`text`) and `docs/METRICS.md` are both made of it. [`http`] answers; it knows nothing of metrics. [`busiest`] bounds the series:
+//! of volumes and of users the busiest have their own, the others count together.
+//!
+//! Nothing is collected between scrapes: the layers count for themselves, and a scrape reads the counts.
+
+mod busiest;
+#[cfg(test)]
+mod files;
+pub mod http;
+mod process;
+mod table;
+mod text;
+
+use busiest::Busiest;
+use leeward_env::Env;
+use leeward_env::histogram::{BUCKETS, Histogram};
+use leeward_env::waits::Cause;
+use leeward_vfs::Gate;
+use leeward_vfs::ledger::{OTHER_USERS, OpReport, Totals, UserWaits, VolumeReport};
+use leeward_volume::keys::VIEW_FIRST;
+use leeward_volume::{Cell, Figures};
+use parking_lot::Mutex;
+use process::Usage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+pub use text::CONTENT_TYPE;
+
+/// The label of what has no series of its own.
+const OTHER: &str = "other";
+/// The label of what is read in snapshots, of all volumes.
+const SNAPSHOTS: &str = "snapshots";
+/// Counts of a volume: buckets, then nanoseconds, errors, bytes read, bytes written.
+const OF_VOLUME: usize = BUCKETS + 4;
+/// Counts of a user: nanoseconds waited by cause, then those that others waited behind him.
+const OF_USER: usize = Cause::ALL.len() + 1;
+
+/// Where metrics come from.
+pub struct Source {
+    cell: Arc<Cell>,
+    gate: Gate,
+    env: Env,
+    /// When the process began to serve, seconds since 1970.
+    since: i64,
+    busy: Mutex<Busy>,
+}
+
+#[derive(Default)]
+struct Busy {
+    volumes: Busiest<u32, OF_VOLUME>,
+    users: Busiest<u32, OF_USER>,
+}
+
+/// All values of one scrape.
+pub struct Scrape {
+    figures: Figures,
+    latency: Vec<OpReport>,
+    waiting_for_turn: u64,
+    waiting_for_thread: u64,
+    volumes: Vec<(String, OfVolume)>,
+    users: Vec<(String, [u64; OF_USER])>,
+    process: Usage,
+    since: i64,
+    took_nanos: u64,
+}
+
+/// What was done in a volume.
+struct OfVolume {
+    latency: Histogram,
+    errors: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Source {
+    /// Metrics of a cell and the gate before it.
+    pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
+        Source { cell: cell.clone(), gate: gate.clone(), env: env.clone(), since, busy: Mutex::default() }
+    }
+
+    /// The text that a scraper reads.
+    pub fn text(&self) -> String {
+        text::exposition(&self.scrape())
+    }
+
+    fn scrape(&self) -> Scrape {
+        let begun = self.env.now();
+        // one scrape after the other: what is shown of the busiest follows from the scrape before
+        let mut busy = self.busy.lock();
+        let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_thread } = self.gate.totals();
+        let names = self.cell.volume_names();
+        let name = |id: &u32| volume_label(&names, *id);
+        let volumes = busy.volumes.update(volumes.iter().map(|v| (v.volume, of_volume(v))), name);
+        let user = |uid: &u32| (*uid != OTHER_USERS).then(|| uid.to_string());
+        let users = busy.users.update(waits.iter().map(|w| (w.uid, of_user(w))), user);
+        Scrape {
+            figures: self.cell.figures(),
+            latency,
+            waiting_for_turn,
+            waiting_for_thread,
+            volumes: volumes.into_iter().map(|(name, counts)| (name, OfVolume::from(counts))).collect(),
+            users,
+            process: Usage::now(),
+            since: self.since,
+            took_nanos: self.env.now().saturating_sub(begun),
+        }
+    }
+}
+
+/// What a volume is called; `None` when it is not there any more. Names of volumes have no slash, which keeps them apart from ours.
+fn volume_label(names: &BTreeMap<u32, String>, id: u32) -> Option<String> {
+    if id >= VIEW_FIRST {
+        return Some(SNAPSHOTS.into());
+    }
+    let name = names.get(&id)?;
+    Some(if name == OTHER || name == SNAPSHOTS { format!("/{name}") } else { name.clone() })
+}
+
+fn of_volume(v: &VolumeReport) -> [u64; OF_VOLUME] {
+    let mut counts = [0; OF_VOLUME];
+    counts[..BUCKETS].copy_from_slice(&v.latency.counts);
+    counts[BUCKETS..].copy_from_slice(&[v.latency.nanos, v.errors, v.read_bytes, v.written_bytes]);
+    counts
+}
+
+impl From<[u64; OF_VOLUME]> for OfVolume {
+    fn from(counts: [u64; OF_VOLUME]) -> OfVolume {
+        let mut latency = Histogram { nanos: counts[BUCKETS], ..Histogram::default() };
+        latency.counts.copy_from_slice(&counts[..BUCKETS]);
+        let [_, errors, read_bytes, written_bytes] = counts[BUCKETS..] else {
+            unreachable!("four after the buckets")
+        };
+        OfVolume { latency, errors, read_bytes, written_bytes }
+    }
+}
+
+fn of_user(w: &UserWaits) -> [u64; OF_USER] {
+    let mut counts = [0; OF_USER];
+    counts[..Cause::ALL.len()].copy_from_slice(&w.waited_nanos);
+    counts[Cause::ALL.len()] = w.behind_nanos;
+    counts
+}

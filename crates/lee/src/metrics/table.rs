@@ -1,0 +1,281 @@
+//! All metrics there are. `docs/METRICS.md` is made of this table, too.
+//!
+//! Names end in their unit (`_seconds`, `_bytes`), those of counters in `_total`. Labels have few values: kinds of operations, classes,
+//! causes, calls; volumes and users are bounded by `busiest`.
+
+use super::Scrape;
+use super::text::Lines;
+use leeward_env::waits::Cause;
+use leeward_volume::CallFigures;
+
+/// What a metric is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows while the process runs.
+    Counter,
+    /// As of now.
+    Gauge,
+    /// Counts by duration.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// A metric.
+pub struct Metric {
+    /// Name.
+    pub name: &'static str,
+    /// Kind.
+    pub kind: Kind,
+    /// Labels besides those that Prometheus adds.
+    pub labels: &'static [&'static str],
+    /// What it is, in a sentence.
+    pub help: &'static str,
+    /// Gives its values.
+    pub values: fn(&Scrape, &mut Lines<'_>),
+}
+
+/// The front end whose requests pass the gate; others will have their own name.
+const DOOR: &str = "mount";
+
+const fn counter(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
+    Metric { name, kind: Kind::Counter, labels: &[], help, values }
+}
+
+const fn gauge(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels: &[], help, values }
+}
+
+const fn histogram(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels: &[], help, values }
+}
+
+impl Metric {
+    const fn by(self, labels: &'static [&'static str]) -> Metric {
+        Metric { labels, ..self }
+    }
+}
+
+/// The table.
+pub const METRICS: &[Metric] = &[
+    // what users see
+    histogram(
+        "leeward_operation_seconds",
+        "Time from the arrival of an operation to its answer, with all its waits.",
+        |s, out| s.latency.iter().for_each(|l| out.histogram(&[DOOR, l.operation, l.class], &l.latency)),
+    )
+    .by(&["door", "operation", "class"]),
+    histogram(
+        "leeward_volume_operation_seconds",
+        "The same by volume; \"snapshots\" is all that is read in snapshots, \"other\" the volumes that are less busy.",
+        |s, out| s.volumes.iter().for_each(|(name, v)| out.histogram(&[DOOR, name], &v.latency)),
+    )
+    .by(&["door", "volume"]),
+    counter(
+        "leeward_operation_errors_total",
+        "Operations that ended with an error, also such as \"no such file\".",
+        |s, out| s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.errors)),
+    )
+    .by(&["door", "volume"]),
+    counter("leeward_read_bytes_total", "Bytes that users read.", |s, out| {
+        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.read_bytes));
+    })
+    .by(&["door", "volume"]),
+    counter("leeward_written_bytes_total", "Bytes that users wrote.", |s, out| {
+        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.written_bytes));
+    })
+    .by(&["door", "volume"]),
+    // waits
+    counter("leeward_wait_seconds_total", "What operations of a user (by number) waited, by cause.", |s, out| {
+        for (user, counts) in &s.users {
+            Cause::ALL.iter().zip(counts).for_each(|(cause, nanos)| out.nanos(&[user, cause.name()], *nanos));
+        }
+    })
+    .by(&["user", "cause"]),
+    counter(
+        "leeward_waited_behind_seconds_total",
+        "What operations of all users waited behind this one (by number), where it is known behind whom.",
+        |s, out| s.users.iter().for_each(|(user, counts)| out.nanos(&[user], counts[Cause::ALL.len()])),
+    )
+    .by(&["user"]),
+    gauge("leeward_gate_queue_length", "Requests that wait for their turn, or for a thread that may wait.", |s, out| {
+        out.count(&["turn"], s.waiting_for_turn);
+        out.count(&["thread"], s.waiting_for_thread);
+    })
+    .by(&["queue"]),
+    // memory and commits
+    gauge("leeward_dirty_bytes", "File data in memory that is not in a store yet.", |s, out| {
+        out.count(&[], s.figures.stats.dirty_bytes);
+    }),
+    gauge("leeward_dirty_limit_bytes", "Most file data in memory that is not in a store yet.", |s, out| {
+        out.count(&[], s.figures.dirty_bytes_max);
+    }),
+    histogram("leeward_commit_seconds", "How long commits of metadata took, also those that failed.", |s, out| {
+        out.histogram(&[], &s.figures.commits);
+    }),
+    counter("leeward_commit_errors_total", "Commits that failed; they are tried again when the disk was full.", |s, out| {
+        out.count(&[], s.figures.commit_errors);
+    }),
+    counter("leeward_committed_records_total", "Records that commits wrote.", |s, out| {
+        out.count(&[], s.figures.committed_records);
+    }),
+    gauge("leeward_running_records", "Changed records that wait for the next commit.", |s, out| {
+        out.count(&[], s.figures.stats.running_records);
+    }),
+    gauge("leeward_broken", "1 when nothing can be changed until the cell is opened again.", |s, out| {
+        out.count(&[], u64::from(s.figures.broken));
+    }),
+    gauge("leeward_orphans", "Files that are removed and still open.", |s, out| {
+        out.count(&[], s.figures.stats.orphans);
+    }),
+    // the metadata engine
+    gauge("leeward_journal_bytes", "Journal of the metadata on disk.", |s, out| {
+        out.count(&[], s.figures.engine.journal_bytes);
+    }),
+    gauge("leeward_table_bytes", "Tables of the metadata on disk.", |s, out| {
+        out.count(&[], s.figures.engine.table_bytes);
+    }),
+    gauge("leeward_memtable_bytes", "Metadata in memory that waits to be flushed to tables; the journal has it.", |s, out| {
+        out.count(&[], s.figures.engine.memtable_bytes);
+    }),
+    gauge("leeward_memtables_sealed", "Tables in memory that are full and wait to be flushed.", |s, out| {
+        out.count(&[], s.figures.engine.sealed);
+    }),
+    gauge("leeward_table_runs", "Overlapping runs of tables that wait to be compacted.", |s, out| {
+        out.count(&[], s.figures.engine.runs);
+    }),
+    counter("leeward_engine_written_bytes_total", "Bytes of metadata written: journal, flush and compaction.", |s, out| {
+        out.count(&[], s.figures.engine.written_bytes);
+    }),
+    counter(
+        "leeward_commit_slowed_seconds_total",
+        "Time for which commits were held up so that flush and compaction could follow.",
+        |s, out| out.nanos(&[], s.figures.engine.slowed_nanos),
+    ),
+    // caches
+    histogram("leeward_record_load_seconds", "How long records were loaded that were not in memory.", |s, out| {
+        out.histogram(&[], &s.figures.record_loads);
+    }),
+    gauge("leeward_record_cache_bytes", "Records in memory.", |s, out| {
+        out.count(&[], s.figures.record_cache_bytes.0);
+    }),
+    gauge("leeward_record_cache_limit_bytes", "Most records in memory.", |s, out| {
+        out.count(&[], s.figures.record_cache_bytes.1);
+    }),
+    counter("leeward_cache_hits_total", "Pieces of file data that were wanted and in the cache.", |s, out| {
+        out.count(&[], s.figures.cache.hits);
+    }),
+    counter("leeward_cache_misses_total", "Pieces of file data that were wanted and fetched from a store.", |s, out| {
+        out.count(&[], s.figures.cache.misses);
+    }),
+    gauge("leeward_cache_bytes", "The cache of file data.", |s, out| out.count(&[], s.figures.cache.bytes)),
+    gauge("leeward_cache_limit_bytes", "Most bytes in the cache of file data.", |s, out| {
+        out.count(&[], s.figures.cache.bytes_max);
+    }),
+    // the store
+    histogram("leeward_store_seconds", "How long calls of the store took, also those that failed.", |s, out| {
+        calls(s, |name, c| out.histogram(&[name], &c.took));
+    })
+    .by(&["call"]),
+    counter("leeward_store_bytes_total", "Bytes put to the store and got from it.", |s, out| {
+        calls(s, |name, c| out.count(&[name], c.bytes));
+    })
+    .by(&["call"]),
+    counter(
+        "leeward_store_errors_total",
+        "Calls of the store that failed; an object that is missing is not counted here.",
+        |s, out| calls(s, |name, c| out.count(&[name], c.errors)),
+    )
+    .by(&["call"]),
+    counter("leeward_damaged_reads_total", "Reads of users that found stored data damaged.", |s, out| {
+        out.count(&[], s.figures.damaged_reads);
+    }),
+    // space
+    gauge("leeward_space_bytes", "Size of the file system that the cell is on.", |s, out| {
+        out.count(&[], s.figures.df.total_bytes);
+    }),
+    gauge("leeward_space_available_bytes", "What users may still write.", |s, out| {
+        out.count(&[], s.figures.df.available_bytes);
+    }),
+    gauge("leeward_segments", "Segments in the store.", |s, out| out.count(&[], s.figures.df.segments)),
+    gauge("leeward_segment_bytes", "Segments in the store, as stored.", |s, out| {
+        out.count(&[], s.figures.df.segment_bytes);
+    }),
+    gauge("leeward_live_bytes", "What is needed of them, before compression.", |s, out| {
+        out.count(&[], s.figures.df.live_bytes);
+    }),
+    gauge("leeward_volumes", "Volumes.", |s, out| out.count(&[], s.figures.volumes)),
+    gauge("leeward_quotas", "Quotas on volumes and directories.", |s, out| out.count(&[], s.figures.quotas)),
+    gauge("leeward_quotas_nearly_full", "Quotas of which less than a twentieth is left.", |s, out| {
+        out.count(&[], s.figures.quotas_nearly_full);
+    }),
+    // backlog
+    gauge("leeward_reclaimable_bytes", "Space in segments that cleaning can give back.", |s, out| {
+        out.count(&[], s.figures.df.reclaim_bytes);
+    }),
+    gauge("leeward_cleaning_segments", "Segments that are worth cleaning.", |s, out| {
+        out.count(&[], s.figures.stats.cleaning_segments);
+    }),
+    counter("leeward_cleaned_segments_total", "Segments that were cleaned.", |s, out| {
+        out.count(&[], s.figures.cleaned_segments);
+    }),
+    gauge("leeward_trim_records", "Records of removed snapshots that wait to be freed.", |s, out| {
+        out.count(&[], s.figures.stats.trim_records);
+    }),
+    gauge("leeward_trim_bytes", "File data of removed snapshots that waits to be freed.", |s, out| {
+        out.count(&[], s.figures.trim_bytes);
+    }),
+    gauge("leeward_volumes_removing", "Removed volumes that are being freed.", |s, out| {
+        out.count(&[], s.figures.volumes_removing);
+    }),
+    // snapshots
+    gauge("leeward_snapshots", "Snapshots.", |s, out| out.count(&[], s.figures.stats.snapshots)),
+    gauge("leeward_snapshot_held_bytes", "File data that only snapshots hold.", |s, out| {
+        out.count(&[], s.figures.snapshot_held_bytes);
+    }),
+    gauge("leeward_late_schedules", "Schedules of snapshots that are late.", |s, out| {
+        out.count(&[], s.figures.stats.late_schedules);
+    }),
+    gauge(
+        "leeward_clock_ahead_seconds",
+        "While a snapshot is locked: by how much the clock was set forward (below zero: back) since the start.",
+        |s, out| out.number(&[], s.figures.stats.clock_ahead_secs as f64),
+    ),
+    // the process
+    gauge("leeward_build_info", "Always 1; the version of the program.", |_, out| {
+        out.count(&[env!("CARGO_PKG_VERSION")], 1);
+    })
+    .by(&["version"]),
+    gauge("leeward_start_time_seconds", "When the process began to serve, since 1970.", |s, out| {
+        out.number(&[], s.since as f64);
+    }),
+    counter("leeward_process_cpu_seconds_total", "Processor time of the process.", |s, out| {
+        out.number(&[], s.process.cpu_secs);
+    }),
+    gauge("leeward_process_resident_bytes", "Memory of the process.", |s, out| {
+        out.count(&[], s.process.resident_bytes);
+    }),
+    gauge("leeward_process_threads", "Threads of the process.", |s, out| out.count(&[], s.process.threads)),
+    gauge("leeward_process_descriptors", "Open descriptors of the process.", |s, out| {
+        out.count(&[], s.process.descriptors);
+    }),
+    gauge("leeward_scrape_seconds", "How long it took to collect these values.", |s, out| {
+        out.nanos(&[], s.took_nanos);
+    }),
+];
+
+fn calls(s: &Scrape, mut each: impl FnMut(&str, &CallFigures)) {
+    let store = &s.figures.store;
+    each("put", &store.put);
+    each("get", &store.get);
+    each("delete", &store.delete);
+}

@@ -1,0 +1,108 @@
+//! A store that counts what is asked of it and how long that took, for reports.
+
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::histogram::{Durations, Histogram};
+use leeward_env::{Ctx, Env};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts the calls of the store below it. A missing object is not counted as an error: cleaning may have replaced it while it was
+/// being looked for.
+pub struct CountedStore {
+    inner: Arc<dyn Store>,
+    env: Env,
+    put: Calls,
+    get: Calls,
+    delete: Calls,
+}
+
+#[derive(Default)]
+struct Calls {
+    took: Durations,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// What was asked of a store by one kind of call since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallFigures {
+    /// How long the calls took, also those that failed.
+    pub took: Histogram,
+    /// Bytes of those that did not fail.
+    pub bytes: u64,
+    /// How many failed.
+    pub errors: u64,
+}
+
+/// What was asked of a store since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// Objects stored.
+    pub put: CallFigures,
+    /// Ranges read.
+    pub get: CallFigures,
+    /// Objects deleted.
+    pub delete: CallFigures,
+}
+
+impl Calls {
+    fn figures(&self) -> CallFigures {
+        CallFigures {
+            took: self.took.histogram(),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl CountedStore {
+    /// Counts what is asked of `inner` from now on.
+    pub fn new(env: &Env, inner: Arc<dyn Store>) -> CountedStore {
+        let (put, get, delete) = Default::default();
+        CountedStore { inner, env: env.clone(), put, get, delete }
+    }
+
+    /// What was counted so far.
+    pub fn figures(&self) -> StoreFigures {
+        StoreFigures { put: self.put.figures(), get: self.get.figures(), delete: self.delete.figures() }
+    }
+
+    fn count(&self, calls: &Calls, bytes: usize, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let begun = self.env.now();
+        let result = call();
+        calls.took.add(self.env.now().saturating_sub(begun));
+        match &result {
+            Ok(()) => calls.bytes.fetch_add(bytes as u64, Ordering::Relaxed),
+            Err(Error::NotFound(_)) => 0,
+            Err(_) => calls.errors.fetch_add(1, Ordering::Relaxed),
+        };
+        result
+    }
+}
+
+impl Store for CountedStore {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.count(&self.put, body.len(), || self.inner.put(ctx, id, body))
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.count(&self.get, buf.len(), || self.inner.get(ctx, id, offset, buf))
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.inner.len(ctx, id)
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.count(&self.delete, 0, || self.inner.delete(ctx, id))
+    }
+
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.inner.list(ctx)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.inner.space()
+    }
+}
