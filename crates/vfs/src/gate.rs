@@ -205,9 +205,11 @@ impl Gate {
 
     /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
     fn pass(&self, arrival: &Arrival) -> Option<Turn> {
+        let options = self.0.options;
         let state = &mut *self.0.state.lock();
-        let open = state.queue.running() < self.0.options.slots && state.queue.is_empty();
-        (open || !self.0.options.fair || state.queued_bytes > QUEUED_BYTES_MAX).then(|| state.enter(arrival))
+        state.see(arrival);
+        let open = state.queue.running() < state.slots(options, arrival.at) && state.queue.is_empty();
+        (open || !options.fair || state.queued_bytes > QUEUED_BYTES_MAX).then(|| state.enter(arrival))
     }
 
     /// Waits for a turn without holding the thread; takes it here if a slot has become free meanwhile.

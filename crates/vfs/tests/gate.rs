@@ -65,7 +65,9 @@ fn gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
 /// The same, with two users who were there just now.
 fn shared_gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
     let (fs, gate) = gate(threads, fair);
-    [90, 91].map(|uid| gate.run(user(uid), read(NodeId(9)), |_| ()));
+    for uid in [90, 91] {
+        gate.run(user(uid), read(NodeId(9)), |_| ());
+    }
     fs.order.lock().clear();
     (fs, gate)
 }
