@@ -425,3 +425,64 @@ pub struct OpReport {
     /// How long.
     pub latency: Histogram,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(uid: u32, volume: u32, at: Nanos) -> Account {
+        let op = Op::GetAttr { node: NodeId::new(volume, 5) };
+        Account::new(&Ctx::user(uid, uid), &op, &Ok(Reply::Done), at, Waits::NONE)
+    }
+
+    fn told(ledger: &Ledger, now: Nanos) -> Report {
+        ledger.report((0, 0), now)
+    }
+
+    #[test]
+    fn the_flow_unused_for_longest_is_forgotten() {
+        let mut ledger = Ledger::default();
+        for uid in 0..ROWS_MAX as u32 {
+            ledger.enter(account(uid, 0, 0), 1, u64::from(uid) + 1);
+        }
+        ledger.enter(account(0, 0, 5000), 1, 5001); // used again
+        ledger.enter(account(7_000_000, 0, 6000), 1, 6001);
+        let report = told(&ledger, 7000);
+        assert_eq!(report.flows.len(), ROWS_MAX);
+        let uids: Vec<u32> = report.flows.iter().map(|f| f.uid).collect();
+        assert!(uids.contains(&0) && uids.contains(&7_000_000) && !uids.contains(&1));
+    }
+
+    #[test]
+    fn the_slowest_of_the_last_minutes_are_kept() {
+        let ms = 1_000_000;
+        let mut ledger = Ledger::default();
+        ledger.enter(account(1, 0, 0), 1, ms - 1); // not slow
+        assert!(told(&ledger, ms).slow.is_empty());
+        for n in 1..=100 {
+            ledger.enter(account(1, 0, 0), 1, n * ms);
+        }
+        let took = |report: Report| report.slow.iter().map(|s| s.took_nanos / ms).collect::<Vec<_>>();
+        let mut kept = took(told(&ledger, 100 * ms));
+        kept.sort_unstable();
+        assert_eq!(kept, (69..=100).collect::<Vec<_>>());
+        // later they are old news: not told, and anything takes their place
+        let later = SLOW_KEPT + 200 * ms;
+        assert!(told(&ledger, later).slow.is_empty());
+        ledger.enter(account(1, 0, later), 1, later + 2 * ms);
+        assert_eq!(took(told(&ledger, later + 2 * ms)), [2]);
+    }
+
+    #[test]
+    fn views_of_snapshots_are_one_volume() {
+        let mut ledger = Ledger::default();
+        for view in [VIEW_FIRST, VIEW_FIRST + 1, VIEW_FIRST + 9] {
+            ledger.enter(account(1, view, 0), 1, 1);
+        }
+        let report = told(&ledger, 1);
+        assert_eq!(
+            report.flows.iter().map(|f| (f.volume, f.usage.operations)).collect::<Vec<_>>(),
+            [(VIEW_FIRST, 3)]
+        );
+    }
+}
