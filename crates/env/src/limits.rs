@@ -28,6 +28,8 @@ pub const DIRTY_BYTES_MAX: usize = 96 << 20;
 pub const COMMIT_INTERVAL_MS: u64 = 500;
 /// A running transaction with this many records is committed early.
 pub const COMMIT_RECORDS_MAX: usize = 2_048;
+/// With this many, who changes something waits for a commit.
+pub const RUNNING_RECORDS_MAX: usize = 131_072;
 /// One transfer to a store; see DISK.md: larger ones make others wait.
 pub const STORE_SLICE_BYTES: usize = 256 << 10;
 /// Threads that carry calls which wait (cold reads, fsync, budgets).

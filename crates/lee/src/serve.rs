@@ -182,7 +182,6 @@ impl Up {
         let urls = listeners.urls();
         let created = create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
-        system::go_before_others();
         let stale = detach_stale(&dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
         let cell = Cell::open(env, dir.path(), &config)?;

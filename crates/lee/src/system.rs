@@ -84,16 +84,6 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The processor goes to us before the programs that wait for us, where the system lets us say so (root): else a program with many busy
-/// threads makes everybody's requests wait for the processor, whatever order they are served in.
-pub fn go_before_others() {
-    const NICE: i32 = -10;
-    // SAFETY: plain numbers; threads that are started later inherit it.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    // Where the system groups processes by session, a nice value counts within the session only; this one counts between them.
-    let _ = std::fs::write("/proc/self/autogroup", NICE.to_string());
-}
-
 /// A user and the group that their new things get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {

@@ -11,7 +11,7 @@ use crate::op::NodeId;
 use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
-use leeward_env::limits::COMMIT_RECORDS_MAX;
+use leeward_env::limits::{COMMIT_RECORDS_MAX, RUNNING_RECORDS_MAX};
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Flow};
 use leeward_meta::{Batch, Ride};
@@ -54,7 +54,7 @@ struct FrozenTx {
 impl Committer {
     /// The running transaction has so many records now.
     pub fn hint(&self, records: usize) {
-        if records >= 8 * COMMIT_RECORDS_MAX {
+        if records >= RUNNING_RECORDS_MAX {
             self.behind.store(true, Ordering::Relaxed);
         }
         if records >= COMMIT_RECORDS_MAX && !self.large.swap(true, Ordering::Relaxed) {
