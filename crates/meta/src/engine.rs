@@ -12,6 +12,7 @@ use crate::tables::{Pressure, Tables};
 use crate::{Batch, Error, Kv, Moment, Result, Ride, Stats, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
+use leeward_env::limits::COMMIT_RECORDS_MAX;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +25,6 @@ const SEALED_MAX: usize = 2;
 const SEALED_SLOW: usize = 1;
 /// Runs from which on commits are slowed.
 const RUNS_SLOW: usize = 12;
-/// Records of a batch that waits a whole step.
-const BATCH_SLOW: usize = 2048;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
 /// Largest reserve.
@@ -147,7 +146,8 @@ impl<T: Tables> Engine<T> {
         let Pressure { runs, sealed, .. } = self.tables.pressure();
         let steps = runs.saturating_sub(RUNS_SLOW) + sealed.saturating_sub(SEALED_SLOW);
         if steps > 0 {
-            let step = Duration::from_millis(1).mul_f64((records as f64 / BATCH_SLOW as f64).min(1.0));
+            let step =
+                Duration::from_millis(1).mul_f64((records as f64 / COMMIT_RECORDS_MAX as f64).min(1.0));
             let pause = step * steps as u32;
             self.slowed.fetch_add(pause.as_nanos() as u64, Ordering::Relaxed);
             self.env.sleep(pause);

@@ -221,9 +221,8 @@ impl Gate {
     ) {
         let mut state = self.0.state.lock();
         let behind = state.most_inside(arrival.ctx.flow);
-        let weight = state.ledger.weight(arrival.ctx.flow);
         state.queued_bytes += bytes;
-        state.queue.push(arrival.line(), weight, Queued { arrival, behind, bytes, job: Box::new(job) });
+        state.queue.push(arrival.line(), Line::USUAL, Queued { arrival, behind, bytes, job: Box::new(job) });
         let next = state.next(self.0.options, arrival.at);
         drop(state);
         self.run_turns(next);
@@ -295,9 +294,8 @@ impl Gate {
         answer: impl FnOnce(Result<Reply>) + Send + 'static,
     ) {
         let gate = self.clone();
-        let weight = self.0.state.lock().ledger.weight(arrival.ctx.flow);
         let (asked, behind) = (self.0.env.now(), self.0.waiting.backlog().1);
-        self.0.waiting.submit(arrival.line(), weight, move || {
+        self.0.waiting.submit(arrival.line(), move || {
             let begun = gate.0.env.now();
             waits::take();
             let result = run(&arrival.ctx.with_wait(Wait::Allowed));
@@ -337,8 +335,7 @@ impl State {
 
     fn enter(&mut self, arrival: &Arrival) -> Turn {
         self.inside.push(arrival.ctx.flow);
-        let weight = self.ledger.weight(arrival.ctx.flow);
-        self.queue.pass(arrival.line(), weight)
+        self.queue.pass(arrival.line(), Line::USUAL)
     }
 
     fn next(&mut self, options: Options, now: Nanos) -> Option<(Turn, Queued)> {

@@ -7,7 +7,6 @@
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
 use leeward_env::{Class, Ctx, Flow, Nanos};
-use leeward_gate::Line;
 use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::{NodeId, Op, Reply, Result};
 use rustc_hash::FxHashMap;
@@ -154,7 +153,6 @@ pub(crate) struct Ledger {
     /// What rows that were forgotten had, by volume.
     forgotten: FxHashMap<u32, VolumeReport>,
     waits: FxHashMap<u32, UserWaits>,
-    weights: FxHashMap<u32, u32>,
 }
 
 struct Slow {
@@ -227,11 +225,6 @@ impl Ledger {
         if worth(least) < took {
             *least = slow;
         }
-    }
-
-    /// The weight of a flow.
-    pub(crate) fn weight(&self, flow: Flow) -> u32 {
-        self.weights.get(&flow.uid).copied().unwrap_or(Line::USUAL)
     }
 
     /// What is known of flows. The last arguments: requests that wait for a turn and for a thread; the time.

@@ -44,9 +44,9 @@ impl Waiting {
     }
 
     /// Queues a job that this line pays for with the time it holds a thread.
-    pub(crate) fn submit(&self, line: Line, weight: u32, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn submit(&self, line: Line, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
-        state.queue.push(line, weight, Box::new(job));
+        state.queue.push(line, Line::USUAL, Box::new(job));
         self.0.work.notify_one();
         // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
         if state.queue.len() > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
