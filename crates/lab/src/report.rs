@@ -161,6 +161,11 @@ fn against_quiet(report: &Report, weather: &Weather, op: Op) -> Chart {
     let mut series = vec![line("quiet", &report.quiet)];
     series.extend(weather.here.as_ref().map(|phase| line("storm", phase)));
     series.extend(weather.elsewhere.as_ref().map(|phase| line("elsewhere", phase)));
+    distributions(op, series)
+}
+
+/// Which part of an operation took at most how long, in several series.
+fn distributions(op: Op, series: Vec<Series>) -> Chart {
     Chart {
         title: op.meaning().into(),
         x_label: "latency".into(),
@@ -322,18 +327,7 @@ fn history_distribution(rounds: &[Round], found: &[PathHistory], op: Op) -> Char
         let us: Vec<f64> = of.filter_map(|round| round.us.get(&op).copied()).collect();
         Series { name: path.path.clone(), points: distribution(&us), draw: Draw::Line }
     };
-    Chart {
-        title: op.meaning().into(),
-        x_label: "latency".into(),
-        y_label: "took at most this".into(),
-        x: Scale::Latency,
-        y: Scale::Part,
-        x_range: None,
-        series: found.iter().map(line).collect(),
-        bands: Vec::new(),
-        width: NARROW,
-        plot_height: 150.0,
-    }
+    distributions(op, found.iter().map(line).collect())
 }
 
 #[cfg(test)]
