@@ -1,27 +1,19 @@
-//! What a probe found as Prometheus reads it, over plain HTTP.
+//! What a probe found as Prometheus reads it. Who serves it over HTTP is not our business.
 //!
 //! Labels are paths, operations and errnos: as many as paths were named, times a few.
 
 use crate::probe::{Op, Round};
-use crate::{Refused, text};
-use leeward_env::{Env, Nanos};
+use leeward_env::Nanos;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Upper bounds of the histogram, seconds.
 const BOUNDS: [f64; 18] = [
     20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 0.1, 0.2, 0.5, 1.0, 2.0,
     5.0, 30.0,
 ];
-/// How long a client may take to ask, and to read the answer.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that are read of a request.
-const REQUEST_BYTES_MAX: u64 = 8192;
 
 /// Counts since the start. Clones share them.
 #[derive(Clone, Default)]
@@ -114,30 +106,6 @@ impl Metrics {
         }
         out
     }
-
-    /// Answers on `address` until the process ends; gives the address, with the port that a 0 became.
-    ///
-    /// # Errors
-    /// When it cannot be had.
-    pub fn serve(&self, env: &Env, address: SocketAddr) -> Result<SocketAddr, Refused> {
-        let failed = |e: std::io::Error| {
-            let cause = text::cause(&e);
-            Refused(format!(
-                "cannot serve metrics on {address}: {cause}; give another --metrics ADDRESS:PORT"
-            ))
-        };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        let local = listener.local_addr().map_err(failed)?;
-        let (metrics, clock) = (self.clone(), env.clone());
-        // One client at a time, each with little time: a scraper is one.
-        env.spawn("lab-metrics", move || {
-            for client in listener.incoming().flatten() {
-                // A client that went away has no answer to miss.
-                let _ = answer(client, || metrics.text(clock.now()));
-            }
-        });
-        Ok(local)
-    }
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -151,45 +119,6 @@ fn line(out: &mut String, name: &str, labels: &str, value: f64) {
 /// A label's value in quotes.
 fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
-}
-
-fn answer(client: TcpStream, text: impl FnOnce() -> String) -> std::io::Result<()> {
-    client.set_read_timeout(Some(CLIENT_PATIENCE))?;
-    client.set_write_timeout(Some(CLIENT_PATIENCE))?;
-    let mut request = BufReader::new((&client).take(REQUEST_BYTES_MAX));
-    let mut first = String::new();
-    request.read_line(&mut first)?;
-    // The rest is read, so that closing does not reset the connection before the answer has been read.
-    let mut header = String::new();
-    while request.read_line(&mut header)? > 2 {
-        header.clear();
-    }
-    let (status, body) = match first.split(' ').collect::<Vec<_>>().as_slice() {
-        ["GET", "/metrics", ..] => ("200 OK", text()),
-        ["GET", ..] => ("404 Not Found", "metrics are at /metrics\n".to_string()),
-        _ => ("405 Method Not Allowed", "only GET\n".to_string()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    (&client).write_all(head.as_bytes())?;
-    (&client).write_all(body.as_bytes())
-}
-
-/// An address on the command line: `9180` and `:9180` are on loopback.
-///
-/// # Errors
-/// A sentence.
-pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text);
-    if let Ok(port) = port.parse::<u16>() {
-        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
-    }
-    text.parse().map_err(|_| {
-        format!("`{text}` is no address: write a port, such as 9180, or 127.0.0.1:9180 or [::1]:9180")
-    })
 }
 
 #[cfg(test)]
@@ -238,33 +167,5 @@ mod tests {
         );
         metrics.add(&round("/x"));
         assert!(!metrics.text(0).contains("lee_probe_stuck_seconds{"));
-    }
-
-    #[test]
-    fn it_answers() {
-        let env = Env::real();
-        let metrics = Metrics::default();
-        metrics.add(&round("/x"));
-        let address = metrics.serve(&env, parse_address("0").expect("an address")).expect("served");
-        assert!(address.ip().is_loopback());
-        let ask = |what: &str| {
-            let mut client = TcpStream::connect(address).expect("connected");
-            write!(client, "{what} HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
-            let mut said = String::new();
-            client.read_to_string(&mut said).expect("answered");
-            said
-        };
-        assert!(ask("GET /metrics").starts_with("HTTP/1.1 200 OK\r\n"));
-        assert!(ask("GET /metrics").contains("lee_probe_rounds_total{path=\"/x\"} 1\n"));
-        assert!(ask("GET /").contains("404"));
-        assert!(ask("POST /metrics").contains("405"));
-        assert!(metrics.serve(&env, address).is_err(), "taken");
-    }
-
-    #[test]
-    fn addresses_are_parsed() {
-        assert_eq!(parse_address(":9180").map(|a| a.to_string()), Ok("127.0.0.1:9180".into()));
-        assert_eq!(parse_address("0.0.0.0:1").map(|a| a.to_string()), Ok("0.0.0.0:1".into()));
-        assert!(parse_address("localhost").is_err() && parse_address("99999").is_err());
     }
 }

@@ -30,6 +30,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What an administrator may have put where a cell is to be made.
 const SETTINGS: &str = "leeward.toml";
+/// What is where a browser looks first.
+const INDEX: &str =
+    "<!DOCTYPE html>\n<title>Leeward</title>\n<p>Leeward: <a href=\"/metrics\">metrics</a></p>\n";
 
 /// What `lee up` was asked for.
 #[derive(Clone, Debug)]
@@ -206,7 +209,7 @@ impl Up {
                 return Err(fail);
             }
         };
-        listeners.serve(env, metrics::CONTENT_TYPE, move || source.text());
+        listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
             cell: dir.path().to_path_buf(),
             mount: mount.at().to_path_buf(),

@@ -161,14 +161,21 @@ fn metrics_are_served_on_loopback() {
         !address.is_empty()
     });
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    until("a round", || {
+    let ask = |what: &str| {
         use std::io::{Read, Write};
         let mut client = std::net::TcpStream::connect(&address).expect("connected");
-        write!(client, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+        write!(client, "{what} HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
         let mut said = String::new();
         client.read_to_string(&mut said).expect("answered");
-        said.contains(&format!("lee_probe_latency_seconds_count{{path=\"{path}\",op=\"write\"}}"))
-    });
+        said
+    };
+    let count = format!("lee_probe_latency_seconds_count{{path=\"{path}\",op=\"write\"}}");
+    until("a round", || ask("GET /metrics").contains(&count));
+    assert!(ask("GET /metrics").starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(ask("GET /metrics").contains(&format!("lee_probe_rounds_total{{path=\"{path}\"}} ")));
+    assert!(ask("GET /").contains("404"));
+    assert!(ask("POST /metrics").contains("405"));
+    say(&["probe", &path, "--metrics", &address]).bad(1, &["in use", &address]);
     interrupt(&mut probe);
     assert_empty(&place.dir);
 }

@@ -2,10 +2,12 @@
 
 use super::Asked;
 use crate::fail::{Fail, text};
+use crate::metrics::CONTENT_TYPE;
+use crate::metrics::http::{self, Listeners};
 use crate::output::{self, Format, Side, Table};
 use crate::{system, when};
 use leeward_lab::history::{self, History};
-use leeward_lab::metrics::{self, Metrics};
+use leeward_lab::metrics::Metrics;
 use leeward_lab::probe::{Heard, Op, Probes, Round, Settings, Stuck};
 use leeward_lab::report::{self, PathHistory};
 use leeward_lab::stop::Stop;
@@ -52,7 +54,7 @@ pub struct Args {
     deadline: Duration,
 
     /// Serve metrics for Prometheus at http://ADDR/metrics; a port alone is on loopback
-    #[arg(long, value_name = "ADDR", value_parser = metrics::parse_address)]
+    #[arg(long, value_name = "ADDR", value_parser = http::parse)]
     metrics: Option<SocketAddr>,
 
     /// Keep the history here [default: leeward/probe.jsonl in $XDG_STATE_HOME or ~/.local/state; at most 32 MiB]
@@ -137,8 +139,12 @@ fn probe(asked: &Asked, args: &Args) -> Result<(), Fail> {
 
 fn serve(asked: &Asked, args: &Args, metrics: &Metrics) -> Result<(), Fail> {
     let Some(address) = args.metrics else { return Ok(()) };
-    let address = metrics.serve(&asked.env, address)?;
-    output::note(&format!("metrics are at http://{address}/metrics"));
+    let listeners = Listeners::bind(&[address])?;
+    for url in listeners.urls() {
+        output::note(&format!("metrics are at {url}"));
+    }
+    let (metrics, clock) = (metrics.clone(), asked.env.clone());
+    listeners.serve(&asked.env, CONTENT_TYPE, None, move || metrics.text(clock.now()));
     Ok(())
 }
 

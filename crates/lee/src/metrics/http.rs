@@ -24,8 +24,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the page is.
 const PATH: &str = "/metrics";
-const INDEX: &str =
-    "<!DOCTYPE html>\n<title>Leeward</title>\n<p>Leeward: <a href=\"/metrics\">metrics</a></p>\n";
 
 /// An address on the command line or in the settings: `9547` and `:9547` mean loopback.
 ///
@@ -59,16 +57,18 @@ impl Listeners {
         self.0.iter().filter_map(|l| l.local_addr().ok()).map(|at| format!("http://{at}{PATH}")).collect()
     }
 
-    /// Answers until the process ends.
+    /// Answers until the process ends. `index`: what is at `/`, as HTML.
     pub fn serve(
         self,
         env: &Env,
         content_type: &'static str,
+        index: Option<&'static str>,
         page: impl Fn() -> String + Send + Sync + 'static,
     ) {
         let page: Arc<Page> = Arc::new(page);
         for listener in self.0 {
-            let site = Site { env: env.clone(), content_type, page: page.clone(), open: Arc::default() };
+            let (clock, page, open) = (env.clone(), page.clone(), Arc::default());
+            let site = Site { env: clock, content_type, index, page, open };
             env.spawn("metrics", move || site.accept(&listener));
         }
     }
@@ -108,6 +108,7 @@ impl Drop for Place {
 struct Site {
     env: Env,
     content_type: &'static str,
+    index: Option<&'static str>,
     page: Arc<Page>,
     open: Arc<AtomicUsize>,
 }
@@ -160,10 +161,12 @@ impl Site {
         if method != "GET" {
             return Answer::text("405 Method Not Allowed\r\nAllow: GET", "only GET is answered\n");
         }
-        match target.split('?').next() {
-            Some(PATH) => Answer { status: "200 OK", content_type: self.content_type, body: (self.page)() },
-            Some("/") => {
-                Answer { status: "200 OK", content_type: "text/html; charset=utf-8", body: INDEX.into() }
+        match (target.split('?').next(), self.index) {
+            (Some(PATH), _) => {
+                Answer { status: "200 OK", content_type: self.content_type, body: (self.page)() }
+            }
+            (Some("/"), Some(index)) => {
+                Answer { status: "200 OK", content_type: "text/html; charset=utf-8", body: index.into() }
             }
             _ => Answer::text("404 Not Found", "metrics are at /metrics\n"),
         }
@@ -218,13 +221,24 @@ mod tests {
             ("9547", "127.0.0.1:9547"),
             (":9547", "127.0.0.1:9547"),
             ("[::1]:9547", "[::1]:9547"),
+            (":9180", "127.0.0.1:9180"),
             ("0.0.0.0:0", "0.0.0.0:0"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
         ] {
             assert_eq!(parse(text).map(|a| a.to_string()), Ok(expected.into()));
         }
-        for text in
-            ["", ":", "localhost:9547", "127.0.0.1", "::1:9547", "70000", "127.0.0.1:x", "9547/metrics"]
-        {
+        for text in [
+            "",
+            ":",
+            "localhost",
+            "99999",
+            "localhost:9547",
+            "127.0.0.1",
+            "::1:9547",
+            "70000",
+            "127.0.0.1:x",
+            "9547/metrics",
+        ] {
             assert!(parse(text).expect_err(text).contains("is no address"), "{text}");
         }
     }
@@ -233,7 +247,7 @@ mod tests {
         let listeners = Listeners::bind(&[parse("0").expect("an address")]).expect("a port");
         let address = listeners.0[0].local_addr().expect("an address");
         assert_eq!(listeners.urls(), [format!("http://{address}/metrics")]);
-        listeners.serve(&Env::real(), "text/x", || "the page\n".into());
+        listeners.serve(&Env::real(), "text/x", Some("<p>"), || "the page\n".into());
         address
     }
 
