@@ -23,7 +23,8 @@ fn file(cell: &SimCell, dir: NodeId, name: &str, len: usize, seed: u64) -> NodeI
 }
 
 fn create(cell: &SimCell, name: &str) -> Result<NodeId, i32> {
-    let request = Request::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0 };
+    let request =
+        Request::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0, pool: None };
     cell.admin(&request).map_err(|e| e.errno)?;
     Ok(cell.at(name).expect("attached"))
 }

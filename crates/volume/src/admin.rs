@@ -19,6 +19,40 @@ pub enum Request {
         uid: u32,
         /// Group of its root directory.
         gid: u32,
+        /// The pool of its data; `None`: `default`.
+        #[serde(default)]
+        pool: Option<String>,
+    },
+    /// → [`Reply::Volume`]. From now on its data goes to this pool; what it has is moved there in the background. With `wait`
+    /// answered when all is there, with progress.
+    VolumeMoveData {
+        /// Its name.
+        name: String,
+        /// The pool.
+        to: String,
+        /// Whether to wait.
+        wait: bool,
+    },
+    /// → [`Reply::Pool`].
+    PoolCreate {
+        /// Unique name.
+        name: String,
+        /// How objects are kept in its stores: `single`, `replica(2)`, `erasure(4+2)`.
+        layout: String,
+        /// URLs of its stores, which must be empty.
+        stores: Vec<String>,
+    },
+    /// → [`Reply::Pools`].
+    PoolList,
+    /// → [`Reply::Pool`].
+    PoolShow {
+        /// Its name.
+        name: String,
+    },
+    /// → [`Reply::Done`]; refused while anything is in it, or is to go there.
+    PoolRemove {
+        /// Its name.
+        name: String,
     },
     /// → [`Reply::Volumes`].
     VolumeList,
@@ -211,6 +245,13 @@ pub enum Reply {
         /// By number.
         volumes: Vec<VolumeInfo>,
     },
+    /// One pool.
+    Pool(PoolInfo),
+    /// All pools.
+    Pools {
+        /// By number.
+        pools: Vec<PoolInfo>,
+    },
     /// One snapshot.
     Snap(SnapInfo),
     /// Snapshots.
@@ -380,6 +421,53 @@ pub struct VolumeInfo {
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
     pub snapshot_groups: Vec<u32>,
+    /// The pool of its data.
+    #[serde(default)]
+    pub pool: String,
+    /// Bytes of its objects that are in other pools, and on their way.
+    #[serde(default)]
+    pub misplaced_bytes: u64,
+    /// Segments that cannot be moved as they are damaged.
+    #[serde(default)]
+    pub stuck_segments: u64,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolInfo {
+    /// Number, never reused.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// How it keeps objects in its stores.
+    pub layout: String,
+    /// Its stores.
+    pub stores: Vec<StoreInfo>,
+    /// Why it is away; `None`: it is there.
+    pub away: Option<String>,
+    /// Bytes that data can take, in all.
+    pub total_bytes: u64,
+    /// Bytes that users may still write.
+    pub available_bytes: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Live bytes in them, uncompressed.
+    pub live_bytes: u64,
+    /// Bytes in memory on their way to it.
+    pub dirty_bytes: u64,
+    /// Volumes whose data belongs there.
+    pub volumes: Vec<String>,
+}
+
+/// A store of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    /// Its place in the layout.
+    pub slot: u16,
+    /// Where it is.
+    pub url: String,
 }
 
 /// What is to change of a volume's properties; `None`: nothing.
@@ -496,7 +584,7 @@ pub struct Usage {
 }
 
 /// The cell's space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Df {
     /// File system below: size in bytes.
     pub total_bytes: u64,
@@ -514,6 +602,9 @@ pub struct Df {
     pub dirty_bytes: u64,
     /// Space that waits for reclaim or cleaning.
     pub reclaim_bytes: u64,
+    /// All pools: `total_bytes` and `available_bytes` above are those of the first, the cell's own.
+    #[serde(default)]
+    pub pools: Vec<PoolInfo>,
 }
 
 /// One finding of fsck.

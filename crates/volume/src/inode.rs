@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::extents::Extents;
 use crate::op::{Attr, Kind, NodeId, Time};
+use leeward_data::{Object, PoolId};
 use leeward_meta::Value;
 
 /// What only some kinds of inode have.
@@ -58,6 +59,9 @@ pub struct Inode {
     pub binned: bool,
     /// How many extended attributes it has.
     pub xattrs: u32,
+    /// Number of the pool that new data of it, and of what is made below it, goes to; 0: the volume's. One that is not in
+    /// [`Properties::dir_pools`] means nothing.
+    pub pool: u8,
     /// Epoch of the volume in which this version of the record was written.
     pub birth: u32,
     /// The rest.
@@ -81,6 +85,8 @@ const VERSION: u8 = 1;
 const VERSION_BORN: u8 = 2;
 /// Of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
+/// Of segments that say whose they are and where.
+const VERSION_PLACED: u8 = 2;
 /// Where the birth is in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
@@ -158,7 +164,7 @@ impl Inode {
             _ => 0,
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
-        out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
+        out.extend_from_slice(&[VERSION, self.kind as u8, flags, self.pool]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -185,7 +191,7 @@ impl Inode {
 
     fn parse(bytes: &[u8]) -> Option<Inode> {
         let mut r = Reader(bytes);
-        let [version, kind, flags, _] = r.take()?;
+        let [version, kind, flags, pool] = r.take()?;
         if version != VERSION {
             return None;
         }
@@ -214,6 +220,7 @@ impl Inode {
             gid: gid?,
             rdev: rdev?,
             xattrs: xattrs?,
+            pool,
             birth: birth?,
             size: size?,
             allocated: allocated?,
@@ -406,6 +413,10 @@ pub struct Properties {
     pub snapshot_rights: Vec<Who>,
     /// How many days the recycle bin keeps what was removed; 0: there is none.
     pub bin_days: u16,
+    /// The pool of its data.
+    pub pool: PoolId,
+    /// Pools that directories of it name, in order.
+    pub dir_pools: Vec<u8>,
 }
 
 impl Default for Properties {
@@ -417,6 +428,8 @@ impl Default for Properties {
             quota_counts_snapshots: false,
             snapshot_rights: Vec::new(),
             bin_days: 0,
+            pool: 0,
+            dir_pools: Vec::new(),
         }
     }
 }
@@ -433,14 +446,18 @@ pub enum Who {
 const PROPERTY_VISIBLE: u8 = 1;
 const PROPERTY_QUOTA_COUNTS: u8 = 2;
 const PROPERTY_BIN: u8 = 4;
+const PROPERTY_POOL: u8 = 8;
+const PROPERTY_DIR_POOLS: u8 = 16;
 
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32), and, where
-    /// flagged, days of the recycle bin u16.
+    /// flagged, days of the recycle bin u16, pool u32, number u8 and pools of directories u8 each.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
-            + u8::from(self.bin_days > 0) * PROPERTY_BIN;
+            + u8::from(self.bin_days > 0) * PROPERTY_BIN
+            + u8::from(self.pool > 0) * PROPERTY_POOL
+            + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -456,6 +473,13 @@ impl Properties {
         }
         if self.bin_days > 0 {
             out.extend_from_slice(&self.bin_days.to_be_bytes());
+        }
+        if self.pool > 0 {
+            out.extend_from_slice(&self.pool.to_be_bytes());
+        }
+        if !self.dir_pools.is_empty() {
+            out.push(self.dir_pools.len() as u8);
+            out.extend_from_slice(&self.dir_pools);
         }
     }
 
@@ -473,6 +497,12 @@ impl Properties {
             })
             .collect::<Option<Vec<Who>>>()?;
         let bin_days = if flags & PROPERTY_BIN != 0 { u16::from_be_bytes(r.take()?) } else { 0 };
+        let pool = if flags & PROPERTY_POOL != 0 { r.u32()? } else { 0 };
+        let mut dir_pools = Vec::new();
+        if flags & PROPERTY_DIR_POOLS != 0 {
+            let [count] = r.take()?;
+            dir_pools.extend_from_slice(r.bytes(count as usize)?);
+        }
         Some(Properties {
             snapshot_dir,
             snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
@@ -480,6 +510,8 @@ impl Properties {
             quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
             snapshot_rights,
             bin_days,
+            pool,
+            dir_pools,
         })
     }
 }
@@ -617,7 +649,13 @@ pub struct SegmentRecord {
     pub generation: u32,
     /// Whether the object is durable in the pool; before that its live bytes ride in the journal.
     pub sealed: bool,
+    /// The pool that the object is in, or is to go to.
+    pub pool: PoolId,
+    /// Whose data it holds, or holds most of; `None`: that was not noted when it was written, which may have been for several.
+    pub volume: Option<u32>,
 }
+
+const NO_VOLUME: u32 = u32::MAX;
 
 impl SegmentRecord {
     /// Bytes of the object's data that nothing refers to (shared data may hide some).
@@ -625,12 +663,22 @@ impl SegmentRecord {
         self.data_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// The encoding.
+    /// The object.
+    pub fn object(&self, segment: u64) -> Object {
+        Object { pool: self.pool, segment, generation: self.generation }
+    }
+
+    /// The encoding: version 2 has pool and volume at the end, version 1 (in pool 0, volume not noted) does not.
     pub fn encode(self) -> Value {
-        let mut out = vec![VERSION, u8::from(self.sealed)];
+        let plain = self.pool == 0 && self.volume.is_none();
+        let mut out = vec![if plain { VERSION } else { VERSION_PLACED }, u8::from(self.sealed)];
         out.extend_from_slice(&self.generation.to_be_bytes());
         for v in [self.live_bytes, self.data_bytes, self.object_bytes] {
             out.extend_from_slice(&v.to_be_bytes());
+        }
+        if !plain {
+            out.extend_from_slice(&self.pool.to_be_bytes());
+            out.extend_from_slice(&self.volume.unwrap_or(NO_VOLUME).to_be_bytes());
         }
         out.into()
     }
@@ -641,16 +689,102 @@ impl SegmentRecord {
         let parsed = (|| {
             let [version, sealed] = r.take()?;
             let generation = r.u32()?;
-            let s = SegmentRecord {
-                live_bytes: r.u64()?,
-                data_bytes: r.u64()?,
-                object_bytes: r.u64()?,
-                generation,
-                sealed: sealed != 0,
+            let [live_bytes, data_bytes, object_bytes] = [r.u64()?, r.u64()?, r.u64()?];
+            let (pool, volume) = match version {
+                VERSION => (0, None),
+                VERSION_PLACED => (r.u32()?, Some(r.u32()?).filter(|v| *v != NO_VOLUME)),
+                _ => return None,
             };
-            (version == VERSION).then_some(s)
+            let sealed = sealed != 0;
+            Some(SegmentRecord { live_bytes, data_bytes, object_bytes, generation, sealed, pool, volume })
         })();
         parsed.ok_or_else(|| damaged("segment", bytes))
+    }
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRecord {
+    /// Unique name.
+    pub name: String,
+    /// How it keeps objects in its stores, such as `single` or `erasure(4+2)`.
+    pub layout: String,
+    /// Its stores.
+    pub stores: Vec<StoreRecord>,
+}
+
+/// A store of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreRecord {
+    /// Its place in the layout, from 0.
+    pub slot: u16,
+    /// What its label says: random, for ever.
+    pub id: u128,
+    /// Where it is.
+    pub url: String,
+    /// What is to be done with it.
+    pub state: StoreState,
+}
+
+/// What is to be done with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StoreState {
+    /// It is written and read.
+    Active = 1,
+    /// It is read until what it has is on the active store of the same slot.
+    Draining = 2,
+    /// It is given up.
+    Missing = 3,
+}
+
+impl PoolRecord {
+    /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id u128, state u8, length u16
+    /// and URL), name.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION, 0];
+        out.push(self.layout.len() as u8);
+        out.extend_from_slice(self.layout.as_bytes());
+        out.extend_from_slice(&(self.stores.len() as u16).to_be_bytes());
+        for store in &self.stores {
+            out.extend_from_slice(&store.slot.to_be_bytes());
+            out.extend_from_slice(&store.id.to_be_bytes());
+            out.push(store.state as u8);
+            out.extend_from_slice(&(store.url.len() as u16).to_be_bytes());
+            out.extend_from_slice(store.url.as_bytes());
+        }
+        out.extend_from_slice(self.name.as_bytes());
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<PoolRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version, _] = r.take()?;
+            let [len] = r.take()?;
+            let layout = r.text(len as usize)?;
+            let count = u16::from_be_bytes(r.take()?);
+            let stores = (0..count).map(|_| StoreRecord::parse(&mut r)).collect::<Option<Vec<_>>>()?;
+            let name = r.text(r.0.len())?;
+            (version == VERSION).then_some(PoolRecord { name, layout, stores })
+        })();
+        parsed.ok_or_else(|| damaged("pool", bytes))
+    }
+}
+
+impl StoreRecord {
+    fn parse(r: &mut Reader<'_>) -> Option<StoreRecord> {
+        let slot = u16::from_be_bytes(r.take()?);
+        let id = u128::from_be_bytes(r.take()?);
+        let state = match r.take()? {
+            [1] => StoreState::Active,
+            [2] => StoreState::Draining,
+            [3] => StoreState::Missing,
+            _ => return None,
+        };
+        let len = u16::from_be_bytes(r.take()?) as usize;
+        Some(StoreRecord { slot, id, url: r.text(len)?, state })
     }
 }
 
@@ -687,6 +821,10 @@ impl<'a> Reader<'a> {
         let (head, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(head)
+    }
+
+    fn text(&mut self, len: usize) -> Option<String> {
+        String::from_utf8(self.bytes(len)?.to_vec()).ok()
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {

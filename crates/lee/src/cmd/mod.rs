@@ -10,6 +10,7 @@ mod du;
 mod fsck;
 mod lab;
 mod man;
+mod pool;
 mod probe;
 mod quota;
 mod snap;
@@ -46,6 +47,8 @@ pub enum Command {
     Status(status::Args),
     /// Create, list, show, change and remove volumes
     Volume(volume::Args),
+    /// Create, list, show and remove pools: where data is kept
+    Pool(pool::Args),
     /// Take, list, keep and remove snapshots
     Snap(snap::Args),
     /// List what was removed, and restore it
@@ -156,6 +159,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Down(args) => down::run(&asked, &args),
         Command::Status(args) => return status::run(&asked, &args),
         Command::Volume(args) => volume::run(&asked, args),
+        Command::Pool(args) => pool::run(&asked, args),
         Command::Snap(args) => snap::run(&asked, args),
         Command::Bin(args) => bin::run(&asked, args),
         Command::Quota(args) => quota::run(&asked, args),

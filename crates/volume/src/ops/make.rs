@@ -55,6 +55,7 @@ impl Tx<'_> {
             linked: false,
             binned: false,
             xattrs: 0,
+            pool: parent.pool,
             birth,
             body,
         };
