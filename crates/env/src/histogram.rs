@@ -35,6 +35,23 @@ impl Histogram {
         self.counts.iter().sum()
     }
 
+    /// What this share of all took at most, nanoseconds: the upper bound of a bucket. Of none: 0.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut below = 0;
+        let bucket = self.counts.iter().position(|count| {
+            below += count;
+            below >= wanted
+        });
+        if below == 0 { 0 } else { (1u64 << bucket.unwrap_or(BUCKETS - 1)) * 1000 }
+    }
+
+    /// Makes everything so far count half.
+    pub fn halve(&mut self) {
+        self.counts.iter_mut().for_each(|count| *count /= 2);
+        self.nanos /= 2;
+    }
+
     /// Upper bounds of the buckets but the last, seconds.
     pub fn bounds() -> impl Iterator<Item = f64> {
         (0..BUCKETS - 1).map(|n| (1u64 << n) as f64 / 1e6)
@@ -92,5 +109,19 @@ mod tests {
         assert_eq!(shared.histogram(), plain);
         plain.add_all(&shared.histogram());
         assert_eq!(plain.count(), 8);
+    }
+
+    #[test]
+    fn quantiles_are_upper_bounds() {
+        let mut all = Histogram::default();
+        assert_eq!(all.quantile(0.95), 0);
+        (0..95).for_each(|_| all.add(100_000));
+        (0..5).for_each(|_| all.add(10_000_000));
+        assert_eq!(all.quantile(0.5), 128_000);
+        assert_eq!(all.quantile(0.95), 128_000);
+        assert_eq!(all.quantile(0.96), 16_384_000);
+        all.halve();
+        assert_eq!((all.count(), all.quantile(0.5)), (49, 128_000));
+        assert_eq!(all.quantile(1.0), 16_384_000);
     }
 }

@@ -4,6 +4,7 @@ use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::histogram::{Durations, Histogram};
 use leeward_env::{Ctx, Env};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +31,7 @@ struct Calls {
 }
 
 /// What was asked of a store by one kind of call since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFigures {
     /// How long the calls took, also those that failed.
     pub took: Histogram,
@@ -41,7 +42,7 @@ pub struct CallFigures {
 }
 
 /// What was asked of a store since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreFigures {
     /// Objects stored.
     pub put: CallFigures,

@@ -17,6 +17,18 @@ pub enum Error {
     /// The store is full.
     #[error("the store is full")]
     Full,
+    /// Too few of the object's pieces can be had just now; with the stores that have the others it comes back.
+    #[error("object {id:?} cannot be read: {have} of its pieces can be had, {need} are needed; {why}")]
+    Unavailable {
+        /// The object.
+        id: ObjectId,
+        /// Pieces that were had.
+        have: usize,
+        /// Pieces that are enough.
+        need: usize,
+        /// What became of the others, by store.
+        why: String,
+    },
     /// The store failed.
     #[error("store: {0}")]
     Io(#[from] std::io::Error),

@@ -1,20 +1,26 @@
 //! Pools keep **segments**: immutable objects that the data log packs and names. Nothing else is stored here.
 //!
-//! A [`Store`] is one place (a directory; later an S3 bucket); a layout (`single`; later `replica(n)`, `erasure(k+m)`)
-//! decorates stores and is a [`Store`] again. A store knows nothing of what is inside an object: checksums are the
-//! data log's, so that they are verified end to end.
+//! A [`Store`] is one place (a directory; later an S3 bucket). A [`Pool`] is several stores under a [`Layout`], and a
+//! [`Store`] again ([`layout`](assemble)). A store knows nothing of what is inside an object: its checksums are the
+//! data log's, verified end to end; those of pieces are the layouts', which thereby know whom not to believe.
 
 pub mod contract;
 mod counted;
 mod dir;
 mod error;
 mod faulty;
+pub mod label;
+mod layout;
 mod mem;
 
 pub use counted::{CallFigures, CountedStore, StoreFigures};
 pub use dir::DirStore;
 pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
+pub use layout::{
+    COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX, SpecError, Step,
+    StoreHealth, StoreSpec, StoreState, assemble,
+};
 pub use mem::MemStore;
 
 use leeward_env::Ctx;

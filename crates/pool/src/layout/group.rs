@@ -1,0 +1,400 @@
+//! `replica(n)` and `erasure(k+m)`: a group of stores of which each has one piece of each object.
+//!
+//! Piece `p` of segment `s` is on the store of slot `(s + p) % n`, so that load and parity go round. Everything that
+//! is asked of a store goes through its lane (its threads), so the slowest store is waited for only where nothing else
+//! will do. The parts: [`read`](super::read) (ranges, with reconstruction and racing), [`write`](super::write) (puts
+//! and deletes), [`survey`](super::survey) (which versions of an object there are), [`repair`](super::repair) and
+//! [`scrub`](super::scrub).
+//!
+//! Lock order: `steps` (a step in the background), then any one of the others; none of those is held over a call of a
+//! store.
+
+use super::code::Code;
+use super::health::{Condition, Health, Progress, Step};
+use super::known::{Info, Known};
+use super::notes::Notes;
+use super::piece::{self, Cut, Head, Name};
+use super::repair::Repairs;
+use super::seat::Seat;
+use super::spec::{PoolSpec, StoreState};
+use super::{Member, Pool};
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+
+/// Memory for pieces that is kept for the next put.
+const SPARE_BYTES_MAX: usize = 48 << 20;
+
+pub(crate) struct Group(pub(super) Arc<Core>);
+
+pub(super) struct Core {
+    pub(super) env: Env,
+    pub(super) spec: PoolSpec,
+    pub(super) code: Code,
+    pub(super) slots: Vec<Slot>,
+    pub(super) known: Known,
+    pub(super) notes: Mutex<Notes>,
+    pub(super) steps: Mutex<Repairs>,
+    pub(super) figures: Mutex<Figures>,
+    stamp: AtomicU64,
+    spare: Mutex<Vec<AlignedBuf>>,
+}
+
+/// A position in the group.
+pub(super) struct Slot {
+    pub(super) home: Arc<Seat>,
+    /// Being emptied into `home`.
+    pub(super) old: Option<Arc<Seat>>,
+}
+
+#[derive(Default)]
+pub(super) struct Figures {
+    pub(super) repair: Progress,
+    pub(super) scrub: Progress,
+    pub(super) scrub_passes: u64,
+    pub(super) searched: bool,
+    /// Pieces that wait on stores that are being emptied.
+    pub(super) moves_waiting: u64,
+}
+
+/// What is wrong with a piece.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It is not there.
+    Missing,
+    /// It is not what was written; what it is.
+    Bad(String),
+    /// It is of a later put than what is known of the object.
+    Newer,
+    /// The store does not answer, or not now.
+    Away(String),
+}
+
+impl Slot {
+    pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Seat>> {
+        std::iter::once(&self.home).chain(&self.old)
+    }
+
+    /// Asks where the piece is to be, then where it may still be, then again: it may have been moved between.
+    pub(super) fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
+        let Some(old) = &self.old else { return self.home.read(ask) };
+        match self.home.read(&mut ask) {
+            Err(Error::NotFound(_) | Error::Io(_)) => {}
+            other => return other,
+        }
+        match old.read(&mut ask) {
+            Err(Error::NotFound(_)) => self.home.read(&mut ask),
+            other => other,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.seats().any(|seat| seat.is_open())
+    }
+
+    pub(super) fn may_ask(&self) -> bool {
+        self.seats().any(|seat| seat.may_ask())
+    }
+}
+
+impl Core {
+    pub(super) fn data(&self) -> usize {
+        self.spec.layout.data()
+    }
+
+    pub(super) fn parity(&self) -> usize {
+        self.spec.layout.parity()
+    }
+
+    pub(super) fn cut(&self, object_bytes: u64) -> Cut {
+        Cut { data: self.data(), parity: self.parity(), object_bytes }
+    }
+
+    pub(super) fn name(&self, id: ObjectId, piece: usize) -> Name {
+        let (data, parity) = (self.data() as u8, self.parity() as u8);
+        Name { pool: self.spec.id, id, data, parity, piece: piece as u16 }
+    }
+
+    /// Where a piece is to be.
+    pub(super) fn slot(&self, id: ObjectId, piece: usize) -> &Slot {
+        &self.slots[self.slot_number(id, piece)]
+    }
+
+    fn slot_number(&self, id: ObjectId, piece: usize) -> usize {
+        let n = self.slots.len();
+        ((id.segment % n as u64) as usize + piece) % n
+    }
+
+    /// Which piece of an object is in a slot.
+    pub(super) fn piece_in(&self, id: ObjectId, slot: usize) -> usize {
+        let n = self.slots.len();
+        (slot + n - (id.segment % n as u64) as usize) % n
+    }
+
+    /// Higher than any before, also than those of earlier runs unless the clock went back.
+    pub(super) fn next_stamp(&self) -> u64 {
+        let wall = self.env.wall();
+        let next = |last: u64| Some(wall.max(last + 1));
+        let last = self.stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        wall.max(last.unwrap_or_default() + 1)
+    }
+
+    /// Memory for a piece, of any content.
+    pub(super) fn take_buffer(&self, bytes: usize) -> AlignedBuf {
+        let mut spare = self.spare.lock();
+        let fits = spare.iter().position(|buf| (bytes..=2 * bytes).contains(&buf.capacity()));
+        let mut buf = match fits {
+            Some(n) => spare.swap_remove(n),
+            None => AlignedBuf::zeroed(bytes),
+        };
+        buf.set_len(bytes);
+        buf
+    }
+
+    pub(super) fn give_buffer(&self, buf: AlignedBuf) {
+        let mut spare = self.spare.lock();
+        let kept: usize = spare.iter().map(AlignedBuf::capacity).sum();
+        if kept + buf.capacity() <= SPARE_BYTES_MAX {
+            spare.push(buf);
+        }
+    }
+
+    /// Reads the head of a piece.
+    pub(super) fn read_head(
+        &self,
+        ctx: &Ctx,
+        id: ObjectId,
+        piece: usize,
+    ) -> std::result::Result<Head, Fault> {
+        let slot = self.slot(id, piece);
+        let bad = |why: String| self.bad(slot, why);
+        let mut head = AlignedBuf::zeroed(piece::BLOCK);
+        slot.find(|store| store.get(ctx, id, 0, &mut head)).map_err(|e| self.fault(slot, e))?;
+        let length = Head::length(&head).map_err(bad)?;
+        if length > head.len() {
+            head = AlignedBuf::zeroed(length);
+            slot.find(|store| store.get(ctx, id, 0, &mut head)).map_err(|e| self.fault(slot, e))?;
+        }
+        Head::decode(&self.name(id, piece), &mut head).map_err(bad)
+    }
+
+    pub(super) fn bad(&self, slot: &Slot, why: String) -> Fault {
+        slot.home.bad_pieces.fetch_add(1, Ordering::Relaxed);
+        Fault::Bad(why)
+    }
+
+    pub(super) fn fault(&self, slot: &Slot, e: Error) -> Fault {
+        match e {
+            Error::NotFound(_) => Fault::Missing,
+            Error::Short(_) => self.bad(slot, "it is too short".into()),
+            e => Fault::Away(e.to_string()),
+        }
+    }
+
+    /// The error when an object cannot be read: `have` good pieces were found, and these faults.
+    pub(super) fn unreadable(
+        &self,
+        id: ObjectId,
+        have: usize,
+        need: usize,
+        faults: &BTreeMap<usize, Fault>,
+    ) -> Error {
+        let may_be = faults.values().filter(|fault| !matches!(fault, Fault::Missing)).count();
+        if have + may_be < need {
+            return Error::NotFound(id);
+        }
+        let told = |(piece, fault): (&usize, &Fault)| {
+            let at = self.slot(id, *piece).home.url();
+            match fault {
+                Fault::Missing => format!("{at}: it is missing"),
+                Fault::Bad(why) | Fault::Away(why) => format!("{at}: {why}"),
+                Fault::Newer => format!("{at}: it is of a later put"),
+            }
+        };
+        let why = faults.iter().map(told).collect::<Vec<_>>().join("; ");
+        Error::Unavailable { id, have, need, why }
+    }
+
+    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked
+    /// answer with an error.
+    pub(super) fn ask_all<T: Send + 'static>(
+        self: &Arc<Self>,
+        seats: &[Arc<Seat>],
+        ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
+    ) -> Vec<Result<T>> {
+        let (sender, answers) = channel();
+        for (n, seat) in seats.iter().enumerate() {
+            let (ask, sender, asked) = (ask.clone(), sender.clone(), seat.clone());
+            let job = move || {
+                let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
+            };
+            let _ = seat.hand_over(job); // who is busy does not answer
+        }
+        drop(sender);
+        let away = || Err(Error::Io(std::io::Error::other("it does not answer")));
+        let mut all: Vec<Result<T>> = seats.iter().map(|_| away()).collect();
+        let until = self.env.now() + super::read::PATIENCE;
+        while let Ok((n, answer)) = super::read::next_answer(&self.env, &answers, until) {
+            all[n] = answer;
+        }
+        all
+    }
+
+    fn may_lose(&self) -> u16 {
+        let lost = self.slots.iter().filter(|slot| slot.home.is_failing()).count();
+        let worst = self.notes.lock().worst() as usize;
+        self.parity().saturating_sub(lost.max(worst)) as u16
+    }
+}
+
+impl Group {
+    /// Of a checked spec with as many members as stores.
+    pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>) -> Group {
+        let mut homes: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
+        let mut old: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
+        for (store, member) in spec.stores.iter().zip(members) {
+            let of_kind = if store.state == StoreState::Draining { &mut old } else { &mut homes };
+            of_kind.insert(store.slot, Arc::new(Seat::new(env, store, member)));
+        }
+        let slots = homes.into_iter().map(|(slot, home)| Slot { home, old: old.remove(&slot) }).collect();
+        Group(Arc::new(Core {
+            env: env.clone(),
+            spec: spec.clone(),
+            code: Code::new(spec.layout.data(), spec.layout.parity()),
+            slots,
+            known: Known::new(),
+            notes: Mutex::default(),
+            steps: Mutex::default(),
+            figures: Mutex::default(),
+            stamp: AtomicU64::new(0),
+            spare: Mutex::default(),
+        }))
+    }
+}
+
+impl Store for Group {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.0.put(ctx, id, body)
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.get(ctx, id, offset, buf)
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        Ok(self.0.info(ctx, id)?.object_bytes)
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.0.delete(ctx, id)
+    }
+
+    /// Also objects of which too little is left to be read, with a length that means nothing: leftovers. Objects whose
+    /// pieces are all on stores that do not answer are left out; an error only when none answers.
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        let found = self.0.list_pieces(ctx)?;
+        let mut all = Vec::with_capacity(found.pieces.len());
+        for (id, pieces) in &found.pieces {
+            if !self.0.notes.lock().is_deleted(*id) {
+                all.push((*id, self.0.length_by_list(ctx, *id, pieces)));
+            }
+        }
+        Ok(all)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let homes: Vec<Arc<Seat>> = self.0.slots.iter().map(|slot| slot.home.clone()).collect();
+        let mut answers = homes.iter().map(|home| home.call(|store| store.space()));
+        let mut least: Option<Space> = None;
+        let mut error = None;
+        for answer in &mut answers {
+            match (answer, &mut least) {
+                (Ok(space), None) => least = Some(space),
+                (Ok(space), Some(least)) => {
+                    least.total_bytes = least.total_bytes.min(space.total_bytes);
+                    least.available_bytes = least.available_bytes.min(space.available_bytes);
+                    least.total_files = least.total_files.min(space.total_files);
+                    least.available_files = least.available_files.min(space.available_files);
+                }
+                (Err(e), _) => error = Some(e),
+            }
+        }
+        let data = self.0.data() as u64;
+        match (least, error) {
+            (Some(least), _) => Ok(Space {
+                total_bytes: least.total_bytes.saturating_mul(data),
+                available_bytes: least.available_bytes.saturating_mul(data),
+                ..least
+            }),
+            (None, Some(e)) => Err(e),
+            (None, None) => Ok(Space::default()),
+        }
+    }
+}
+
+impl Pool for Group {
+    fn spec(&self) -> &PoolSpec {
+        &self.0.spec
+    }
+
+    fn health(&self) -> Health {
+        let core = &self.0;
+        let mut stores: Vec<_> = core.slots.iter().flat_map(Slot::seats).map(|seat| seat.health()).collect();
+        mark_slow(&mut stores);
+        let may_lose = core.may_lose();
+        let (degraded_objects, lost_objects) = {
+            let notes = core.notes.lock();
+            (notes.degraded(), notes.lost.len() as u64)
+        };
+        let figures = core.figures.lock();
+        let objects_waiting = degraded_objects + figures.moves_waiting;
+        Health {
+            layout: core.spec.layout,
+            stores,
+            may_lose,
+            degraded_objects,
+            lost_objects,
+            searched: figures.searched,
+            repair: Progress { objects_waiting, ..figures.repair },
+            scrub: figures.scrub,
+            scrub_passes: figures.scrub_passes,
+        }
+    }
+
+    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
+        self.0.scrub_step(ctx)
+    }
+
+    fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
+        self.0.repair_step(ctx)
+    }
+}
+
+/// A store is slow when its reads take many times as long as those of the others, and long.
+fn mark_slow(stores: &mut [super::StoreHealth]) {
+    const TIMES: u64 = 4;
+    const NANOS_MIN: u64 = 10_000_000;
+    let mut known: Vec<u64> = stores.iter().map(|s| s.get_p95_nanos).filter(|nanos| *nanos > 0).collect();
+    known.sort_unstable();
+    let Some(middle) = known.get(known.len().saturating_sub(1) / 2).copied() else { return };
+    for store in stores {
+        let p95 = store.get_p95_nanos;
+        if store.condition == Condition::Ok && p95 > NANOS_MIN && p95 > TIMES * middle {
+            store.condition = Condition::Slow;
+            store.why =
+                format!("95 of 100 reads take {} ms, elsewhere {}", p95 / 1_000_000, middle / 1_000_000);
+        }
+    }
+}
+
+/// What the two have in common.
+impl From<&Head> for Info {
+    fn from(head: &Head) -> Info {
+        Info { object_bytes: head.object_bytes, stamp: head.stamp }
+    }
+}

@@ -1,0 +1,113 @@
+//! The threads that call one store, so that many are called at once, and one that hangs holds up nobody else.
+//!
+//! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. In a simulation
+//! there are none: what is handed over is done at once, on the caller's thread.
+
+use leeward_env::{Env, Nanos};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Calls of one store at a time.
+const THREADS_MAX: usize = 4;
+/// Calls that wait for a thread; more are refused.
+const QUEUE_MAX: usize = 64;
+/// After so long without work a thread ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The queue is full: the store does not keep up, or hangs.
+pub(crate) struct Busy;
+
+pub(crate) struct Lane {
+    env: Env,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    /// When the calls that run were begun.
+    begun: Vec<Nanos>,
+    closed: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(env: &Env) -> Lane {
+        Lane { env: env.clone(), shared: Arc::default() }
+    }
+
+    /// Does it soon, on another thread.
+    pub(crate) fn hand_over(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
+        if self.env.is_sim() {
+            job();
+            return Ok(());
+        }
+        let mut state = self.shared.state.lock();
+        if state.jobs.len() >= QUEUE_MAX || state.closed {
+            return Err(Busy);
+        }
+        state.jobs.push_back(Box::new(job));
+        if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
+            state.threads += 1;
+            let (shared, env) = (self.shared.clone(), self.env.clone());
+            drop(self.env.spawn("lee-store", move || shared.serve(&env)));
+        } else {
+            self.shared.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Since when the longest call runs.
+    pub(crate) fn oldest(&self) -> Option<Nanos> {
+        self.shared.state.lock().begun.iter().copied().min()
+    }
+}
+
+impl Drop for Lane {
+    /// What has not begun is dropped, what runs is left to itself.
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(jobs); // not under the lock: what they hold may be much
+        self.shared.work.notify_all();
+    }
+}
+
+impl Shared {
+    fn serve(&self, env: &Env) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                let now = env.now();
+                state.begun.push(now);
+                parking_lot::MutexGuard::unlocked(&mut state, job);
+                if let Some(n) = state.begun.iter().position(|at| *at == now) {
+                    state.begun.swap_remove(n);
+                }
+            } else if state.closed {
+                break;
+            } else {
+                state.idle += 1;
+                let waited = self.work.wait_for(&mut state, IDLE);
+                state.idle -= 1;
+                if waited.timed_out() && state.jobs.is_empty() {
+                    break;
+                }
+            }
+        }
+        state.threads -= 1;
+    }
+}

@@ -1,0 +1,90 @@
+//! Pools: several stores as one, under a [`Layout`].
+//!
+//! [`assemble`] makes a [`Pool`], which is a [`Store`], of a [`PoolSpec`] and its opened stores. Nothing is read or
+//! written by that: a pool of which stores are missing is as usable as what is left of it allows.
+//!
+//! A pool never changes its shape. To replace, drain or add a store, or when a missing one is back, the owner
+//! assembles the changed spec anew and drops the old pool; what the old one knew to be missing is found again by a
+//! listing (the first [`Pool::repair_step`]).
+
+mod code;
+mod field;
+mod group;
+mod health;
+mod known;
+mod lane;
+mod notes;
+mod piece;
+mod read;
+mod repair;
+mod scrub;
+mod seat;
+mod single;
+mod spec;
+mod survey;
+mod write;
+
+pub use health::{Condition, Health, Progress, Step, StoreHealth};
+pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, StoreState};
+
+use crate::{Result, Store};
+use leeward_env::{Ctx, Env};
+use std::sync::Arc;
+
+/// One store of a pool, as far as it could be had. See [`label::check`](crate::label) for what to check before.
+pub enum Member {
+    /// It is open.
+    Open(Arc<dyn Store>),
+    /// It could not be opened; why.
+    Missing(String),
+}
+
+/// Several stores as one.
+///
+/// Besides what a [`Store`] promises: what is acknowledged is on as many stores as its layout needs to read it, and
+/// everything that could not be written is known as missing until it is repaired. The steps are to be called in the
+/// background, with a context of that class, for as long as they say that there is more; they may be called at any
+/// time and from any thread, one at a time of each kind runs.
+pub trait Pool: Store {
+    /// What it is made of.
+    fn spec(&self) -> &PoolSpec;
+
+    /// How it is. Touches no store.
+    fn health(&self) -> Health;
+
+    /// Reads and verifies the next part of all that is there; what is found missing or bad waits for repair. After
+    /// the last part a new pass begins with the next step, `more` is false in between.
+    ///
+    /// # Errors
+    /// When not even a listing can be had. Stores that fail are skipped, and said in the health.
+    fn scrub_step(&self, ctx: &Ctx) -> Result<Step>;
+
+    /// Puts the next object in order that lacks pieces, or moves the next piece off a store that is draining. The
+    /// first step searches for both by a listing.
+    ///
+    /// # Errors
+    /// When not even a listing can be had. What cannot be repaired now stays waiting.
+    fn repair_step(&self, ctx: &Ctx) -> Result<Step>;
+}
+
+/// A pool of these stores, which are in the order of `spec.stores`.
+///
+/// # Errors
+/// When no such pool can be, which [`PoolSpec::check`] would have said, or the numbers differ.
+pub fn assemble(
+    env: &Env,
+    spec: &PoolSpec,
+    members: Vec<Member>,
+) -> std::result::Result<Arc<dyn Pool>, SpecError> {
+    spec.check()?;
+    if members.len() != spec.stores.len() {
+        let (have, need) = (members.len(), spec.stores.len());
+        return Err(SpecError(format!("pool {}: {have} stores were opened, it has {need}", spec.name)));
+    }
+    match spec.layout {
+        Layout::Single => Ok(Arc::new(single::Single::new(env, spec, members))),
+        Layout::Replica { .. } | Layout::Erasure { .. } => {
+            Ok(Arc::new(group::Group::new(env, spec, members)))
+        }
+    }
+}

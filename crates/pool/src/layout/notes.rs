@@ -1,0 +1,160 @@
+//! What is to be put in order, as far as it is known: pieces that are missing or bad, and pieces of deleted objects
+//! that could not be deleted. In memory: after a restart a listing finds it again.
+//!
+//! Pieces are bits: piece `n` is bit `n`.
+
+use crate::ObjectId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+#[derive(Default)]
+pub(crate) struct Notes {
+    missing: BTreeMap<ObjectId, u64>,
+    leftovers: BTreeMap<ObjectId, u64>,
+    /// Pieces whose put nobody waits for any more, by the stamp of the put.
+    late: BTreeMap<(ObjectId, u64), u64>,
+    /// Objects that cannot be read.
+    pub(crate) lost: BTreeSet<ObjectId>,
+    /// What is being repaired, and whether it was put or deleted meanwhile.
+    repairing: Option<(ObjectId, bool)>,
+}
+
+/// What became of a put that nobody waited for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// It is as good as any other.
+    Welcome,
+    /// The object was deleted or put again.
+    Unwanted,
+}
+
+fn set(map: &mut BTreeMap<ObjectId, u64>, id: ObjectId, pieces: u64) {
+    if pieces == 0 {
+        map.remove(&id);
+    } else {
+        map.insert(id, pieces);
+    }
+}
+
+impl Notes {
+    /// The object was put; these pieces of it are not there, and of these it is not known yet.
+    pub(crate) fn put(&mut self, id: ObjectId, stamp: u64, missing: u64, late: u64) {
+        self.disturb(id);
+        self.lost.remove(&id);
+        self.leftovers.remove(&id);
+        self.late.retain(|(of, _), _| *of != id);
+        set(&mut self.missing, id, missing | late);
+        if late != 0 {
+            self.late.insert((id, stamp), late);
+        }
+    }
+
+    /// The object was deleted, but for these pieces.
+    pub(crate) fn deleted(&mut self, id: ObjectId, failed: u64) {
+        self.disturb(id);
+        self.lost.remove(&id);
+        self.missing.remove(&id);
+        let late = self.late.extract_if((id, 0)..=(id, u64::MAX), |_, _| true).fold(0, |all, (_, l)| all | l);
+        set(&mut self.leftovers, id, failed | late);
+    }
+
+    /// A put that nobody waited for ended.
+    pub(crate) fn arrived(&mut self, id: ObjectId, stamp: u64, piece: usize, stored: bool) -> Late {
+        let Some(late) = self.late.get_mut(&(id, stamp)) else { return Late::Unwanted };
+        *late &= !(1 << piece);
+        if *late == 0 {
+            self.late.remove(&(id, stamp));
+        }
+        if stored {
+            self.repaired(id, 1 << piece);
+        }
+        Late::Welcome
+    }
+
+    /// These pieces are missing or bad.
+    pub(crate) fn missing(&mut self, id: ObjectId, pieces: u64) {
+        if pieces != 0 && !self.is_deleted(id) {
+            *self.missing.entry(id).or_default() |= pieces;
+        }
+    }
+
+    /// These pieces are in order.
+    pub(crate) fn repaired(&mut self, id: ObjectId, pieces: u64) {
+        let left = self.missing_of(id) & !pieces;
+        set(&mut self.missing, id, left);
+    }
+
+    /// There is no such object.
+    pub(crate) fn drop_object(&mut self, id: ObjectId) {
+        self.missing.remove(&id);
+        self.lost.remove(&id);
+    }
+
+    pub(crate) fn missing_of(&self, id: ObjectId) -> u64 {
+        self.missing.get(&id).copied().unwrap_or_default()
+    }
+
+    /// Whether it was deleted, though stores that did not answer then may still have it.
+    pub(crate) fn is_deleted(&self, id: ObjectId) -> bool {
+        self.leftovers.contains_key(&id)
+    }
+
+    /// These leftovers are gone.
+    pub(crate) fn swept(&mut self, id: ObjectId, pieces: u64) {
+        if let Some(left) = self.leftovers.get(&id).map(|all| all & !pieces) {
+            set(&mut self.leftovers, id, left);
+        }
+    }
+
+    /// The next object after `after` for which `useful` holds, of its missing pieces.
+    pub(crate) fn next_missing(
+        &self,
+        after: Option<ObjectId>,
+        useful: impl Fn(ObjectId, u64) -> bool,
+    ) -> Option<ObjectId> {
+        next(&self.missing, after, useful)
+    }
+
+    /// The same for leftovers.
+    pub(crate) fn next_leftover(
+        &self,
+        after: Option<ObjectId>,
+        useful: impl Fn(ObjectId, u64) -> bool,
+    ) -> Option<(ObjectId, u64)> {
+        next(&self.leftovers, after, useful).map(|id| (id, self.leftovers[&id]))
+    }
+
+    pub(crate) fn degraded(&self) -> u64 {
+        self.missing.len() as u64
+    }
+
+    /// The most pieces that one object lacks.
+    pub(crate) fn worst(&self) -> u32 {
+        self.missing.values().map(|pieces| pieces.count_ones()).max().unwrap_or_default()
+    }
+
+    pub(crate) fn begin_repair(&mut self, id: ObjectId) {
+        self.repairing = Some((id, false));
+    }
+
+    /// Whether the object was left alone meanwhile.
+    pub(crate) fn end_repair(&mut self) -> bool {
+        self.repairing.take().is_some_and(|(_, disturbed)| !disturbed)
+    }
+
+    fn disturb(&mut self, id: ObjectId) {
+        if let Some((repairing, disturbed)) = &mut self.repairing {
+            *disturbed |= *repairing == id;
+        }
+    }
+}
+
+/// The first entry after `after` that is useful.
+fn next(
+    map: &BTreeMap<ObjectId, u64>,
+    after: Option<ObjectId>,
+    useful: impl Fn(ObjectId, u64) -> bool,
+) -> Option<ObjectId> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    map.range((from, Bound::Unbounded)).find(|(id, pieces)| useful(**id, **pieces)).map(|(id, _)| *id)
+}

@@ -1,0 +1,344 @@
+//! Putting in order what a group of stores lacks, one object a step.
+//!
+//! The first step lists all stores: that finds what earlier runs left undone, and what is on stores that are to be
+//! emptied. Then, in turn: pieces of deleted objects that are still there are deleted; objects that lack pieces are
+//! rebuilt; pieces are moved off stores that are draining. An object is rebuilt from as many pieces as are needed,
+//! each read once; a piece that is only suspected is read, too, and left alone if it is good.
+//!
+//! A step that finds its object put or deleted meanwhile takes back what it did: what it wrote may be a version that is
+//! not wanted any more.
+
+use super::group::{Core, Fault};
+use super::health::Step;
+use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
+use super::read::{Part, Reading};
+use super::survey::Survey;
+use crate::label::LABEL;
+use crate::{AlignedBuf, Error, ObjectId, Result};
+use leeward_env::Ctx;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What the steps have before them.
+#[derive(Default)]
+pub(super) struct Repairs {
+    searched: bool,
+    /// Pieces on stores that are being emptied, by slot.
+    moves: VecDeque<(usize, ObjectId)>,
+    /// The last object that was looked at, so that one that cannot be repaired does not hold up the others.
+    last: Option<ObjectId>,
+    last_leftover: Option<ObjectId>,
+    pub(super) scrub: Option<Vec<(ObjectId, u64)>>,
+}
+
+/// What a listing of all stores found.
+pub(super) struct Found {
+    /// Stored length of each piece that is there, by object and piece.
+    pub(super) pieces: BTreeMap<ObjectId, BTreeMap<usize, u64>>,
+    /// Slots that answered.
+    answered: u64,
+    moves: VecDeque<(usize, ObjectId)>,
+}
+
+impl Core {
+    /// Lists all stores.
+    pub(super) fn list_pieces(self: &Arc<Self>, ctx: &Ctx) -> Result<Found> {
+        let (at, seats): (Vec<_>, Vec<_>) = self
+            .slots
+            .iter()
+            .enumerate()
+            .flat_map(|(n, slot)| {
+                slot.seats().map(move |seat| ((n, Arc::ptr_eq(seat, &slot.home)), seat.clone()))
+            })
+            .unzip();
+        let asked = *ctx;
+        let answers = self.ask_all(&seats, move |store| store.list(&asked));
+        let mut found = Found { pieces: BTreeMap::new(), answered: 0, moves: VecDeque::new() };
+        let mut error = None;
+        let mut silent = 0u64;
+        for ((slot, is_home), answer) in at.into_iter().zip(answers) {
+            match answer {
+                Ok(objects) => {
+                    found.answered |= 1 << slot;
+                    for (id, bytes) in objects.into_iter().filter(|(id, _)| *id != LABEL) {
+                        let piece = self.piece_in(id, slot);
+                        found.pieces.entry(id).or_default().entry(piece).or_insert(bytes);
+                        if !is_home {
+                            found.moves.push_back((slot, id));
+                        }
+                    }
+                }
+                Err(e) => {
+                    silent |= 1 << slot;
+                    error = Some(e);
+                }
+            }
+        }
+        match error {
+            Some(e) if found.answered == 0 => Err(e),
+            _ => {
+                found.answered &= !silent;
+                Ok(found)
+            }
+        }
+    }
+
+    /// Length of an object, from the lengths of its pieces where these say it.
+    pub(super) fn length_by_list(
+        self: &Arc<Self>,
+        ctx: &Ctx,
+        id: ObjectId,
+        pieces: &BTreeMap<usize, u64>,
+    ) -> u64 {
+        let data = self.data();
+        let blocks: Option<usize> = (0..data).map(|piece| blocks_of(*pieces.get(&piece)?)).sum();
+        match (blocks, self.known.object(id)) {
+            (_, Some(info)) => info.object_bytes,
+            (Some(blocks), _) => (blocks * BLOCK) as u64,
+            (None, None) => match self.info(ctx, id) {
+                Ok(info) => info.object_bytes,
+                Err(_) => pieces.values().sum(),
+            },
+        }
+    }
+
+    /// Notes what a listing says is missing, and what is to be moved.
+    fn search(self: &Arc<Self>, ctx: &Ctx, repairs: &mut Repairs) -> Result<()> {
+        let found = self.list_pieces(ctx)?;
+        let all: u64 = (0..self.slots.len()).fold(0, |all, n| all | 1 << n);
+        for (id, pieces) in &found.pieces {
+            let there = pieces.keys().fold(0, |all, piece| all | 1 << piece);
+            if there == all {
+                continue;
+            }
+            let object_bytes = self.length_by_list(ctx, *id, pieces);
+            let missing = self.cut(object_bytes).stored().filter(|piece| {
+                let slot = (id.segment % self.slots.len() as u64) as usize + piece;
+                let slot = slot % self.slots.len();
+                let gone = !self.slots[slot].is_open() || found.answered >> slot & 1 == 1;
+                there >> piece & 1 == 0 && gone
+            });
+            let missing = missing.fold(0, |all, piece| all | 1 << piece);
+            self.notes.lock().missing(*id, missing);
+        }
+        repairs.moves = found.moves;
+        repairs.searched = true;
+        let mut figures = self.figures.lock();
+        figures.searched = true;
+        figures.moves_waiting = repairs.moves.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn repair_step(self: &Arc<Self>, ctx: &Ctx) -> Result<Step> {
+        let mut repairs = self.steps.lock();
+        if !repairs.searched {
+            self.search(ctx, &mut repairs)?;
+            return Ok(Step { more: true, ..Step::default() });
+        }
+        if let Some(step) = self.sweep(ctx, &mut repairs) {
+            return Ok(step);
+        }
+        let useful = |id: ObjectId, pieces: u64| {
+            (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && self.slot(id, p).home.may_ask())
+        };
+        let next = self.notes.lock().next_missing(repairs.last, useful);
+        if let Some(id) = next {
+            repairs.last = Some(id);
+            return Ok(self.counted(self.repair_object(ctx, id)));
+        }
+        let looked_at_some = repairs.last.take().is_some();
+        if let Some((slot, id)) = repairs.moves.pop_front() {
+            let mut step = self.counted(self.move_piece(ctx, slot, id));
+            if step.pieces == 0 {
+                repairs.moves.push_back((slot, id));
+                step.more = false;
+            }
+            self.figures.lock().moves_waiting = repairs.moves.len() as u64;
+            return Ok(step);
+        }
+        // what could not be repaired in this round is tried again in the next, after a pause
+        let _ = looked_at_some;
+        Ok(Step::default())
+    }
+
+    fn counted(&self, step: Step) -> Step {
+        let mut figures = self.figures.lock();
+        figures.repair.objects_done += u64::from(step.pieces > 0);
+        figures.repair.read_bytes += step.read_bytes;
+        figures.repair.written_bytes += step.written_bytes;
+        step
+    }
+
+    /// Deletes what is left of one deleted object.
+    fn sweep(self: &Arc<Self>, ctx: &Ctx, repairs: &mut Repairs) -> Option<Step> {
+        let useful = |id: ObjectId, pieces: u64| {
+            (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && self.slot(id, p).may_ask())
+        };
+        let next = self.notes.lock().next_leftover(repairs.last_leftover, useful);
+        repairs.last_leftover = next.map(|(id, _)| id);
+        let (id, pieces) = next?;
+        let failed = self.delete_pieces(ctx, id, pieces).iter().fold(0, |all, (piece, _)| all | 1 << piece);
+        self.notes.lock().swept(id, pieces & !failed);
+        Some(Step { more: true, ..Step::default() })
+    }
+
+    /// Rebuilds what one object lacks.
+    fn repair_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Step {
+        self.notes.lock().begin_repair(id);
+        let mut step = Step { more: true, ..Step::default() };
+        let done = self.rebuild_object(ctx, id, &mut step);
+        let mut notes = self.notes.lock();
+        if !notes.end_repair() {
+            drop(notes);
+            self.undo(ctx, id);
+            return step;
+        }
+        match done {
+            Ok(repaired) => {
+                notes.lost.remove(&id);
+                notes.repaired(id, repaired);
+            }
+            Err(Error::NotFound(_)) => notes.drop_object(id),
+            Err(e) => {
+                tracing::warn!(segment = id.segment, generation = id.generation, "repair: {e}");
+                notes.lost.insert(id);
+            }
+        }
+        step
+    }
+
+    /// The object was deleted or put while it was repaired.
+    fn undo(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) {
+        match self.survey_info(ctx, id) {
+            Ok(_) => {
+                // put again: pieces of before are found out by their stamp
+                let survey = self.survey(ctx, id);
+                let wrong = self.wrong_pieces(id, &survey);
+                self.notes.lock().missing(id, wrong);
+            }
+            Err(_) => drop(self.delete_pieces(ctx, id, u64::MAX)),
+        }
+    }
+
+    /// Pieces that are missing, bad or of another put.
+    pub(super) fn wrong_pieces(&self, id: ObjectId, survey: &Survey) -> u64 {
+        let Ok(info) = self.choose(id, survey) else { return 0 };
+        let wrong = |piece: &usize| match (survey.heads.get(piece), survey.faults.get(piece)) {
+            (Some(head), _) => head.stamp != info.stamp,
+            (None, fault) => fault.is_some_and(Fault::is_loss),
+        };
+        self.cut(info.object_bytes).stored().filter(wrong).fold(0, |all, piece| all | 1 << piece)
+    }
+
+    /// Returns the pieces that are in order now.
+    fn rebuild_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, step: &mut Step) -> Result<u64> {
+        let survey = self.survey(ctx, id);
+        let info = self.choose(id, &survey)?;
+        let cut = self.cut(info.object_bytes);
+        let noted = self.notes.lock().missing_of(id);
+        let mut want = self.wrong_pieces(id, &survey);
+        let mut good = 0u64;
+        let Some(first) = cut.stored().next() else { return Ok(u64::MAX) };
+        let mut part = Part::new(first, 0..cut.full_blocks());
+        let suspects = noted & !want;
+        for piece in cut.stored().filter(|piece| suspects >> piece & 1 == 1) {
+            match self.read_blocks(ctx, id, &info, piece, 0..cut.blocks(piece)) {
+                Ok(blocks) => {
+                    step.read_bytes += (cut.blocks(piece) * BLOCK) as u64;
+                    good |= 1 << piece;
+                    part.give(piece, blocks);
+                }
+                Err(fault) if fault.is_loss() => want |= 1 << piece,
+                Err(_) => {} // its store is away: it may be good
+            }
+        }
+        good |= noted & !cut.stored().fold(0, |all, piece| all | 1 << piece);
+        let can = |piece: &usize| want >> piece & 1 == 1 && self.slot(id, *piece).home.may_ask();
+        let target: Vec<usize> = cut.stored().filter(can).collect();
+        if target.is_empty() {
+            return Ok(good);
+        }
+        let part = part.wanting(target[0]).without(want);
+        let given = part.given();
+        let mut reading = Reading::new(self, ctx, id, info, vec![part]);
+        let done = reading.run();
+        reading.note_faults();
+        let (got, faults) = reading.into_parts().remove(0).into_parts();
+        let bytes = |piece: &usize| (cut.blocks(*piece) * BLOCK) as u64;
+        step.read_bytes += got.keys().filter(|piece| given >> *piece & 1 == 0).map(bytes).sum::<u64>();
+        if !done {
+            return Err(self.unreadable(id, got.len(), cut.needed(), &faults));
+        }
+        let empty = (0..cut.data).filter(|piece| cut.blocks(*piece) == 0).map(|piece| (piece, &[][..]));
+        let mut have: Vec<(usize, &[u8])> = empty.collect();
+        have.extend(got.iter().map(|(piece, blocks)| (*piece, &blocks[..cut.blocks(*piece) * BLOCK])));
+        have.truncate(cut.data);
+        let head =
+            super::piece::Head { object_bytes: info.object_bytes, stamp: info.stamp, crcs: Box::default() };
+        for (piece, body) in rebuild(&self.code, self.name(id, 0), &head, &have, &target) {
+            match self.put_piece(ctx, id, piece, &body) {
+                Ok(()) => {
+                    good |= 1 << piece;
+                    step.pieces += 1;
+                    step.written_bytes += body.len() as u64;
+                }
+                Err(e) => tracing::warn!("repair: {}: {e}", self.slot(id, piece).home.url()),
+            }
+        }
+        Ok(good)
+    }
+
+    /// Moves one piece off a store that is being emptied. No pieces in the step: it could not be done now.
+    fn move_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Step {
+        let mut step = Step { more: true, ..Step::default() };
+        let Some(old) = &self.slots[slot].old else { return step };
+        let home = &self.slots[slot].home;
+        self.notes.lock().begin_repair(id);
+        let copied = match home.call(|store| store.len(ctx, id)) {
+            Ok(_) => Ok(0), // put or repaired since: that is the better one
+            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id),
+            Err(e) => Err(e),
+        };
+        let alone = self.notes.lock().end_repair();
+        let done = copied.and_then(|bytes| old.call(|store| store.delete(ctx, id)).map(|()| bytes));
+        match done {
+            Ok(bytes) => (step.read_bytes, step.written_bytes, step.pieces) = (bytes, bytes, 1),
+            Err(e) => tracing::warn!("moving from {}: {e}", old.url()),
+        }
+        if !alone {
+            self.undo(ctx, id);
+        }
+        step
+    }
+
+    fn copy_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
+        let seat = &self.slots[slot];
+        let Some(old) = &seat.old else { return Ok(0) };
+        let len = match old.call(|store| store.len(ctx, id)) {
+            Err(Error::NotFound(_)) => return Ok(0), // deleted meanwhile
+            other => other?,
+        };
+        let mut body = AlignedBuf::zeroed(len as usize);
+        old.call(|store| store.get(ctx, id, 0, &mut body))?;
+        let piece = self.piece_in(id, slot);
+        if self.is_whole(id, piece, &body) {
+            seat.home.call(|store| store.put(ctx, id, &body))?;
+        } else {
+            let _ = self.bad(seat, String::new()); // counted
+            self.notes.lock().missing(id, 1 << piece);
+        }
+        Ok(len)
+    }
+
+    fn is_whole(&self, id: ObjectId, piece: usize, stored: &[u8]) -> bool {
+        let Ok(length) = super::piece::Head::length(stored) else { return false };
+        if length > stored.len() {
+            return false;
+        }
+        let head = super::piece::Head::decode(&self.name(id, piece), &mut stored[..length].to_vec());
+        head.is_ok_and(|head| {
+            let end = length + head.crcs.len() * BLOCK;
+            length == head_bytes(head.crcs.len()) && end == stored.len() && head.holds(0, &stored[length..])
+        })
+    }
+}

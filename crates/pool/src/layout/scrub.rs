@@ -1,0 +1,78 @@
+//! Reading all that a group of stores has, one object a step, and noting what is missing or bad.
+
+use super::group::{Core, Fault};
+use super::health::{Progress, Step};
+use super::piece::BLOCK;
+use crate::{ObjectId, Result};
+use leeward_env::Ctx;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+impl Core {
+    pub(super) fn scrub_step(self: &Arc<Self>, ctx: &Ctx) -> Result<Step> {
+        let mut steps = self.steps.lock();
+        if steps.scrub.is_none() {
+            let found = self.list_pieces(ctx)?;
+            let mut all: Vec<(ObjectId, u64)> = found.pieces.into_keys().map(|id| (id, 0)).collect();
+            all.reverse();
+            let objects_waiting = all.len() as u64;
+            self.figures.lock().scrub = Progress { objects_waiting, ..Progress::default() };
+            steps.scrub = Some(all);
+        }
+        let Some((id, _)) = steps.scrub.as_mut().and_then(Vec::pop) else {
+            steps.scrub = None;
+            self.figures.lock().scrub_passes += 1;
+            return Ok(Step::default());
+        };
+        let step = self.scrub_object(ctx, id);
+        let scrub = &mut self.figures.lock().scrub;
+        scrub.objects_done += 1;
+        scrub.objects_waiting -= 1;
+        scrub.read_bytes += step.read_bytes;
+        Ok(step)
+    }
+
+    /// Reads all pieces of an object, at once.
+    fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Step {
+        let mut step = Step { more: true, ..Step::default() };
+        let survey = self.survey(ctx, id);
+        let info = match self.choose(id, &survey) {
+            Ok(info) => info,
+            Err(crate::Error::NotFound(_)) => return step, // deleted meanwhile, or never complete
+            Err(e) => {
+                tracing::warn!(segment = id.segment, generation = id.generation, "scrub: {e}");
+                self.notes.lock().lost.insert(id);
+                return step;
+            }
+        };
+        let cut = self.cut(info.object_bytes);
+        let mut wrong = self.wrong_pieces(id, &survey);
+        let (sender, answers) = channel();
+        for piece in cut.stored().filter(|piece| wrong >> piece & 1 == 0 && survey.heads.contains_key(piece))
+        {
+            let (core, ctx, sender) = (self.clone(), *ctx, sender.clone());
+            let job = move || {
+                let blocks = core.read_blocks(&ctx, id, &info, piece, 0..cut.blocks(piece));
+                let _ = sender.send((piece, blocks)); // or nobody waits
+            };
+            let _ = self.slot(id, piece).home.hand_over(job); // who is busy is read in the next pass
+        }
+        drop(sender);
+        let until = self.env.now() + super::read::PATIENCE;
+        while let Ok((piece, blocks)) = super::read::next_answer(&self.env, &answers, until) {
+            match blocks {
+                Ok(blocks) => {
+                    step.read_bytes += (cut.blocks(piece) * BLOCK) as u64;
+                    self.give_buffer(blocks);
+                }
+                Err(Fault::Missing | Fault::Bad(_)) => wrong |= 1 << piece,
+                Err(Fault::Newer | Fault::Away(_)) => {}
+            }
+        }
+        step.pieces = u64::from(wrong.count_ones());
+        let mut notes = self.notes.lock();
+        notes.missing(id, wrong);
+        notes.lost.remove(&id);
+        step
+    }
+}

@@ -1,0 +1,193 @@
+//! One store of a pool, with what is known of how it behaves: what it was asked, how fast it is, and whether it is
+//! worth asking at all.
+//!
+//! A store whose last calls failed *rests*: it is not asked while others can serve, except for one call every now and
+//! then that finds out whether it is back. An answer of any kind, be it "no such object", ends that.
+
+use super::Member;
+use super::health::{Condition, StoreHealth};
+use super::lane::{Busy, Lane};
+use super::spec::{StoreSpec, StoreState};
+use crate::{CountedStore, Error, Result, Store, StoreFigures};
+use leeward_env::histogram::Histogram;
+use leeward_env::{Env, Nanos};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Calls that fail one after another before a store rests.
+const FAILURES_MAX: u32 = 3;
+/// The first rest; each further failure doubles it.
+const REST: Nanos = 1_000_000_000;
+/// The longest rest.
+const REST_MAX: Nanos = 60_000_000_000;
+/// A call that runs for so long hangs: until it returns, the store counts as one that fails.
+const HANG: Nanos = 5_000_000_000;
+/// Reads that the speed of a store is judged by: older ones count half as much, each time that so many were added.
+const RECENT_READS: u64 = 512;
+/// Fewer reads say nothing about a store.
+const READS_MIN: u64 = 20;
+
+pub(crate) struct Seat {
+    spec: StoreSpec,
+    env: Env,
+    store: Option<Arc<CountedStore>>,
+    /// Why there is no store.
+    missing: String,
+    pub(crate) bad_pieces: AtomicU64,
+    pub(crate) hedged: AtomicU64,
+    lane: Lane,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Calls that failed since the last answer.
+    failures: u32,
+    /// While it rests: when it may be asked again.
+    ask_at: Nanos,
+    last_error: String,
+    full: bool,
+    reads: Histogram,
+}
+
+impl Seat {
+    pub(crate) fn new(env: &Env, spec: &StoreSpec, member: Member) -> Seat {
+        let (store, missing) = match (spec.state, member) {
+            (StoreState::Missing, _) => (None, "given up by an operator".to_string()),
+            (_, Member::Missing(why)) => (None, why),
+            (_, Member::Open(store)) => (Some(Arc::new(CountedStore::new(env, store))), String::new()),
+        };
+        Seat {
+            spec: spec.clone(),
+            env: env.clone(),
+            store,
+            missing,
+            bad_pieces: AtomicU64::new(0),
+            hedged: AtomicU64::new(0),
+            lane: Lane::new(env),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Where it is, for messages.
+    pub(crate) fn url(&self) -> &str {
+        &self.spec.url
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Whether it is worth asking now. True once in a while for a store that rests: who is told so asks it.
+    pub(crate) fn may_ask(&self) -> bool {
+        if self.store.is_none() || self.hangs() {
+            return false;
+        }
+        let mut seen = self.seen.lock();
+        if seen.failures < FAILURES_MAX {
+            return true;
+        }
+        let now = self.env.now();
+        let may = now >= seen.ask_at;
+        if may {
+            seen.ask_at = now + rest(seen.failures);
+        }
+        may
+    }
+
+    /// Whether it rests, or is not there.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.store.is_none() || self.hangs() || self.seen.lock().failures >= FAILURES_MAX
+    }
+
+    /// Whether a call has been running for far too long.
+    fn hangs(&self) -> bool {
+        self.lane.oldest().is_some_and(|begun| self.env.now().saturating_sub(begun) > HANG)
+    }
+
+    /// Does it on one of the store's threads.
+    pub(crate) fn hand_over(&self, job: impl FnOnce() + Send + 'static) -> std::result::Result<(), Busy> {
+        self.lane.hand_over(job)
+    }
+
+    /// Calls the store, and notes how that went.
+    pub(crate) fn call<T>(&self, call: impl FnOnce(&dyn Store) -> Result<T>) -> Result<T> {
+        let Some(store) = &self.store else {
+            return Err(Error::Io(std::io::Error::other(self.missing.clone())));
+        };
+        let result = call(&**store);
+        self.note(result.as_ref().err());
+        result
+    }
+
+    /// The same for a read, whose time is noted, too.
+    pub(crate) fn read<T>(&self, call: impl FnOnce(&dyn Store) -> Result<T>) -> Result<T> {
+        let begun = self.env.now();
+        let result = self.call(call);
+        if result.is_ok() {
+            let mut seen = self.seen.lock();
+            seen.reads.add(self.env.now().saturating_sub(begun));
+            if seen.reads.count() >= 2 * RECENT_READS {
+                seen.reads.halve();
+            }
+        }
+        result
+    }
+
+    fn note(&self, error: Option<&Error>) {
+        let mut seen = self.seen.lock();
+        match error {
+            Some(Error::Io(_) | Error::Unavailable { .. }) => {
+                seen.failures = seen.failures.saturating_add(1);
+                seen.ask_at = self.env.now() + rest(seen.failures);
+                seen.last_error = error.map(ToString::to_string).unwrap_or_default();
+            }
+            Some(Error::Full) => (seen.full, seen.failures) = (true, 0),
+            Some(Error::NotFound(_) | Error::Short(_)) | None => seen.failures = 0,
+        }
+    }
+
+    /// It took something.
+    pub(crate) fn has_room(&self) {
+        self.seen.lock().full = false;
+    }
+
+    /// 95 of 100 reads take less; not known yet at first.
+    pub(crate) fn read_p95(&self) -> Option<Nanos> {
+        let seen = self.seen.lock();
+        (seen.reads.count() >= READS_MIN).then(|| seen.reads.quantile(0.95))
+    }
+
+    pub(crate) fn health(&self) -> StoreHealth {
+        let (p95, hangs) = (self.read_p95().unwrap_or_default(), self.hangs());
+        let seen = self.seen.lock();
+        let (condition, why) = if self.store.is_none() {
+            (Condition::Missing, self.missing.clone())
+        } else if hangs {
+            (Condition::Failing, format!("a call has not returned for {} s", HANG / 1_000_000_000))
+        } else if seen.failures >= FAILURES_MAX {
+            (Condition::Failing, seen.last_error.clone())
+        } else if seen.full {
+            (Condition::Full, Error::Full.to_string())
+        } else {
+            (Condition::Ok, String::new())
+        };
+        StoreHealth {
+            slot: self.spec.slot,
+            id: self.spec.id.clone(),
+            url: self.spec.url.clone(),
+            state: self.spec.state,
+            condition,
+            why,
+            figures: self.store.as_ref().map_or_else(StoreFigures::default, |s| s.figures()),
+            bad_pieces: self.bad_pieces.load(Ordering::Relaxed),
+            hedged: self.hedged.load(Ordering::Relaxed),
+            get_p95_nanos: p95,
+        }
+    }
+}
+
+fn rest(failures: u32) -> Nanos {
+    REST.saturating_mul(1 << failures.saturating_sub(FAILURES_MAX).min(16)).min(REST_MAX)
+}

@@ -1,0 +1,225 @@
+//! `single`: one store keeps each object as it is, without anything of ours around it. What was stored before there
+//! were layouts is a `single` pool.
+//!
+//! Nothing is verified here: an object's checksums are the data log's, and there is no second copy to turn to.
+//! While a draining store is being emptied into the active one, objects are looked for on both.
+//!
+//! Lock order: `walks`, held during a step (and a delete while a store is draining), then `figures` and those of the
+//! seats.
+
+use super::health::{Health, Progress, Step};
+use super::seat::Seat;
+use super::spec::{Layout, PoolSpec, StoreState};
+use super::{Member, Pool};
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes that scrubbing reads at a time.
+const SCRUB_BYTES: usize = 1 << 20;
+
+pub(crate) struct Single {
+    spec: PoolSpec,
+    home: Seat,
+    /// Being emptied into `home`.
+    old: Option<Seat>,
+    walks: Mutex<Walks>,
+    figures: Mutex<Figures>,
+}
+
+/// Objects still to be looked at, the last one first.
+#[derive(Default)]
+struct Walks {
+    scrub: Option<Vec<(ObjectId, u64)>>,
+    drain: Vec<(ObjectId, u64)>,
+}
+
+#[derive(Default)]
+struct Figures {
+    repair: Progress,
+    scrub: Progress,
+    scrub_passes: u64,
+    unreadable: BTreeSet<ObjectId>,
+    searched: bool,
+}
+
+impl Single {
+    /// Of a checked spec with as many members as stores.
+    pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>) -> Single {
+        let (mut home, mut old) = (None, None);
+        for (store, member) in spec.stores.iter().zip(members) {
+            let seat = Some(Seat::new(env, store, member));
+            *(if store.state == StoreState::Draining { &mut old } else { &mut home }) = seat;
+        }
+        Single {
+            spec: spec.clone(),
+            home: home.expect("a checked spec has a home in each slot"),
+            old,
+            walks: Mutex::default(),
+            figures: Mutex::default(),
+        }
+    }
+
+    /// Asks where the object is to be, then where it may still be, then again: it may have been moved between.
+    fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
+        let missing = match (self.home.read(&mut ask), &self.old) {
+            (Err(e @ Error::NotFound(_)), Some(_)) => e,
+            (other, _) => return other,
+        };
+        let Some(old) = &self.old else { return Err(missing) };
+        match old.read(&mut ask) {
+            Err(Error::NotFound(_)) => self.home.read(&mut ask),
+            other => other,
+        }
+    }
+
+    /// Moves an object from the old store, unless it is here already.
+    fn take_over(&self, ctx: &Ctx, old: &Seat, id: ObjectId, len: u64) -> Result<Step> {
+        let mut step = Step { more: true, ..Step::default() };
+        if let Err(Error::NotFound(_)) = self.home.call(|store| store.len(ctx, id)) {
+            let mut body = AlignedBuf::zeroed(len as usize);
+            match old.call(|store| store.get(ctx, id, 0, &mut body[..len as usize])) {
+                Err(Error::NotFound(_)) => return Ok(step), // deleted meanwhile
+                other => other?,
+            }
+            self.home.call(|store| store.put(ctx, id, &body))?;
+            (step.read_bytes, step.written_bytes, step.pieces) = (len, len, 1);
+        }
+        old.call(|store| store.delete(ctx, id))?;
+        Ok(step)
+    }
+
+    fn scrub_object(&self, ctx: &Ctx, id: ObjectId, len: u64) -> Result<u64> {
+        let mut buf = AlignedBuf::zeroed(SCRUB_BYTES);
+        let mut at = 0;
+        while at < len {
+            let count = (len - at).min(SCRUB_BYTES as u64);
+            self.find(|store| store.get(ctx, id, at, &mut buf[..count as usize]))?;
+            at += count;
+        }
+        Ok(len)
+    }
+}
+
+impl Store for Single {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.home.call(|store| store.put(ctx, id, body))?;
+        self.home.has_room();
+        Ok(())
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.find(|store| store.get(ctx, id, offset, buf))
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.find(|store| store.len(ctx, id))
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        let mut _moving = None;
+        if let Some(old) = &self.old {
+            _moving = Some(self.walks.lock()); // or a step might bring back what is deleted here
+            old.call(|store| store.delete(ctx, id))?;
+        }
+        self.home.call(|store| store.delete(ctx, id))
+    }
+
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        let mut all: BTreeMap<ObjectId, u64> = match &self.old {
+            Some(old) => old.call(|store| store.list(ctx))?.into_iter().collect(),
+            None => BTreeMap::new(),
+        };
+        all.extend(self.home.call(|store| store.list(ctx))?);
+        all.remove(&crate::label::LABEL);
+        Ok(all.into_iter().collect())
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.home.call(|store| store.space())
+    }
+}
+
+impl Pool for Single {
+    fn spec(&self) -> &PoolSpec {
+        &self.spec
+    }
+
+    fn health(&self) -> Health {
+        let seats = std::iter::once(&self.home).chain(&self.old);
+        let figures = self.figures.lock();
+        Health {
+            layout: Layout::Single,
+            stores: seats.map(Seat::health).collect(),
+            may_lose: 0,
+            degraded_objects: 0,
+            lost_objects: figures.unreadable.len() as u64,
+            searched: figures.searched,
+            repair: figures.repair,
+            scrub: figures.scrub,
+            scrub_passes: figures.scrub_passes,
+        }
+    }
+
+    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
+        let mut walks = self.walks.lock();
+        if walks.scrub.is_none() {
+            let mut all = self.list(ctx)?;
+            all.reverse();
+            let mut figures = self.figures.lock();
+            figures.scrub = Progress { objects_waiting: all.len() as u64, ..Progress::default() };
+            figures.searched = true;
+            walks.scrub = Some(all);
+        }
+        let Some((id, len)) = walks.scrub.as_mut().and_then(Vec::pop) else {
+            walks.scrub = None;
+            self.figures.lock().scrub_passes += 1;
+            return Ok(Step::default());
+        };
+        let read = self.scrub_object(ctx, id, len);
+        let mut figures = self.figures.lock();
+        figures.scrub.objects_done += 1;
+        figures.scrub.objects_waiting -= 1;
+        let mut step = Step { more: true, ..Step::default() };
+        match read {
+            Ok(bytes) => {
+                step.read_bytes = bytes;
+                figures.scrub.read_bytes += bytes;
+                figures.unreadable.remove(&id);
+            }
+            Err(Error::NotFound(_)) => {
+                figures.unreadable.remove(&id); // deleted meanwhile
+            }
+            Err(_) => {
+                step.pieces = 1;
+                figures.unreadable.insert(id);
+            }
+        }
+        Ok(step)
+    }
+
+    fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
+        let Some(old) = &self.old else {
+            self.figures.lock().searched = true;
+            return Ok(Step::default());
+        };
+        let mut walks = self.walks.lock();
+        if walks.drain.is_empty() {
+            walks.drain = old.call(|store| store.list(ctx))?;
+            walks.drain.retain(|(id, _)| *id != crate::label::LABEL);
+            walks.drain.reverse();
+            self.figures.lock().searched = true;
+        }
+        let Some((id, len)) = walks.drain.pop() else { return Ok(Step::default()) };
+        self.figures.lock().repair.objects_waiting = walks.drain.len() as u64 + 1;
+        let step = self.take_over(ctx, old, id, len)?;
+        let mut figures = self.figures.lock();
+        figures.repair.objects_waiting -= 1;
+        figures.repair.objects_done += 1;
+        figures.repair.read_bytes += step.read_bytes;
+        figures.repair.written_bytes += step.written_bytes;
+        Ok(step)
+    }
+}

@@ -1,0 +1,116 @@
+//! Which versions of an object there are, and how many pieces of each.
+//!
+//! Usually the head of one piece says all (length and stamp). Where it cannot be had, or another piece contradicts it,
+//! all heads are read: the object is the latest put of which there are enough pieces. A put that was interrupted before
+//! it had enough is no object.
+
+use super::group::{Core, Fault};
+use super::known::Info;
+use super::piece::Head;
+use super::read::{PATIENCE, next_answer};
+use crate::{Error, ObjectId, Result};
+use leeward_env::{Ctx, Nanos};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+/// When enough heads are there, the others are given so long.
+const GRACE: Nanos = 500_000_000;
+
+/// What all stores say of an object.
+pub(super) struct Survey {
+    pub(super) heads: BTreeMap<usize, Arc<Head>>,
+    pub(super) faults: BTreeMap<usize, Fault>,
+}
+
+impl Core {
+    /// Length and stamp of an object.
+    pub(super) fn info(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<Info> {
+        let since = self.known.moment();
+        if self.notes.lock().is_deleted(id) {
+            return Err(Error::NotFound(id));
+        }
+        if let Some(info) = self.known.object(id) {
+            return Ok(info);
+        }
+        let noted = self.notes.lock().missing_of(id) & 1 == 1;
+        if !noted
+            && self.slot(id, 0).may_ask()
+            && let Some(head) = self.first_head(ctx, id)
+        {
+            let info = Info::from(&*head);
+            self.known.learn(since, id, info);
+            return Ok(info);
+        }
+        self.survey_info(ctx, id)
+    }
+
+    /// The head of the first piece, which every object has, unless that takes too long.
+    fn first_head(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Arc<Head>> {
+        let (sender, answers) = channel();
+        let (core, ctx) = (self.clone(), *ctx);
+        let home = &self.slot(id, 0).home;
+        home.hand_over(move || {
+            let _ = sender.send(core.read_head(&ctx, id, 0)); // or nobody waits
+        })
+        .ok()?;
+        let head: Arc<Head> = next_answer(&self.env, &answers, self.env.now() + GRACE).ok()?.ok()?.into();
+        self.known.learn_piece(id, 0, &head);
+        Some(head)
+    }
+
+    /// The same by asking all stores.
+    pub(super) fn survey_info(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<Info> {
+        let since = self.known.moment();
+        let survey = self.survey(ctx, id);
+        let info = self.choose(id, &survey)?;
+        self.known.learn(since, id, info);
+        Ok(info)
+    }
+
+    /// Reads all heads.
+    pub(super) fn survey(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Survey {
+        let (sender, answers) = channel();
+        let mut survey = Survey { heads: BTreeMap::new(), faults: BTreeMap::new() };
+        for piece in 0..self.slots.len() {
+            survey.faults.insert(piece, Fault::Away("it does not answer".into()));
+            let (core, ctx, sender) = (self.clone(), *ctx, sender.clone());
+            let job = move || {
+                let _ = sender.send((piece, core.read_head(&ctx, id, piece))); // or nobody waits
+            };
+            let _ = self.slot(id, piece).home.hand_over(job); // who is busy does not answer
+        }
+        drop(sender);
+        let mut until = self.env.now() + PATIENCE;
+        while let Ok((piece, head)) = next_answer(&self.env, &answers, until) {
+            match head {
+                Ok(head) => {
+                    survey.faults.remove(&piece);
+                    survey.heads.insert(piece, head.into());
+                }
+                Err(fault) => drop(survey.faults.insert(piece, fault)),
+            }
+            if self.choose(id, &survey).is_ok() {
+                until = until.min(self.env.now() + GRACE);
+            }
+        }
+        survey
+    }
+
+    /// The latest version of which there are enough pieces.
+    pub(super) fn choose(&self, id: ObjectId, survey: &Survey) -> Result<Info> {
+        let mut versions: BTreeMap<u64, (Info, usize)> = BTreeMap::new();
+        for head in survey.heads.values() {
+            let version = versions.entry(head.stamp).or_insert_with(|| (Info::from(&**head), 0));
+            version.1 += 1;
+        }
+        let needed = |info: &Info| self.cut(info.object_bytes).needed();
+        let whole = versions.values().rev().find(|(info, pieces)| *pieces >= needed(info));
+        if let Some((info, _)) = whole {
+            return Ok(*info);
+        }
+        let best = versions.values().max_by_key(|(info, pieces)| (*pieces, info.stamp));
+        let (have, need) = best.map_or((0, self.data()), |(info, pieces)| (*pieces, needed(info)));
+        Err(self.unreadable(id, have, need, &survey.faults))
+    }
+}

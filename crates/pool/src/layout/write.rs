@@ -1,0 +1,230 @@
+//! Puts and deletes over a group of stores.
+//!
+//! A put is acknowledged when every store has its piece, or has failed, and there are enough pieces to read the object.
+//! So with `m` stores dead it needs all others: redundancy is given up for availability, and what is missing is noted
+//! for repair. A store that has neither stored its piece nor failed is left behind when one piece more than needed is
+//! durable, so that one more loss loses nothing, and it has had several times as long as those had.
+//!
+//! A delete is done when so many stores have deleted that the object cannot be read any more; the others are told
+//! later, and until then the object counts as deleted.
+
+use super::group::{Core, Fault};
+use super::known::Info;
+use super::notes::Late;
+use super::piece::{Cut, cut_up};
+use super::read::{PATIENCE, next_answer};
+use crate::{AlignedBuf, Error, ObjectId, Result};
+use leeward_env::{Ctx, Nanos};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Stores that have not answered are given at least so long when enough others have.
+const STRAGGLE: Nanos = 500_000_000;
+/// And this many times as long as those took.
+const STRAGGLE_TIMES: u64 = 4;
+
+/// A put in progress.
+struct Writing<'a> {
+    core: &'a Arc<Core>,
+    ctx: &'a Ctx,
+    id: ObjectId,
+    stamp: u64,
+    cut: Cut,
+    begun: Nanos,
+    stored: u64,
+    waiting: u64,
+    failed: Vec<(usize, Error)>,
+    /// Pieces whose stores rest: they are asked if it does not go without them.
+    held: Vec<(usize, AlignedBuf)>,
+    /// When enough was durable to leave the others behind, and how long that took.
+    enough: Option<Nanos>,
+    sender: Sender<(usize, Result<()>)>,
+    answers: Receiver<(usize, Result<()>)>,
+}
+
+impl Writing<'_> {
+    fn ask(&mut self, piece: usize, body: AlignedBuf) {
+        self.waiting |= 1 << piece;
+        let (core, ctx, id, stamp) = (self.core.clone(), *self.ctx, self.id, self.stamp);
+        let sender = self.sender.clone();
+        let job = move || {
+            let result = core.put_piece(&ctx, id, piece, &body);
+            core.give_buffer(body);
+            let stored = result.is_ok();
+            if sender.send((piece, result)).is_err() {
+                core.came_late(&ctx, id, stamp, piece, stored);
+            }
+        };
+        if self.core.slot(self.id, piece).home.hand_over(job).is_err() {
+            self.take(piece, Err(Error::Io(std::io::Error::other("too much waits for it already"))));
+        }
+    }
+
+    fn take(&mut self, piece: usize, result: Result<()>) {
+        self.waiting &= !(1 << piece);
+        match result {
+            Ok(()) => self.stored |= 1 << piece,
+            Err(e) => self.failed.push((piece, e)),
+        }
+        let safe = (self.cut.needed() + 1).min(self.cut.stored().count());
+        if self.enough.is_none() && self.count() >= safe {
+            self.enough = Some(self.core.env.now());
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.stored.count_ones() as usize
+    }
+
+    /// When those that have not answered are left behind.
+    fn leave_at(&self) -> Nanos {
+        match self.enough {
+            Some(at) => at + STRAGGLE.max(STRAGGLE_TIMES * at.saturating_sub(self.begun)),
+            None => self.begun + PATIENCE,
+        }
+    }
+
+    /// Until all have answered, or are left behind.
+    fn run(&mut self, pieces: Vec<(usize, AlignedBuf)>) {
+        for (piece, body) in pieces {
+            let home = &self.core.slot(self.id, piece).home;
+            if home.may_ask() {
+                self.ask(piece, body);
+            } else {
+                self.held.push((piece, body));
+            }
+        }
+        self.collect();
+        if self.count() < self.cut.needed() {
+            for (piece, body) in std::mem::take(&mut self.held) {
+                self.ask(piece, body);
+            }
+            self.collect();
+        }
+    }
+
+    fn collect(&mut self) {
+        while self.waiting != 0 {
+            match next_answer(&self.core.env, &self.answers, self.leave_at()) {
+                Ok((piece, result)) => self.take(piece, result),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Whether the object can be read; what is not there is noted.
+    fn finish(mut self) -> Result<()> {
+        if self.count() < self.cut.needed() {
+            return Err(self.error());
+        }
+        let held = self.held.iter().map(|(piece, _)| *piece);
+        let missing = self.failed.iter().map(|(piece, _)| *piece).chain(held).fold(0, |all, n| all | 1 << n);
+        let info = Info { object_bytes: self.cut.object_bytes, stamp: self.stamp };
+        self.core.notes.lock().put(self.id, self.stamp, missing, self.waiting);
+        self.core.known.changed(self.id, Some(info));
+        while let Ok((piece, result)) = self.answers.try_recv() {
+            self.core.notes.lock().arrived(self.id, self.stamp, piece, result.is_ok());
+        }
+        self.held.drain(..).for_each(|(_, body)| self.core.give_buffer(body));
+        Ok(())
+    }
+
+    fn error(&self) -> Error {
+        let full = |(_, e): &(usize, Error)| matches!(e, Error::Full);
+        if self.failed.iter().any(full) {
+            return Error::Full;
+        }
+        let told =
+            |(piece, e): &(usize, Error)| format!("{}: {e}", self.core.slot(self.id, *piece).home.url());
+        let mut why: Vec<String> = self.failed.iter().map(told).collect();
+        let silent = self.cut.stored().filter(|piece| self.waiting >> piece & 1 == 1);
+        why.extend(silent.map(|p| format!("{}: it does not answer", self.core.slot(self.id, p).home.url())));
+        let (have, need) = (self.count(), self.cut.needed());
+        let text = format!("{have} of the stores took their piece, {need} are needed; {}", why.join("; "));
+        Error::Io(std::io::Error::other(text))
+    }
+}
+
+impl Core {
+    pub(super) fn put(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        let stamp = self.next_stamp();
+        let pieces = cut_up(&self.code, self.name(id, 0), stamp, body, &|bytes| self.take_buffer(bytes));
+        let (sender, answers) = channel();
+        let mut writing = Writing {
+            core: self,
+            ctx,
+            id,
+            stamp,
+            cut: self.cut(body.len() as u64),
+            begun: self.env.now(),
+            stored: 0,
+            waiting: 0,
+            failed: Vec::new(),
+            held: Vec::new(),
+            enough: None,
+            sender,
+            answers,
+        };
+        writing.run(pieces);
+        writing.finish()
+    }
+
+    pub(super) fn put_piece(&self, ctx: &Ctx, id: ObjectId, piece: usize, body: &AlignedBuf) -> Result<()> {
+        let home = &self.slot(id, piece).home;
+        home.call(|store| store.put(ctx, id, body))?;
+        home.has_room();
+        Ok(())
+    }
+
+    /// A put of a piece ended that nobody waited for.
+    fn came_late(&self, ctx: &Ctx, id: ObjectId, stamp: u64, piece: usize, stored: bool) {
+        let late = self.notes.lock().arrived(id, stamp, piece, stored);
+        let current = self.known.object(id).is_some_and(|info| info.stamp != stamp);
+        if late == Late::Unwanted && stored && !current {
+            // deleted meanwhile; if it was put again instead, the piece may be that put's by now
+            let _ = self.slot(id, piece).home.call(|store| store.delete(ctx, id)); // else it is a leftover
+        }
+    }
+
+    pub(super) fn delete(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.known.changed(id, None);
+        let failed = self.delete_pieces(ctx, id, u64::MAX);
+        // pieces that were left are too few to make an object of, unless there are more than may be lost
+        let left = failed.len();
+        if left > self.parity() {
+            self.known.changed(id, None);
+            let error = failed.into_iter().next().map(|(_, e)| e);
+            return Err(error.unwrap_or(Error::NotFound(id)));
+        }
+        let pieces = failed.iter().fold(0, |all, (piece, _)| all | 1 << piece);
+        self.notes.lock().deleted(id, pieces);
+        self.known.changed(id, None);
+        Ok(())
+    }
+
+    /// Deletes some pieces wherever they may be; those that may be left.
+    pub(super) fn delete_pieces(
+        self: &Arc<Self>,
+        ctx: &Ctx,
+        id: ObjectId,
+        pieces: u64,
+    ) -> Vec<(usize, Error)> {
+        let wanted = (0..self.slots.len()).filter(|piece| pieces >> piece & 1 == 1);
+        let (at, seats): (Vec<usize>, Vec<_>) = wanted
+            .flat_map(|piece| self.slot(id, piece).seats().map(move |seat| (piece, seat.clone())))
+            .unzip();
+        let ctx = *ctx;
+        let answers = self.ask_all(&seats, move |store| store.delete(&ctx, id));
+        let mut failed: Vec<(usize, Error)> =
+            at.into_iter().zip(answers).filter_map(|(piece, a)| Some((piece, a.err()?))).collect();
+        failed.dedup_by_key(|(piece, _)| *piece);
+        failed
+    }
+}
+
+impl Fault {
+    /// Whether the store says that the piece is not there or not good, as opposed to saying nothing.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, Fault::Missing | Fault::Bad(_))
+    }
+}
