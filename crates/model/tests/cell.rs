@@ -37,7 +37,14 @@ fn start(env: &Env, disk: &SimDisk) -> std::result::Result<Arc<Cell>, String> {
     let kv = MemKv::open(env.clone(), on.clone()).map_err(|e| e.to_string())?;
     let store: Arc<dyn Store> = Arc::new(DirStore::new(on.clone(), "data"));
     let pools = Arc::new(Directories(on));
-    Cell::start_with(env, Box::new(kv), store, &Config::default(), pools).map_err(|e| e.to_string())
+    Cell::start_with(
+        env,
+        Box::new(kv),
+        store,
+        &Config::default(),
+        ("0123456789abcdef0123456789abcdef", pools),
+    )
+    .map_err(|e| e.to_string())
 }
 
 /// Stores are directories of the same disk.
@@ -67,7 +74,7 @@ impl SimCell {
     fn with_pools(seed: u64) -> SimCell {
         let new = SimCell::owned_by(seed, owner(seed));
         let (layout, stores) = ("single".into(), vec!["two".into()]);
-        let request = Request::PoolCreate { name: "two".into(), layout, stores };
+        let request = Request::PoolCreate { name: "two".into(), layout, stores, force: false };
         new.cell.admin(&request, &mut |_| {}).expect("a pool");
         new
     }

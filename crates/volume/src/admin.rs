@@ -3,6 +3,7 @@
 //!
 //! Paths are absolute within the cell (`/` is the root volume's root), as bytes made UTF-8 lossily only for display.
 
+use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 
 /// A request of an operator.
@@ -41,6 +42,24 @@ pub enum Request {
         layout: String,
         /// URLs of its stores, which must be empty.
         stores: Vec<String>,
+        /// Whether stores may be on one disk.
+        #[serde(default)]
+        force: bool,
+    },
+    /// → [`Reply::Pool`].
+    PoolStore {
+        /// Its name.
+        name: String,
+        /// What to change.
+        change: StoreChange,
+        /// Whether stores may be on one disk, and what cannot be rebuilt may be lost.
+        #[serde(default)]
+        force: bool,
+    },
+    /// → [`Reply::Scrubbed`], with progress: reads and verifies all data, and repairs what can be.
+    Scrub {
+        /// In this pool; `None`: in all.
+        pool: Option<String>,
     },
     /// → [`Reply::Pools`].
     PoolList,
@@ -252,6 +271,11 @@ pub enum Reply {
         /// By number.
         pools: Vec<PoolInfo>,
     },
+    /// What scrubbing found.
+    Scrubbed {
+        /// By pool.
+        pools: Vec<ScrubInfo>,
+    },
     /// One snapshot.
     Snap(SnapInfo),
     /// Snapshots.
@@ -459,6 +483,55 @@ pub struct PoolInfo {
     pub dirty_bytes: u64,
     /// Volumes whose data belongs there.
     pub volumes: Vec<String>,
+    /// How its stores are; `None`: it is away, or the cell's own.
+    pub health: Option<Health>,
+}
+
+/// What scrubbing a pool found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubInfo {
+    /// Which pool.
+    pub pool: String,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Pieces that were missing or not what was written.
+    pub bad_pieces: u64,
+    /// Pieces that were put in order.
+    pub repaired_pieces: u64,
+    /// Objects that lack pieces still.
+    pub degraded_objects: u64,
+    /// Objects of which something cannot be read.
+    pub lost_objects: u64,
+}
+
+/// What to change about a pool's stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum StoreChange {
+    /// Another store takes the place of one that was given up.
+    Add {
+        /// Its URL.
+        url: String,
+    },
+    /// What is on a store is moved to another one, which takes its place.
+    Drain {
+        /// URL or number of the place.
+        store: String,
+        /// URL of the other.
+        to: String,
+    },
+    /// Another store takes the place of one that is lost; what was on it is rebuilt.
+    Replace {
+        /// URL or number of the place.
+        store: String,
+        /// URL of the other.
+        by: String,
+    },
+    /// A store is given up, or taken out after it was drained.
+    Remove {
+        /// URL or number of the place.
+        store: String,
+    },
 }
 
 /// A store of a pool.
@@ -468,6 +541,8 @@ pub struct StoreInfo {
     pub slot: u16,
     /// Where it is.
     pub url: String,
+    /// What is to be done with it.
+    pub state: StoreState,
 }
 
 /// What is to change of a volume's properties; `None`: nothing.

@@ -36,6 +36,8 @@ use std::time::Duration;
 
 /// Format of a cell. A newer one is refused.
 pub const FORMAT: u32 = 3;
+/// Of a cell that no directory names, as in tests.
+const NO_ID: &str = "00000000000000000000000000000000";
 /// Name of the file that says what the directory is.
 const IDENTITY: &str = "cell";
 /// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
@@ -129,28 +131,29 @@ impl Cell {
 
     /// Opens a cell and starts its threads.
     pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        check_identity(dir)?;
+        let id = check_identity(dir)?.id;
         let at = |e: Error| Failure {
             message: format!("cannot open the cell in {}: {e}", dir.display()),
             errno: e.errno(),
         };
         let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
-        Self::start(env, Box::new(kv), store, config).map_err(at)
+        Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)
     }
 
     /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
     pub fn start(env: &Env, kv: Box<dyn Kv>, store: Arc<dyn Store>, config: &Config) -> Result<Arc<Cell>> {
-        Self::start_with(env, kv, store, config, Arc::new(Stores))
+        Self::start_with(env, kv, store, config, (NO_ID, Arc::new(Stores)))
     }
 
-    /// The same with another way to open the stores of pools.
+    /// The same of a cell with this id (32 hex digits, which the labels of stores have) and another way to open the stores of
+    /// pools.
     pub fn start_with(
         env: &Env,
         kv: Box<dyn Kv>,
         store: Arc<dyn Store>,
         config: &Config,
-        opener: Arc<dyn Opener>,
+        (id, opener): (&str, Arc<dyn Opener>),
     ) -> Result<Arc<Cell>> {
         let state = load_state(&*kv)?;
         let options = leeward_data::Options {
@@ -165,7 +168,8 @@ impl Cell {
         };
         let store = Arc::new(CountedStore::new(env, store));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let shard = Shard::new(env.clone(), config.clone(), kv, log, Pools::new(store, opener), state);
+        let shard =
+            Shard::new(env.clone(), config.clone(), kv, log, Pools::new(env, id, store, opener), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
         shard.recover()?;
@@ -174,6 +178,7 @@ impl Cell {
             cell.spawn("commit", Shard::commit_turn);
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
+            cell.spawn("pools", Shard::care_turn);
         }
         Ok(cell)
     }
@@ -213,6 +218,7 @@ impl Cell {
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
         self.shard.open_away()?;
+        did |= self.shard.care_step();
         did |= self.shard.move_step()?;
         Ok(did)
     }
@@ -280,6 +286,7 @@ impl Cell {
         self.shard.committer.wake();
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
+        self.shard.care.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread ended by a panic");
@@ -325,7 +332,7 @@ fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
 
 /// Refuses what is no cell of ours, or one of a newer program; an older cell gets our format, as what is written from now on
 /// is not for older programs.
-fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
+fn check_identity(dir: &Path) -> std::result::Result<Identity, Failure> {
     let path = dir.join(IDENTITY);
     let text = std::fs::read_to_string(&path).map_err(|e| Failure {
         message: format!("{} cannot be read: {e}: is {} a cell?", path.display(), dir.display()),
@@ -341,9 +348,9 @@ fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
         )));
     }
     if identity.format < FORMAT {
-        write_identity(dir, &Identity { format: FORMAT, ..identity })?;
+        write_identity(dir, &Identity { format: FORMAT, ..identity.clone() })?;
     }
-    Ok(())
+    Ok(identity)
 }
 
 /// Writes the file that makes a directory a cell, whole or not at all.
@@ -542,7 +549,6 @@ impl Shard {
         busy |= did("cleaning", self.clean_turn());
         busy |= did("moving", self.move_turn());
         drop(alone);
-        did("opening pools", self.open_away().map(|()| true));
         self.watch_clock(STORE_SECS);
         self.take_reserve();
         if !busy {

@@ -4,6 +4,7 @@
 mod bin;
 mod pool;
 mod snap;
+mod store;
 
 use crate::admin::{
     CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
@@ -61,7 +62,11 @@ impl Shard {
                 self.volume_create(name, at, *uid, *gid, pool.as_deref())
             }
             Request::VolumeMoveData { name, to, wait } => self.volume_move_data(name, to, *wait, progress),
-            Request::PoolCreate { name, layout, stores } => self.pool_create(name, layout, stores),
+            Request::PoolCreate { name, layout, stores, force } => {
+                self.pool_create(name, layout, stores, *force)
+            }
+            Request::PoolStore { name, change, force } => self.pool_store(name, change, *force),
+            Request::Scrub { pool } => self.scrub_pools(pool.as_deref(), progress),
             Request::PoolList => Ok(AdminReply::Pools { pools: self.pool_infos() }),
             Request::PoolShow { name } => Ok(AdminReply::Pool(self.pool_info(self.pool_named(name)?))),
             Request::PoolRemove { name } => self.pool_remove(name),

@@ -6,6 +6,7 @@ use crate::extents::Extents;
 use crate::op::{Attr, Kind, NodeId, Time};
 use leeward_data::{Object, PoolId};
 use leeward_meta::Value;
+use leeward_pool::StoreState;
 
 /// What only some kinds of inode have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -726,18 +727,6 @@ pub struct StoreRecord {
     pub state: StoreState,
 }
 
-/// What is to be done with a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum StoreState {
-    /// It is written and read.
-    Active = 1,
-    /// It is read until what it has is on the active store of the same slot.
-    Draining = 2,
-    /// It is given up.
-    Missing = 3,
-}
-
 impl PoolRecord {
     /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id u128, state u8, length u16
     /// and URL), name.
@@ -749,7 +738,11 @@ impl PoolRecord {
         for store in &self.stores {
             out.extend_from_slice(&store.slot.to_be_bytes());
             out.extend_from_slice(&store.id.to_be_bytes());
-            out.push(store.state as u8);
+            out.push(match store.state {
+                StoreState::Active => 1,
+                StoreState::Draining => 2,
+                StoreState::Missing => 3,
+            });
             out.extend_from_slice(&(store.url.len() as u16).to_be_bytes());
             out.extend_from_slice(store.url.as_bytes());
         }

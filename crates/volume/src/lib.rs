@@ -7,12 +7,13 @@
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `recycle`: the recycle bin.
-//! * `pools`: where data is kept; `moves`: how it gets from one pool to another.
+//! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`, `figures`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
 pub mod admin;
+mod care;
 mod cell;
 mod clean;
 mod clock;

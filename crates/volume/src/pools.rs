@@ -5,13 +5,17 @@
 //!
 //! Locks: each is held for a look or an exchange only, never over a call of a store.
 
-use crate::inode::PoolRecord;
+use crate::inode::{PoolRecord, StoreRecord};
 use leeward_data::PoolId;
-use leeward_env::Nanos;
 use leeward_env::disk::Space;
-use leeward_pool::{CountedStore, Store};
+use leeward_env::{Ctx, Env, Nanos};
+use leeward_pool::label::{self, Label};
+use leeward_pool::{
+    CountedStore, Layout, Member, Pool as Layered, PoolSpec, SpecError, Store, StoreSpec, StoreState,
+    assemble,
+};
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,15 +28,38 @@ const SPACE_EVERY_BYTES: u64 = 16 << 20;
 /// How often it is tried to open a pool that is away.
 const OPEN_EVERY_NS: Nanos = 3_000_000_000;
 
-/// Opens a store by its URL.
+/// A store that is smaller is of no use: some segments must fit.
+const STORE_BYTES_MIN: u64 = 16 << 20;
+
+/// Opens stores by their URLs.
 pub trait Opener: Send + Sync {
     /// The store that is there. An error says what is wrong with it and what to do.
+    ///
+    /// # Errors
+    /// When it cannot be had.
     fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>>;
+
+    /// What it fails together with, such as a disk; `None`: nothing is known.
+    fn place(&self, _url: &str) -> Option<String> {
+        None
+    }
+}
+
+/// A pool whose stores are open, as far as they are needed.
+#[derive(Clone)]
+pub struct Opened {
+    /// For data.
+    pub store: Arc<CountedStore>,
+    /// The same with its layout; pool 0 has none.
+    pub layout: Option<Arc<dyn Layered>>,
+    /// Stores that are wanted and could not be had, with the reason.
+    pub missing: Vec<String>,
 }
 
 /// A pool's store, or why it is away, and what is known of its space.
 pub struct Pool {
-    store: RwLock<Result<Arc<CountedStore>, String>>,
+    opened: RwLock<Result<Opened, String>>,
+    repair_at: AtomicU64,
     available_bytes: AtomicU64,
     total_bytes: AtomicU64,
     /// Appended since the space was looked at.
@@ -41,9 +68,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn new(store: Result<Arc<CountedStore>, String>) -> Pool {
+    fn new(opened: Result<Opened, String>) -> Pool {
         Pool {
-            store: RwLock::new(store),
+            opened: RwLock::new(opened),
+            repair_at: AtomicU64::new(0),
             available_bytes: AtomicU64::new(u64::MAX),
             total_bytes: AtomicU64::new(0),
             appended: AtomicU64::new(0),
@@ -53,7 +81,27 @@ impl Pool {
 
     /// The store; the error says why it is away.
     pub fn store(&self) -> Result<Arc<CountedStore>, String> {
-        self.store.read().clone()
+        self.opened.read().as_ref().map(|o| o.store.clone()).map_err(Clone::clone)
+    }
+
+    /// The same with its layout, where it has one and is there.
+    pub fn layout(&self) -> Option<Arc<dyn Layered>> {
+        self.opened.read().as_ref().ok()?.layout.clone()
+    }
+
+    /// Stores that are wanted and could not be opened; all of them when the pool is away.
+    pub fn missing(&self) -> usize {
+        self.opened.read().as_ref().map_or(usize::MAX, |o| o.missing.len())
+    }
+
+    /// Whether repair is to be looked at again.
+    pub fn is_time_to_repair(&self, now: Nanos) -> bool {
+        self.repair_at.load(Ordering::Relaxed) <= now
+    }
+
+    /// Repair is not to be looked at before.
+    pub fn repair_after(&self, then: Nanos) {
+        self.repair_at.store(then, Ordering::Relaxed);
     }
 
     /// Looks at the free space of the store.
@@ -87,6 +135,8 @@ impl Pool {
 
 /// All pools.
 pub struct Pools {
+    env: Env,
+    cell: String,
     opener: Arc<dyn Opener>,
     own: Arc<CountedStore>,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
@@ -95,10 +145,11 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Pool 0 with its store, and how stores of others are opened.
-    pub fn new(own: Arc<CountedStore>, opener: Arc<dyn Opener>) -> Pools {
-        let pools = BTreeMap::from([(0, Arc::new(Pool::new(Ok(own.clone()))))]);
-        Pools { opener, own, pools: RwLock::new(pools), next_try: AtomicU64::new(0) }
+    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have.
+    pub fn new(env: &Env, cell: &str, own: Arc<CountedStore>, opener: Arc<dyn Opener>) -> Pools {
+        let default = Opened { store: own.clone(), layout: None, missing: Vec::new() };
+        let pools = RwLock::new(BTreeMap::from([(0, Arc::new(Pool::new(Ok(default))))]));
+        Pools { env: env.clone(), cell: cell.into(), opener, own, pools, next_try: AtomicU64::new(0) }
     }
 
     /// The store of pool 0, which also has the figures of all.
@@ -119,18 +170,79 @@ impl Pools {
     /// Those that are away.
     pub fn away(&self) -> Vec<PoolId> {
         let pools = self.pools.read();
-        pools.iter().filter(|(_, pool)| pool.store.read().is_err()).map(|(id, _)| *id).collect()
+        pools.iter().filter(|(_, pool)| pool.opened.read().is_err()).map(|(id, _)| *id).collect()
     }
 
-    /// Opens the stores of a pool. The error names the store, and says what to do.
-    pub fn open(&self, record: &PoolRecord) -> Result<Arc<CountedStore>, String> {
-        match (record.layout.as_str(), &record.stores[..]) {
-            ("single", [store]) => {
-                let opened = self.opener.open(&store.url).map_err(|e| format!("{}: {e}", store.url))?;
-                Ok(Arc::new(self.own.beside(opened)))
-            }
-            ("single", _) => Err("layout single needs exactly one store".into()),
-            (other, _) => Err(format!("layout {other} is not known: use a newer lee")),
+    /// What two stores would fail together with.
+    pub fn place(&self, url: &str) -> Option<String> {
+        self.opener.place(url)
+    }
+
+    /// Opens the stores of a pool: as many as it can be read with must be there. The error names the stores and what is wrong
+    /// with them.
+    pub fn open(&self, id: PoolId, record: &PoolRecord) -> Result<Opened, String> {
+        let spec = spec_of(id, record)?;
+        let (mut members, mut missing, mut slots) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for store in &spec.stores {
+            members.push(match self.open_store(id, store) {
+                Ok(open) => {
+                    slots.insert(store.slot);
+                    Member::Open(open)
+                }
+                Err(why) => {
+                    if store.state != StoreState::Missing {
+                        missing.push(why.clone());
+                    }
+                    Member::Missing(why)
+                }
+            });
+        }
+        if slots.len() < spec.layout.data() {
+            return Err(missing.join("; "));
+        }
+        let layout = assemble(&self.env, &spec, members).map_err(|e| e.to_string())?;
+        let store = Arc::new(self.own.beside(layout.clone()));
+        Ok(Opened { store, layout: Some(layout), missing })
+    }
+
+    fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
+        if store.state == StoreState::Missing {
+            return Err(format!("{} was given up", store.url));
+        }
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
+        label::check(&Ctx::system(), &*open, &self.label(id, store)).map_err(|e| failed(&e))?;
+        Ok(open)
+    }
+
+    fn label(&self, pool: PoolId, store: &StoreSpec) -> Label {
+        Label { cell: self.cell.clone(), pool, slot: store.slot, store: store.id.clone() }
+    }
+
+    /// Makes an empty store one of a pool, by its label. The error says why it cannot be.
+    pub fn take(&self, pool: PoolId, store: &StoreRecord) -> Result<(), String> {
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
+        let label = self.label(pool, &store_spec(store));
+        label::write(&Ctx::system(), &*open, &label, STORE_BYTES_MIN).map_err(|e| failed(&e))
+    }
+
+    /// Objects on one store of a pool.
+    pub fn objects_on(&self, pool: PoolId, store: &StoreRecord) -> Result<usize, String> {
+        let open = self.open_store(pool, &store_spec(store))?;
+        let all = open.list(&Ctx::system()).map_err(|e| format!("{}: {e}", store.url))?;
+        Ok(all.iter().filter(|(id, _)| *id != label::LABEL).count())
+    }
+
+    /// Takes the label off a store that is not one of a pool any more, if it is there.
+    pub fn let_go(&self, pool: PoolId, store: &StoreRecord) {
+        let label = self.label(pool, &store_spec(store));
+        let ctx = Ctx::system();
+        if let Ok(open) = self.opener.open(&store.url)
+            && label::check(&ctx, &*open, &label).is_ok()
+            && let Err(e) = label::remove(&ctx, &*open)
+        {
+            tracing::warn!("the label of {} stays: {e}", store.url);
         }
     }
 
@@ -143,12 +255,15 @@ impl Pools {
         due
     }
 
-    /// Makes a pool known, or changes its store.
-    pub fn set(&self, id: PoolId, store: Result<Arc<CountedStore>, String>) {
+    /// Makes a pool known, or changes its stores.
+    pub fn set(&self, id: PoolId, opened: Result<Opened, String>) {
         let mut pools = self.pools.write();
         match pools.get(&id) {
-            Some(pool) => *pool.store.write() = store,
-            None => drop(pools.insert(id, Arc::new(Pool::new(store)))),
+            Some(pool) => {
+                *pool.opened.write() = opened;
+                pool.repair_after(0);
+            }
+            None => drop(pools.insert(id, Arc::new(Pool::new(opened)))),
         }
     }
 
@@ -156,4 +271,22 @@ impl Pools {
     pub fn remove(&self, id: PoolId) {
         self.pools.write().remove(&id);
     }
+}
+
+fn store_spec(store: &StoreRecord) -> StoreSpec {
+    StoreSpec {
+        slot: store.slot,
+        id: format!("{:032x}", store.id),
+        url: store.url.clone(),
+        state: store.state,
+    }
+}
+
+/// What a record says a pool is made of; the error says why that cannot be.
+pub fn spec_of(id: PoolId, record: &PoolRecord) -> Result<PoolSpec, String> {
+    let layout: Layout = record.layout.parse().map_err(|e: SpecError| e.to_string())?;
+    let stores = record.stores.iter().map(store_spec).collect();
+    let spec = PoolSpec { id, name: record.name.clone(), layout, stores };
+    spec.check().map_err(|e| e.to_string())?;
+    Ok(spec)
 }

@@ -11,7 +11,7 @@ use crate::keys::{self, EpochPair, Key};
 use crate::moves::Moves;
 use crate::op::{NodeId, Time};
 use crate::pending::Pending;
-use crate::pools::Pools;
+use crate::pools::{Opened, Pools};
 use crate::quota::Quotas;
 use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
@@ -28,7 +28,7 @@ use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_meta::Kv;
-use leeward_pool::{CountedStore, ObjectId, Store};
+use leeward_pool::{ObjectId, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -140,6 +140,8 @@ pub struct Shard {
     pub maintenance: Wake,
     /// Wakes the engine's upkeep thread.
     pub upkeep: Wake,
+    /// Wakes the thread that looks after pools.
+    pub care: Wake,
     /// Held by whoever frees, trims and cleans: the maintenance thread, or who needs the space now. Before all other locks.
     pub housekeeping: Mutex<()>,
     /// For reports.
@@ -176,6 +178,7 @@ impl Shard {
             committer: Committer::default(),
             maintenance: Wake::default(),
             upkeep: Wake::default(),
+            care: Wake::default(),
             housekeeping: Mutex::default(),
             counters: Counters::default(),
             clock: LockClock::default(),
@@ -335,18 +338,26 @@ impl Shard {
     pub(crate) fn open_pools(&self) {
         let records: Vec<_> = self.lock().pools.iter().map(|(id, r)| (*id, r.clone())).collect();
         for (id, record) in records {
-            let opened = self.pools.open(&record);
-            if let Err(why) = &opened {
-                let name = &record.name;
-                tracing::error!("pool {name} is away, and so is all data in it: {why}; it is tried again");
+            let (name, opened) = (&record.name, self.pools.open(id, &record));
+            match &opened {
+                Err(why) => {
+                    tracing::error!(
+                        "pool {name} is away, and so is all data in it: {why}; it is tried again"
+                    );
+                }
+                Ok(opened) => {
+                    for why in &opened.missing {
+                        tracing::error!("pool {name} does without a store: {why}; it is tried again");
+                    }
+                }
             }
-            self.set_store(id, opened);
+            self.set_pool(id, opened);
         }
     }
 
-    /// From now on a pool has this store.
-    pub(crate) fn set_store(&self, id: PoolId, opened: std::result::Result<Arc<CountedStore>, String>) {
-        self.log.set_pool(id, opened.clone().ok().map(|store| store as Arc<dyn Store>));
+    /// From now on a pool has these stores.
+    pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<Opened, String>) {
+        self.log.set_pool(id, opened.as_ref().ok().map(|o| o.store.clone() as Arc<dyn Store>));
         self.pools.set(id, opened);
         self.look_at_space(id);
     }
@@ -361,12 +372,18 @@ impl Shard {
         if !self.pools.is_time_to_open(self.env.now()) {
             return Ok(());
         }
-        for (id, _) in self.pools.all().into_iter().filter(|(_, pool)| pool.store().is_err()) {
+        for (id, pool) in self.pools.all().into_iter().filter(|(_, pool)| pool.missing() > 0) {
             let Some(record) = self.lock().pools.get(&id).cloned() else { continue };
-            let Ok(store) = self.pools.open(&record) else { continue };
-            tracing::warn!("pool {} is there again", record.name);
-            self.set_store(id, Ok(store));
-            self.take_stock(id)?;
+            let Ok(opened) = self.pools.open(id, &record) else { continue };
+            if opened.missing.len() >= pool.missing() {
+                continue;
+            }
+            tracing::warn!("pool {}: stores are there again", record.name);
+            let was_away = pool.store().is_err();
+            self.set_pool(id, Ok(opened));
+            if was_away {
+                self.take_stock(id)?;
+            }
         }
         Ok(())
     }

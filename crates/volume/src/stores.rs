@@ -1,9 +1,10 @@
 //! Stores of this machine by their URLs.
 
 use crate::pools::Opener;
-use leeward_env::disk::real::RealDisk;
+use leeward_env::disk::pinned::PinnedDisk;
 use leeward_pool::{DirStore, Result, Store};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,9 +17,11 @@ impl Opener for Stores {
             let what = "not a store: name a directory, as file:///DIR";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
         };
-        if !Path::new(dir).metadata()?.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::NotADirectory).into());
-        }
-        Ok(Arc::new(DirStore::new(Arc::new(RealDisk::new(Path::new(dir))), "")))
+        Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(Path::new(dir))?), "")))
+    }
+
+    fn place(&self, url: &str) -> Option<String> {
+        let meta = Path::new(url.strip_prefix("file://")?).metadata().ok()?;
+        Some(format!("disk {}:{}", libc::major(meta.dev()), libc::minor(meta.dev())))
     }
 }

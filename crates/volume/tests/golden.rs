@@ -1,11 +1,12 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
+use leeward_pool::StoreState;
 use leeward_volume::NodeId;
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::inode::{
     BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
-    StoreRecord, StoreState, StoredDentry, VolumeRecord, Who, encode_xattr,
+    StoreRecord, StoredDentry, VolumeRecord, Who, encode_xattr,
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};

@@ -7,8 +7,9 @@ use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
 use leeward_meta::Kv;
-use leeward_pool::{DirStore, Store};
-use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, VolumeInfo};
+use leeward_pool::label::LABEL;
+use leeward_pool::{DirStore, ObjectId, Store};
+use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, StoreChange, VolumeInfo};
 use leeward_volume::op::{Make, XattrMode};
 use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch};
 use rig::{engine, noise};
@@ -47,6 +48,9 @@ impl Opener for Pluggable {
     }
 }
 
+/// Its id.
+const CELL: &str = "0123456789abcdef0123456789abcdef";
+
 struct Rig {
     env: Env,
     disk: SimDisk,
@@ -57,7 +61,7 @@ struct Rig {
 fn start(env: &Env, disk: &SimDisk, shelf: &Arc<Shelf>) -> Arc<Cell> {
     let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
     let opener = Arc::new(Pluggable(shelf.clone()));
-    Cell::start_with(env, Box::new(engine(env, disk)), store, &Config::default(), opener)
+    Cell::start_with(env, Box::new(engine(env, disk)), store, &Config::default(), (CELL, opener))
         .expect("the cell opens")
 }
 
@@ -78,10 +82,15 @@ impl Rig {
     }
 
     fn make_pool(&self, name: &str) -> PoolInfo {
+        self.make_pool_of(name, "single", &[name])
+    }
+
+    fn make_pool_of(&self, name: &str, layout: &str, stores: &[&str]) -> PoolInfo {
         self.pool(&Request::PoolCreate {
             name: name.into(),
-            layout: "single".into(),
-            stores: vec![name.into()],
+            layout: layout.into(),
+            stores: stores.iter().map(|s| s.to_string()).collect(),
+            force: false,
         })
     }
 
@@ -218,10 +227,14 @@ impl Rig {
         assert_eq!(self.fsck().findings, []);
     }
 
-    /// Objects in the store of a pool.
-    fn objects(&self, url: &str) -> usize {
+    fn all_in(&self, url: &str) -> Vec<ObjectId> {
         let store = DirStore::new(Arc::new(self.shelf.disk(url)), "");
-        store.list(&Ctx::system()).expect("listed").len()
+        store.list(&Ctx::system()).expect("listed").into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Objects in a store, without its label.
+    fn objects(&self, url: &str) -> usize {
+        self.all_in(url).into_iter().filter(|id| *id != LABEL).count()
     }
 
     fn own_objects(&self) -> usize {
@@ -378,6 +391,7 @@ fn what_cannot_be_is_refused() {
         name: name.into(),
         layout: layout.into(),
         stores: stores.iter().map(|s| s.to_string()).collect(),
+        force: false,
     };
     rig.refused(&create("two", "single", &["x"]), &["two", "already"]);
     rig.refused(&create("default", "single", &["x"]), &["already"]);
@@ -437,4 +451,136 @@ fn directories_name_pools() {
     assert_eq!(rig.objects("two"), 0);
     assert_eq!(rig.call(Op::GetXattr { node: below, name }), Ok(Reply::Data(b"default".to_vec())));
     rig.call(Op::RemoveXattr { node: dir, name }).expect("removed");
+}
+
+const SIX: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
+
+impl Rig {
+    fn change(&self, change: StoreChange) -> Result<Answer, leeward_volume::admin::Failure> {
+        self.ask(&Request::PoolStore { name: "wide".into(), change, force: false })
+    }
+
+    /// Until nothing is left to repair.
+    fn repaired(&self) {
+        for _ in 0..20 {
+            self.env.advance(Duration::from_secs(10));
+            self.rest();
+        }
+        let health = self.show("wide").health.expect("there");
+        assert_eq!((health.degraded_objects, health.lost_objects), (0, 0), "{health:?}");
+    }
+
+    fn may_lose(&self) -> u16 {
+        self.show("wide").health.expect("there").may_lose
+    }
+}
+
+#[test]
+fn two_of_six_stores_may_be_lost() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    let data: Vec<_> = (0..4).map(|n| noise(900_000, n)).collect();
+    let a = rig.file(root, "a", &data[0]);
+    rig.sync();
+    assert!(SIX.iter().all(|url| rig.objects(url) == 1), "a piece on each");
+    assert_eq!(rig.may_lose(), 2);
+    // away when the cell is opened
+    rig.plug("s0", false);
+    rig.plug("s4", false);
+    rig.reopen();
+    assert_eq!(rig.may_lose(), 0);
+    assert_eq!(rig.read(a, 900_000).expect("read"), data[0]);
+    let b = rig.file(root, "b", &data[1]);
+    rig.call(Op::Fsync { node: b }).expect("durable");
+    rig.sync();
+    rig.crash();
+    assert_eq!(rig.read(b, 900_000).expect("read"), data[1]);
+    rig.plug("s0", true);
+    rig.plug("s4", true);
+    rig.repaired();
+    assert_eq!(rig.may_lose(), 2);
+    rig.clean();
+    // and the others now
+    rig.plug("s1", false);
+    rig.plug("s2", false);
+    rig.reopen();
+    for (node, data) in [(a, &data[0]), (b, &data[1])] {
+        assert_eq!(&rig.read(node, 900_000).expect("read"), data);
+    }
+    // one more is too many: EIO, and only here
+    rig.plug("s3", false);
+    rig.reopen();
+    assert!(rig.show("wide").away.is_some());
+    assert_eq!(rig.read(a, 1).map_err(|e| e.errno()), Err(5));
+    rig.file(NodeId::ROOT, "c", &data[2]);
+    SIX.iter().for_each(|url| rig.plug(url, true));
+    rig.repaired();
+    assert_eq!(rig.read(a, 900_000).expect("read"), data[0]);
+    rig.clean();
+}
+
+#[test]
+fn a_lost_store_is_replaced_and_a_good_one_drained() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    let data = noise(2_000_000, 1);
+    let a = rig.file(root, "a", &data);
+    rig.sync();
+    rig.plug("s5", false);
+    rig.reopen();
+    let by = |store: &str, by: &str| StoreChange::Replace { store: store.into(), by: by.into() };
+    let refused = rig.change(by("s9", "n5")).expect_err("no such store");
+    assert!(refused.message.contains("s9"), "{refused:?}");
+    rig.change(by("s5", "n5")).expect("replaced");
+    rig.repaired();
+    assert_eq!((rig.may_lose(), rig.objects("n5")), (2, 1));
+    rig.change(StoreChange::Drain { store: "0".into(), to: "n0".into() }).expect("draining");
+    rig.repaired();
+    rig.change(StoreChange::Remove { store: "s0".into() }).expect("drained");
+    assert_eq!(rig.all_in("s0"), [], "not even the label");
+    assert_eq!(rig.objects("n0"), 1);
+    rig.reopen();
+    assert_eq!(rig.read(a, data.len()).expect("read"), data);
+    // given up, and filled again
+    rig.change(StoreChange::Remove { store: "s1".into() }).expect("given up");
+    assert_eq!(rig.may_lose(), 1);
+    rig.change(StoreChange::Add { url: "n1".into() }).expect("added");
+    rig.repaired();
+    assert_eq!(rig.may_lose(), 2);
+    rig.clean();
+    match rig.ask(&Request::Scrub { pool: None }) {
+        Ok(Answer::Scrubbed { pools }) => {
+            assert_eq!(pools.len(), 2);
+            assert_eq!((pools[1].bad_pieces, pools[1].lost_objects), (0, 0), "{pools:?}");
+            assert!(pools[1].bytes > 2_000_000, "{pools:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn scrubbing_finds_what_rotted() {
+    let rig = Rig::new();
+    rig.make_pool_of("wide", "replica(2)", &["s0", "s1"]);
+    let root = rig.new_volume("v", "wide");
+    let data = noise(500_000, 1);
+    let a = rig.file(root, "a", &data);
+    rig.sync();
+    let disk = rig.shelf.disk("s1");
+    let dirs = disk.list_dirs("").expect("listed");
+    let files = dirs.iter().flat_map(|dir| {
+        disk.list(dir).expect("listed").into_iter().map(move |(name, len)| (format!("{dir}/{name}"), len))
+    });
+    let (path, _) = files.max_by_key(|(_, len)| *len).expect("an object");
+    disk.flip_bit(&path, 100_000).expect("flipped");
+    let scrub = || match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
+        Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    let found = scrub();
+    assert_eq!((found.bad_pieces, found.repaired_pieces, found.lost_objects), (1, 1, 0), "{found:?}");
+    assert_eq!(scrub().bad_pieces, 0);
+    assert_eq!(rig.read(a, data.len()).expect("read"), data);
 }

@@ -3,15 +3,15 @@
 use super::{Answer, no, refuse};
 use crate::admin::{Failure, PoolInfo, Progress, Reply, StoreInfo};
 use crate::error::Error;
-use crate::inode::{Pair, PoolRecord, StoreRecord, StoreState, VolumeRecord};
+use crate::inode::{Pair, PoolRecord, StoreRecord, VolumeRecord};
 use crate::keys;
-use crate::pools::DEFAULT;
+use crate::pools::{DEFAULT, spec_of};
 use crate::records::Effect;
 use crate::shard::{Shard, State};
 use leeward_data::PoolId;
 use leeward_env::Ctx;
-use leeward_pool::Store;
-use std::collections::BTreeSet;
+use leeward_pool::StoreState;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of pools are one byte where directories name them.
 const POOLS_MAX: u64 = 255;
@@ -91,11 +91,13 @@ impl Shard {
     pub(super) fn pool_info(&self, id: PoolId) -> PoolInfo {
         self.look_at_space(id);
         let (total_bytes, available_bytes) = self.space(id);
-        let away = self.pools.get(id).and_then(|p| p.store().err());
+        let found = self.pools.get(id);
+        let away = found.as_ref().and_then(|p| p.store().err());
+        let health = found.and_then(|p| p.layout()).map(|layout| layout.health());
         let st = self.lock();
         let held = st.held_in(id);
         let record = st.pools.get(&id);
-        let store = |s: &StoreRecord| StoreInfo { slot: s.slot, url: s.url.clone() };
+        let store = |s: &StoreRecord| StoreInfo { slot: s.slot, url: s.url.clone(), state: s.state };
         PoolInfo {
             id,
             name: st.pool_name(id),
@@ -108,6 +110,7 @@ impl Shard {
             object_bytes: held.object_bytes,
             live_bytes: held.live_bytes,
             dirty_bytes: self.log.dirty_bytes_to(id),
+            health,
             volumes: st
                 .volumes
                 .values()
@@ -117,7 +120,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn pool_create(&self, name: &str, layout: &str, stores: &[String]) -> Answer {
+    pub(super) fn pool_create(&self, name: &str, layout: &str, stores: &[String], force: bool) -> Answer {
         if name.is_empty() || name.len() > POOL_NAME_BYTES_MAX || name.contains(['/', '\0', '\n']) {
             let message =
                 format!("{name:?} is no name for a pool: 1 to {POOL_NAME_BYTES_MAX} bytes, no slash");
@@ -128,48 +131,76 @@ impl Shard {
             return Err(taken());
         }
         self.check_stores(stores)?;
+        if !force {
+            self.check_places(stores)?;
+        }
         let record = PoolRecord {
             name: name.into(),
             layout: layout.into(),
             stores: (0..).zip(stores).map(|(slot, url)| self.new_store(slot, url)).collect(),
         };
         let failed = |what: String| no(libc::EINVAL, format!("pool {name} cannot be made: {what}"));
-        let store = self.pools.open(&record).map_err(failed)?;
-        let found = store.list(&Ctx::system()).map_err(|e| failed(e.to_string()))?;
-        if let Some((id, _)) = found.first() {
-            return Err(failed(format!(
-                "there are objects in its stores already, such as {id:?}: name empty ones"
-            )));
+        spec_of(0, &record).map_err(failed)?;
+        let id = self.next_pool().map_err(|e| refuse(&e, name))?;
+        for (n, store) in record.stores.iter().enumerate() {
+            if let Err(why) = self.pools.take(id, store) {
+                record.stores[..n].iter().for_each(|taken| self.pools.let_go(id, taken));
+                return Err(failed(why));
+            }
         }
+        let opened = self.pools.open(id, &record).map_err(failed)?;
         let made = self.transact(&Ctx::system(), |tx| {
             if tx.st.pools.values().any(|r| r.name == name) {
                 return Ok(Err(taken()));
             }
-            let id = match tx.get(&keys::pools())? {
-                Some(value) => Pair::decode(&value)?.0,
-                None => 1,
-            };
-            if id > POOLS_MAX {
-                return Ok(Err(no(libc::ENOSPC, "no more numbers for pools".into())));
-            }
-            tx.put(keys::pools(), Pair(id + 1, 0).encode());
-            tx.put(keys::pool(id as PoolId), record.encode());
-            tx.then(Effect::Pool(id as PoolId, Some(record.clone())));
-            Ok(Ok(id as PoolId))
+            tx.put(keys::pool(id), record.encode());
+            tx.then(Effect::Pool(id, Some(record.clone())));
+            Ok(Ok(()))
         });
-        let id = made.map_err(|e| refuse(&e, name))??;
-        self.set_store(id, Ok(store));
+        made.map_err(|e| refuse(&e, name))??;
+        self.set_pool(id, Ok(opened));
         self.settle()?;
         Ok(Reply::Pool(self.pool_info(id)))
     }
 
-    fn new_store(&self, slot: u16, url: &str) -> StoreRecord {
+    /// Two stores of a pool that fail together are no redundancy.
+    pub(super) fn check_places(&self, stores: &[String]) -> Result<(), Failure> {
+        let mut seen: BTreeMap<String, &String> = BTreeMap::new();
+        for url in stores {
+            let Some(place) = self.pools.place(url) else { continue };
+            if let Some(other) = seen.insert(place.clone(), url) {
+                let message = format!(
+                    "{other} and {url} are both on {place}, and would be lost together: name stores on different disks, or add --force"
+                );
+                return Err(no(libc::EINVAL, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// A number for a pool, never given out again.
+    fn next_pool(&self) -> crate::Result<PoolId> {
+        self.transact(&Ctx::system(), |tx| {
+            let id = tx
+                .get(&keys::pools())?
+                .map(|value| Pair::decode(&value))
+                .transpose()?
+                .map_or(1, |pair| pair.0);
+            if id > POOLS_MAX {
+                return Err(Error::NoSpace.into());
+            }
+            tx.put(keys::pools(), Pair(id + 1, 0).encode());
+            Ok(id as PoolId)
+        })
+    }
+
+    pub(super) fn new_store(&self, slot: u16, url: &str) -> StoreRecord {
         let id = u128::from(self.env.random()) << 64 | u128::from(self.env.random());
         StoreRecord { slot, id, url: url.into(), state: StoreState::Active }
     }
 
     /// A store is in one pool, once.
-    fn check_stores(&self, stores: &[String]) -> Result<(), Failure> {
+    pub(super) fn check_stores(&self, stores: &[String]) -> Result<(), Failure> {
         let mut seen = BTreeSet::new();
         if let Some(twice) = stores.iter().find(|url| !seen.insert(*url)) {
             return Err(no(libc::EINVAL, format!("{twice} is named twice: name different stores")));
@@ -201,6 +232,7 @@ impl Shard {
             let message = format!("data is on its way to pool {name}: try again after lee sync");
             return Err(no(libc::EBUSY, message));
         }
+        let stores = self.lock().pools.get(&id).map_or_else(Vec::new, |r| r.stores.clone());
         let removed = self.transact(&Ctx::system(), |tx| {
             if let Some(why) = tx.st.why_not_remove(id, name) {
                 return Ok(Err(no(libc::EBUSY, why)));
@@ -214,6 +246,7 @@ impl Shard {
         self.log.remove_pool(id);
         self.pools.remove(id);
         self.settle()?;
+        stores.iter().for_each(|store| self.pools.let_go(id, store));
         Ok(Reply::Done)
     }
 
