@@ -24,6 +24,10 @@ pub enum StoreFault {
     PutFull,
     /// A put stores the object with one bit flipped and says that all is well.
     PutLies,
+    /// A put stores the object and then fails.
+    PutFailsAfter,
+    /// A put stores nothing and says that all is well: what was there before stays.
+    PutForgets,
     /// A get fails.
     GetFails,
     /// A get fails with `Error::Short`.
@@ -32,8 +36,12 @@ pub enum StoreFault {
     GetMissing,
     /// A get flips one bit and says that all is well.
     GetLies,
+    /// A get gives the bytes of another object, if there is one that is long enough, and says that all is well.
+    GetForeign,
     /// A delete fails and deletes nothing.
     DeleteFails,
+    /// A delete deletes and then fails.
+    DeleteFailsAfter,
     /// A list fails.
     ListFails,
 }
@@ -131,6 +139,13 @@ impl FaultyStore {
         self.state.lock().happens(fault)
     }
 
+    /// Another object that has such a range; the same one if there is none.
+    fn another(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &[u8]) -> Result<ObjectId> {
+        let end = offset + buf.len() as u64;
+        let fits = |(other, len): &(ObjectId, u64)| *other != id && *len >= end;
+        Ok(self.inner.list(ctx)?.into_iter().find(fits).map_or(id, |(other, _)| other))
+    }
+
     fn flip_one_bit(&self, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -184,7 +199,11 @@ impl Store for FaultyStore {
             self.flip_one_bit(&mut copy);
             return self.inner.put(ctx, id, &copy);
         }
-        self.inner.put(ctx, id, body)
+        if self.happens(StoreFault::PutForgets) {
+            return Ok(());
+        }
+        self.inner.put(ctx, id, body)?;
+        if self.happens(StoreFault::PutFailsAfter) { Err(eio()) } else { Ok(()) }
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -201,6 +220,7 @@ impl Store for FaultyStore {
         if self.happens(StoreFault::GetMissing) {
             return Err(Error::NotFound(id));
         }
+        let id = if self.happens(StoreFault::GetForeign) { self.another(ctx, id, offset, buf)? } else { id };
         self.inner.get(ctx, id, offset, buf)?;
         if self.happens(StoreFault::GetLies) {
             self.flip_one_bit(buf);
@@ -217,7 +237,8 @@ impl Store for FaultyStore {
         if self.happens(StoreFault::DeleteFails) {
             return Err(eio());
         }
-        self.inner.delete(ctx, id)
+        self.inner.delete(ctx, id)?;
+        if self.happens(StoreFault::DeleteFailsAfter) { Err(eio()) } else { Ok(()) }
     }
 
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {

@@ -38,6 +38,13 @@ fn puts() {
     put().unwrap();
     assert!(holds(&store, id(1, 0), &whole));
     assert_eq!((store.calls().puts, store.calls().faults), (5, 4));
+    let other = body(2, 4 * ALIGN);
+    store.set(StoreFault::PutForgets, Chance::Next(1));
+    store.put(&ctx, id(1, 0), &other).unwrap();
+    assert!(holds(&store, id(1, 0), &whole));
+    store.set(StoreFault::PutFailsAfter, Chance::Next(1));
+    assert!(store.put(&ctx, id(1, 0), &other).is_err());
+    assert!(holds(&store, id(1, 0), &other));
 }
 
 #[test]
@@ -61,6 +68,14 @@ fn gets_and_the_rest() {
     assert!(store.delete(&ctx, id(1, 0)).is_err() && store.list(&ctx).is_err());
     store.heal();
     assert!(holds(&store, id(1, 0), &whole));
+    store.set(StoreFault::GetForeign, Chance::PerMille(1000));
+    assert!(holds(&store, id(1, 0), &whole), "there is no other");
+    store.put(&ctx, id(2, 0), &body(2, ALIGN)).unwrap();
+    assert!(holds(&store, id(1, 0), &body(2, ALIGN)));
+    store.heal();
+    store.set(StoreFault::DeleteFailsAfter, Chance::Next(1));
+    assert!(store.delete(&ctx, id(1, 0)).is_err());
+    assert!(matches!(store.len(&ctx, id(1, 0)), Err(Error::NotFound(_))));
     store.delete(&ctx, id(1, 0)).unwrap();
 }
 

@@ -290,7 +290,7 @@ mod tests {
             (state >> 56) as u8
         };
         for (inputs, outputs) in [(1, 1), (1, 3), (2, 2), (3, 4), (11, 3), (5, 9)] {
-            for len in [0, 1, 31, 64, 100, 1000, 4096] {
+            for len in [0usize, 1, 31, 64, 100, 1000, 4096] {
                 let rows = (0..outputs).map(|_| (0..inputs).map(|_| random()).collect()).collect();
                 let rows = Rows::new(inputs, rows);
                 let data: Vec<Vec<u8>> = (0..inputs)

@@ -136,7 +136,7 @@ impl Core {
         (slot + n - (id.segment % n as u64) as usize) % n
     }
 
-    /// Higher than any before, also than those of earlier runs unless the clock went back.
+    /// Higher than any before, and than any that was read; than all of earlier runs unless the clock went back.
     pub(super) fn next_stamp(&self) -> u64 {
         let wall = self.env.wall();
         let next = |last: u64| Some(wall.max(last + 1));
@@ -180,7 +180,9 @@ impl Core {
             head = AlignedBuf::zeroed(length);
             slot.find(|store| store.get(ctx, id, 0, &mut head)).map_err(|e| self.fault(slot, e))?;
         }
-        Head::decode(&self.name(id, piece), &mut head).map_err(bad)
+        let head = Head::decode(&self.name(id, piece), &mut head).map_err(bad)?;
+        self.stamp.fetch_max(head.stamp, Ordering::Relaxed);
+        Ok(head)
     }
 
     pub(super) fn bad(&self, slot: &Slot, why: String) -> Fault {
@@ -349,7 +351,7 @@ impl Pool for Group {
         let may_lose = core.may_lose();
         let (degraded_objects, lost_objects) = {
             let notes = core.notes.lock();
-            (notes.degraded(), notes.lost.len() as u64)
+            (notes.degraded(), notes.lost())
         };
         let figures = core.figures.lock();
         let objects_waiting = degraded_objects + figures.moves_waiting;

@@ -14,9 +14,10 @@ pub(crate) struct Notes {
     /// Pieces whose put nobody waits for any more, by the stamp of the put.
     late: BTreeMap<(ObjectId, u64), u64>,
     /// Objects that cannot be read.
-    pub(crate) lost: BTreeSet<ObjectId>,
+    lost: BTreeSet<ObjectId>,
     /// What is being repaired, and whether it was put or deleted meanwhile.
     repairing: Option<(ObjectId, bool)>,
+    additions: u64,
 }
 
 /// What became of a put that nobody waited for.
@@ -44,6 +45,7 @@ impl Notes {
         self.leftovers.remove(&id);
         self.late.retain(|(of, _), _| *of != id);
         set(&mut self.missing, id, missing | late);
+        self.additions += u64::from(missing | late != 0);
         if late != 0 {
             self.late.insert((id, stamp), late);
         }
@@ -73,15 +75,43 @@ impl Notes {
 
     /// These pieces are missing or bad.
     pub(crate) fn missing(&mut self, id: ObjectId, pieces: u64) {
-        if pieces != 0 && !self.is_deleted(id) {
+        if pieces & !self.missing_of(id) != 0 && !self.is_deleted(id) {
             *self.missing.entry(id).or_default() |= pieces;
+            self.additions += 1;
         }
+    }
+
+    /// How often something was found missing.
+    pub(crate) fn additions(&self) -> u64 {
+        self.additions
     }
 
     /// These pieces are in order.
     pub(crate) fn repaired(&mut self, id: ObjectId, pieces: u64) {
         let left = self.missing_of(id) & !pieces;
         set(&mut self.missing, id, left);
+    }
+
+    /// It cannot be read now.
+    pub(crate) fn lose(&mut self, id: ObjectId) {
+        if !self.is_deleted(id) {
+            self.lost.insert(id);
+        }
+    }
+
+    /// It can be read.
+    pub(crate) fn found(&mut self, id: ObjectId) {
+        self.lost.remove(&id);
+    }
+
+    /// All were looked at: no others cannot be read.
+    pub(crate) fn only_lost(&mut self, ids: &BTreeSet<ObjectId>) {
+        self.lost.retain(|id| ids.contains(id));
+    }
+
+    /// How many objects cannot be read.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.len() as u64
     }
 
     /// There is no such object.

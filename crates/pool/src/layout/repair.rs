@@ -16,7 +16,7 @@ use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::Ctx;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// What the steps have before them.
@@ -27,8 +27,13 @@ pub(super) struct Repairs {
     moves: VecDeque<(usize, ObjectId)>,
     /// The last object that was looked at, so that one that cannot be repaired does not hold up the others.
     last: Option<ObjectId>,
+    /// What was known when this round began; what becomes known during it is for another round.
+    round: u64,
     last_leftover: Option<ObjectId>,
-    pub(super) scrub: Option<Vec<(ObjectId, u64)>>,
+    /// Objects that this pass of scrubbing has before it, the last one first.
+    pub(super) scrub: Option<Vec<ObjectId>>,
+    /// Those that it could not read.
+    pub(super) unreadable: BTreeSet<ObjectId>,
 }
 
 /// What a listing of all stores found.
@@ -141,12 +146,17 @@ impl Core {
         let useful = |id: ObjectId, pieces: u64| {
             (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && self.slot(id, p).home.may_ask())
         };
+        if repairs.last.is_none() {
+            repairs.round = self.notes.lock().additions();
+        }
         let next = self.notes.lock().next_missing(repairs.last, useful);
+        repairs.last = next;
         if let Some(id) = next {
-            repairs.last = Some(id);
             return Ok(self.counted(self.repair_object(ctx, id)));
         }
-        let looked_at_some = repairs.last.take().is_some();
+        if self.notes.lock().additions() != repairs.round {
+            return Ok(Step { more: true, ..Step::default() });
+        }
         if let Some((slot, id)) = repairs.moves.pop_front() {
             let mut step = self.counted(self.move_piece(ctx, slot, id));
             if step.pieces == 0 {
@@ -157,7 +167,6 @@ impl Core {
             return Ok(step);
         }
         // what could not be repaired in this round is tried again in the next, after a pause
-        let _ = looked_at_some;
         Ok(Step::default())
     }
 
@@ -195,13 +204,13 @@ impl Core {
         }
         match done {
             Ok(repaired) => {
-                notes.lost.remove(&id);
+                notes.found(id);
                 notes.repaired(id, repaired);
             }
             Err(Error::NotFound(_)) => notes.drop_object(id),
             Err(e) => {
                 tracing::warn!(segment = id.segment, generation = id.generation, "repair: {e}");
-                notes.lost.insert(id);
+                notes.lose(id);
             }
         }
         step

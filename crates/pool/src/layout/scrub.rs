@@ -13,18 +13,25 @@ impl Core {
         let mut steps = self.steps.lock();
         if steps.scrub.is_none() {
             let found = self.list_pieces(ctx)?;
-            let mut all: Vec<(ObjectId, u64)> = found.pieces.into_keys().map(|id| (id, 0)).collect();
+            let mut all: Vec<ObjectId> = found.pieces.into_keys().collect();
             all.reverse();
             let objects_waiting = all.len() as u64;
             self.figures.lock().scrub = Progress { objects_waiting, ..Progress::default() };
             steps.scrub = Some(all);
         }
-        let Some((id, _)) = steps.scrub.as_mut().and_then(Vec::pop) else {
+        let Some(id) = steps.scrub.as_mut().and_then(Vec::pop) else {
             steps.scrub = None;
+            let unreadable = std::mem::take(&mut steps.unreadable);
+            self.notes.lock().only_lost(&unreadable);
             self.figures.lock().scrub_passes += 1;
             return Ok(Step::default());
         };
-        let step = self.scrub_object(ctx, id);
+        let deleted = self.notes.lock().is_deleted(id);
+        let step = if deleted { Some(Step::default()) } else { self.scrub_object(ctx, id) };
+        if step.is_none() {
+            steps.unreadable.insert(id);
+        }
+        let step = Step { more: true, ..step.unwrap_or_default() };
         let scrub = &mut self.figures.lock().scrub;
         scrub.objects_done += 1;
         scrub.objects_waiting -= 1;
@@ -32,17 +39,17 @@ impl Core {
         Ok(step)
     }
 
-    /// Reads all pieces of an object, at once.
-    fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Step {
-        let mut step = Step { more: true, ..Step::default() };
+    /// Reads all pieces of an object, at once. Nothing when it cannot be read.
+    fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Step> {
+        let mut step = Step::default();
         let survey = self.survey(ctx, id);
         let info = match self.choose(id, &survey) {
             Ok(info) => info,
-            Err(crate::Error::NotFound(_)) => return step, // deleted meanwhile, or never complete
+            Err(crate::Error::NotFound(_)) => return Some(step), // deleted meanwhile, or never complete
             Err(e) => {
                 tracing::warn!(segment = id.segment, generation = id.generation, "scrub: {e}");
-                self.notes.lock().lost.insert(id);
-                return step;
+                self.notes.lock().lose(id);
+                return None;
             }
         };
         let cut = self.cut(info.object_bytes);
@@ -72,7 +79,7 @@ impl Core {
         step.pieces = u64::from(wrong.count_ones());
         let mut notes = self.notes.lock();
         notes.missing(id, wrong);
-        notes.lost.remove(&id);
-        step
+        notes.found(id);
+        Some(step)
     }
 }

@@ -1,0 +1,102 @@
+//! With the machine's clock and threads: stores that do not answer. Nothing here depends on how fast anything is.
+
+use super::rig::over;
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env};
+use leeward_pool::contract::{body, holds, id};
+use leeward_pool::{AlignedBuf, Condition, Layout, MemStore, ObjectId, Pool, Result, Store};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// A store whose puts and gets do not return while it is stuck.
+#[derive(Default)]
+struct Stuck {
+    inner: MemStore,
+    stuck: Mutex<bool>,
+    freed: Condvar,
+}
+
+impl Stuck {
+    fn set(&self, stuck: bool) {
+        *self.stuck.lock() = stuck;
+        self.freed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut stuck = self.stuck.lock();
+        while *stuck {
+            self.freed.wait(&mut stuck);
+        }
+    }
+}
+
+impl Store for Stuck {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.wait();
+        self.inner.put(ctx, id, body)
+    }
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.wait();
+        self.inner.get(ctx, id, offset, buf)
+    }
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.inner.len(ctx, id)
+    }
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.delete(ctx, id)
+    }
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.inner.list(ctx)
+    }
+    fn space(&self) -> Result<Space> {
+        self.inner.space()
+    }
+}
+
+fn pool(layout: &str) -> (Arc<dyn Pool>, Vec<Arc<Stuck>>) {
+    let layout: Layout = layout.parse().unwrap();
+    let stuck: Vec<Arc<Stuck>> = (0..layout.pieces()).map(|_| Arc::default()).collect();
+    let stores: Vec<Arc<dyn Store>> = stuck.iter().map(|store| store.clone() as _).collect();
+    (over(&Env::real(), layout, &stores), stuck)
+}
+
+#[test]
+fn nobody_waits_for_a_store_that_does_not_answer() {
+    let ctx = Ctx::system();
+    // with copies the one store that is left behind leaves one copy: nothing is to be left behind there
+    for (layout, silent) in [("replica(3)", 1), ("erasure(4+2)", 1), ("erasure(4+3)", 2)] {
+        let (pool, stores) = pool(layout);
+        let whole = body(1, 1 << 20);
+        pool.put(&ctx, id(0, 0), &whole).unwrap();
+        stores[..silent].iter().for_each(|store| store.set(true));
+        assert!(holds(&*pool, id(0, 0), &whole), "{layout}");
+        let health = pool.health();
+        assert!(health.stores[0].hedged > 0, "{layout}");
+        pool.put(&ctx, id(1, 0), &whole).unwrap();
+        assert!(holds(&*pool, id(1, 0), &whole), "{layout}");
+        assert!(pool.health().degraded_objects >= 1, "{layout}");
+        stores.iter().for_each(|store| store.set(false));
+        while pool.health().degraded_objects > 0 {
+            pool.repair_step(&ctx).unwrap();
+        }
+        while pool.scrub_step(&ctx).unwrap().more {}
+        assert_eq!(pool.health().degraded_objects, 0, "{layout}");
+        assert!(pool.health().stores.iter().all(|store| store.condition != Condition::Missing));
+    }
+}
+
+#[test]
+fn a_put_that_comes_late_to_a_deleted_object_goes_away() {
+    let ctx = Ctx::system();
+    let (pool, stores) = pool("erasure(4+2)");
+    stores[2].set(true);
+    pool.put(&ctx, id(0, 0), &body(1, 1 << 20)).unwrap();
+    pool.delete(&ctx, id(0, 0)).unwrap();
+    assert_eq!(pool.list(&ctx).unwrap(), []);
+    stores[2].set(false);
+    while pool.repair_step(&ctx).unwrap().more {}
+    // either the late put undid itself or the step did; wait for the store's own thread
+    while !stores[2].list(&ctx).unwrap().is_empty() {
+        pool.repair_step(&ctx).unwrap();
+    }
+}
