@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// Name of the file that says what the directory is.
 const IDENTITY: &str = "cell";
 /// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
@@ -381,6 +381,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         allocated: 0,
         times: [now; 4],
         parent: 0,
+        name: None,
         linked: false,
         binned: false,
         xattrs: 0,

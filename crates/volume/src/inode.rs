@@ -52,6 +52,9 @@ pub struct Inode {
     pub times: [Time; 4],
     /// The directory that its usage counts in (for a directory: its parent). 0 for a volume's root.
     pub parent: u64,
+    /// The name in `parent` that it got last, as a hint: whoever goes by it looks whether that name leads here. Not kept when
+    /// names come and go otherwise than by creation and renaming, and not there in records of before format 3.
+    pub name: Option<Box<[u8]>>,
     /// Whether it has, or had, several names: then there are records of how many in which directory.
     pub linked: bool,
     /// Whether it has no name and is in the recycle bin: it still counts in `parent`.
@@ -79,6 +82,8 @@ pub mod time {
 const VERSION: u8 = 1;
 /// Of records that have a birth which their first version had not.
 const VERSION_BORN: u8 = 2;
+/// Of inodes that know a name of theirs.
+const VERSION_NAMED: u8 = 2;
 /// Of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
 /// Where the birth is in an encoded inode.
@@ -87,6 +92,7 @@ const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
 const FLAG_BINNED: u8 = 8;
+const FLAG_NAMED: u8 = 16;
 
 impl Inode {
     /// Attributes for stat.
@@ -158,7 +164,13 @@ impl Inode {
             _ => 0,
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
-        out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
+        let name = self.name.as_deref().unwrap_or_default();
+        let (version, flags) = match name.len() {
+            0 => (VERSION, flags),
+            _ => (VERSION_NAMED, flags + FLAG_NAMED),
+        };
+        let name_len = u8::try_from(name.len()).expect("names have at most 255 bytes");
+        out.extend_from_slice(&[version, self.kind as u8, flags, name_len]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -169,6 +181,7 @@ impl Inode {
             out.extend_from_slice(&t.secs.to_be_bytes());
             out.extend_from_slice(&t.nanos.to_be_bytes());
         }
+        out.extend_from_slice(name);
         match &self.body {
             Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
             Body::File { inline, .. } => inline.encode(1, &mut out),
@@ -185,8 +198,8 @@ impl Inode {
 
     fn parse(bytes: &[u8]) -> Option<Inode> {
         let mut r = Reader(bytes);
-        let [version, kind, flags, _] = r.take()?;
-        if version != VERSION {
+        let [version, kind, flags, name_len] = r.take()?;
+        if !matches!((version, flags & FLAG_NAMED != 0), (VERSION, false) | (VERSION_NAMED, true)) {
             return None;
         }
         let kind = kind_of(kind)?;
@@ -196,6 +209,10 @@ impl Inode {
         for t in &mut times {
             *t = Time { secs: r.u64()? as i64, nanos: r.u32()? };
         }
+        let name = match version {
+            VERSION_NAMED => Some(r.bytes(name_len.into())?.into()),
+            _ => None,
+        };
         let body = match kind {
             Kind::Dir => Body::Dir { entries: r.u64()? },
             Kind::File => Body::File {
@@ -218,6 +235,7 @@ impl Inode {
             size: size?,
             allocated: allocated?,
             parent: parent?,
+            name,
             linked: flags & FLAG_LINKED != 0,
             binned: flags & FLAG_BINNED != 0,
             times,

@@ -31,6 +31,7 @@ fn file() -> Inode {
         allocated: 4104,
         times: [time(1), time(-2), time(3), time(4)],
         parent: 7,
+        name: None,
         linked: true,
         binned: false,
         xattrs: 6,
@@ -77,6 +78,12 @@ fn an_inode_is_as_it_was() {
     let bytes = file().encode();
     assert_eq!(hex(&bytes), golden);
     assert_eq!(Inode::decode(&bytes), Ok(file()));
+    let named = Inode { name: Some((*b"ab").into()), ..file() };
+    let bytes = named.encode();
+    // version, flag and length in front, the name before the extents
+    let golden = format!("02011602{}6162{}", &golden[8..208], &golden[208..]);
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(Inode::decode(&bytes), Ok(named));
 }
 
 #[test]
