@@ -35,7 +35,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// Of a cell that no directory names, as in tests.
 const NO_ID: &str = "00000000000000000000000000000000";
 /// Name of the file that says what the directory is.
@@ -405,6 +405,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         allocated: 0,
         times: [now; 4],
         parent: 0,
+        name: None,
         linked: false,
         binned: false,
         xattrs: 0,

@@ -54,6 +54,9 @@ pub struct Inode {
     pub times: [Time; 4],
     /// The directory that its usage counts in (for a directory: its parent). 0 for a volume's root.
     pub parent: u64,
+    /// The name in `parent` that it got last, as a hint: whoever goes by it looks whether that name leads here. Not kept when
+    /// names come and go otherwise than by creation and renaming, and not there in records of before format 3.
+    pub name: Option<Box<[u8]>>,
     /// Whether it has, or had, several names: then there are records of how many in which directory.
     pub linked: bool,
     /// Whether it has no name and is in the recycle bin: it still counts in `parent`.
@@ -84,6 +87,10 @@ pub mod time {
 const VERSION: u8 = 1;
 /// Of records that have a birth which their first version had not.
 const VERSION_BORN: u8 = 2;
+/// Of inodes that know a name of theirs.
+const VERSION_NAMED: u8 = 2;
+/// Of inodes that name a pool.
+const VERSION_POOL: u8 = 3;
 /// Of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
 /// Of segments that say whose they are and where.
@@ -94,6 +101,8 @@ const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
 const FLAG_BINNED: u8 = 8;
+const FLAG_NAMED: u8 = 16;
+const FLAG_POOL: u8 = 32;
 
 impl Inode {
     /// Attributes for stat.
@@ -165,7 +174,17 @@ impl Inode {
             _ => 0,
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
-        out.extend_from_slice(&[VERSION, self.kind as u8, flags, self.pool]);
+        let name = self.name.as_deref().unwrap_or_default();
+        let flags = flags
+            + u8::from(!name.is_empty()) * FLAG_NAMED
+            + u8::from(self.pool > 0) * FLAG_POOL;
+        let version = match (self.pool, name.len()) {
+            (0, 0) => VERSION,
+            (0, _) => VERSION_NAMED,
+            _ => VERSION_POOL,
+        };
+        let name_len = u8::try_from(name.len()).expect("names have at most 255 bytes");
+        out.extend_from_slice(&[version, self.kind as u8, flags, name_len]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -176,6 +195,10 @@ impl Inode {
             out.extend_from_slice(&t.secs.to_be_bytes());
             out.extend_from_slice(&t.nanos.to_be_bytes());
         }
+        if self.pool > 0 {
+            out.push(self.pool);
+        }
+        out.extend_from_slice(name);
         match &self.body {
             Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
             Body::File { inline, .. } => inline.encode(1, &mut out),
@@ -192,8 +215,10 @@ impl Inode {
 
     fn parse(bytes: &[u8]) -> Option<Inode> {
         let mut r = Reader(bytes);
-        let [version, kind, flags, pool] = r.take()?;
-        if version != VERSION {
+        let [version, kind, flags, name_len] = r.take()?;
+        let (named, in_pool) = (flags & FLAG_NAMED != 0, flags & FLAG_POOL != 0);
+        if !matches!((version, named, in_pool), (VERSION, false, false) | (VERSION_NAMED, true, false) | (VERSION_POOL, _, true))
+        {
             return None;
         }
         let kind = kind_of(kind)?;
@@ -203,6 +228,8 @@ impl Inode {
         for t in &mut times {
             *t = Time { secs: r.u64()? as i64, nanos: r.u32()? };
         }
+        let pool = if in_pool { r.take::<1>()?[0] } else { 0 };
+        let name = if named { Some(r.bytes(name_len.into())?.into()) } else { None };
         let body = match kind {
             Kind::Dir => Body::Dir { entries: r.u64()? },
             Kind::File => Body::File {
@@ -226,6 +253,7 @@ impl Inode {
             size: size?,
             allocated: allocated?,
             parent: parent?,
+            name,
             linked: flags & FLAG_LINKED != 0,
             binned: flags & FLAG_BINNED != 0,
             times,

@@ -5,7 +5,7 @@
 //! another pool, and data that had to go elsewhere while a pool was away comes home. Addresses are logical: no extent changes,
 //! and neither does a snapshot. The old object is deleted when the commit that names the new one is durable.
 //!
-//! Segments of cells before format 3 do not say whose they are, and may hold data of several volumes: when a volume is to leave
+//! Segments of cells before format 4 do not say whose they are, and may hold data of several volumes: when a volume is to leave
 //! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
 
 use crate::clean;

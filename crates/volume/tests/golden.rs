@@ -32,6 +32,7 @@ fn file() -> Inode {
         allocated: 4104,
         times: [time(1), time(-2), time(3), time(4)],
         parent: 7,
+        name: None,
         linked: true,
         binned: false,
         xattrs: 6,
@@ -79,6 +80,12 @@ fn an_inode_is_as_it_was() {
     let bytes = file().encode();
     assert_eq!(hex(&bytes), golden);
     assert_eq!(Inode::decode(&bytes), Ok(file()));
+    let named = Inode { name: Some((*b"ab").into()), ..file() };
+    let bytes = named.encode();
+    // version, flag and length in front, the name before the extents
+    let golden = format!("02011602{}6162{}", &golden[8..208], &golden[208..]);
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(Inode::decode(&bytes), Ok(named));
 }
 
 #[test]
@@ -288,8 +295,13 @@ fn records_of_pools_are_as_they_were() {
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
 
     let placed = Inode { pool: 7, ..file() };
-    assert_eq!(placed.encode()[3], 7);
-    assert_eq!(Inode::decode(&placed.encode()), Ok(placed));
+    let bytes = placed.encode();
+    assert_eq!((hex(&bytes[..4]).as_str(), bytes[104]), ("03012600", 7));
+    assert_eq!(Inode::decode(&bytes), Ok(placed.clone()));
+    let named = Inode { name: Some((*b"ab").into()), ..placed };
+    let bytes = named.encode();
+    assert_eq!((hex(&bytes[..4]), hex(&bytes[104..107])), ("03013602".into(), "076162".into()));
+    assert_eq!(Inode::decode(&bytes), Ok(named));
 
     let volume = VolumeRecord {
         name: "home".into(),
