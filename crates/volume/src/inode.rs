@@ -175,9 +175,7 @@ impl Inode {
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
         let name = self.name.as_deref().unwrap_or_default();
-        let flags = flags
-            + u8::from(!name.is_empty()) * FLAG_NAMED
-            + u8::from(self.pool > 0) * FLAG_POOL;
+        let flags = flags + u8::from(!name.is_empty()) * FLAG_NAMED + u8::from(self.pool > 0) * FLAG_POOL;
         let version = match (self.pool, name.len()) {
             (0, 0) => VERSION,
             (0, _) => VERSION_NAMED,
@@ -217,8 +215,10 @@ impl Inode {
         let mut r = Reader(bytes);
         let [version, kind, flags, name_len] = r.take()?;
         let (named, in_pool) = (flags & FLAG_NAMED != 0, flags & FLAG_POOL != 0);
-        if !matches!((version, named, in_pool), (VERSION, false, false) | (VERSION_NAMED, true, false) | (VERSION_POOL, _, true))
-        {
+        if !matches!(
+            (version, named, in_pool),
+            (VERSION, false, false) | (VERSION_NAMED, true, false) | (VERSION_POOL, _, true)
+        ) {
             return None;
         }
         let kind = kind_of(kind)?;

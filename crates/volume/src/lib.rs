@@ -56,6 +56,6 @@ pub use cell::{Cell, FORMAT, Watcher, first_batch};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use figures::Figures;
-pub use leeward_pool::CallFigures;
+pub use leeward_pool::{CallFigures, Condition, Health, Layout, StoreState};
 pub use op::{NodeId, Op, Reply};
 pub use pools::Opener;
