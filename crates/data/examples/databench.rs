@@ -51,6 +51,9 @@ impl Catalog for Numbers {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
     fn unused(&self, _: u64) {}
+    fn goes_elsewhere(&self, _: u64, _: u64) -> bool {
+        false
+    }
     fn object(&self, segment: u64) -> Option<Object> {
         self.sealed.lock().ok()?.get(&segment).map(|i| i.object)
     }

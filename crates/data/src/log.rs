@@ -25,6 +25,9 @@ use std::time::Duration;
 /// How often a read follows cleaning to a newer generation before it gives up.
 const GENERATIONS_TRIED_MAX: usize = 8;
 
+/// Failed puts, over some ten seconds, before another pool is thought of.
+const ATTEMPTS_MIN: u32 = 12;
+
 /// After so long without a new segment the spare buffers are given back to the system.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -84,6 +87,8 @@ pub trait Catalog: Send + Sync {
     fn object(&self, segment: u64) -> Option<Object>;
     /// Nothing was or will be put under this number.
     fn unused(&self, segment: u64);
+    /// Whether a segment that its pool has not taken for seconds is to be put to pool 0.
+    fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool;
     /// A put is durable. After this returns, the memory of the segment is dropped and reads go to the store.
     fn sealed(&self, info: SegmentInfo);
 }
@@ -684,12 +689,18 @@ impl Core {
     fn put(&self, queued: Queued) {
         let segment = queued.segment.clone();
         let laid = segment.lay_out(self.options.compression, &self.buffers);
-        match self.put_laid(&segment, &laid) {
-            Ok(()) => self.put_done(&segment, laid),
+        let pool = segment.lane.pool;
+        let put = match self.put_laid(&segment, &laid, pool) {
+            Err(Failure::Io { .. }) if self.goes_elsewhere(&queued, &laid) => {
+                self.put_laid(&segment, &laid, 0).map(|()| 0)
+            }
+            other => other.map(|()| pool),
+        };
+        match put {
+            Ok(pool) => self.put_done(&segment, laid, pool),
             Err(failure) => {
                 let now = self.env.now();
                 let attempts = self.table.lock().failed(queued, failure.clone(), now);
-                let pool = segment.lane.pool;
                 tracing::warn!(
                     segment = segment.number,
                     pool,
@@ -702,15 +713,24 @@ impl Core {
         }
     }
 
-    fn put_laid(&self, segment: &Segment, laid: &Laid) -> std::result::Result<(), Failure> {
+    /// Whether a segment that its pool does not take goes to pool 0: what waits for it must not wait for as long as the pool is
+    /// away.
+    fn goes_elsewhere(&self, queued: &Queued, laid: &Laid) -> bool {
+        let segment = &queued.segment;
+        segment.lane.pool != 0
+            && queued.attempts >= ATTEMPTS_MIN
+            && self.catalog().is_some_and(|c| c.goes_elsewhere(segment.number, laid.object_bytes))
+    }
+
+    fn put_laid(&self, segment: &Segment, laid: &Laid, pool: PoolId) -> std::result::Result<(), Failure> {
         if laid.object_bytes == 0 {
             return Ok(());
         }
         let class = if segment.is_awaited() { Class::Interactive } else { Class::Batch };
         let ctx = Ctx { flow: segment.flow, class, ..Ctx::system() };
         match &laid.copied {
-            Some(object) => self.put_object(&ctx, segment.object_id(), object)?,
-            None => self.put_object(&ctx, segment.object_id(), &segment.object())?,
+            Some(object) => self.put_object(&ctx, segment.object_in(pool), object)?,
+            None => self.put_object(&ctx, segment.object_in(pool), &segment.object())?,
         }
         Ok(())
     }
@@ -722,8 +742,8 @@ impl Core {
     }
 
     /// The order matters: a reader finds the data in memory, or a generation in the catalog.
-    fn put_done(&self, segment: &Segment, laid: Laid) {
-        let object = segment.object_id();
+    fn put_done(&self, segment: &Segment, laid: Laid, pool: PoolId) {
+        let object = segment.object_in(pool);
         if laid.object_bytes > 0 {
             self.reader.cache().layout_insert(Arc::new(Layout::new(object, &laid.index)));
         }

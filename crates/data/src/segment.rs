@@ -9,7 +9,7 @@ use crate::format::Index;
 use crate::lane::{Lane, Writer};
 use crate::log::{Compression, Options};
 use crate::pack;
-use crate::{Chunk, Object, Owner};
+use crate::{Chunk, Object, Owner, PoolId};
 use leeward_env::{Flow, Nanos};
 use leeward_pool::AlignedBuf;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -75,9 +75,9 @@ impl Segment {
         }
     }
 
-    /// The object that the segment becomes at first.
-    pub(crate) fn object_id(&self) -> Object {
-        Object { pool: self.lane.pool, segment: self.number, generation: 0 }
+    /// The object that the segment becomes at first, in this pool.
+    pub(crate) fn object_in(&self, pool: PoolId) -> Object {
+        Object { pool, segment: self.number, generation: 0 }
     }
 
     /// Who fills it.
@@ -171,14 +171,16 @@ impl Segment {
         let mut copied = body.copied;
         let (index, object_bytes) = match &mut copied {
             Some(object) => {
-                let index = pack::finish(self.object_id().id(), object, body.chunks, body.units);
+                let index =
+                    pack::finish(self.object_in(self.lane.pool).id(), object, body.chunks, body.units);
                 (index, object.len())
             }
             None => {
                 let mut buffer = self.buffer.write();
                 buffer.intact = buffer.intact.min(live_end);
                 let object = &mut buffer.bytes;
-                let index = pack::finish(self.object_id().id(), object, body.chunks, body.units);
+                let index =
+                    pack::finish(self.object_in(self.lane.pool).id(), object, body.chunks, body.units);
                 (index, object.len())
             }
         };

@@ -61,7 +61,7 @@ struct WriterState {
 pub(crate) struct Queued {
     pub(crate) segment: Arc<Segment>,
     seal: u64,
-    attempts: u32,
+    pub(crate) attempts: u32,
     due: Nanos,
     tried_at_close: bool,
 }

@@ -578,6 +578,12 @@ impl Catalog for Shard {
         self.lock().segments.forget_open(segment);
     }
 
+    /// What rides in the journal keeps all of that from being dropped.
+    fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool {
+        let rides = self.lock().segments.get(segment).is_some_and(|r| !r.sealed);
+        rides && self.space(0).1 > object_bytes
+    }
+
     fn object(&self, segment: u64) -> Option<Object> {
         self.lock().segments.get(segment).filter(|r| r.sealed).map(|r| r.object(segment))
     }

@@ -584,3 +584,24 @@ fn scrubbing_finds_what_rotted() {
     assert_eq!(scrub().bad_pieces, 0);
     assert_eq!(rig.read(a, data.len()).expect("read"), data);
 }
+
+#[test]
+fn the_journal_does_not_wait_for_a_pool() {
+    let rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    rig.shelf.disk("two").power_off();
+    let small = rig.file(root, "small", b"rides");
+    rig.call(Op::Fsync { node: small }).expect("durable");
+    let _ = rig.cell.step(); // seals the segment
+    let large = rig.file(root, "large", &noise(1 << 20, 1));
+    assert_eq!(rig.call(Op::Fsync { node: large }).map_err(|e| e.errno()), Err(5));
+    for _ in 0..40 {
+        rig.env.advance(Duration::from_secs(1));
+        let _ = rig.cell.step();
+    }
+    assert_eq!(rig.own_objects(), 1, "what rode, and nothing else");
+    assert_eq!(rig.read(small, 5), Ok(b"rides".to_vec()));
+    let kinds: BTreeSet<String> = rig.fsck().findings.into_iter().map(|f| f.kind).collect();
+    assert!(kinds.contains("not-stored"), "{kinds:?}");
+    rig.file(NodeId::ROOT, "elsewhere", &noise(1000, 1));
+}

@@ -124,6 +124,9 @@ impl Catalog for TestCatalog {
     }
 
     fn unused(&self, _: u64) {}
+    fn goes_elsewhere(&self, _: u64, _: u64) -> bool {
+        false
+    }
 
     fn sealed(&self, info: SegmentInfo) {
         self.sealed.lock().unwrap().insert(info.object.segment, info);

@@ -278,11 +278,15 @@ type Damage = FxHashMap<u64, Vec<Range<u32>>>;
 impl Shard {
     /// Checks everything.
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
-        self.sync_all(&Ctx::system())?;
+        let synced = self.sync_all(&Ctx::system());
+        self.commit_if_dirty()?;
         let (moment, quotas) = self.committer.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
         let mut census = self.census(&*moment, progress)?;
         drop(moment);
         census.quotas = quotas;
+        if let Err(e) = synced {
+            census.say("not-stored", None, format!("data in memory cannot be stored now: {e}"));
+        }
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
