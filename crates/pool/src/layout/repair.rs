@@ -10,6 +10,7 @@
 
 use super::group::{Core, Fault};
 use super::health::Step;
+use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
 use super::read::{Part, Reading};
 use super::survey::Survey;
@@ -57,7 +58,7 @@ impl Core {
             })
             .unzip();
         let asked = *ctx;
-        let answers = self.ask_all(&seats, move |store| store.list(&asked));
+        let answers = self.ask_all(&seats, Takes::Long, move |store| store.list(&asked));
         let mut found = Found { pieces: BTreeMap::new(), answered: 0, moves: VecDeque::new() };
         let mut error = None;
         let mut silent = 0u64;
@@ -167,6 +168,7 @@ impl Core {
             return Ok(step);
         }
         // what could not be repaired in this round is tried again in the next, after a pause
+        self.give_back_spare();
         Ok(Step::default())
     }
 
