@@ -12,14 +12,15 @@ mod faulty;
 pub mod label;
 mod layout;
 mod mem;
+pub mod place;
 
 pub use counted::{CallFigures, CountedStore, StoreFigures};
 pub use dir::DirStore;
 pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use layout::{
-    COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX, SpecError, Step,
-    StoreHealth, StoreSpec, StoreState, assemble,
+    BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX,
+    SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
 };
 pub use mem::MemStore;
 

@@ -10,6 +10,7 @@ use leeward_data::PoolId;
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
+use leeward_pool::place::Place;
 use leeward_pool::{
     CountedStore, Layout, Member, Pool as Layered, PoolSpec, SpecError, Store, StoreSpec, StoreState,
     assemble,
@@ -39,8 +40,8 @@ pub trait Opener: Send + Sync {
     /// When it cannot be had.
     fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>>;
 
-    /// What it fails together with, such as a disk; `None`: nothing is known.
-    fn place(&self, _url: &str) -> Option<String> {
+    /// What it fails together with; `None`: nothing is known.
+    fn place(&self, _url: &str) -> Option<Place> {
         None
     }
 }
@@ -174,7 +175,7 @@ impl Pools {
     }
 
     /// What two stores would fail together with.
-    pub fn place(&self, url: &str) -> Option<String> {
+    pub fn place(&self, url: &str) -> Option<Place> {
         self.opener.place(url)
     }
 

@@ -2,9 +2,9 @@
 
 use crate::pools::Opener;
 use leeward_env::disk::pinned::PinnedDisk;
+use leeward_pool::place::Place;
 use leeward_pool::{DirStore, Result, Store};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ impl Opener for Stores {
         Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(Path::new(dir))?), "")))
     }
 
-    fn place(&self, url: &str) -> Option<String> {
-        let meta = Path::new(url.strip_prefix("file://")?).metadata().ok()?;
-        Some(format!("disk {}:{}", libc::major(meta.dev()), libc::minor(meta.dev())))
+    fn place(&self, url: &str) -> Option<Place> {
+        Place::of_dir(Path::new(url.strip_prefix("file://")?)).ok()
     }
 }

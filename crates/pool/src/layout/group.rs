@@ -12,6 +12,7 @@
 use super::code::Code;
 use super::health::{Condition, Health, Progress, Step};
 use super::known::{Info, Known};
+use super::lane::Takes;
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
 use super::repair::Repairs;
@@ -20,15 +21,21 @@ use super::spec::{PoolSpec, StoreState};
 use super::{Member, Pool};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
+/// The longest that a listing is waited for.
+const PATIENCE_LONG: Nanos = 900_000_000_000;
 /// Memory for pieces that is kept for the next put.
 const SPARE_BYTES_MAX: usize = 48 << 20;
+/// Smaller buffers are not worth keeping.
+const SPARE_BYTES_MIN: usize = 256 << 10;
+/// After so long without a put the spare memory is given back to the system.
+const IDLE: Nanos = 30_000_000_000;
 
 pub(crate) struct Group(pub(super) Arc<Core>);
 
@@ -42,6 +49,8 @@ pub(super) struct Core {
     pub(super) steps: Mutex<Repairs>,
     pub(super) figures: Mutex<Figures>,
     stamp: AtomicU64,
+    /// When something was put last.
+    pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
 }
 
@@ -159,8 +168,16 @@ impl Core {
     pub(super) fn give_buffer(&self, buf: AlignedBuf) {
         let mut spare = self.spare.lock();
         let kept: usize = spare.iter().map(AlignedBuf::capacity).sum();
-        if kept + buf.capacity() <= SPARE_BYTES_MAX {
+        if buf.capacity() >= SPARE_BYTES_MIN && kept + buf.capacity() <= SPARE_BYTES_MAX {
             spare.push(buf);
+        }
+    }
+
+    /// When nothing was put for a while.
+    pub(super) fn give_back_spare(&self) {
+        if self.env.now().saturating_sub(self.put_at.load(Ordering::Relaxed)) > IDLE {
+            let spare = std::mem::take(&mut *self.spare.lock());
+            drop(spare); // not under the lock
         }
     }
 
@@ -227,6 +244,7 @@ impl Core {
     pub(super) fn ask_all<T: Send + 'static>(
         self: &Arc<Self>,
         seats: &[Arc<Seat>],
+        takes: Takes,
         ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
     ) -> Vec<Result<T>> {
         let (sender, answers) = channel();
@@ -235,12 +253,14 @@ impl Core {
             let job = move || {
                 let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
             };
-            let _ = seat.hand_over(job); // who is busy does not answer
+            // who is busy does not answer
+            let _ = if takes == Takes::Long { seat.hand_over_long(job) } else { seat.hand_over(job) };
         }
         drop(sender);
         let away = || Err(Error::Io(std::io::Error::other("it does not answer")));
         let mut all: Vec<Result<T>> = seats.iter().map(|_| away()).collect();
-        let until = self.env.now() + super::read::PATIENCE;
+        let patience = if takes == Takes::Long { PATIENCE_LONG } else { super::read::PATIENCE };
+        let until = self.env.now() + patience;
         while let Ok((n, answer)) = super::read::next_answer(&self.env, &answers, until) {
             all[n] = answer;
         }
@@ -274,6 +294,7 @@ impl Group {
             steps: Mutex::default(),
             figures: Mutex::default(),
             stamp: AtomicU64::new(0),
+            put_at: AtomicU64::new(0),
             spare: Mutex::default(),
         }))
     }
@@ -365,6 +386,7 @@ impl Pool for Group {
             repair: Progress { objects_waiting, ..figures.repair },
             scrub: figures.scrub,
             scrub_passes: figures.scrub_passes,
+            tier: None,
         }
     }
 

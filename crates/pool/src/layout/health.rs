@@ -81,6 +81,27 @@ pub struct Health {
     pub scrub: Progress,
     /// Passes of scrubbing that were completed.
     pub scrub_passes: u64,
+    /// The hot pool in front of this one.
+    pub tier: Option<Box<TierHealth>>,
+}
+
+/// How a hot pool in front of another one is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierHealth {
+    /// How full it is.
+    pub hot_used_percent: u64,
+    /// Objects that are only there.
+    pub unflushed_objects: u64,
+    /// Their bytes.
+    pub unflushed_bytes: u64,
+    /// Bytes copied to the cold pool since the pool was assembled.
+    pub flushed_bytes: u64,
+    /// Bytes that are on both pools.
+    pub evictable_bytes: u64,
+    /// Why the last attempt to copy something failed; empty when it did not.
+    pub last_error: String,
+    /// The hot pool itself.
+    pub hot: Health,
 }
 
 /// What one bounded step in the background did.

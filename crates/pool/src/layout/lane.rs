@@ -4,7 +4,7 @@
 //! there are none: what is handed over is done at once, on the caller's thread.
 
 use leeward_env::{Env, Nanos};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,15 @@ const QUEUE_MAX: usize = 64;
 const IDLE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// How long a call may take before something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// It moves an object at most.
+    Short,
+    /// It grows with the store: a listing.
+    Long,
+}
 
 /// The queue is full: the store does not keep up, or hangs.
 pub(crate) struct Busy;
@@ -34,10 +43,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<(Takes, Job)>,
     threads: usize,
     idle: usize,
-    /// When the calls that run were begun.
+    /// When the calls were begun that run and ought to be short.
     begun: Vec<Nanos>,
     closed: bool,
 }
@@ -47,8 +56,8 @@ impl Lane {
         Lane { env: env.clone(), shared: Arc::default() }
     }
 
-    /// Does it soon, on another thread.
-    pub(crate) fn hand_over(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
+    /// Does it soon, on another thread. `Takes::Long`: nobody wonders if it takes its time.
+    pub(crate) fn hand_over(&self, takes: Takes, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
         if self.env.is_sim() {
             job();
             return Ok(());
@@ -57,7 +66,7 @@ impl Lane {
         if state.jobs.len() >= QUEUE_MAX || state.closed {
             return Err(Busy);
         }
-        state.jobs.push_back(Box::new(job));
+        state.jobs.push_back((takes, Box::new(job)));
         if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
             state.threads += 1;
             let (shared, env) = (self.shared.clone(), self.env.clone());
@@ -68,7 +77,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Since when the longest call runs.
+    /// Since when the longest call runs, of those that ought to be short.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         self.shared.state.lock().begun.iter().copied().min()
     }
@@ -90,11 +99,14 @@ impl Shared {
     fn serve(&self, env: &Env) {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some((takes, job)) = state.jobs.pop_front() {
                 let now = env.now();
-                state.begun.push(now);
-                parking_lot::MutexGuard::unlocked(&mut state, job);
-                if let Some(n) = state.begun.iter().position(|at| *at == now) {
+                if takes == Takes::Short {
+                    state.begun.push(now);
+                }
+                MutexGuard::unlocked(&mut state, job);
+                let ended = state.begun.iter().position(|at| takes == Takes::Short && *at == now);
+                if let Some(n) = ended {
                     state.begun.swap_remove(n);
                 }
             } else if state.closed {

@@ -7,6 +7,7 @@
 //! assembles the changed spec anew and drops the old pool; what the old one knew to be missing is found again by a
 //! listing (the first [`Pool::repair_step`]).
 
+pub mod bench;
 mod code;
 mod field;
 mod group;
@@ -22,10 +23,12 @@ mod seat;
 mod single;
 mod spec;
 mod survey;
+mod tier;
 mod write;
 
-pub use health::{Condition, Health, Progress, Step, StoreHealth};
+pub use health::{Condition, Health, Progress, Step, StoreHealth, TierHealth};
 pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, StoreState};
+pub use tier::{BRIM_PERCENT, TierOptions, tier};
 
 use crate::{Result, Store};
 use leeward_env::{Ctx, Env};

@@ -14,6 +14,7 @@ use leeward_env::{Ctx, Env, Nanos};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -44,50 +45,23 @@ pub(super) fn next_answer<T>(
 /// Verified blocks of a piece.
 type Blocks = std::result::Result<AlignedBuf, Fault>;
 
-/// Blocks of one piece that are wanted, and what was had so far to make them of.
+/// Blocks of one piece that are wanted.
 pub(super) struct Part {
-    /// The piece that is wanted; for copies any is as good.
+    /// For copies any is as good.
     piece: usize,
     blocks: Range<usize>,
-    got: BTreeMap<usize, AlignedBuf>,
-    faults: BTreeMap<usize, Fault>,
-    asked: u64,
-    /// Pieces that were asked for and not answered, and until when they are not late.
-    waiting: BTreeMap<usize, Nanos>,
-    late: u64,
+    /// Pieces that are not to be asked for.
+    without: u64,
 }
 
 impl Part {
     pub(super) fn new(piece: usize, blocks: Range<usize>) -> Part {
-        let (got, faults, waiting) = Default::default();
-        Part { piece, blocks, got, faults, asked: 0, waiting, late: 0 }
+        Part { piece, blocks, without: 0 }
     }
 
-    /// A part of which the piece itself is not to be had.
-    pub(super) fn without(mut self, pieces: u64) -> Part {
-        self.asked |= pieces;
-        self
-    }
-
-    /// Takes the blocks of a piece that were had already.
-    pub(super) fn give(&mut self, piece: usize, blocks: AlignedBuf) {
-        self.asked |= 1 << piece;
-        self.got.insert(piece, blocks);
-    }
-
-    /// The same range of another piece.
-    pub(super) fn wanting(self, piece: usize) -> Part {
-        Part { piece, ..self }
-    }
-
-    /// Pieces that were had.
-    pub(super) fn given(&self) -> u64 {
-        self.got.keys().fold(0, |all, piece| all | 1 << piece)
-    }
-
-    /// What was had, and what went wrong.
-    pub(super) fn into_parts(self) -> (BTreeMap<usize, AlignedBuf>, BTreeMap<usize, Fault>) {
-        (self.got, self.faults)
+    /// A part for which these pieces are not to be asked for.
+    pub(super) fn without(self, pieces: u64) -> Part {
+        Part { without: pieces, ..self }
     }
 
     /// Blocks of the range that another piece has: the last data piece is shorter.
@@ -97,21 +71,25 @@ impl Part {
     }
 
     /// Data pieces that have nothing in this range: zeros, which everybody has.
-    fn zeros(&self, cut: &Cut) -> usize {
-        (0..cut.data).filter(|piece| self.range_in(cut, *piece).is_empty()).count()
+    fn zeros(&self, cut: &Cut) -> impl Iterator<Item = usize> {
+        (0..cut.data).filter(|piece| self.range_in(cut, *piece).is_empty())
     }
+}
 
-    fn lacks(&self, cut: &Cut) -> usize {
-        if self.got.contains_key(&self.piece) {
-            return 0;
-        }
-        cut.data.saturating_sub(self.got.len() + self.zeros(cut))
-    }
+/// One call of a store. Parts share them.
+struct Request {
+    piece: usize,
+    blocks: Range<usize>,
+    state: State,
+}
 
-    /// Answers that may still come in time.
-    fn hopes(&self) -> usize {
-        self.waiting.keys().filter(|piece| self.late >> *piece & 1 == 0).count()
-    }
+enum State {
+    /// Until when it is not late.
+    Waiting(Nanos),
+    /// Others are asked as well.
+    Late,
+    Here(AlignedBuf),
+    Failed,
 }
 
 /// A read in progress.
@@ -122,10 +100,12 @@ pub(super) struct Reading<'a> {
     info: Info,
     cut: Cut,
     parts: Vec<Part>,
+    requests: Vec<Request>,
+    faults: BTreeMap<usize, Fault>,
     /// Pieces that are noted as missing: asked last.
     noted: u64,
-    sender: Sender<(usize, usize, Blocks)>,
-    answers: Receiver<(usize, usize, Blocks)>,
+    sender: Sender<(usize, Blocks)>,
+    answers: Receiver<(usize, Blocks)>,
     /// The object was put again: what is known of it is old.
     outdated: bool,
 }
@@ -141,7 +121,14 @@ impl<'a> Reading<'a> {
         let (sender, answers) = channel();
         let noted = core.notes.lock().missing_of(id);
         let cut = core.cut(info.object_bytes);
-        Reading { core, ctx, id, info, cut, parts, noted, sender, answers, outdated: false }
+        let (requests, faults) = Default::default();
+        Reading { core, ctx, id, info, cut, parts, requests, faults, noted, sender, answers, outdated: false }
+    }
+
+    /// Takes blocks that were had already, the whole piece.
+    pub(super) fn give(&mut self, piece: usize, blocks: AlignedBuf) {
+        let state = State::Here(blocks);
+        self.requests.push(Request { piece, blocks: 0..self.cut.blocks(piece), state });
     }
 
     /// Until all parts can be made, or one cannot. False when it cannot.
@@ -151,67 +138,103 @@ impl<'a> Reading<'a> {
             for n in 0..self.parts.len() {
                 self.ask_more(n);
             }
-            if self.parts.iter().all(|part| part.lacks(&self.cut) == 0) {
+            if self.parts.iter().all(|part| self.lacks(part) == 0) {
                 return true;
             }
-            let hopeless = |part: &Part| part.lacks(&self.cut) > 0 && part.waiting.is_empty();
+            let hopeless = |part: &Part| self.lacks(part) > 0 && !self.waits(part);
             if self.outdated || self.parts.iter().any(hopeless) || self.core.env.now() >= give_up {
                 return false;
             }
-            let late = |part: &Part| {
-                part.waiting.iter().filter(|(p, _)| part.late >> *p & 1 == 0).map(|(_, at)| *at).min()
+            let late_at = |request: &Request| match request.state {
+                State::Waiting(late_at) => Some(late_at),
+                _ => None,
             };
-            let until = self.parts.iter().filter_map(late).min().unwrap_or(give_up).min(give_up);
+            let until = self.requests.iter().filter_map(late_at).min().unwrap_or(give_up).min(give_up);
             match next_answer(&self.core.env, &self.answers, until) {
-                Ok((part, piece, blocks)) => self.take(part, piece, blocks),
+                Ok((request, blocks)) => self.take(request, blocks),
                 Err(_) => self.mark_late(),
             }
         }
     }
 
-    fn take(&mut self, n: usize, piece: usize, blocks: Blocks) {
-        let part = &mut self.parts[n];
-        part.waiting.remove(&piece);
+    fn take(&mut self, request: usize, blocks: Blocks) {
+        let request = &mut self.requests[request];
         match blocks {
-            Ok(blocks) => drop(part.got.insert(piece, blocks)),
+            Ok(blocks) => request.state = State::Here(blocks),
             Err(fault) => {
+                request.state = State::Failed;
                 self.outdated |= matches!(fault, Fault::Newer);
-                part.faults.insert(piece, fault);
+                self.faults.insert(request.piece, fault);
             }
         }
     }
 
     fn mark_late(&mut self) {
         let now = self.core.env.now();
-        for part in &mut self.parts {
-            for (piece, _) in part.waiting.iter().filter(|(_, at)| **at <= now) {
-                if part.late >> piece & 1 == 0 {
-                    part.late |= 1 << piece;
-                    let home = &self.core.slot(self.id, *piece).home;
-                    home.hedged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                }
+        for request in &mut self.requests {
+            if matches!(request.state, State::Waiting(late_at) if late_at <= now) {
+                request.state = State::Late;
+                let home = &self.core.slot(self.id, request.piece).home;
+                home.hedged.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// The call that gets what a part needs of a piece; there may be several, the best.
+    fn request(&self, part: &Part, piece: usize) -> Option<&Request> {
+        let wanted = part.range_in(&self.cut, piece);
+        let covers =
+            |r: &&Request| r.piece == piece && r.blocks.start <= wanted.start && wanted.end <= r.blocks.end;
+        let worth = |r: &&Request| match r.state {
+            State::Here(_) => 3,
+            State::Waiting(_) => 2,
+            State::Late => 1,
+            State::Failed => 0,
+        };
+        self.requests.iter().filter(covers).max_by_key(worth)
+    }
+
+    /// The calls for a part, one for each piece that was asked for.
+    fn calls(&self, part: &Part) -> impl Iterator<Item = &Request> {
+        let stored = self.cut.stored().filter(|piece| !part.range_in(&self.cut, *piece).is_empty());
+        stored.filter_map(|piece| self.request(part, piece))
+    }
+
+    /// How many more pieces a part needs.
+    fn lacks(&self, part: &Part) -> usize {
+        let is_here = |r: &Request| matches!(r.state, State::Here(_));
+        if self.request(part, part.piece).is_some_and(is_here) {
+            return 0;
+        }
+        let here = self.calls(part).filter(|r| is_here(r)).count();
+        self.cut.data.saturating_sub(here + part.zeros(&self.cut).count())
+    }
+
+    /// Whether anything may still come.
+    fn waits(&self, part: &Part) -> bool {
+        self.calls(part).any(|r| matches!(r.state, State::Waiting(_) | State::Late))
     }
 
     /// Asks for what is needed that is not on its way: first the piece itself, then others.
     fn ask_more(&mut self, n: usize) {
         let part = &self.parts[n];
-        if part.lacks(&self.cut) == 0 {
+        if self.lacks(part) == 0 {
             return;
         }
         let own = part.piece;
-        if part.asked >> own & 1 == 0 && self.is_good(own) {
-            return self.ask(n, own);
+        match self.request(part, own) {
+            None if part.without >> own & 1 == 0 && self.is_good(own) => return self.ask(n, own),
+            Some(Request { state: State::Waiting(_), .. }) => return,
+            _ => {}
         }
-        if part.waiting.contains_key(&own) && part.late >> own & 1 == 0 {
-            return;
-        }
-        while self.parts[n].lacks(&self.cut) > self.parts[n].hopes() {
-            match self.candidate(n) {
-                Some(piece) => self.ask(n, piece),
-                None => return,
+        loop {
+            let part = &self.parts[n];
+            let hopes = self.calls(part).filter(|r| matches!(r.state, State::Waiting(_))).count();
+            if self.lacks(part) <= hopes {
+                return;
             }
+            let Some(piece) = self.candidate(part) else { return };
+            self.ask(n, piece);
         }
     }
 
@@ -220,12 +243,12 @@ impl<'a> Reading<'a> {
     }
 
     /// A piece that was not asked for; one that is noted or on a resting store only when there is no other.
-    fn candidate(&self, n: usize) -> Option<usize> {
-        let part = &self.parts[n];
+    fn candidate(&self, part: &Part) -> Option<usize> {
         let left = || {
             self.cut.stored().filter(|piece| {
-                part.asked >> *piece & 1 == 0
+                part.without >> piece & 1 == 0
                     && !part.range_in(&self.cut, *piece).is_empty()
+                    && self.request(part, *piece).is_none()
                     && self.core.slot(self.id, *piece).is_open()
             })
         };
@@ -233,68 +256,80 @@ impl<'a> Reading<'a> {
     }
 
     fn ask(&mut self, n: usize, piece: usize) {
-        let part = &mut self.parts[n];
-        let range = part.range_in(&self.cut, piece);
+        let range = self.parts[n].range_in(&self.cut, piece);
         let seat = self.core.slot(self.id, piece).home.clone();
         let patience = seat.read_p95().unwrap_or(HEDGE).clamp(HEDGE_MIN, HEDGE_MAX);
         let late_at = self.core.env.now() + patience + range.len() as Nanos * HEDGE_PER_BLOCK;
-        part.asked |= 1 << piece;
-        part.waiting.insert(piece, late_at);
+        let number = self.requests.len();
+        self.requests.push(Request { piece, blocks: range.clone(), state: State::Waiting(late_at) });
         let (core, ctx, id, info) = (self.core.clone(), *self.ctx, self.id, self.info);
         let sender = self.sender.clone();
         let job = move || {
-            let _ = sender.send((n, piece, core.read_blocks(&ctx, id, &info, piece, range))); // or nobody waits
+            let _ = sender.send((number, core.read_blocks(&ctx, id, &info, piece, range))); // or nobody waits
         };
         if seat.hand_over(job).is_err() {
-            self.take(n, piece, Err(Fault::Away("too much waits for it already".into())));
+            self.take(number, Err(Fault::Away("too much waits for it already".into())));
+        }
+    }
+
+    /// Blocks of a piece that a part needs, if they are here.
+    fn here(&self, part: &Part, piece: usize) -> Option<&[u8]> {
+        let wanted = part.range_in(&self.cut, piece);
+        match self.request(part, piece)? {
+            Request { blocks, state: State::Here(buf), .. } => {
+                let from = (wanted.start - blocks.start) * BLOCK;
+                Some(&buf[from..from + wanted.len() * BLOCK])
+            }
+            _ => None,
         }
     }
 
     /// The blocks of a part that can be made.
     fn make(&self, part: &Part, out: &mut dyn FnMut(&[u8])) {
-        if let Some(blocks) = part.got.get(&part.piece) {
-            return out(&blocks[..part.blocks.len() * BLOCK]);
+        if let Some(blocks) = self.here(part, part.piece) {
+            return out(blocks);
         }
-        let empty = AlignedBuf::zeroed(0);
-        let zeros = (0..self.cut.data).filter(|piece| part.range_in(&self.cut, *piece).is_empty());
-        let mut have: Vec<(usize, &[u8])> = zeros.map(|piece| (piece, &empty[..0])).collect();
-        have.extend(
-            part.got
-                .iter()
-                .map(|(piece, blocks)| (*piece, &blocks[..part.range_in(&self.cut, *piece).len() * BLOCK])),
-        );
-        have.truncate(self.cut.data);
-        let (pieces, blocks): (Vec<usize>, Vec<&[u8]>) = have.into_iter().unzip();
+        let zeros = part.zeros(&self.cut).map(|piece| (piece, &[][..]));
+        let others = self.cut.stored().filter(|piece| !part.range_in(&self.cut, *piece).is_empty());
+        let others = others.filter_map(|piece| Some((piece, self.here(part, piece)?)));
+        let (pieces, blocks): (Vec<usize>, Vec<&[u8]>) = zeros.chain(others).take(self.cut.data).unzip();
         let len = part.blocks.len() * BLOCK;
-        let mut made = AlignedBuf::zeroed(len);
+        let mut made = self.core.take_buffer(len);
         self.core.code.rebuild(&pieces, &[part.piece]).apply(&blocks, &mut [&mut made[..len]]);
         out(&made[..len]);
+        self.core.give_buffer(made);
     }
 
     /// Notes what was found wrong with pieces of an object that is there.
     pub(super) fn note_faults(&self) {
-        let wrong = |fault: &Fault| matches!(fault, Fault::Missing | Fault::Bad(_));
-        let all = self.parts.iter().flat_map(|part| &part.faults);
-        let pieces = all.filter(|(_, fault)| wrong(fault)).fold(0, |all, (piece, _)| all | 1 << piece);
+        let wrong = self.faults.iter().filter(|(_, fault)| fault.is_loss());
+        let pieces = wrong.fold(0, |all, (piece, _)| all | 1 << piece);
         self.core.notes.lock().missing(self.id, pieces);
     }
 
-    pub(super) fn into_parts(self) -> Vec<Part> {
-        self.parts
+    /// What was had, by piece, and what went wrong.
+    pub(super) fn into_parts(self) -> (BTreeMap<usize, AlignedBuf>, BTreeMap<usize, Fault>) {
+        let had = self.requests.into_iter().filter_map(|request| match request.state {
+            State::Here(blocks) => Some((request.piece, blocks)),
+            _ => None,
+        });
+        (had.collect(), self.faults)
     }
 
     fn error(&mut self) -> Error {
-        let cut = self.cut;
-        let lacking = self.parts.iter_mut().find(|part| part.lacks(&cut) > 0);
-        let Some(part) = lacking else { return Error::NotFound(self.id) };
-        for piece in std::mem::take(&mut part.waiting).into_keys() {
-            part.faults.insert(piece, Fault::Away("it does not answer".into()));
+        let Some(n) = self.parts.iter().position(|part| self.lacks(part) > 0) else {
+            return Error::NotFound(self.id);
+        };
+        for request in &self.requests {
+            if matches!(request.state, State::Waiting(_) | State::Late) {
+                self.faults.insert(request.piece, Fault::Away("it does not answer".into()));
+            }
         }
-        for piece in cut.stored().filter(|piece| !self.core.slot(self.id, *piece).is_open()) {
-            part.faults.insert(piece, Fault::Away("it is not open".into()));
+        for piece in self.cut.stored().filter(|piece| !self.core.slot(self.id, *piece).is_open()) {
+            self.faults.insert(piece, Fault::Away("it is not open".into()));
         }
-        let have = part.got.len() + part.zeros(&cut);
-        self.core.unreadable(self.id, have, cut.data, &part.faults)
+        let have = self.cut.data - self.lacks(&self.parts[n]);
+        self.core.unreadable(self.id, have, self.cut.data, &self.faults)
     }
 }
 
@@ -320,9 +355,7 @@ impl Core {
                     let len = out.len();
                     reading.make(part, &mut |blocks| out.copy_from_slice(&blocks[from..from + len]));
                 }
-                for blocks in reading.into_parts().into_iter().flat_map(|part| part.got.into_values()) {
-                    self.give_buffer(blocks);
-                }
+                reading.into_parts().0.into_values().for_each(|blocks| self.give_buffer(blocks));
                 return Ok(());
             }
             attempts += 1;

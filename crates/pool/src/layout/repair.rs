@@ -10,6 +10,7 @@
 
 use super::group::{Core, Fault};
 use super::health::Step;
+use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
 use super::read::{Part, Reading};
 use super::survey::Survey;
@@ -57,7 +58,7 @@ impl Core {
             })
             .unzip();
         let asked = *ctx;
-        let answers = self.ask_all(&seats, move |store| store.list(&asked));
+        let answers = self.ask_all(&seats, Takes::Long, move |store| store.list(&asked));
         let mut found = Found { pieces: BTreeMap::new(), answered: 0, moves: VecDeque::new() };
         let mut error = None;
         let mut silent = 0u64;
@@ -167,6 +168,7 @@ impl Core {
             return Ok(step);
         }
         // what could not be repaired in this round is tried again in the next, after a pause
+        self.give_back_spare();
         Ok(Step::default())
     }
 
@@ -246,35 +248,32 @@ impl Core {
         let cut = self.cut(info.object_bytes);
         let noted = self.notes.lock().missing_of(id);
         let mut want = self.wrong_pieces(id, &survey);
-        let mut good = 0u64;
-        let Some(first) = cut.stored().next() else { return Ok(u64::MAX) };
-        let mut part = Part::new(first, 0..cut.full_blocks());
+        let mut good = noted & !cut.stored().fold(0, |all, piece| all | 1 << piece);
+        let bytes = |piece: usize| (cut.blocks(piece) * BLOCK) as u64;
+        let mut had: Vec<(usize, AlignedBuf)> = Vec::new();
         let suspects = noted & !want;
         for piece in cut.stored().filter(|piece| suspects >> piece & 1 == 1) {
             match self.read_blocks(ctx, id, &info, piece, 0..cut.blocks(piece)) {
                 Ok(blocks) => {
-                    step.read_bytes += (cut.blocks(piece) * BLOCK) as u64;
+                    step.read_bytes += bytes(piece);
                     good |= 1 << piece;
-                    part.give(piece, blocks);
+                    had.push((piece, blocks));
                 }
                 Err(fault) if fault.is_loss() => want |= 1 << piece,
                 Err(_) => {} // its store is away: it may be good
             }
         }
-        good |= noted & !cut.stored().fold(0, |all, piece| all | 1 << piece);
         let can = |piece: &usize| want >> piece & 1 == 1 && self.slot(id, *piece).home.may_ask();
         let target: Vec<usize> = cut.stored().filter(can).collect();
-        if target.is_empty() {
-            return Ok(good);
-        }
-        let part = part.wanting(target[0]).without(want);
-        let given = part.given();
+        let Some(first) = target.first() else { return Ok(good) };
+        let part = Part::new(*first, 0..cut.full_blocks()).without(want);
         let mut reading = Reading::new(self, ctx, id, info, vec![part]);
+        let given: Vec<usize> = had.iter().map(|(piece, _)| *piece).collect();
+        had.into_iter().for_each(|(piece, blocks)| reading.give(piece, blocks));
         let done = reading.run();
         reading.note_faults();
-        let (got, faults) = reading.into_parts().remove(0).into_parts();
-        let bytes = |piece: &usize| (cut.blocks(*piece) * BLOCK) as u64;
-        step.read_bytes += got.keys().filter(|piece| given >> *piece & 1 == 0).map(bytes).sum::<u64>();
+        let (got, faults) = reading.into_parts();
+        step.read_bytes += got.keys().filter(|piece| !given.contains(piece)).map(|p| bytes(*p)).sum::<u64>();
         if !done {
             return Err(self.unreadable(id, got.len(), cut.needed(), &faults));
         }

@@ -6,7 +6,7 @@
 
 use super::Member;
 use super::health::{Condition, StoreHealth};
-use super::lane::{Busy, Lane};
+use super::lane::{Busy, Lane, Takes};
 use super::spec::{StoreSpec, StoreState};
 use crate::{CountedStore, Error, Result, Store, StoreFigures};
 use leeward_env::histogram::Histogram;
@@ -22,7 +22,7 @@ const REST: Nanos = 1_000_000_000;
 /// The longest rest.
 const REST_MAX: Nanos = 60_000_000_000;
 /// A call that runs for so long hangs: until it returns, the store counts as one that fails.
-const HANG: Nanos = 5_000_000_000;
+const HANG: Nanos = 15_000_000_000;
 /// Reads that the speed of a store is judged by: older ones count half as much, each time that so many were added.
 const RECENT_READS: u64 = 512;
 /// Fewer reads say nothing about a store.
@@ -108,7 +108,20 @@ impl Seat {
 
     /// Does it on one of the store's threads.
     pub(crate) fn hand_over(&self, job: impl FnOnce() + Send + 'static) -> std::result::Result<(), Busy> {
-        self.lane.hand_over(job)
+        self.lane.hand_over(Takes::Short, job)
+    }
+
+    /// The same for what may take long.
+    pub(crate) fn hand_over_long(
+        &self,
+        job: impl FnOnce() + Send + 'static,
+    ) -> std::result::Result<(), Busy> {
+        self.lane.hand_over(Takes::Long, job)
+    }
+
+    /// Whether an operator said that what is on it is gone.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.spec.state == StoreState::Missing
     }
 
     /// Calls the store, and notes how that went.

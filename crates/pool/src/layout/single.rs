@@ -160,6 +160,7 @@ impl Pool for Single {
             repair: figures.repair,
             scrub: figures.scrub,
             scrub_passes: figures.scrub_passes,
+            tier: None,
         }
     }
 

@@ -10,12 +10,14 @@
 
 use super::group::{Core, Fault};
 use super::known::Info;
+use super::lane::Takes;
 use super::notes::Late;
 use super::piece::{Cut, cut_up};
 use super::read::{PATIENCE, next_answer};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Stores that have not answered are given at least so long when enough others have.
@@ -148,6 +150,7 @@ impl Writing<'_> {
 impl Core {
     pub(super) fn put(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
         let stamp = self.next_stamp();
+        self.put_at.store(self.env.now(), Ordering::Relaxed);
         let pieces = cut_up(&self.code, self.name(id, 0), stamp, body, &|bytes| self.take_buffer(bytes));
         let (sender, answers) = channel();
         let mut writing = Writing {
@@ -212,9 +215,10 @@ impl Core {
         let wanted = (0..self.slots.len()).filter(|piece| pieces >> piece & 1 == 1);
         let (at, seats): (Vec<usize>, Vec<_>) = wanted
             .flat_map(|piece| self.slot(id, piece).seats().map(move |seat| (piece, seat.clone())))
+            .filter(|(_, seat)| !seat.is_given_up())
             .unzip();
         let ctx = *ctx;
-        let answers = self.ask_all(&seats, move |store| store.delete(&ctx, id));
+        let answers = self.ask_all(&seats, Takes::Short, move |store| store.delete(&ctx, id));
         let mut failed: Vec<(usize, Error)> =
             at.into_iter().zip(answers).filter_map(|(piece, a)| Some((piece, a.err()?))).collect();
         failed.dedup_by_key(|(piece, _)| *piece);

@@ -96,7 +96,8 @@ fn a_draining_store_is_emptied_into_its_successor() {
         assert_eq!(rig.inner[0].list(&Ctx::system()).unwrap(), [], "{layout}");
         assert_eq!(new.list(&Ctx::system()).unwrap(), before, "{layout}");
         let mut now = pool.list(&Ctx::system()).unwrap();
-        (expected.sort(), now.sort());
+        expected.sort();
+        now.sort();
         assert_eq!(now, expected, "{layout}");
         assert_eq!(steps(&*pool), 0, "{layout}");
     }

@@ -5,6 +5,7 @@ mod faults;
 mod random;
 mod rig;
 mod threads;
+mod tiers;
 
 use leeward_env::disk::real::ALIGN;
 use leeward_env::disk::sim::SimDisk;

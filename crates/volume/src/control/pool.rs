@@ -11,7 +11,8 @@ use crate::shard::{Shard, State};
 use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_pool::StoreState;
-use std::collections::{BTreeMap, BTreeSet};
+use leeward_pool::place::{Place, shared};
+use std::collections::BTreeSet;
 
 /// Numbers of pools are one byte where directories name them.
 const POOLS_MAX: u64 = 255;
@@ -165,15 +166,14 @@ impl Shard {
 
     /// Two stores of a pool that fail together are no redundancy.
     pub(super) fn check_places(&self, stores: &[String]) -> Result<(), Failure> {
-        let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-        for url in stores {
-            let Some(place) = self.pools.place(url) else { continue };
-            if let Some(other) = seen.insert(place.clone(), url) {
-                let message = format!(
-                    "{other} and {url} are both on {place}, and would be lost together: name stores on different disks, or add --force"
-                );
-                return Err(no(libc::EINVAL, message));
-            }
+        let (named, places): (Vec<&String>, Vec<Place>) =
+            stores.iter().filter_map(|url| Some((url, self.pools.place(url)?))).unzip();
+        if let Some((a, b)) = shared(&places).first() {
+            let message = format!(
+                "{} and {} are both on {}, and would be lost together: name stores on different disks, or add --force",
+                named[*a], named[*b], places[*a]
+            );
+            return Err(no(libc::EINVAL, message));
         }
         Ok(())
     }
