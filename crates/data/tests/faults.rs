@@ -39,11 +39,11 @@ fn script(log: &DataLog, catalog: &TestCatalog) -> Written {
         }
     }
     let first = written[0].0.segment;
-    if let Some(id) = catalog.object(first) {
-        if let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX], 0) {
-            catalog.sealed(info);
-            let _ = log.delete(&ctx(0), id);
-        }
+    if let Some(id) = catalog.object(first)
+        && let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX], 0)
+    {
+        catalog.sealed(info);
+        let _ = log.delete(&ctx(0), id);
     }
     let _ = log.close();
     written

@@ -265,7 +265,7 @@ pub enum Reply {
         volumes: Vec<VolumeInfo>,
     },
     /// One pool.
-    Pool(PoolInfo),
+    Pool(Box<PoolInfo>),
     /// All pools.
     Pools {
         /// By number.

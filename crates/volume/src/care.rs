@@ -6,11 +6,13 @@
 
 use crate::admin::{Progress, ScrubInfo};
 use crate::error::{Error, Result};
-use crate::pools::Pool;
+use crate::inode::SegmentRecord;
+use crate::pools::{Opened, Pool};
 use crate::shard::Shard;
-use leeward_data::PoolId;
+use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos};
-use leeward_pool::Layout;
+use leeward_pool::{Layout, ObjectId, Store};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Users that have left the store alone for so long do not need it now.
@@ -22,6 +24,119 @@ fn background() -> Ctx {
     Ctx { class: Class::Background, ..Ctx::system() }
 }
 
+/// Coming and going.
+impl Shard {
+    /// Opens all pools that the cell has records of. What cannot be opened is away.
+    pub(crate) fn open_pools(&self) {
+        let records: Vec<_> = self.lock().pools.iter().map(|(id, r)| (*id, r.clone())).collect();
+        for (id, record) in records {
+            let (name, opened) = (&record.name, self.pools.open(id, &record));
+            match &opened {
+                Err(why) => {
+                    tracing::error!(
+                        "pool {name} is away, and so is all data in it: {why}; it is tried again"
+                    );
+                }
+                Ok(opened) => {
+                    for why in &opened.missing {
+                        tracing::error!("pool {name} does without a store: {why}; it is tried again");
+                    }
+                }
+            }
+            self.set_pool(id, opened);
+        }
+    }
+
+    /// From now on a pool has these stores.
+    pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<Opened, String>) {
+        self.log.set_pool(id, opened.as_ref().ok().map(|o| o.store.clone() as Arc<dyn Store>));
+        self.pools.set(id, opened);
+        self.look_at_space(id);
+    }
+
+    /// Whether a pool's stores are not there.
+    pub(crate) fn is_away(&self, pool: PoolId) -> bool {
+        self.pools.get(pool).is_none_or(|p| p.store().is_err())
+    }
+
+    /// Tries again to open what is away, every few seconds. What is there then is searched for what a crash left.
+    pub(crate) fn open_away(&self) -> Result<()> {
+        if !self.pools.is_time_to_open(self.env.now()) {
+            return Ok(());
+        }
+        for (id, pool) in self.pools.all().into_iter().filter(|(_, pool)| pool.missing() > 0) {
+            let Some(record) = self.lock().pools.get(&id).cloned() else { continue };
+            let Ok(opened) = self.pools.open(id, &record) else { continue };
+            if opened.missing.len() >= pool.missing() {
+                continue;
+            }
+            tracing::warn!("pool {}: stores are there again", record.name);
+            let was_away = pool.store().is_err();
+            self.set_pool(id, Ok(opened));
+            if was_away {
+                self.take_stock(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the object of a segment that was put without anybody noting so. In another pool than the cell's own it may be lost
+    /// without keeping the cell from opening.
+    pub(crate) fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) -> Result<()> {
+        match self.log.adopt(ctx, pool, segment) {
+            Ok(info) => {
+                self.lock().segments.sealed(info);
+                self.kv.release_ride(segment);
+                Ok(())
+            }
+            Err(e) if pool != 0 => {
+                tracing::error!("segment {segment} cannot be read in pool {pool}: {e}");
+                Ok(())
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A pool has come back: segments in it that a crash kept from being noted are taken, leftovers become garbage.
+    fn take_stock(&self, pool: PoolId) -> Result<()> {
+        let _alone = self.housekeeping.lock(); // nothing is being rewritten
+        let ctx = Ctx::system();
+        let unsealed: Vec<u64> = {
+            let st = self.lock();
+            let here = |(segment, r): &(u64, &SegmentRecord)| {
+                !r.sealed && r.pool == pool && !st.segments.is_open(*segment)
+            };
+            st.segments.iter().filter(here).map(|(segment, _)| segment).collect()
+        };
+        unsealed.into_iter().try_for_each(|segment| self.adopt(&ctx, pool, segment))?;
+        self.lock().moves.look_again();
+        self.find_leftovers(&ctx, pool)
+    }
+
+    /// Objects that no record knows, from puts and rewritings that were not committed.
+    pub(crate) fn find_leftovers(&self, ctx: &Ctx, pool: PoolId) -> Result<()> {
+        let Some(Ok(store)) = self.pools.get(pool).map(|p| p.store()) else { return Ok(()) };
+        // numbers from here on were given out since
+        let next = self.lock().segments.next();
+        let objects = match store.list(ctx) {
+            Ok(objects) => objects,
+            Err(e) if pool != 0 => {
+                tracing::error!("pool {pool} cannot be searched for leftovers: {e}");
+                return Ok(());
+            }
+            Err(e) => return Err(leeward_data::Error::from(e).into()),
+        };
+        let mut st = self.lock();
+        let of_pool =
+            |(id, _): (ObjectId, u64)| Object { pool, segment: id.segment, generation: id.generation };
+        let is_unknown = |object: &Object| object.segment < next && !st.segments.knows(*object);
+        let leftovers: Vec<Object> = objects.into_iter().map(of_pool).filter(is_unknown).collect();
+        st.replaced.extend(leftovers);
+        Ok(())
+    }
+}
+
+/// Staying whole.
 impl Shard {
     /// One turn of the thread.
     pub(crate) fn care_turn(&self) {

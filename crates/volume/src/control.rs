@@ -68,7 +68,9 @@ impl Shard {
             Request::PoolStore { name, change, force } => self.pool_store(name, change, *force),
             Request::Scrub { pool } => self.scrub_pools(pool.as_deref(), progress),
             Request::PoolList => Ok(AdminReply::Pools { pools: self.pool_infos() }),
-            Request::PoolShow { name } => Ok(AdminReply::Pool(self.pool_info(self.pool_named(name)?))),
+            Request::PoolShow { name } => {
+                Ok(AdminReply::Pool(Box::new(self.pool_info(self.pool_named(name)?))))
+            }
             Request::PoolRemove { name } => self.pool_remove(name),
             Request::VolumeList => Ok(AdminReply::Volumes { volumes: self.volumes()? }),
             Request::VolumeShow { name } => {

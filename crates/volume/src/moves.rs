@@ -232,7 +232,7 @@ impl Shard {
                 object_bytes: 0,
                 data_bytes: record.data_bytes,
             },
-            _ => self.log.rewrite(&Ctx::system(), object, &[0..u32::MAX], pool)?,
+            _ => self.log.rewrite(&Ctx::system(), object, std::slice::from_ref(&(0..u32::MAX)), pool)?,
         };
         self.replace_object(object, info);
         Ok(())

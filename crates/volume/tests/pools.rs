@@ -6,12 +6,13 @@ mod rig;
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
-use leeward_meta::Kv;
+use leeward_meta::{Batch, Kv};
 use leeward_pool::label::LABEL;
 use leeward_pool::{DirStore, ObjectId, Store};
 use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, StoreChange, VolumeInfo};
+use leeward_volume::inode::SegmentRecord;
 use leeward_volume::op::{Make, XattrMode};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch};
+use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch, keys};
 use rig::{engine, noise};
 use std::collections::BTreeSet;
 use std::io;
@@ -129,7 +130,7 @@ impl Rig {
     #[track_caller]
     fn pool(&self, request: &Request) -> PoolInfo {
         match self.ask(request) {
-            Ok(Answer::Pool(pool)) => pool,
+            Ok(Answer::Pool(pool)) => *pool,
             other => panic!("{other:?}"),
         }
     }
@@ -604,4 +605,35 @@ fn the_journal_does_not_wait_for_a_pool() {
     let kinds: BTreeSet<String> = rig.fsck().findings.into_iter().map(|f| f.kind).collect();
     assert!(kinds.contains("not-stored"), "{kinds:?}");
     rig.file(NodeId::ROOT, "elsewhere", &noise(1000, 1));
+}
+
+/// Segments of cells before format 4 do not say whose they are.
+#[test]
+fn segments_of_old_cells_are_moved() {
+    let mut rig = Rig::new();
+    let root = rig.new_volume("v", "default");
+    let (ours, others) = (noise(300_000, 1), noise(200_000, 2));
+    let a = rig.file(root, "a", &ours);
+    let b = rig.file(NodeId::ROOT, "b", &others);
+    rig.clean();
+    rig.cell.close().expect("a clean close");
+    let kv = engine(&rig.env, &rig.disk);
+    let (from, to) = keys::table_range(keys::Table::Segment);
+    let mut writes = kv.scan(&from, &to, 100, false).expect("scanned");
+    for (_, value) in &mut writes {
+        let record = SegmentRecord { volume: None, ..SegmentRecord::decode(value).expect("a record") };
+        *value = record.encode();
+        assert_eq!(value[0], 1, "as it was before");
+    }
+    assert_eq!(writes.len(), 2);
+    let writes = writes.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    kv.commit(&Batch { writes, rides: Vec::new() }).expect("committed");
+    drop(kv);
+    rig.cell = start(&rig.env, &rig.disk, &rig.shelf);
+    rig.make_pool("two");
+    rig.move_data("v", "two", true);
+    rig.clean();
+    assert_eq!((rig.own_objects(), rig.objects("two")), (1, 1));
+    assert_eq!(rig.read(a, ours.len()), Ok(ours));
+    assert_eq!(rig.read(b, others.len()), Ok(others));
 }

@@ -314,11 +314,11 @@ fn health_lines(health: &Health) -> String {
 
 fn one(asked: &Asked, command: &'static str, request: Request) -> Result<PoolInfo, Fail> {
     match asked.ask(command, &request)? {
-        Reply::Pool(pool) => Ok(pool),
+        Reply::Pool(pool) => Ok(*pool),
         other => Err(unexpected(&other)),
     }
 }
 
 fn show(asked: &Asked, pool: &PoolInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::Pool(pool.clone()), text)
+    output::show(asked.format, &Reply::Pool(Box::new(pool.clone())), text)
 }

@@ -161,7 +161,7 @@ impl Shard {
         made.map_err(|e| refuse(&e, name))??;
         self.set_pool(id, Ok(opened));
         self.settle()?;
-        Ok(Reply::Pool(self.pool_info(id)))
+        Ok(Reply::Pool(Box::new(self.pool_info(id))))
     }
 
     /// Two stores of a pool that fail together are no redundancy.

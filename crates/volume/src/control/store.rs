@@ -50,7 +50,7 @@ impl Shard {
         self.set_pool(id, Ok(opened));
         plan.gone.iter().for_each(|store| self.pools.let_go(id, store));
         self.care.wake();
-        Ok(Reply::Pool(self.pool_info(id)))
+        Ok(Reply::Pool(Box::new(self.pool_info(id))))
     }
 
     fn plan(
