@@ -108,8 +108,13 @@ impl Pool {
     /// Looks at the free space of the store.
     pub fn look_at_space(&self) {
         self.appended.store(0, Ordering::Relaxed);
-        let space = self.store().ok().and_then(|store| store.space().ok());
-        if let Some(Space { total_bytes, available_bytes, .. }) = space {
+        let store = self.store();
+        if store.is_err() {
+            self.available_bytes.store(0, Ordering::Relaxed);
+        }
+        if let Some(Space { total_bytes, available_bytes, .. }) =
+            store.ok().and_then(|store| store.space().ok())
+        {
             self.available_bytes.store(available_bytes, Ordering::Relaxed);
             self.total_bytes.store(total_bytes, Ordering::Relaxed);
         }

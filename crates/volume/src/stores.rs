@@ -2,6 +2,8 @@
 
 use crate::pools::Opener;
 use leeward_env::disk::pinned::PinnedDisk;
+use leeward_env::disk::real::RealDisk;
+use leeward_pool::label::LABEL;
 use leeward_pool::place::Place;
 use leeward_pool::{DirStore, Result, Store};
 use std::io;
@@ -17,7 +19,9 @@ impl Opener for Stores {
             let what = "not a store: name a directory, as file:///DIR";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
         };
-        Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(Path::new(dir))?), "")))
+        let dir = Path::new(dir);
+        let label = DirStore::new(Arc::new(RealDisk::new(dir)), "").path(LABEL);
+        Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(dir, &label)?), "")))
     }
 
     fn place(&self, url: &str) -> Option<Place> {
