@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release -p leeward-pool --example layout_bench -- DIR [LAYOUT] [ROUNDS]
 //!
-//! Throughput is per raw byte: parity and heads count as written. Reads are in ranges of 4 KiB (random) and of whole
-//! objects, also with as many stores dead as may be.
+//! Throughput is per raw byte: parity and heads count as written. Reads are in ranges of 4 KiB (random) and of 256 KiB
+//! (one after another), also with as many stores dead as may be.
 #![allow(clippy::disallowed_methods)] // a measurement
 
 use leeward_env::disk::real::RealDisk;
@@ -80,11 +80,14 @@ fn small_reads(made: &Made, whole: &[u8]) -> Result<(Duration, Duration), Failur
     Ok((times[times.len() / 2], times[times.len() * 99 / 100]))
 }
 
+/// In ranges of 256 KiB, one after another.
 fn large_reads(made: &Made) -> Result<f64, Failure> {
-    let mut buf = AlignedBuf::zeroed(OBJECT_BYTES);
+    let mut buf = AlignedBuf::zeroed(256 << 10);
     let start = Instant::now();
     for segment in 0..OBJECTS {
-        made.pool.get(&Ctx::system(), id(segment, 0), 0, &mut buf)?;
+        for offset in (0..OBJECT_BYTES).step_by(buf.len()) {
+            made.pool.get(&Ctx::system(), id(segment, 0), offset as u64, &mut buf)?;
+        }
     }
     Ok((OBJECTS * OBJECT_BYTES as u64) as f64 / 1e6 / start.elapsed().as_secs_f64())
 }

@@ -15,6 +15,7 @@ use super::known::{Info, Known};
 use super::lane::Takes;
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
+use super::rebuilt::Rebuilt;
 use super::repair::Repairs;
 use super::seat::Seat;
 use super::spec::{PoolSpec, StoreState};
@@ -45,6 +46,7 @@ pub(super) struct Core {
     pub(super) code: Code,
     pub(super) slots: Vec<Slot>,
     pub(super) known: Known,
+    pub(super) rebuilt: Rebuilt,
     pub(super) notes: Mutex<Notes>,
     pub(super) steps: Mutex<Repairs>,
     pub(super) figures: Mutex<Figures>,
@@ -173,8 +175,9 @@ impl Core {
         }
     }
 
-    /// When nothing was put for a while.
+    /// When it was not used for a while.
     pub(super) fn give_back_spare(&self) {
+        self.rebuilt.give_back(self.env.now());
         if self.env.now().saturating_sub(self.put_at.load(Ordering::Relaxed)) > IDLE {
             let spare = std::mem::take(&mut *self.spare.lock());
             drop(spare); // not under the lock
@@ -290,6 +293,7 @@ impl Group {
             code: Code::new(spec.layout.data(), spec.layout.parity()),
             slots,
             known: Known::new(),
+            rebuilt: Rebuilt::default(),
             notes: Mutex::default(),
             steps: Mutex::default(),
             figures: Mutex::default(),

@@ -17,6 +17,7 @@ mod lane;
 mod notes;
 mod piece;
 mod read;
+mod rebuilt;
 mod repair;
 mod scrub;
 mod seat;

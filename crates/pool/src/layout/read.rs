@@ -27,6 +27,8 @@ const HEDGE_MIN: Nanos = 2_000_000;
 const HEDGE_MAX: Nanos = 1_000_000_000;
 /// What more a store is given for each block asked for: most reads are short.
 const HEDGE_PER_BLOCK: Nanos = 40_000;
+/// A range is long when it is more than such a part of its object.
+const LONG_PART: u64 = 4;
 /// How often a read begins anew because the object was put again meanwhile.
 const ATTEMPTS: usize = 4;
 
@@ -300,6 +302,27 @@ impl<'a> Reading<'a> {
         self.core.give_buffer(made);
     }
 
+    /// Fills `buf` with what was read, from this offset in the object on, and notes what went wrong. Returns how many
+    /// bytes had to be computed.
+    fn deliver(self, offset: u64, buf: &mut [u8]) -> u64 {
+        self.note_faults();
+        let ranges = self.core.ranges(&self.cut, offset..offset + buf.len() as u64);
+        let (mut rest, mut computed) = (buf, 0);
+        for ((_, bytes), part) in ranges.zip(&self.parts) {
+            let (out, more) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            rest = more;
+            let from = bytes.start - part.blocks.start * BLOCK;
+            let len = out.len();
+            self.make(part, &mut |blocks| out.copy_from_slice(&blocks[from..from + len]));
+            // of copies any is read as it is
+            computed +=
+                if self.cut.data > 1 && self.here(part, part.piece).is_none() { len as u64 } else { 0 };
+        }
+        let core = self.core;
+        self.into_parts().0.into_values().for_each(|blocks| core.give_buffer(blocks));
+        computed
+    }
+
     /// Notes what was found wrong with pieces of an object that is there.
     pub(super) fn note_faults(&self) {
         let wrong = self.faults.iter().filter(|(_, fault)| fault.is_loss());
@@ -342,20 +365,19 @@ impl Core {
             if end > info.object_bytes {
                 return Err(Error::Short(id));
             }
+            let now = self.env.now();
+            if let Some(whole) = self.rebuilt.whole(now, id, &info) {
+                buf.copy_from_slice(&whole[offset as usize..end as usize]);
+                return Ok(());
+            }
             let mut reading = Reading::new(self, ctx, id, info, self.parts(id, &info, offset..end));
-            let done = reading.run();
-            if done {
-                reading.note_faults();
-                let ranges = self.ranges(&reading.cut, offset..end);
-                let mut rest = &mut *buf;
-                for ((_, bytes), part) in ranges.zip(&reading.parts) {
-                    let (out, more) = std::mem::take(&mut rest).split_at_mut(bytes.len());
-                    rest = more;
-                    let from = bytes.start - part.blocks.start * BLOCK;
-                    let len = out.len();
-                    reading.make(part, &mut |blocks| out.copy_from_slice(&blocks[from..from + len]));
+            if reading.run() {
+                let computed = reading.deliver(offset, buf);
+                // a long range reads what it computes from anyway
+                let short = buf.len() as u64 * LONG_PART < info.object_bytes;
+                if computed > 0 && short && self.rebuilt.computed(now, id, &info, computed) {
+                    self.read_whole(ctx, id, &info);
                 }
-                reading.into_parts().0.into_values().for_each(|blocks| self.give_buffer(blocks));
                 return Ok(());
             }
             attempts += 1;
@@ -365,6 +387,16 @@ impl Core {
             if !again || attempts >= ATTEMPTS {
                 return Err(reading.error());
             }
+        }
+    }
+
+    /// For those who read on in an object of which much has to be computed.
+    fn read_whole(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, info: &Info) {
+        let mut whole = self.take_buffer(info.object_bytes as usize);
+        let mut reading = Reading::new(self, ctx, id, *info, self.parts(id, info, 0..info.object_bytes));
+        if reading.run() {
+            reading.deliver(0, &mut whole);
+            self.rebuilt.keep(id, info, whole);
         }
     }
 

@@ -262,3 +262,27 @@ fn space_is_that_of_the_smallest() {
     let pool = over(&Env::sim(1), "erasure(2+1)".parse().unwrap(), &stores);
     assert_eq!(pool.space().unwrap().total_bytes, 1400 << 20);
 }
+
+/// Who reads on and on through objects with dead stores costs little more than without.
+#[test]
+fn reading_on_and_on_with_dead_stores_reads_no_multiple() {
+    let ctx = Ctx::system();
+    for layout in ["erasure(5+3)", "erasure(11+3)"] {
+        let rig = Rig::new(&Env::sim(1), layout);
+        let (len, range) = (4 << 20, 64 << 10);
+        let whole = body(1, len);
+        rig.pool.put(&ctx, id(0, 0), &whole).unwrap();
+        (0..rig.layout.parity()).for_each(|slot| kill(&rig, slot));
+        let before: u64 = rig.faulty.iter().map(|s| s.calls().get_bytes).sum();
+        let mut buf = AlignedBuf::zeroed(range);
+        for offset in (0..len).step_by(range) {
+            rig.pool.get(&ctx, id(0, 0), offset as u64, &mut buf).unwrap();
+            assert!(buf[..] == whole[offset..offset + range]);
+        }
+        let read: u64 = rig.faulty.iter().map(|s| s.calls().get_bytes).sum::<u64>() - before;
+        assert!(read < 2 * len as u64 + (1 << 20), "{layout}: {read}");
+        // it is not given back after the object is gone
+        rig.pool.delete(&ctx, id(0, 0)).unwrap();
+        assert!(rig.pool.get(&ctx, id(0, 0), 0, &mut buf).is_err());
+    }
+}
