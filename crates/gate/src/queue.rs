@@ -1,11 +1,12 @@
 //! See the crate's head.
 
-use leeward_env::{Class, Flow};
+use crate::Share;
+use crate::ceiling::Ceilings;
+use crate::jobs::Jobs;
+use leeward_env::{Class, Flow, Nanos};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-/// Expected cost of the first turn of a line, nanoseconds: an operation on records in memory. Corrected by what turns cost.
-const FIRST_COST: u64 = 20_000;
 /// Virtual time of one nanosecond at weight 1.
 const SCALE: u128 = 1 << 16;
 
@@ -19,18 +20,35 @@ pub struct Line {
 }
 
 impl Line {
-    /// Share of this line relative to others, for a flow of this weight (usually [`Line::USUAL`]).
-    fn weight(self, of_flow: u32) -> u128 {
+    /// The weight of a user about whom nothing was said.
+    pub const USUAL: u32 = 100;
+
+    fn party(self) -> Party {
+        Party { uid: self.flow.uid, class: self.class }
+    }
+}
+
+/// A user in a class: the outer level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Party {
+    uid: u32,
+    class: Class,
+}
+
+impl Party {
+    fn line(self, job: u32) -> Line {
+        Line { flow: Flow { uid: self.uid, job }, class: self.class }
+    }
+
+    /// Share relative to others, for a user of this weight (usually [`Line::USUAL`]).
+    fn weight(self, of_user: u32) -> u128 {
         let of_class = match self.class {
             Class::Interactive => 16,
             Class::Batch => 4,
             Class::Background => 1,
         };
-        of_class * u128::from(of_flow.max(1))
+        of_class * u128::from(of_user.max(1))
     }
-
-    /// The weight of a flow about which nothing was said.
-    pub const USUAL: u32 = 100;
 }
 
 /// A line's turn, from [`FairQueue::pass`] or [`FairQueue::pop`] to [`FairQueue::done`].
@@ -45,11 +63,16 @@ pub struct Turn {
 
 /// Items in lines, and whose turn it is.
 pub struct FairQueue<T> {
-    lines: FxHashMap<Line, State<T>>,
-    /// Lines with items, by the virtual time at which their next turn starts.
-    ready: BTreeSet<(u128, u64, Line)>,
-    /// Lines without items that are ahead of the virtual time: to be forgotten when it has caught up.
-    ahead: BTreeSet<(u128, u64, Line)>,
+    parties: FxHashMap<Party, State<T>>,
+    /// Those with items, by the virtual time at which their next turn starts, then by arrival.
+    ready: BTreeSet<(u128, u64, Party)>,
+    /// Those without items that are ahead of the virtual time: to be forgotten when it has caught up.
+    ahead: BTreeSet<(u128, u64, Party)>,
+    /// Those with items whom a ceiling holds back, by when they may go on.
+    held: BTreeSet<(Nanos, Party)>,
+    ceilings: Ceilings,
+    /// The time that ceilings go by, as last told.
+    time: Nanos,
     /// Start of the turn that was given last.
     now: u128,
     /// Settles ties: first come, first served.
@@ -58,24 +81,36 @@ pub struct FairQueue<T> {
     running: usize,
 }
 
+/// Where a party is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spot {
+    Ready(u128, u64),
+    Ahead(u128, u64),
+    Held(Nanos),
+    Nowhere,
+}
+
 struct State<T> {
-    items: VecDeque<T>,
+    jobs: Jobs<T>,
     /// When the next turn starts, in virtual time.
     start: u128,
     /// Of the first item that waits.
     arrival: u64,
     running: usize,
-    /// What a turn cost lately, nanoseconds.
-    usual_cost: u64,
     weight: u128,
+    held_until: Option<Nanos>,
+    spot: Spot,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> FairQueue<T> {
         FairQueue {
-            lines: FxHashMap::default(),
+            parties: FxHashMap::default(),
             ready: BTreeSet::new(),
             ahead: BTreeSet::new(),
+            held: BTreeSet::new(),
+            ceilings: Ceilings::default(),
+            time: 0,
             now: 0,
             arrivals: 0,
             waiting: 0,
@@ -85,9 +120,15 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Items that wait.
+    /// Items that wait, also behind a ceiling.
     pub fn len(&self) -> usize {
         self.waiting
+    }
+
+    /// Items of users whom a ceiling was found to hold back.
+    pub fn held(&self) -> usize {
+        let of = |party| self.parties.get(party).map_or(0, |s| s.jobs.waiting());
+        self.held.iter().map(|(_, party)| of(party)).sum()
     }
 
     /// Whether nothing waits.
@@ -95,36 +136,101 @@ impl<T> FairQueue<T> {
         self.waiting == 0
     }
 
+    /// Whether something waits that no ceiling was found to hold back.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Turns that have begun and not ended.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// Turns of this line that have begun and not ended.
+    /// Turns of this line's user, in its class, that have begun and not ended.
     pub fn running_of(&self, line: Line) -> usize {
-        self.lines.get(&line).map_or(0, |s| s.running)
+        self.parties.get(&line.party()).map_or(0, |s| s.running)
     }
 
     /// Lines that are remembered.
     pub fn lines(&self) -> usize {
-        self.lines.len()
+        self.parties.values().map(|s| s.jobs.count()).sum()
     }
 
     /// Lines with items that wait, and how many of them.
     pub fn backlog(&self) -> impl Iterator<Item = (Line, usize)> + '_ {
-        self.ready.iter().map(|(_, _, line)| (*line, self.lines.get(line).map_or(0, |s| s.items.len())))
+        let waiting =
+            self.ready.iter().map(|(_, _, party)| party).chain(self.held.iter().map(|(_, party)| party));
+        waiting.flat_map(|party| {
+            let jobs = self.parties.get(party).into_iter().flat_map(|s| s.jobs.backlog());
+            jobs.map(|(job, items)| (party.line(job), items))
+        })
     }
 
-    /// Adds an item at the end of its line. `weight`: of the flow, counts from now on.
-    pub fn push(&mut self, line: Line, weight: u32, item: T) {
-        self.place(line, weight, |state| state.items.push_back(item));
+    /// Tells the time: whoever a ceiling held back until then is in the queue again. Without ceilings nobody need tell it.
+    pub fn advance(&mut self, time: Nanos) {
+        self.time = self.time.max(time);
+        while let Some(&(until, party)) = self.held.first()
+            && until <= self.time
+        {
+            self.release(party);
+        }
+    }
+
+    /// The first moment at which somebody whom a ceiling holds back may go on.
+    pub fn held_until(&self) -> Option<Nanos> {
+        self.held.first().map(|(until, _)| *until)
+    }
+
+    /// Whether a ceiling holds this line's user back now.
+    pub fn is_held(&mut self, line: Line, share: impl Into<Share>) -> bool {
+        let uid = line.flow.uid;
+        self.ceilings.set(uid, share.into(), self.time);
+        let held = self.parties.get(&line.party()).is_some_and(|s| s.held_until.is_some());
+        held || self.ceilings.held_until(uid, self.time).is_some()
+    }
+
+    /// Counts an operation that begins now, and the bytes that it reads or writes, against its user's ceiling.
+    pub fn spend(&mut self, line: Line, bytes: u64) {
+        self.ceilings.spend(line.flow.uid, bytes);
+    }
+
+    /// Other shares count from now on, for what waits already, too.
+    pub fn set_shares(&mut self, mut share: impl FnMut(u32) -> Share) {
+        let parties: Vec<Party> = self.parties.keys().copied().collect();
+        for party in parties {
+            let share = share(party.uid);
+            self.ceilings.set(party.uid, share, self.time);
+            self.change(party, |state| {
+                state.weight = party.weight(share.weight);
+                Some(())
+            });
+            self.release(party);
+        }
+    }
+
+    /// Adds an item at the end of its line. `share`: of the user, counts from now on.
+    pub fn push(&mut self, line: Line, share: impl Into<Share>, item: T) {
+        let share = share.into();
+        self.ceilings.set(line.flow.uid, share, self.time);
+        let arrival = self.arrivals;
+        self.place(line, share.weight, |state| state.jobs.push(line.flow.job, arrival, item));
         self.waiting += 1;
     }
 
     /// A turn for a line that has nothing waiting, at once: for who finds the gate open.
-    pub fn pass(&mut self, line: Line, weight: u32) -> Turn {
+    pub fn pass(&mut self, line: Line, share: impl Into<Share>) -> Turn {
+        let share = share.into();
         self.running += 1;
-        self.place(line, weight, |state| state.begin(line))
+        if self.ready.is_empty() {
+            // nobody is behind: what this one has used is not held against him by who comes next
+            let started = self.parties.get(&line.party()).map_or(0, |s| s.start);
+            self.now = self.now.max(started);
+            self.forget_passed();
+        }
+        self.place(line, share.weight, |state| {
+            let charged = state.jobs.pass(line.flow.job);
+            state.begin(line, charged)
+        })
     }
 
     /// The next item, if any.
@@ -132,16 +238,25 @@ impl<T> FairQueue<T> {
         self.pop_if(|_, _| true)
     }
 
-    /// The next item of a line that `may` have one more turn, given how many of its turns run.
+    /// The next item of a user (a line with job 0) who `may` have one more turn, given how many of his turns run.
     pub fn pop_if(&mut self, may: impl Fn(Line, usize) -> bool) -> Option<(Turn, T)> {
-        let running = |line| self.lines.get(line).map_or(0, |s| s.running);
-        let &(start, _, line) = self.ready.iter().find(|(_, _, line)| may(*line, running(line)))?;
+        loop {
+            let may = |party: &Party| may(party.line(0), self.running_of(party.line(0)));
+            let &(start, _, party) = self.ready.iter().find(|(_, _, party)| may(party))?;
+            match self.ceilings.held_until(party.uid, self.time) {
+                Some(until) => self.hold(party, until),
+                None => return self.begin(start, party),
+            }
+        }
+    }
+
+    fn begin(&mut self, start: u128, party: Party) -> Option<(Turn, T)> {
         self.now = self.now.max(start);
         let arrival = self.arrivals;
-        let begun = self.change(line, |state| {
-            let item = state.items.pop_front()?;
+        let begun = self.change(party, |state| {
+            let (job, charged, item) = state.jobs.pop(arrival)?;
             state.arrival = arrival;
-            Some((state.begin(line), item))
+            Some((state.begin(party.line(job), charged), item))
         })?;
         self.arrivals += 1;
         self.waiting -= 1;
@@ -153,10 +268,11 @@ impl<T> FairQueue<T> {
     /// The turn has ended and has cost so much, in nanoseconds.
     pub fn done(&mut self, turn: Turn, cost: u64) {
         self.running -= 1;
-        self.change(turn.line, |state| {
+        self.change(turn.line.party(), |state| {
             state.running -= 1;
-            state.usual_cost = (state.usual_cost * 7 + cost) / 8;
-            state.correct(turn.charged, cost, turn.weight);
+            state.jobs.done(turn.line.flow.job, turn.charged, cost);
+            let of = |cost| virtual_time(cost, turn.weight);
+            state.start = (state.start + of(cost)).saturating_sub(of(turn.charged));
             Some(())
         });
         if self.running == 0 && self.waiting == 0 {
@@ -166,62 +282,85 @@ impl<T> FairQueue<T> {
 
     /// An idle moment: nobody is ahead of anybody.
     fn rest(&mut self) {
-        self.lines.clear();
+        self.parties.clear();
         self.ready.clear();
         self.ahead.clear();
+        self.held.clear();
         self.now = 0;
     }
 
-    /// Changes a line, known or new.
+    fn hold(&mut self, party: Party, until: Nanos) {
+        self.change(party, |state| {
+            state.held_until = Some(until);
+            Some(())
+        });
+    }
+
+    /// What a ceiling did not allow is gone, as what a quiet line did not use.
+    fn release(&mut self, party: Party) {
+        let now = self.now;
+        self.change(party, |state| {
+            if state.held_until.take().is_some() {
+                state.start = state.start.max(now);
+            }
+            Some(())
+        });
+    }
+
+    /// Changes a party, known or new.
     fn place<R>(&mut self, line: Line, weight: u32, change: impl FnOnce(&mut State<T>) -> R) -> R {
         let arrival = self.arrivals;
         self.arrivals += 1;
-        let now = self.now;
-        self.lines.entry(line).or_insert_with(|| State::new(now));
-        let changed = self.change(line, |state| {
-            state.weight = line.weight(weight);
-            if state.items.is_empty() {
+        let (now, party) = (self.now, line.party());
+        self.parties.entry(party).or_insert_with(|| State::new(now));
+        let changed = self.change(party, |state| {
+            state.weight = party.weight(weight);
+            if state.jobs.waiting() == 0 {
                 // what a quiet line did not use is gone
                 state.start = state.start.max(now);
                 state.arrival = arrival;
             }
             Some(change(state))
         });
-        changed.expect("the line is there")
+        changed.expect("the party is there")
     }
 
-    /// Changes a line that is known, and keeps it where it belongs.
-    fn change<R>(&mut self, line: Line, change: impl FnOnce(&mut State<T>) -> Option<R>) -> Option<R> {
-        let state = self.lines.get_mut(&line)?;
-        let place = (state.start, state.arrival, line);
-        let was_ready = !state.items.is_empty();
+    /// Changes a party that is known, and keeps it where it belongs.
+    fn change<R>(&mut self, party: Party, change: impl FnOnce(&mut State<T>) -> Option<R>) -> Option<R> {
+        let state = self.parties.get_mut(&party)?;
         let result = change(state);
-        let (is_ready, new_place) = (!state.items.is_empty(), (state.start, state.arrival, line));
-        if was_ready != is_ready || place != new_place {
-            match was_ready {
-                true => self.ready.remove(&place),
-                false => self.ahead.remove(&place),
-            };
+        let (was, is) = (state.spot, state.belongs(self.now));
+        state.spot = is;
+        if was != is {
+            match was {
+                Spot::Ready(start, arrival) => _ = self.ready.remove(&(start, arrival, party)),
+                Spot::Ahead(start, arrival) => _ = self.ahead.remove(&(start, arrival, party)),
+                Spot::Held(until) => _ = self.held.remove(&(until, party)),
+                Spot::Nowhere => (),
+            }
+            match is {
+                Spot::Ready(start, arrival) => _ = self.ready.insert((start, arrival, party)),
+                Spot::Ahead(start, arrival) => _ = self.ahead.insert((start, arrival, party)),
+                Spot::Held(until) => _ = self.held.insert((until, party)),
+                Spot::Nowhere => (),
+            }
         }
-        if is_ready {
-            self.ready.insert(new_place);
-        } else if state.running > 0 || state.start > self.now {
-            self.ahead.insert(new_place);
-        } else {
-            self.ahead.remove(&new_place);
-            self.lines.remove(&line);
+        if is == Spot::Nowhere {
+            self.parties.remove(&party);
         }
         result
     }
 
-    /// Forgets quiet lines that are not ahead any more.
+    /// Forgets quiet parties that are not ahead any more.
     fn forget_passed(&mut self) {
         while let Some(&place) = self.ahead.first()
             && place.0 <= self.now
         {
             self.ahead.remove(&place);
-            if self.lines.get(&place.2).is_some_and(|s| s.running == 0) {
-                self.lines.remove(&place.2);
+            let party = place.2;
+            match self.parties.get_mut(&party) {
+                Some(state) if state.running > 0 => state.spot = Spot::Nowhere,
+                _ => _ = self.parties.remove(&party),
             }
         }
     }
@@ -230,26 +369,30 @@ impl<T> FairQueue<T> {
 impl<T> State<T> {
     fn new(now: u128) -> State<T> {
         State {
-            items: VecDeque::new(),
+            jobs: Jobs::default(),
             start: now,
             arrival: 0,
             running: 0,
-            usual_cost: FIRST_COST,
             weight: 1,
+            held_until: None,
+            spot: Spot::Nowhere,
+        }
+    }
+
+    fn belongs(&self, now: u128) -> Spot {
+        match (self.jobs.waiting(), self.held_until) {
+            (0, _) if self.running > 0 || self.start > now => Spot::Ahead(self.start, self.arrival),
+            (0, _) => Spot::Nowhere,
+            (_, Some(until)) => Spot::Held(until),
+            (_, None) => Spot::Ready(self.start, self.arrival),
         }
     }
 
     /// Begins a turn, and charges what it will probably cost.
-    fn begin(&mut self, line: Line) -> Turn {
+    fn begin(&mut self, line: Line, charged: u64) -> Turn {
         self.running += 1;
-        self.start += virtual_time(self.usual_cost, self.weight);
-        Turn { line, charged: self.usual_cost, weight: self.weight }
-    }
-
-    /// Puts right what was charged.
-    fn correct(&mut self, charged: u64, cost: u64, weight: u128) {
-        let (charged, cost) = (virtual_time(charged, weight), virtual_time(cost, weight));
-        self.start = (self.start + cost).saturating_sub(charged);
+        self.start += virtual_time(charged, self.weight);
+        Turn { line, charged, weight: self.weight }
     }
 }
 
