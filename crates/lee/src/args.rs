@@ -101,6 +101,21 @@ pub fn parse() -> Result<Cli, ExitCode> {
 mod tests {
     use super::*;
 
+    /// What the arguments of a command say of it is its long help; a line at the command itself would replace it.
+    #[test]
+    fn commands_say_more_than_a_line() {
+        const OF_ONE_LINE: [&str; 3] = ["df", "fsck", "sync"];
+        let command = command();
+        let has_more =
+            |c: &&clap::Command| c.get_long_about().is_some_and(|long| long.to_string().lines().count() > 1);
+        let short: Vec<&str> =
+            command.get_subcommands().filter(|c| !has_more(c)).map(clap::Command::get_name).collect();
+        assert_eq!(short, OF_ONE_LINE);
+        let up =
+            command.find_subcommand("up").and_then(clap::Command::get_long_about).map(ToString::to_string);
+        assert!(up.is_some_and(|text| text.contains("fusermount3")), "what ordinary users need");
+    }
+
     #[test]
     fn every_command_is_in_one_group() {
         command().debug_assert();

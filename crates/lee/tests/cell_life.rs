@@ -460,7 +460,11 @@ fn top_and_why_tell_who_did_what() {
     let waited = |w: &serde_json::Value| w["for_what"] == "put" || w["for_what"] == "commit";
     assert!(slow["waited"].as_array().is_some_and(|all| all.iter().any(waited)), "{slow}");
     assert!(place.ask(&["why", "/file"]).good().contains("fsync"));
-    assert!(place.ask(&["why", "/elsewhere/"]).good().contains("nothing took longer"));
+    place.ask(&["why", "/elsewhere/"]).bad(1, &["/elsewhere", "no such file", "name a path that is there"]);
+    let missing = place.mnt().join("missing/below").display().to_string();
+    place.ask(&["why", &missing]).bad(1, &["/missing/below", "no such file"]);
+    fs::create_dir(place.mnt().join("calm")).expect("made");
+    assert!(place.ask(&["why", "/calm/"]).good().contains("nothing took longer"));
     assert!(place.ask(&["why", "nobody-of-this-name"]).err.contains("no user named"));
     assert_eq!(place.ask(&["top", "--every", "0"]).code, 2, "out of range");
     say(&["down", place.arg()]).good();

@@ -37,47 +37,31 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What to do.
+/// What to do. A command with arguments has no line here: it would replace the help that the arguments have.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve a cell and mount it; make it where there is none
     Up(up::Args),
-    /// End the process that serves a cell
     Down(down::Args),
-    /// Show what serves a cell
     Status(status::Args),
-    /// Create, list, show, change and remove volumes
     Volume(volume::Args),
-    /// Create, list, show, change and remove pools: where data is kept
     Pool(pool::Args),
-    /// Take, list, keep and remove snapshots
     Snap(snap::Args),
-    /// List what was removed, and restore it
     Bin(bin::Args),
-    /// Limit what a volume or a directory may hold
     Quota(quota::Args),
     /// Show the space of the cell
     Df,
-    /// Show what is below paths, at once
     Du(du::Args),
-    /// Show what users do now, what they wait for, and behind whom
     Top(top::Args),
-    /// Explain the slowest operations of the last ten minutes
     Why(why::Args),
     /// Check everything that is stored, in use or not
     Fsck,
-    /// Read and verify all data in a pool, or in all, and repair what can be
     Scrub(scrub::Args),
     /// Make everything durable that was written until now
     Sync,
-    /// Show the settings in effect
     Config(config::Args),
-    // Without a line here the whole text of the arguments is the help.
     Probe(probe::Args),
     Lab(lab::Args),
-    /// Print the completions for a shell
     Completions(completions::Args),
-    /// Print the manual page, or write all of them to a directory
     Man(man::Args),
 }
 

@@ -6,6 +6,7 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{mounts, system, when};
 use leeward_vfs::ledger::{SlowReport, Waited};
+use leeward_volume::admin::Request;
 use serde::Serialize;
 use std::path::Path;
 
@@ -72,14 +73,19 @@ fn is_below(path: &str, top: &str) -> bool {
 /// When nothing serves the cell, or there is no such user or path.
 pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let cell = asked.cell()?;
+    let flows = flows(&cell)?;
     let of = match args.of.as_deref() {
         None => Of::Everybody,
         Some(text) if text.contains('/') || text == "." || text == ".." => {
-            Of::Below(mounts::path_in_cell(cell.path(), Path::new(text))?)
+            let path = mounts::path_in_cell(cell.path(), Path::new(text))?;
+            asked
+                .ask("why", &Request::Usage { path: path.clone() })
+                .map_err(|fail| Fail::new(format!("{fail}: name a path that is there, or a user")))?;
+            Of::Below(path)
         }
         Some(text) => Of::User(system::owner(text)?.uid),
     };
-    let shown = explain(&flows(&cell)?, &of);
+    let shown = explain(&flows, &of);
     output::show(asked.format, &shown, || text(&shown))
 }
 
