@@ -3,6 +3,7 @@
 //!
 //! Paths are absolute within the cell (`/` is the root volume's root), as bytes made UTF-8 lossily only for display.
 
+use crate::inode::Who;
 use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 
@@ -194,6 +195,24 @@ pub enum Request {
     },
     /// → [`Reply::Quotas`]: every quota of the cell.
     QuotaList,
+    /// → [`Reply::Flows`] with what was said about this user or group from now on.
+    FlowSet {
+        /// About whom.
+        who: Who,
+        /// Part relative to other users; `None`: as it was.
+        weight: Option<u32>,
+        /// Most operations in a second; 0: no ceiling; `None`: as it was.
+        ops_per_sec: Option<u64>,
+        /// Most bytes read and written in a second; 0: no ceiling; `None`: as it was.
+        bytes_per_sec: Option<u64>,
+    },
+    /// → [`Reply::Done`]: nothing is said any more about this user or group.
+    FlowReset {
+        /// About whom.
+        who: Who,
+    },
+    /// → [`Reply::Flows`]: all that was said.
+    FlowList,
     /// → [`Reply::Usage`], from recursive statistics.
     Usage {
         /// Any path.
@@ -303,6 +322,11 @@ pub enum Reply {
     Quotas {
         /// By path.
         quotas: Vec<QuotaInfo>,
+    },
+    /// What was said about users and groups at the gate.
+    Flows {
+        /// Users first, by number.
+        flows: Vec<FlowInfo>,
     },
     /// Usage below a path.
     Usage(Usage),
@@ -645,6 +669,19 @@ pub struct QuotaInfo {
     pub used_bytes: u64,
     /// Inodes used, exact.
     pub used_files: u64,
+}
+
+/// What was said about a user or a group at the gate; `None`: nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowInfo {
+    /// About whom.
+    pub who: Who,
+    /// Part relative to other users.
+    pub weight: Option<u32>,
+    /// Most operations in a second; 0: no ceiling, whatever was said about groups.
+    pub ops_per_sec: Option<u64>,
+    /// Most bytes read and written in a second; 0: no ceiling, whatever was said about groups.
+    pub bytes_per_sec: Option<u64>,
 }
 
 /// What is below a directory (or a file itself).

@@ -5,6 +5,7 @@
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
+use crate::flows::{FlowRecord, FlowSettings};
 use crate::inode::{
     Body, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
 };
@@ -263,6 +264,11 @@ impl Cell {
         self.shard.volume_names()
     }
 
+    /// What operators said about users and groups at the gate.
+    pub fn flow_settings(&self) -> FlowSettings {
+        self.shard.flow_settings()
+    }
+
     /// Bytes in memory that are not stored yet, by flow.
     pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
         self.shard.log.dirty_by_flow()
@@ -465,6 +471,11 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         let dir = NodeId(keys::table_id(key));
         let used = kv.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?;
         st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Flow), |key, v| {
+        let who = keys::parse_flow(key).ok_or_else(|| Error::Corrupt("a flow's key".into()))?;
+        st.flows.set(who, FlowRecord::decode(v)?);
         Ok(())
     })?;
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {

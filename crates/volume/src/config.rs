@@ -13,6 +13,17 @@ pub enum Compression {
     None,
 }
 
+/// How the jobs of a user are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Jobs {
+    /// Not at all.
+    #[default]
+    None,
+    /// By the cgroup of the process that asks: a job of a batch system, a container, a session.
+    Cgroup,
+}
+
 /// The settings of a cell. Units are in the names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -29,6 +40,8 @@ pub struct Config {
     pub commit_interval_ms: u32,
     /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
     pub fair: bool,
+    /// How the jobs of a user are told apart: they share equally what he gets, and `lee top` shows them.
+    pub jobs: Jobs,
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
     pub metrics: Vec<String>,
 }
@@ -42,6 +55,7 @@ impl Default for Config {
             metadata_cache_mib: 96,
             commit_interval_ms: 500,
             fair: true,
+            jobs: Jobs::None,
             metrics: Vec::new(),
         }
     }

@@ -1,7 +1,8 @@
 //! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
-//! recycle bins, in `pool.rs` about pools.
+//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate.
 
 mod bin;
+mod flow;
 mod pool;
 mod snap;
 mod store;
@@ -12,6 +13,7 @@ use crate::admin::{
 use crate::cell::root_dir;
 use crate::dates;
 use crate::error::{Error, Result};
+use crate::flows::FlowRecord;
 use crate::inode::{Pair, Properties, VolumeRecord, Who};
 use crate::keys;
 use crate::op::{Kind, NodeId};
@@ -81,6 +83,12 @@ impl Shard {
             Request::QuotaSet { path, bytes, files } => self.quota_set(path, *bytes, *files),
             Request::QuotaShow { path } => self.quota_show(path),
             Request::QuotaList => self.quota_list(),
+            Request::FlowSet { who, weight, ops_per_sec, bytes_per_sec } => {
+                let (weight, ops_per_sec, bytes_per_sec) = (*weight, *ops_per_sec, *bytes_per_sec);
+                self.flow_set(*who, FlowRecord { weight, ops_per_sec, bytes_per_sec })
+            }
+            Request::FlowReset { who } => self.flow_reset(*who),
+            Request::FlowList => self.flow_list(),
             Request::Usage { path } => {
                 let usage = self.resolve(path).and_then(|node| self.usage(node));
                 usage.map(AdminReply::Usage).map_err(|e| refuse(&e, path))

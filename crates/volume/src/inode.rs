@@ -7,6 +7,7 @@ use crate::op::{Attr, Kind, NodeId, Time};
 use leeward_data::{Object, PoolId};
 use leeward_meta::Value;
 use leeward_pool::StoreState;
+use serde::{Deserialize, Serialize};
 
 /// What only some kinds of inode have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -464,7 +465,8 @@ impl Default for Properties {
 }
 
 /// A user or a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Who {
     /// By uid.
     User(u32),

@@ -6,6 +6,7 @@
 //! orders what died by the epochs that see it. Numbers from [`VIEW_FIRST`] up to [`VIEW_END`] are never stored: they name
 //! snapshots in node numbers and cached keys, see `snapshots.rs`.
 
+use crate::inode::Who;
 use crate::op::NodeId;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ const TABLE_SCHEDULE: u32 = SYSTEM + 8;
 const TABLE_BIN: u32 = SYSTEM + 9;
 const TABLE_UNFOLDED: u32 = SYSTEM + 10;
 const TABLE_POOL: u32 = SYSTEM + 11;
+const TABLE_FLOW: u32 = SYSTEM + 12;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -171,6 +173,25 @@ pub fn bin_range(volume: u32, from: u64) -> (Key, Key) {
 /// The change of a directory's statistics that is not folded yet.
 pub fn unfolded(dir: NodeId) -> Key {
     build(TABLE_UNFOLDED, dir.0, 0, &[])
+}
+
+/// What was said about the flows of a user or a group.
+pub fn flow(who: Who) -> Key {
+    let id = match who {
+        Who::User(uid) => u64::from(uid),
+        Who::Group(gid) => 1 << 32 | u64::from(gid),
+    };
+    build(TABLE_FLOW, id, 0, &[])
+}
+
+/// The user or group in a key of flows.
+pub fn parse_flow(key: &[u8]) -> Option<Who> {
+    let id = table_id(key);
+    match id >> 32 {
+        0 => Some(Who::User(id as u32)),
+        1 => Some(Who::Group(id as u32)),
+        _ => None,
+    }
 }
 
 /// The stamp and the node in a key of the recycle bin.
@@ -429,6 +450,8 @@ pub enum Table {
     Unfolded,
     /// Pools.
     Pool,
+    /// What was said about flows.
+    Flow,
 }
 
 /// The range of a system table.
@@ -445,6 +468,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Bin => TABLE_BIN,
         Table::Unfolded => TABLE_UNFOLDED,
         Table::Pool => TABLE_POOL,
+        Table::Flow => TABLE_FLOW,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -8,7 +8,7 @@
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `recycle`: the recycle bin.
 //! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
-//! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`, `figures`: operators.
+//! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `flows`, `fsck`, `control`, `figures`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
@@ -26,6 +26,7 @@ mod dispatch;
 mod error;
 pub mod extents;
 mod figures;
+pub mod flows;
 mod fsck;
 pub mod inode;
 pub mod keys;

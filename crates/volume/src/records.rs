@@ -10,7 +10,8 @@
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats};
+use crate::flows::FlowRecord;
+use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats, Who};
 use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
 use crate::overlay::Overlay;
@@ -166,6 +167,8 @@ pub(crate) enum Effect {
         size: u64,
         allocated: u64,
     },
+    /// This was said about a user or group at the gate.
+    Flow(Who, FlowRecord),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
     /// The directory has this schedule of snapshots now; `None`: none.
@@ -500,6 +503,7 @@ impl State {
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
+            Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
                     v.removing = true;

@@ -6,6 +6,7 @@
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
+use crate::flows::FlowSettings;
 use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};
 use crate::moves::Moves;
@@ -80,6 +81,8 @@ pub struct State {
     pub snapshots: Snapshots,
     /// Recycle bins.
     pub bins: Bins,
+    /// What was said about users and groups at the gate.
+    pub flows: FlowSettings,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.

@@ -4,6 +4,7 @@ use leeward_data::Addr;
 use leeward_pool::StoreState;
 use leeward_volume::NodeId;
 use leeward_volume::extents::{Extents, Source};
+use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
     BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
     StoreRecord, StoredDentry, VolumeRecord, Who, encode_xattr,
@@ -183,6 +184,27 @@ fn records_of_the_recycle_bin_are_as_they_were() {
     let inode = Inode { nlink: 0, binned: true, ..file() };
     assert_eq!(inode.encode()[2], 0x0e);
     assert_eq!(Inode::decode(&inode.encode()), Ok(inode));
+}
+
+#[test]
+fn records_of_flows_are_as_they_were() {
+    for (who, golden) in [
+        (Who::User(0x0102), "ffffff0c000000000000010200"),
+        (Who::Group(u32::MAX), "ffffff0c00000001ffffffff00"),
+    ] {
+        assert_eq!(hex(&keys::flow(who)), golden);
+        assert_eq!(keys::parse_flow(&keys::flow(who)), Some(who));
+    }
+    let all = FlowRecord { weight: Some(0x0304), ops_per_sec: Some(5), bytes_per_sec: Some(1 << 40) };
+    let none = FlowRecord { weight: None, ops_per_sec: Some(0), bytes_per_sec: None };
+    for (record, golden) in [
+        (all, "01070000030400000000000000050000010000000000"),
+        (none, "01020000000000000000000000000000000000000000"),
+    ] {
+        assert_eq!(hex(&record.encode()), golden);
+        assert_eq!(FlowRecord::decode(&record.encode()), Ok(record));
+        assert!(FlowRecord::decode(&record.encode()[..21]).is_err());
+    }
 }
 
 #[test]

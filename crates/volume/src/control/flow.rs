@@ -1,0 +1,57 @@
+//! What operators say about users and groups at the gate.
+
+use super::{Answer, no, refuse};
+use crate::admin::{Failure, FlowInfo, Reply as AdminReply};
+use crate::flows::{FlowRecord, FlowSettings, WEIGHT_MAX};
+use crate::inode::Who;
+use crate::keys;
+use crate::records::Effect;
+use crate::shard::Shard;
+use leeward_env::Ctx;
+
+impl Shard {
+    /// What was said about flows.
+    pub(crate) fn flow_settings(&self) -> FlowSettings {
+        self.lock().flows.clone()
+    }
+
+    pub(super) fn flow_set(&self, who: Who, said: FlowRecord) -> Answer {
+        if said.weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
+            let message = format!("a weight is a number from 1 to {WEIGHT_MAX}: name another");
+            return Err(no(libc::EINVAL, message));
+        }
+        let record = self.put_flow(who, |was| said.or(was))?;
+        Ok(AdminReply::Flows { flows: vec![info(who, record)] })
+    }
+
+    pub(super) fn flow_reset(&self, who: Who) -> Answer {
+        self.put_flow(who, |_| FlowRecord::default())?;
+        Ok(AdminReply::Done)
+    }
+
+    pub(super) fn flow_list(&self) -> Answer {
+        let flows = self.flow_settings().iter().map(|(who, record)| info(who, record)).collect();
+        Ok(AdminReply::Flows { flows })
+    }
+
+    fn put_flow(&self, who: Who, change: impl Fn(FlowRecord) -> FlowRecord) -> Result<FlowRecord, Failure> {
+        let put = self.transact(&Ctx::system(), |tx| {
+            let record = change(tx.st.flows.get(who));
+            if record == FlowRecord::default() {
+                tx.remove(keys::flow(who));
+            } else {
+                tx.put(keys::flow(who), record.encode());
+            }
+            tx.then(Effect::Flow(who, record));
+            Ok(record)
+        });
+        let record = put.map_err(|e| refuse(&e, "cannot be changed"))?;
+        self.settle()?;
+        Ok(record)
+    }
+}
+
+fn info(who: Who, record: FlowRecord) -> FlowInfo {
+    let FlowRecord { weight, ops_per_sec, bytes_per_sec } = record;
+    FlowInfo { who, weight, ops_per_sec, bytes_per_sec }
+}

@@ -1,0 +1,48 @@
+//! What operators say about users and groups at the gate, and that it lasts.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_volume::admin::{FlowInfo, Reply as Answer, Request};
+use leeward_volume::flows::WEIGHT_MAX;
+use leeward_volume::inode::Who;
+use rig::Rig;
+
+fn weight(who: Who, weight: u32) -> Request {
+    Request::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }
+}
+
+fn told(rig: &Rig) -> Vec<FlowInfo> {
+    match rig.admin(&Request::FlowList) {
+        Answer::Flows { flows } => flows,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_said_lasts_and_can_be_taken_back() {
+    let mut rig = Rig::new();
+    let (user, group) = (Who::User(7), Who::Group(7));
+    rig.admin(&weight(group, 300));
+    rig.admin(&weight(user, 50));
+    let ceiling =
+        Request::FlowSet { who: user, weight: None, ops_per_sec: Some(1000), bytes_per_sec: Some(0) };
+    rig.admin(&ceiling);
+    let expected = vec![
+        FlowInfo { who: user, weight: Some(50), ops_per_sec: Some(1000), bytes_per_sec: Some(0) },
+        FlowInfo { who: group, weight: Some(300), ops_per_sec: None, bytes_per_sec: None },
+    ];
+    assert_eq!(told(&rig), expected);
+    rig.reopen();
+    assert_eq!(told(&rig), expected);
+    assert_eq!(rig.cell.flow_settings().in_force(7, &[7]).weight, 50);
+    rig.admin(&Request::FlowReset { who: user });
+    rig.reopen();
+    assert_eq!(told(&rig), expected[1..]);
+    assert_eq!(rig.cell.flow_settings().in_force(7, &[7]).weight, 300);
+    for refused in [0, WEIGHT_MAX + 1] {
+        let failure = rig.ask(&weight(user, refused)).expect_err("refused");
+        assert_eq!(failure.errno, libc::EINVAL, "{failure}");
+    }
+    assert!(rig.findings().is_empty());
+}
