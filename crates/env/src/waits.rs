@@ -13,6 +13,8 @@ use std::cell::Cell;
 pub enum Cause {
     /// Its turn: others are served first.
     Turn,
+    /// Its user's ceiling.
+    Ceiling,
     /// A thread that may wait.
     Thread,
     /// The lock of the metadata.
@@ -31,8 +33,9 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Cause; 8] = [
+    pub const ALL: [Cause; 9] = [
         Cause::Turn,
+        Cause::Ceiling,
         Cause::Thread,
         Cause::Lock,
         Cause::Records,
@@ -46,6 +49,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::Turn => "turn",
+            Cause::Ceiling => "ceiling",
             Cause::Thread => "thread",
             Cause::Lock => "lock",
             Cause::Records => "records",

@@ -29,7 +29,7 @@ pub struct Cli {
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["up", "down", "status"]),
     ("Volumes and space", &["volume", "snap", "bin", "quota", "df", "du"]),
-    ("Who does what", &["top", "why"]),
+    ("Who does what", &["top", "why", "flow"]),
     ("Care", &["fsck", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),

@@ -18,6 +18,7 @@ mod logging;
 mod metrics;
 mod mounts;
 mod output;
+mod people;
 mod progress;
 mod serve;
 mod session;

@@ -10,11 +10,13 @@ use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
+use crate::people::Machine;
 use crate::{mounts, output, settings, system, when};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::{CellStats, Failure, Progress, Reply, Request};
+use leeward_volume::config::Jobs;
 use leeward_volume::{Cell, Config, NodeId};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -188,13 +190,16 @@ impl Up {
         let stale = detach_stale(&dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
         let cell = Cell::open(env, dir.path(), &config)?;
-        let options = GateOptions { fair: config.fair, ..GateOptions::usual() };
-        let gate = Gate::new(cell.clone(), env, options);
+        let jobs = config.jobs == Jobs::Cgroup;
+        let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
+        let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
+        gate.set_flows(cell.flow_settings());
         let source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
             let service = CellService {
                 cell: cell.clone(),
                 gate,
+                telling: Mutex::new(()),
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
@@ -398,6 +403,8 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
 struct CellService {
     cell: Arc<Cell>,
     gate: Gate,
+    /// Held while the gate is told of other weights and ceilings: what was said last counts.
+    telling: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
     holder: Holder,
@@ -411,7 +418,12 @@ impl Service for CellService {
         request: &Request,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Reply, Failure> {
-        self.cell.admin_as(caller, request, progress)
+        let reply = self.cell.admin_as(caller, request, progress)?;
+        if matches!(request, Request::FlowSet { .. } | Request::FlowReset { .. }) {
+            let _alone = self.telling.lock();
+            self.gate.set_flows(self.cell.flow_settings());
+        }
+        Ok(reply)
     }
 
     fn running(&self) -> Result<Running, Failure> {

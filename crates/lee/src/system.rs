@@ -155,6 +155,25 @@ pub fn user_name(uid: u32) -> String {
     }
 }
 
+/// The groups of a user, by the user database; none for who is not in it.
+pub fn groups_of(uid: u32) -> Vec<u32> {
+    let known = passwd(Query::Uid(uid)).ok().flatten();
+    let (Some(owner), Ok(name)) = (known, CString::new(user_name(uid))) else { return Vec::new() };
+    let mut gids = vec![0; 64];
+    loop {
+        let mut count = gids.len() as libc::c_int;
+        // SAFETY: the buffer has room for `count` groups, and the name ends in NUL.
+        let fits =
+            unsafe { libc::getgrouplist(name.as_ptr(), owner.gid, gids.as_mut_ptr(), &mut count) } >= 0;
+        let count = count.max(0) as usize;
+        if fits || count <= gids.len() {
+            gids.truncate(count);
+            return gids;
+        }
+        gids.resize(count, 0);
+    }
+}
+
 /// Finds a group by name or by number; a number that nobody has stands for itself.
 pub fn group(text: &str) -> Result<u32, Fail> {
     if let Ok(gid) = text.parse::<u32>() {

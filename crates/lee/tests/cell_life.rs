@@ -470,3 +470,58 @@ fn top_and_why_tell_who_did_what() {
     say(&["down", place.arg()]).good();
     assert!(place.ask(&["top", "--once"]).err.contains("is not served"));
 }
+
+#[test]
+fn weights_and_ceilings_last_and_take_effect_at_once() {
+    let place = Place::new();
+    place.ask(&["flow", "list"]).bad(1, &["cell"]);
+    fs::create_dir(&place.dir).expect("made");
+    if !can_mount() {
+        return;
+    }
+    place.up();
+    assert!(place.ask(&["flow", "list"]).good().contains("nothing is set"));
+    let set = place.ask(&["flow", "weight", "4000001", "300", "--json"]).json();
+    assert_eq!(
+        (&set["who"]["user"], &set["weight"], &set["ops_per_sec"]),
+        (&4_000_001.into(), &300.into(), &().into())
+    );
+    // a ceiling of five operations a second counts from now on, and its absence, too
+    let as_user = |script: &str| {
+        let mut command = std::process::Command::new("sh");
+        let begun = std::time::Instant::now();
+        common::run(common::as_user(command.args(["-c", script]).current_dir(place.mnt()), 4_000_001)).good();
+        begun.elapsed()
+    };
+    place.ask(&["flow", "limit", "4000001", "--ops", "5/s", "--bytes", "100M"]).good();
+    let twenty = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do [ -e absent$i ] || :; done";
+    assert!(as_user(twenty).as_secs_f64() >= 2.5, "20 names, 5 at once and 5 a second");
+    let why = place.ask(&["why", "4000001"]).good();
+    assert!(why.contains("ceiling"), "{why}");
+    say(&["down", place.arg()]).good();
+
+    // offline
+    let list = place.ask(&["flow", "list"]).good();
+    let row: Vec<&str> = list.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(row, ["4000001", "300", "5", "100", "MiB"]);
+    let shown = place.ask(&["flow", "show", "4000001", "--json"]).json();
+    assert_eq!((&shown["weight"], &shown["bytes_per_sec"]), (&300.into(), &(100 << 20).into()));
+    // what is said about a group is said about its members, but what is said about one of them counts before
+    place.ask(&["flow", "weight", "@0", "200"]).good();
+    assert!(place.ask(&["flow", "show", "root"]).good().contains("200\n"));
+    place.ask(&["flow", "weight", "root", "50"]).good();
+    assert!(place.ask(&["flow", "show", "root"]).good().contains("50\n"));
+    for who in ["root", "@root", "4000001"] {
+        place.ask(&["flow", "reset", who]).good();
+    }
+    assert!(place.ask(&["flow", "list"]).good().contains("nothing is set"));
+    assert!(place.ask(&["flow", "show", "root"]).good().contains("100 (the usual one)"));
+    for wrong in [
+        &["flow", "weight", "root", "0"][..],
+        &["flow", "limit", "root"],
+        &["flow", "limit", "root", "--ops", "x"],
+    ] {
+        assert_eq!(place.ask(wrong).code, 2, "{wrong:?}");
+    }
+    place.ask(&["flow", "weight", "@no-such-group", "5"]).bad(1, &["no group named"]);
+}

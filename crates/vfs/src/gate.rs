@@ -8,16 +8,27 @@
 //! What would wait answers `WouldBlock` and is repeated on a thread that may (`waiting`). A panic in the file system becomes an error
 //! here. Every operation is entered in the [`Ledger`]: what it cost, what it waited for, behind whom.
 //!
-//! Locks: the gate's, held for a few instructions, never while an operation runs or is answered.
+//! What operators said about users counts here (`shares`): weights also where threads are given out. Who is over his ceiling waits in the
+//! queue until `alarm`, or whoever ends an operation, finds that he may go on. Jobs (`jobs`) are lines of their own in the queue; below the
+//! gate a flow is a user. What is to be found out about users and processes is asked on a thread that may wait (`asking`).
+//!
+//! Locks: the gate's, then that of jobs; held for a few instructions, never while an operation runs or is answered.
 
-use crate::ledger::{Account, Ledger, Report, Totals};
+mod alarm;
+mod asking;
+
+use crate::jobs::Jobs;
+use crate::ledger::{Account, Ledger, Queues, Report, Totals};
+use crate::people::{People, Strangers};
+use crate::shares::Shares;
 use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
 use leeward_env::waits::{self, Cause, Waits};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
-use leeward_gate::{FairQueue, Line, Turn};
+use leeward_gate::{FairQueue, Line, Share, Turn};
+use leeward_volume::flows::FlowSettings;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +48,15 @@ pub struct Options {
     pub threads: usize,
     /// Whether it decides anything. Without, all pass at once and only the ledger is kept: to see what the gate costs and gives.
     pub fair: bool,
+    /// Whether the jobs of a user are told apart, see [`People::job_of`].
+    pub jobs: bool,
 }
 
 impl Options {
     /// As many threads as this machine has cores, up to four: more only wait for each other.
     pub fn usual() -> Options {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Options { threads: cores.clamp(2, 4), fair: true }
+        Options { threads: cores.clamp(2, 4), fair: true, jobs: false }
     }
 }
 
@@ -55,7 +68,11 @@ struct Shared {
     fs: Arc<dyn Fs>,
     env: Env,
     options: Options,
+    people: Arc<dyn People>,
     state: Mutex<State>,
+    /// Wakes the thread that watches ceilings.
+    alarm: Condvar,
+    jobs: Mutex<Jobs>,
     waiting: Waiting,
     failures: FailureLog,
 }
@@ -71,11 +88,16 @@ struct State {
     /// Until when users count as sharing.
     shared_until: Nanos,
     ledger: Ledger,
+    shares: Shares,
+    /// When the thread that watches ceilings looks again; `None`: there is none.
+    alarm_at: Option<Nanos>,
 }
 
 /// A request that waits for its turn.
 struct Queued {
     arrival: Arrival,
+    /// What it waits for: its turn, or its user's ceiling.
+    cause: Cause,
     /// Flow that was inside when it came.
     behind: Option<Flow>,
     bytes: usize,
@@ -89,22 +111,47 @@ type Job = Box<dyn FnOnce(&Gate, Arrival) -> Option<Account> + Send>;
 #[derive(Clone, Copy)]
 struct Arrival {
     ctx: Ctx,
+    /// The user with the job: below the gate a flow is a user.
+    line: Line,
+    /// What the user gets.
+    share: Share,
+    /// What it reads or writes.
+    bytes: u64,
     at: Nanos,
     waits: Waits,
-}
-
-impl Arrival {
-    fn line(&self) -> Line {
-        Line { flow: self.ctx.flow, class: self.ctx.class }
-    }
 }
 
 impl Gate {
     /// A gate before a file system.
     pub fn new(fs: Arc<dyn Fs>, env: &Env, options: Options) -> Gate {
+        Gate::with_people(fs, env, options, Arc::new(Strangers))
+    }
+
+    /// The same with somebody who knows the groups of users and the jobs of processes.
+    pub fn with_people(fs: Arc<dyn Fs>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
         let failures = FailureLog { env: env.clone(), second: AtomicU64::new(0), count: AtomicU64::new(0) };
         let waiting = Waiting::new(env);
-        Gate(Arc::new(Shared { fs, env: env.clone(), options, state: Mutex::default(), waiting, failures }))
+        Gate(Arc::new(Shared {
+            fs,
+            env: env.clone(),
+            options,
+            people,
+            state: Mutex::default(),
+            alarm: Condvar::new(),
+            jobs: Mutex::default(),
+            waiting,
+            failures,
+        }))
+    }
+
+    /// Other weights and ceilings count from now on, also for what waits.
+    pub fn set_flows(&self, settings: FlowSettings) {
+        let state = &mut *self.0.state.lock();
+        state.shares.set(settings);
+        let now = self.0.env.now();
+        state.queue.advance(now);
+        state.queue.set_shares(|uid| state.shares.of(uid, now).0);
+        self.look_at(state, now);
     }
 
     /// The file system behind it.
@@ -122,14 +169,15 @@ impl Gate {
         let for_thread = self.0.waiting.backlog().0;
         let now = self.0.env.now();
         let state = self.0.state.lock();
-        state.ledger.report((state.queue.len(), for_thread), now)
+        let jobs = self.0.jobs.lock();
+        state.ledger.report(state.waiting(for_thread), |job| jobs.name(job), now)
     }
 
     /// Sums over flows, for metrics.
     pub fn totals(&self) -> Totals {
         let for_thread = self.0.waiting.backlog().0;
         let state = self.0.state.lock();
-        state.ledger.totals((state.queue.len(), for_thread))
+        state.ledger.totals(state.waiting(for_thread))
     }
 
     /// Runs one operation on this thread, now: for who is inside already.
@@ -144,8 +192,8 @@ impl Gate {
 
     /// Runs one operation when it is its turn and answers it.
     pub fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        let arrival = self.arrive(ctx);
-        if let Some(turn) = self.pass(&arrival) {
+        let mut arrival = self.arrive(ctx, bytes_of(&op));
+        if let Some(turn) = self.pass(&mut arrival) {
             let account = self.attempt(arrival, op, answer);
             self.leave(turn, arrival.at, account);
             return;
@@ -157,7 +205,16 @@ impl Gate {
 
     /// Runs one operation that waits by its nature on a thread that may.
     pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        self.wait_with(self.arrive(ctx), op, answer);
+        let mut arrival = self.arrive(ctx, 0);
+        if self.may_begin(&mut arrival) {
+            return self.wait_with(arrival, op, answer);
+        }
+        let op = OwnedOp::from(op);
+        let go = move |gate: &Gate, arrival| {
+            gate.wait_with(arrival, op.as_op(), answer);
+            None
+        };
+        self.queue(arrival, 0, go);
     }
 
     /// Runs a request of several operations, made by [`Gate::call`] with the context it is given, when it is its turn. `attempt`
@@ -170,7 +227,7 @@ impl Gate {
         request: R,
         attempt: impl Fn(&Ctx, R) -> Option<R> + Send + 'static,
     ) {
-        let arrival = self.arrive(ctx);
+        let mut arrival = self.arrive(ctx, 0);
         let perform = move |gate: &Gate, arrival: Arrival| {
             waits::take();
             match attempt(&arrival.ctx.with_wait(Wait::Never), request) {
@@ -185,7 +242,7 @@ impl Gate {
                 }
             }
         };
-        match self.pass(&arrival) {
+        match self.pass(&mut arrival) {
             Some(turn) => {
                 let account = perform(self, arrival);
                 self.leave(turn, arrival.at, account);
@@ -199,17 +256,33 @@ impl Gate {
         self.run(ctx, Op::Forget { node, count }, |_| ());
     }
 
-    fn arrive(&self, ctx: Ctx) -> Arrival {
-        Arrival { ctx, at: self.0.env.now(), waits: Waits::NONE }
+    fn arrive(&self, ctx: Ctx, bytes: u64) -> Arrival {
+        let at = self.0.env.now();
+        let job = self.job_of(&ctx, at);
+        let line = Line { flow: Flow { job, ..ctx.flow }, class: ctx.class };
+        Arrival { ctx, line, share: Share::USUAL, bytes, at, waits: Waits::NONE }
     }
 
     /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
-    fn pass(&self, arrival: &Arrival) -> Option<Turn> {
-        let options = self.0.options;
-        let state = &mut *self.0.state.lock();
-        state.see(arrival);
-        let open = state.queue.running() < state.slots(options, arrival.at) && state.queue.is_empty();
-        (open || !options.fair || state.queued_bytes > QUEUED_BYTES_MAX).then(|| state.enter(arrival))
+    fn pass(&self, arrival: &mut Arrival) -> Option<Turn> {
+        self.see(arrival, |state, arrival, options| state.pass(options, arrival))
+    }
+
+    /// Whether an operation that needs no turn may begin: its user's ceiling may hold it back.
+    fn may_begin(&self, arrival: &mut Arrival) -> bool {
+        self.see(arrival, |state, arrival, options| state.may_begin(options, arrival))
+    }
+
+    /// Notes who comes and what he gets, and decides under the same lock.
+    fn see<R>(&self, arrival: &mut Arrival, decide: impl FnOnce(&mut State, &Arrival, Options) -> R) -> R {
+        let mut state = self.0.state.lock();
+        let ask = state.see(arrival);
+        let decision = decide(&mut state, arrival, self.0.options);
+        drop(state);
+        if ask {
+            self.find_groups();
+        }
+        decision
     }
 
     /// Waits for a turn without holding the thread; takes it here if a slot has become free meanwhile.
@@ -220,10 +293,15 @@ impl Gate {
         job: impl FnOnce(&Gate, Arrival) -> Option<Account> + Send + 'static,
     ) {
         let mut state = self.0.state.lock();
-        let behind = state.most_inside(arrival.ctx.flow);
+        let (cause, behind) = match state.is_held(&arrival) {
+            true => (Cause::Ceiling, None),
+            false => (Cause::Turn, state.most_inside(arrival.line.flow)),
+        };
         state.queued_bytes += bytes;
-        state.queue.push(arrival.line(), Line::USUAL, Queued { arrival, behind, bytes, job: Box::new(job) });
+        let queued = Queued { arrival, cause, behind, bytes, job: Box::new(job) };
+        state.queue.push(arrival.line, arrival.share, queued);
         let next = state.next(self.0.options, arrival.at);
+        self.watch_ceilings(&mut state);
         drop(state);
         self.run_turns(next);
     }
@@ -238,7 +316,7 @@ impl Gate {
         while let Some((turn, queued)) = next {
             let begun = self.0.env.now();
             let mut arrival = queued.arrival;
-            arrival.waits.add(Cause::Turn, queued.behind, begun.saturating_sub(arrival.at));
+            arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
             let account = (queued.job)(self, arrival);
             next = self.end(turn, begun, account);
         }
@@ -255,7 +333,9 @@ impl Gate {
         if let Some(account) = account {
             state.ledger.enter(account, cost, now);
         }
-        state.next(self.0.options, now)
+        let next = state.next(self.0.options, now);
+        self.watch_ceilings(&mut state);
+        next
     }
 
     /// One attempt that may not wait; `None` when the operation goes on elsewhere.
@@ -295,7 +375,7 @@ impl Gate {
     ) {
         let gate = self.clone();
         let (asked, behind) = (self.0.env.now(), self.0.waiting.backlog().1);
-        self.0.waiting.submit(arrival.line(), move || {
+        self.0.waiting.submit(arrival.line, arrival.share.weight, move || {
             let begun = gate.0.env.now();
             waits::take();
             let result = run(&arrival.ctx.with_wait(Wait::Allowed));
@@ -316,16 +396,51 @@ impl Gate {
     fn account(&self, arrival: &Arrival, op: &Op<'_>, result: &Result<Reply>) -> Account {
         let mut waits = arrival.waits;
         waits.add_all(&waits::take());
-        Account::new(&arrival.ctx, op, result, arrival.at, waits)
+        Account::new(arrival.line.flow, arrival.line.class, op, result, arrival.at, waits)
     }
 }
 
 impl State {
-    /// Notes who comes: from the second user on they share.
-    fn see(&mut self, arrival: &Arrival) {
-        if self.last_flow.replace(arrival.ctx.flow).is_some_and(|last| last != arrival.ctx.flow) {
+    /// Notes who comes (from the second flow on they share) and what he gets; says whether somebody must find out about his groups.
+    fn see(&mut self, arrival: &mut Arrival) -> bool {
+        let flow = arrival.line.flow;
+        if self.last_flow.replace(flow).is_some_and(|last| are_two(last, flow)) {
             self.shared_until = arrival.at + SHARED_FOR;
         }
+        let (share, ask) = self.shares.of(flow.uid, arrival.at);
+        arrival.share = share;
+        ask
+    }
+
+    /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
+    fn pass(&mut self, options: Options, arrival: &Arrival) -> Option<Turn> {
+        if !options.fair || self.queued_bytes > QUEUED_BYTES_MAX {
+            return Some(self.enter(arrival));
+        }
+        let free = self.queue.running() < self.slots(options, arrival.at) && !self.queue.has_ready();
+        (free && self.may_begin(options, arrival)).then(|| self.enter(arrival))
+    }
+
+    /// Whether its user's ceiling lets an operation begin, which then counts.
+    fn may_begin(&mut self, options: Options, arrival: &Arrival) -> bool {
+        if !options.fair {
+            return true;
+        }
+        self.queue.advance(arrival.at);
+        let may = !self.is_held(arrival);
+        if may {
+            self.queue.spend(arrival.line, arrival.bytes);
+        }
+        may
+    }
+
+    fn is_held(&mut self, arrival: &Arrival) -> bool {
+        arrival.share.has_ceiling() && self.queue.is_held(arrival.line, arrival.share)
+    }
+
+    fn waiting(&self, thread: usize) -> Queues {
+        let ceiling = self.queue.held();
+        Queues { turn: self.queue.len() - ceiling, ceiling, thread }
     }
 
     /// Operations that may run at once now.
@@ -334,15 +449,17 @@ impl State {
     }
 
     fn enter(&mut self, arrival: &Arrival) -> Turn {
-        self.inside.push(arrival.ctx.flow);
-        self.queue.pass(arrival.line(), Line::USUAL)
+        self.inside.push(arrival.line.flow);
+        self.queue.pass(arrival.line, arrival.share)
     }
 
     fn next(&mut self, options: Options, now: Nanos) -> Option<(Turn, Queued)> {
+        self.queue.advance(now);
         if self.queue.running() >= self.slots(options, now) {
             return None;
         }
         let (turn, queued) = self.queue.pop()?;
+        self.queue.spend(turn.line, queued.arrival.bytes);
         self.queued_bytes -= queued.bytes;
         self.inside.push(turn.line.flow);
         Some((turn, queued))
@@ -351,6 +468,20 @@ impl State {
     /// Who is inside: another flow than this one if there is one.
     fn most_inside(&self, flow: Flow) -> Option<Flow> {
         self.inside.iter().find(|f| **f != flow).or(self.inside.first()).copied()
+    }
+}
+
+/// Whether these share the gate. A job that is not known may be the same one.
+fn are_two(a: Flow, b: Flow) -> bool {
+    a.uid != b.uid || (a.job != b.job && a.job != 0 && b.job != 0)
+}
+
+/// What counts against a ceiling of bytes.
+fn bytes_of(op: &Op<'_>) -> u64 {
+    match op {
+        Op::Read { len, .. } => u64::from(*len),
+        Op::Write { data, .. } => data.len() as u64,
+        _ => 0,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
-use leeward_env::{Class, Ctx, Flow, Nanos};
+use leeward_env::{Class, Flow, Nanos};
 use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::{NodeId, Op, Reply, Result};
 use rustc_hash::FxHashMap;
@@ -39,15 +39,23 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(ctx: &Ctx, op: &Op<'_>, result: &Result<Reply>, at: Nanos, waits: Waits) -> Account {
+    /// Of an operation of `flow`, which says the job, too.
+    pub(crate) fn new(
+        flow: Flow,
+        class: Class,
+        op: &Op<'_>,
+        result: &Result<Reply>,
+        at: Nanos,
+        waits: Waits,
+    ) -> Account {
         let (read_bytes, written_bytes) = match (op, result) {
             (Op::Read { .. }, Ok(Reply::Data(data))) => (data.len() as u64, 0),
             (_, Ok(Reply::Written(count))) => (0, *count),
             _ => (0, 0),
         };
         Account {
-            flow: ctx.flow,
-            class: ctx.class,
+            flow,
+            class,
             op: op.number(),
             node: op.node(),
             at,
@@ -144,6 +152,17 @@ impl Row {
     }
 }
 
+/// Requests that wait now.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Queues {
+    /// For their turn.
+    pub(crate) turn: usize,
+    /// For their user's ceiling.
+    pub(crate) ceiling: usize,
+    /// For a thread that may wait.
+    pub(crate) thread: usize,
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -227,14 +246,15 @@ impl Ledger {
         }
     }
 
-    /// What is known of flows. The last arguments: requests that wait for a turn and for a thread; the time.
-    pub(crate) fn report(&self, waiting: (usize, usize), now: Nanos) -> Report {
-        let mut flows: Vec<FlowReport> = self.rows.iter().map(|(key, row)| flow_report(key, row)).collect();
-        flows.sort_by_key(|f| (f.uid, f.job, f.volume));
+    /// What is known of flows. The arguments: requests that wait; what jobs are called; the time.
+    pub(crate) fn report(&self, waiting: Queues, job: impl Fn(u32) -> Option<String>, now: Nanos) -> Report {
+        let mut flows: Vec<FlowReport> =
+            self.rows.iter().map(|(key, row)| flow_report(key, row, &job)).collect();
+        flows.sort_by(|a, b| (a.uid, &a.job, a.volume).cmp(&(b.uid, &b.job, b.volume)));
         let mut slow: Vec<SlowReport> = self
             .slow
             .iter()
-            .flat_map(|(flow, all)| all.iter().map(move |s| slow_report(*flow, s, now)))
+            .flat_map(|(flow, all)| all.iter().map(|s| slow_report(*flow, s, &job, now)))
             .filter(|s| s.ago_nanos <= SLOW_KEPT)
             .collect();
         slow.sort_by_key(|s| (s.uid, s.ago_nanos));
@@ -242,13 +262,14 @@ impl Ledger {
             at_nanos: now,
             flows,
             slow,
-            waiting_for_turn: waiting.0 as u64,
-            waiting_for_thread: waiting.1 as u64,
+            waiting_for_turn: waiting.turn as u64,
+            waiting_for_ceiling: waiting.ceiling as u64,
+            waiting_for_thread: waiting.thread as u64,
         }
     }
 
     /// Sums over flows.
-    pub(crate) fn totals(&self, waiting: (usize, usize)) -> Totals {
+    pub(crate) fn totals(&self, waiting: Queues) -> Totals {
         let mut latency: Vec<OpReport> = self.latency.iter().map(op_report).collect();
         latency.sort_by_key(|l| (l.operation, l.class));
         let mut volumes = self.forgotten.clone();
@@ -264,17 +285,18 @@ impl Ledger {
             latency,
             volumes,
             waits,
-            waiting_for_turn: waiting.0 as u64,
-            waiting_for_thread: waiting.1 as u64,
+            waiting_for_turn: waiting.turn as u64,
+            waiting_for_ceiling: waiting.ceiling as u64,
+            waiting_for_thread: waiting.thread as u64,
         }
     }
 }
 
-fn flow_report((flow, volume): &(Flow, u32), row: &Row) -> FlowReport {
-    FlowReport { uid: flow.uid, job: flow.job, volume: *volume, usage: row.usage() }
+fn flow_report((flow, volume): &(Flow, u32), row: &Row, job: impl Fn(u32) -> Option<String>) -> FlowReport {
+    FlowReport { uid: flow.uid, job: job(flow.job), volume: *volume, usage: row.usage() }
 }
 
-fn slow_report(flow: Flow, s: &Slow, now: Nanos) -> SlowReport {
+fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: Nanos) -> SlowReport {
     let waited = |(cause, behind, nanos): (Cause, Option<Flow>, Nanos)| Waited {
         cause: cause.name().to_owned(),
         behind_uid: behind.map(|f| f.uid),
@@ -282,7 +304,7 @@ fn slow_report(flow: Flow, s: &Slow, now: Nanos) -> SlowReport {
     };
     SlowReport {
         uid: flow.uid,
-        job: flow.job,
+        job: job(flow.job),
         operation: Op::NAMES[s.op].to_owned(),
         node: s.node.map(|n| n.0),
         ago_nanos: now.saturating_sub(s.at),
@@ -311,6 +333,8 @@ pub struct Report {
     pub slow: Vec<SlowReport>,
     /// Requests that wait for their turn now.
     pub waiting_for_turn: u64,
+    /// Requests that wait for their user's ceiling.
+    pub waiting_for_ceiling: u64,
     /// Requests that wait for a thread that may wait.
     pub waiting_for_thread: u64,
 }
@@ -326,6 +350,8 @@ pub struct Totals {
     pub waits: Vec<UserWaits>,
     /// Requests that wait for their turn now.
     pub waiting_for_turn: u64,
+    /// Requests that wait for their user's ceiling.
+    pub waiting_for_ceiling: u64,
     /// Requests that wait for a thread that may wait.
     pub waiting_for_thread: u64,
 }
@@ -335,8 +361,8 @@ pub struct Totals {
 pub struct FlowReport {
     /// User id.
     pub uid: u32,
-    /// Job tag, 0 when unknown.
-    pub job: u32,
+    /// Job, where one is known.
+    pub job: Option<String>,
     /// Volume number; that of the first view for all that is read in snapshots.
     pub volume: u32,
     /// What it did.
@@ -383,8 +409,8 @@ pub struct UserWaits {
 pub struct SlowReport {
     /// User id.
     pub uid: u32,
-    /// Job tag, 0 when unknown.
-    pub job: u32,
+    /// Job, where one is known.
+    pub job: Option<String>,
     /// What it was.
     pub operation: String,
     /// The inode, or the directory of the name, that it was about.
@@ -425,11 +451,11 @@ mod tests {
 
     fn account(uid: u32, volume: u32, at: Nanos) -> Account {
         let op = Op::GetAttr { node: NodeId::new(volume, 5) };
-        Account::new(&Ctx::user(uid, uid), &op, &Ok(Reply::Done), at, Waits::NONE)
+        Account::new(Flow { uid, job: 0 }, Class::Interactive, &op, &Ok(Reply::Done), at, Waits::NONE)
     }
 
     fn told(ledger: &Ledger, now: Nanos) -> Report {
-        ledger.report((0, 0), now)
+        ledger.report(Queues::default(), |_| None, now)
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! what every front end needs with them.
 //!
 //! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that may wait.
+//! * [`People`]: who tells the gate about groups of users and jobs of processes.
 //! * [`ledger`]: what each flow used, what it waited for, behind whom.
 //! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
 //! * [`Cursor`]: where a directory stream is, so that a listing can go on while the directory changes.
@@ -10,13 +11,17 @@
 
 mod cursor;
 mod gate;
+mod jobs;
 pub mod ledger;
 mod owned;
+mod people;
+mod shares;
 mod waiting;
 
 pub use cursor::{Cursor, Place};
 pub use gate::{Gate, Options as GateOptions};
 pub use owned::OwnedOp;
+pub use people::People;
 
 use leeward_env::Ctx;
 use leeward_volume::{Cell, Op, Reply, Result, Watcher};

@@ -1,7 +1,7 @@
 //! Threads that may wait: cold reads, fsync, whatever answered `WouldBlock`.
 //!
 //! Threads are started when there is work and none idle, up to a bound, and end when idle for a while. Who is next is the fair
-//! queue's business; a single flow may hold only some of the threads, so that one user's thousand fsyncs leave a thread for the next
+//! queue's business; a single user may hold only some of the threads, so that one user's thousand fsyncs leave a thread for the next
 //! user's first. How much can be queued is bounded by the front end (every job is a request that some process waits for,
 //! or background read-ahead up to the kernel's `max_background`).
 //!
@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads that one line may hold at a time.
-const THREADS_PER_LINE_MAX: usize = limits::BLOCKING_THREADS_MAX * 3 / 4;
+/// Threads that one user may hold at a time.
+const THREADS_PER_USER_MAX: usize = limits::BLOCKING_THREADS_MAX * 3 / 4;
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -44,9 +44,9 @@ impl Waiting {
     }
 
     /// Queues a job that this line pays for with the time it holds a thread.
-    pub(crate) fn submit(&self, line: Line, job: impl FnOnce() + Send + 'static) {
+    pub(crate) fn submit(&self, line: Line, weight: u32, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
-        state.queue.push(line, Line::USUAL, Box::new(job));
+        state.queue.push(line, weight, Box::new(job));
         self.0.work.notify_one();
         // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
         if state.queue.len() > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
@@ -111,6 +111,6 @@ impl Shared {
 
 impl State {
     fn next(&mut self) -> Option<(Turn, Job)> {
-        self.queue.pop_if(|_, running| running < THREADS_PER_LINE_MAX)
+        self.queue.pop_if(|_, running| running < THREADS_PER_USER_MAX)
     }
 }

@@ -4,7 +4,9 @@
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
 use leeward_vfs::ledger::ROWS_MAX;
-use leeward_vfs::{Fs, Gate, GateOptions};
+use leeward_vfs::{Fs, Gate, GateOptions, People};
+use leeward_volume::flows::{FlowRecord, FlowSettings};
+use leeward_volume::inode::Who;
 use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -58,7 +60,7 @@ impl Fs for Standing {
 
 fn gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
     let fs = Arc::new(Standing::default());
-    let gate = Gate::new(fs.clone(), &Env::real(), GateOptions { threads, fair });
+    let gate = Gate::new(fs.clone(), &Env::real(), GateOptions { threads, fair, jobs: false });
     (fs, gate)
 }
 
@@ -262,4 +264,127 @@ fn nothing_is_lost_between_the_slots() {
     assert_eq!(fs.order.lock().len(), 9000 + 9000 / 50, "what would wait was tried twice");
     let report = gate.report();
     assert_eq!((report.waiting_for_turn, report.waiting_for_thread), (0, 0));
+}
+
+fn settings(who: Who, record: FlowRecord) -> FlowSettings {
+    let mut settings = FlowSettings::default();
+    settings.set(who, record);
+    settings
+}
+
+#[test]
+fn a_ceiling_holds_back_one_user_and_nobody_else() {
+    let (_, gate) = gate(2, true);
+    let two = FlowRecord { ops_per_sec: Some(2), ..FlowRecord::default() };
+    gate.set_flows(settings(Who::User(1), two));
+    let env = Env::real();
+    let begun = env.now();
+    let (done, held) = channel();
+    for n in 0..5 {
+        let done = done.clone();
+        gate.run(user(1), read(if n == 4 { WAITS } else { NodeId(9) }), move |_| _ = done.send(()));
+    }
+    for _ in 0..50 {
+        assert!(asked(&gate, 2, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
+    }
+    (0..5).for_each(|_| held.recv_timeout(PATIENCE).expect("an answer"));
+    let took = env.now() - begun;
+    assert!(took >= 1_490_000_000, "two at once, three more in a second and a half, not in {took} ns");
+    until("all is entered", || gate.report().flows.iter().map(|f| f.usage.operations).sum::<u64>() == 55);
+    let report = gate.report();
+    let waited = |uid| {
+        report.flows.iter().find(|f| f.uid == uid).expect("a row").usage.waited_nanos.get("ceiling").copied()
+    };
+    assert!(waited(1) > Some(0), "{report:?}");
+    assert_eq!(waited(2), None);
+}
+
+#[test]
+fn another_ceiling_counts_for_what_waits_already() {
+    let (_, gate) = gate(2, true);
+    let low = FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() };
+    gate.set_flows(settings(Who::User(1), low));
+    let large = Op::Read { node: NodeId(9), offset: 0, len: 1_000_000 };
+    let (done, answers) = channel();
+    for _ in 0..3 {
+        let done = done.clone();
+        gate.run(user(1), large, move |_| _ = done.send(()));
+    }
+    let sent = done.clone();
+    gate.run_waiting(user(1), Op::Fsync { node: NodeId(9) }, move |_| _ = sent.send(()));
+    answers.recv_timeout(PATIENCE).expect("the first may, and the next ones pay for it, for days");
+    until("the others wait", || gate.report().waiting_for_ceiling == 3);
+    gate.set_flows(FlowSettings::default());
+    for _ in 0..3 {
+        answers.recv_timeout(PATIENCE).expect("an answer");
+    }
+}
+
+#[test]
+fn an_open_gate_has_no_ceilings() {
+    let (_, gate) = gate(2, false);
+    gate.set_flows(settings(Who::User(1), FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() }));
+    for _ in 0..3 {
+        assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
+    }
+}
+
+/// Users have the group with ten times their number; processes below 1000 are in a job by their hundreds.
+#[derive(Default)]
+struct Known {
+    asked: Mutex<Vec<u32>>,
+}
+
+impl People for Known {
+    fn groups_of(&self, uid: u32) -> Vec<u32> {
+        vec![10 * uid]
+    }
+
+    fn job_of(&self, pid: u32) -> Option<String> {
+        self.asked.lock().push(pid);
+        (pid < 1000).then(|| format!("job {}", pid / 100))
+    }
+}
+
+fn known_gate() -> (Arc<Known>, Gate) {
+    let known = Arc::new(Known::default());
+    let options = GateOptions { threads: 2, fair: true, jobs: true };
+    (known.clone(), Gate::with_people(Arc::new(Standing::default()), &Env::real(), options, known))
+}
+
+#[test]
+fn what_is_said_about_groups_counts_for_members() {
+    let (_, gate) = known_gate();
+    gate.set_flows(settings(Who::Group(50), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    until("the groups are found", || gate.share_of(5).weight == 300);
+    assert_eq!(gate.share_of(6).weight, 100);
+    gate.set_flows(FlowSettings::default());
+    assert_eq!(gate.share_of(5).weight, 100);
+}
+
+#[test]
+fn jobs_are_found_in_the_background_and_told_by_name() {
+    let (known, gate) = known_gate();
+    let of = |pid| Ctx { pid, ..user(1) };
+    let jobs = || {
+        let flows = gate.report().flows;
+        flows.into_iter().filter(|f| f.volume == 3).map(|f| (f.job, f.usage.operations)).collect::<Vec<_>>()
+    };
+    for pid in [100, 101, 200, 5000, 0] {
+        gate.run(of(pid), read(NodeId(9)), |_| ());
+    }
+    until("they are found", || known.asked.lock().len() >= 4);
+    let told = || {
+        [100, 101, 200, 5000, 0].iter().for_each(|pid| gate.run(of(*pid), read(NodeId::new(3, 9)), |_| ()));
+        jobs().iter().any(|(job, _)| job.as_deref() == Some("job 2"))
+    };
+    until("the last of them counts", told);
+    for _ in 0..1000 {
+        gate.run(of(101), read(NodeId::new(3, 9)), |_| ());
+    }
+    let of_job = |name| jobs().iter().find(|(job, _)| job.as_deref() == name).map_or(0, |(_, count)| *count);
+    assert!(of_job(Some("job 1")) > 1000, "{:?}", jobs());
+    assert!(of_job(None) >= 2, "{:?}", jobs());
+    let asked = known.asked.lock().iter().filter(|pid| **pid == 101).count();
+    assert!(asked <= 20, "asked {asked} times about one process");
 }

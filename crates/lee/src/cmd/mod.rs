@@ -7,6 +7,7 @@ mod config;
 mod df;
 mod down;
 mod du;
+mod flow;
 mod fsck;
 mod lab;
 mod man;
@@ -53,6 +54,7 @@ pub enum Command {
     Du(du::Args),
     Top(top::Args),
     Why(why::Args),
+    Flow(flow::Args),
     /// Check everything that is stored, in use or not
     Fsck,
     Scrub(scrub::Args),
@@ -152,6 +154,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Quota(args) => quota::run(&asked, args),
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),
+        Command::Flow(args) => flow::run(&asked, args),
         Command::Top(args) => top::run(&asked, &args),
         Command::Why(args) => why::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),

@@ -58,6 +58,7 @@ struct Shown {
     seconds: f64,
     operations_per_second: f64,
     waiting_for_turn: u64,
+    waiting_for_ceiling: u64,
     waiting_for_thread: u64,
     dirty_bytes: u64,
     flows: Vec<Row>,
@@ -68,7 +69,7 @@ struct Shown {
 struct Row {
     user: String,
     uid: u32,
-    job: u32,
+    job: Option<String>,
     volume: String,
     operations_per_second: f64,
     read_bytes_per_second: f64,
@@ -128,14 +129,15 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
         seconds,
         operations_per_second: flows.iter().fold(0.0, |sum, f| sum + f.operations_per_second),
         waiting_for_turn: now.report.waiting_for_turn,
+        waiting_for_ceiling: now.report.waiting_for_ceiling,
         waiting_for_thread: now.report.waiting_for_thread,
         dirty_bytes: now.dirty_bytes.iter().map(|(_, bytes)| bytes).sum(),
         flows,
     }
 }
 
-fn key(flow: &FlowReport) -> (u32, u32, u32) {
-    (flow.uid, flow.job, flow.volume)
+fn key(flow: &FlowReport) -> (u32, Option<&str>, u32) {
+    (flow.uid, flow.job.as_deref(), flow.volume)
 }
 
 fn rank(row: &Row, order: Order) -> f64 {
@@ -182,7 +184,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
     Row {
         user: system::user_name(flow.uid),
         uid: flow.uid,
-        job: flow.job,
+        job: flow.job.clone(),
         volume: volume.unwrap_or_else(|| "(snapshots)".into()),
         operations_per_second: per_second(usage.operations),
         read_bytes_per_second: per_second(usage.read_bytes),
@@ -199,7 +201,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
 fn text(shown: &Shown) -> String {
     let columns = [
         ("USER", Side::Left),
-        ("JOB", Side::Right),
+        ("JOB", Side::Left),
         ("VOLUME", Side::Left),
         ("OPS/S", Side::Right),
         ("READ/S", Side::Right),
@@ -215,7 +217,7 @@ fn text(shown: &Shown) -> String {
         let waited = r.waited_milliseconds_per_operation / r.milliseconds_per_operation.max(1e-9);
         [
             r.user.clone(),
-            if r.job == 0 { "-".into() } else { r.job.to_string() },
+            r.job.clone().unwrap_or_else(|| "-".into()),
             r.volume.clone(),
             format!("{:.0}", r.operations_per_second),
             size::bytes(r.read_bytes_per_second as u64),
@@ -229,9 +231,10 @@ fn text(shown: &Shown) -> String {
         ]
     });
     format!(
-        "{:.0} operations/s; {} waiting for their turn, {} for a thread; {} not yet stored\n\n{table}",
+        "{:.0} operations/s; {} waiting for their turn, {} for their ceiling, {} for a thread; {} not yet stored\n\n{table}",
         shown.operations_per_second,
         size::count(shown.waiting_for_turn),
+        size::count(shown.waiting_for_ceiling),
         size::count(shown.waiting_for_thread),
         size::bytes(shown.dirty_bytes),
     )
@@ -245,7 +248,7 @@ mod tests {
     fn flows(at_secs: u64, operations: &[(u32, u64)]) -> Flows {
         let flow = |(uid, operations): &(u32, u64)| FlowReport {
             uid: *uid,
-            job: 0,
+            job: None,
             volume: 0,
             usage: Usage {
                 operations: *operations,

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Explain the slowest operations of the last ten minutes
 ///
-/// For each what it was, how long it took, and what of that was waiting: for its turn, a thread, the lock of the metadata, records that were
+/// For each what it was, how long it took, and what of that was waiting: for its turn, its user's ceiling, a thread, the lock of the metadata, records that were
 /// not in memory, a commit, its data to be stored, memory for more data, or data to be read; and behind whom, where that is known.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,7 +30,7 @@ struct Shown {
 struct Row {
     user: String,
     uid: u32,
-    job: u32,
+    job: Option<String>,
     operation: String,
     path: Option<String>,
     seconds_ago: f64,
@@ -106,7 +106,7 @@ fn row(slow: &SlowReport, path: Option<String>) -> Row {
     Row {
         user: system::user_name(slow.uid),
         uid: slow.uid,
-        job: slow.job,
+        job: slow.job.clone(),
         operation: slow.operation.clone(),
         path,
         seconds_ago: slow.ago_nanos as f64 / 1e9,
@@ -121,6 +121,7 @@ fn text(shown: &Shown) -> String {
     }
     let columns = [
         ("USER", Side::Left),
+        ("JOB", Side::Left),
         ("WHEN", Side::Left),
         ("OPERATION", Side::Left),
         ("MS", Side::Right),
@@ -130,6 +131,7 @@ fn text(shown: &Shown) -> String {
     let table = Table::new(&columns).rows(&shown.operations, |r| {
         [
             r.user.clone(),
+            r.job.clone().unwrap_or_else(|| "-".into()),
             format!("{} ago", when::ago(r.seconds_ago as i64)),
             r.operation.clone(),
             format!("{:.1}", r.milliseconds),
@@ -160,7 +162,7 @@ mod tests {
         let commit = Waited { cause: "commit".into(), behind_uid: Some(4_000_001), nanos: took_nanos / 2 };
         SlowReport {
             uid,
-            job: 0,
+            job: None,
             operation: "fsync".into(),
             node: Some(node),
             ago_nanos: 5_000_000_000,

@@ -58,6 +58,7 @@ pub struct Scrape {
     figures: Figures,
     latency: Vec<OpReport>,
     waiting_for_turn: u64,
+    waiting_for_ceiling: u64,
     waiting_for_thread: u64,
     volumes: Vec<(String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
@@ -89,7 +90,8 @@ impl Source {
         let begun = self.env.now();
         // one scrape after the other: what is shown of the busiest follows from the scrape before
         let mut busy = self.busy.lock();
-        let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_thread } = self.gate.totals();
+        let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_ceiling, waiting_for_thread } =
+            self.gate.totals();
         let names = self.cell.volume_names();
         let name = |id: &u32| volume_label(&names, *id);
         let volumes = busy.volumes.update(volumes.iter().map(|v| (v.volume, of_volume(v))), name);
@@ -99,6 +101,7 @@ impl Source {
             figures: self.cell.figures(),
             latency,
             waiting_for_turn,
+            waiting_for_ceiling,
             waiting_for_thread,
             volumes: volumes.into_iter().map(|(name, counts)| (name, OfVolume::from(counts))).collect(),
             users,

@@ -107,8 +107,9 @@ pub const METRICS: &[Metric] = &[
         |s, out| s.users.iter().for_each(|(user, counts)| out.nanos(&[user], counts[Cause::ALL.len()])),
     )
     .by(&["user"]),
-    gauge("leeward_gate_queue_length", "Requests that wait for their turn, or for a thread that may wait.", |s, out| {
+    gauge("leeward_gate_queue_length", "Requests that wait for their turn, for their user's ceiling, or for a thread that may wait.", |s, out| {
         out.count(&["turn"], s.waiting_for_turn);
+        out.count(&["ceiling"], s.waiting_for_ceiling);
         out.count(&["thread"], s.waiting_for_thread);
     })
     .by(&["queue"]),

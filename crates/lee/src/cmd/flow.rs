@@ -1,0 +1,203 @@
+//! `lee flow`: the part that users get when several want more than there is, and what they get at most.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::output::{self, Side, Table};
+use crate::size::{self, Limit};
+use crate::system;
+use leeward_volume::admin::{FlowInfo, Reply, Request};
+use leeward_volume::flows::{FlowRecord, FlowSettings, InForce, WEIGHT_MAX, WEIGHT_USUAL};
+use leeward_volume::inode::Who;
+use serde::Serialize;
+use serde_json::json;
+
+/// Set what users get when several want more than there is, and at most
+///
+/// Without this all users get equal parts when they compete, and one who is alone gets everything. Settings take effect at once and last.
+///
+/// A weight is a part relative to others: who has 200 gets twice as much as who has 100, the usual weight, while both want more than
+/// they get. It takes nothing from anybody while nobody competes.
+///
+/// A ceiling is what a user gets at most in a second, also when nobody else is there: operations, bytes read and written, or both.
+/// After a quiet second that of one second is let through at once. What is over it waits.
+///
+/// What is said about a group is said about each of its members (by the user database of this machine). What is said about a
+/// user counts before that; of several groups the largest weight and the lowest ceiling count.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Set the weight of a user, or of each member of a group
+    Weight {
+        /// About whom: a user, or a group with @ before it, by name or number
+        #[arg(value_name = "USER|@GROUP")]
+        who: String,
+        /// Part relative to other users; the usual one is 100
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX)))]
+        weight: u32,
+    },
+    /// Set a ceiling for a user, or for each member of a group; what is not named stays as it was
+    Limit {
+        /// About whom: a user, or a group with @ before it, by name or number
+        #[arg(value_name = "USER|@GROUP")]
+        who: String,
+        /// Most operations in a second, such as 500 or 10k, or `none`, also if a group has a ceiling
+        #[arg(long, value_name = "N/s", value_parser = ops, required_unless_present = "bytes")]
+        ops: Option<Limit>,
+        /// Most bytes read and written in a second, such as 100M (powers of 1024), or `none`, also if a group has a ceiling
+        #[arg(long, value_name = "N/s", value_parser = bytes)]
+        bytes: Option<Limit>,
+    },
+    /// Take back all that was set for a user or a group
+    Reset {
+        /// About whom: a user, or a group with @ before it, by name or number
+        #[arg(value_name = "USER|@GROUP")]
+        who: String,
+    },
+    /// List all that was set
+    List,
+    /// Show what holds for a user, with what was set for his groups
+    Show {
+        /// By name or number
+        user: String,
+    },
+}
+
+fn ops(text: &str) -> Result<Limit, String> {
+    size::parse_count(text.strip_suffix("/s").unwrap_or(text))
+}
+
+fn bytes(text: &str) -> Result<Limit, String> {
+    size::parse_bytes(text.strip_suffix("/s").unwrap_or(text))
+}
+
+/// What holds for a user.
+#[derive(Debug, Serialize)]
+struct Shown {
+    user: String,
+    uid: u32,
+    groups: Vec<u32>,
+    weight: u32,
+    /// 0: no ceiling.
+    ops_per_sec: u64,
+    /// 0: no ceiling.
+    bytes_per_sec: u64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says, or that there is no such user or group.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Weight { who, weight } => {
+            set(asked, "flow weight", &who, FlowRecord { weight: Some(weight), ..FlowRecord::default() })
+        }
+        Action::Limit { who, ops, bytes } => {
+            let (ops_per_sec, bytes_per_sec) = (ops.map(|l| l.0), bytes.map(|l| l.0));
+            set(asked, "flow limit", &who, FlowRecord { weight: None, ops_per_sec, bytes_per_sec })
+        }
+        Action::Reset { who } => {
+            let who = parse(&who)?;
+            asked.ask("flow reset", &Request::FlowReset { who })?;
+            output::show(asked.format, &json!({"reply": "done", "who": who}), || {
+                format!("{}: nothing is set any more", name(who))
+            })
+        }
+        Action::List => list(asked),
+        Action::Show { user } => show(asked, &user),
+    }
+}
+
+/// A user, or a group with @ before it.
+fn parse(who: &str) -> Result<Who, Fail> {
+    match who.strip_prefix('@') {
+        Some(group) => system::group(group).map(Who::Group),
+        None => system::owner(who).map(|owner| Who::User(owner.uid)),
+    }
+}
+
+fn name(who: Who) -> String {
+    match who {
+        Who::User(uid) => system::user_name(uid),
+        Who::Group(gid) => format!("@{}", system::group_name(gid)),
+    }
+}
+
+fn set(asked: &Asked, command: &'static str, who: &str, said: FlowRecord) -> Result<(), Fail> {
+    let FlowRecord { weight, ops_per_sec, bytes_per_sec } = said;
+    let who = parse(who)?;
+    let flows = flows_of(asked.ask(command, &Request::FlowSet { who, weight, ops_per_sec, bytes_per_sec })?)?;
+    let flow = flows.first().ok_or_else(|| Fail::new(format!("{}: nothing was set", name(who))))?;
+    output::show(asked.format, flow, || {
+        let [who, weight, ops, bytes] = cells(flow);
+        format!(
+            "{who}: weight: {weight}; most operations in a second: {ops}; most bytes in a second: {bytes}"
+        )
+    })
+}
+
+fn list(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.ask("flow list", &Request::FlowList)?;
+    let flows = flows_of(reply.clone())?;
+    output::show(asked.format, &reply, || {
+        if flows.is_empty() {
+            return "nothing is set: all users get equal parts".into();
+        }
+        Table::new(&[
+            ("USER|@GROUP", Side::Left),
+            ("WEIGHT", Side::Right),
+            ("OPS/S", Side::Right),
+            ("BYTES/S", Side::Right),
+        ])
+        .rows(&flows, cells)
+        .to_string()
+    })
+}
+
+/// Who, weight, ceilings; `-` where nothing was said.
+fn cells(flow: &FlowInfo) -> [String; 4] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    [
+        name(flow.who),
+        or_dash(flow.weight.map(|w| w.to_string())),
+        or_dash(flow.ops_per_sec.map(size::count_limit)),
+        or_dash(flow.bytes_per_sec.map(size::bytes_limit)),
+    ]
+}
+
+fn show(asked: &Asked, user: &str) -> Result<(), Fail> {
+    let uid = system::owner(user)?.uid;
+    let mut settings = FlowSettings::default();
+    for flow in flows_of(asked.ask("flow show", &Request::FlowList)?)? {
+        let FlowInfo { who, weight, ops_per_sec, bytes_per_sec } = flow;
+        settings.set(who, FlowRecord { weight, ops_per_sec, bytes_per_sec });
+    }
+    let groups = system::groups_of(uid);
+    let InForce { weight, ops_per_sec, bytes_per_sec } = settings.in_force(uid, &groups);
+    let shown = Shown { user: system::user_name(uid), uid, groups, weight, ops_per_sec, bytes_per_sec };
+    output::show(asked.format, &shown, || {
+        let groups: Vec<String> = shown.groups.iter().map(|gid| system::group_name(*gid)).collect();
+        let usual = if weight == WEIGHT_USUAL { " (the usual one)" } else { "" };
+        [
+            ("user", format!("{} ({uid})", shown.user)),
+            ("groups", if groups.is_empty() { "none known".into() } else { groups.join(", ") }),
+            ("weight", format!("{weight}{usual}")),
+            ("most operations in a second", size::count_limit(ops_per_sec)),
+            ("most bytes in a second", size::bytes_limit(bytes_per_sec)),
+        ]
+        .map(|(name, value)| format!("{name:<28} {value}\n"))
+        .concat()
+    })
+}
+
+fn flows_of(reply: Reply) -> Result<Vec<FlowInfo>, Fail> {
+    match reply {
+        Reply::Flows { flows } => Ok(flows),
+        other => Err(unexpected(&other)),
+    }
+}

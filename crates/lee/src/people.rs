@@ -1,0 +1,93 @@
+//! What the gate asks about users and processes of this machine: groups from the user database, jobs from the cgroups that processes
+//! are in (docs/decisions/0013).
+
+use crate::system;
+use leeward_vfs::People;
+
+/// Longest name of a job, in characters; the rest is left out.
+const NAME_MAX: usize = 64;
+
+/// The machine that this process runs on.
+pub struct Machine;
+
+impl People for Machine {
+    fn groups_of(&self, uid: u32) -> Vec<u32> {
+        system::groups_of(uid)
+    }
+
+    fn job_of(&self, pid: u32) -> Option<String> {
+        job_in(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+}
+
+/// The job that a `/proc/PID/cgroup` tells of: Slurm's, else what the deepest cgroup is called. `None` for the root of all.
+fn job_in(cgroups: &str) -> Option<String> {
+    // NUMBER:CONTROLLERS:PATH; one line with cgroups v2, one for each controller with v1
+    let paths = cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(parts);
+    let paths: Vec<Vec<&str>> = paths.collect();
+    let named = paths.iter().find_map(|path| slurm(path)).or_else(|| {
+        let deepest = paths.iter().rev().max_by_key(|path| path.len())?;
+        deepest.last().map(ToString::to_string)
+    })?;
+    Some(named.chars().take(NAME_MAX).collect())
+}
+
+fn parts(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// Slurm keeps steps and tasks of a job in cgroups of their own below `slurm/uid_N/job_N` (v1) or `slurmstepd.scope/JOB` (v2).
+fn slurm(path: &[&str]) -> Option<String> {
+    let above = |part: &str| part.starts_with("uid_") || part.ends_with("slurmstepd.scope");
+    let n = path.iter().position(|part| above(part))?;
+    let by_slurm = path[..=n].iter().any(|part| part.contains("slurm"));
+    let job = path.get(n + 1).filter(|_| by_slurm)?;
+    Some(format!("slurm:{}", job.strip_prefix("job_").unwrap_or(job)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_called_what_their_cgroups_are() {
+        for (cgroups, job) in [
+            ("0::/\n", None),
+            ("", None),
+            ("0::/user.slice/user-1000.slice/session-5.scope\n", Some("session-5.scope")),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r7.scope\n",
+                Some("run-r7.scope"),
+            ),
+            ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_3\n", Some("slurm:42")),
+            (
+                "0::/system.slice/node7_slurmstepd.scope/s5K1KKYAYG5D00/step_batch\n",
+                Some("slurm:s5K1KKYAYG5D00"),
+            ),
+            ("0::/system.slice/slurmstepd.scope\n", Some("slurmstepd.scope")),
+            (
+                "4:memory:/slurm/uid_1000/job_42/step_batch\n1:name=systemd:/system.slice/slurmd.service\n0::/\n",
+                Some("slurm:42"),
+            ),
+            ("9:cpu,cpuacct:/uid_5/x\n", Some("x")),
+            (
+                "3:memory:/htcondor/condor_execute_slot1_2@node\n1:name=systemd:/condor.service\n",
+                Some("condor_execute_slot1_2@node"),
+            ),
+            ("0::/odd:name/with:colons\n", Some("with:colons")),
+        ] {
+            assert_eq!(job_in(cgroups).as_deref(), job, "{cgroups}");
+        }
+        let long = format!("0::/docker-{}.scope", "0".repeat(64));
+        assert_eq!(job_in(&long).map(|name| name.len()), Some(NAME_MAX));
+    }
+
+    #[test]
+    fn this_process_is_somewhere() {
+        let pid = std::process::id();
+        let cgroups = std::fs::read_to_string("/proc/self/cgroup").expect("cgroups");
+        assert_eq!(Machine.job_of(pid), job_in(&cgroups));
+        assert_eq!(Machine.job_of(u32::MAX), None);
+        assert!(Machine.groups_of(0).contains(&0), "root is in its group");
+    }
+}

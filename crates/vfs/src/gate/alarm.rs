@@ -1,0 +1,56 @@
+//! The thread that runs what a ceiling held back when it may go on. It is there while somebody is held back.
+
+use super::{Gate, State};
+use leeward_env::Nanos;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// After this time with nobody held back the thread ends.
+const IDLE: Duration = Duration::from_secs(5);
+
+impl Gate {
+    /// Sees to it that somebody looks when the first whom a ceiling holds back may go on.
+    pub(super) fn watch_ceilings(&self, state: &mut State) {
+        if let Some(until) = state.queue.held_until() {
+            self.look_at(state, until);
+        }
+    }
+
+    /// Sees to it that somebody looks for what may run at this time.
+    pub(super) fn look_at(&self, state: &mut State, at: Nanos) {
+        match state.alarm_at.replace(state.alarm_at.map_or(at, |earlier| earlier.min(at))) {
+            Some(earlier) if earlier <= at => (),
+            Some(_) => _ = self.0.alarm.notify_one(),
+            None => {
+                let gate = self.clone();
+                let start = || self.0.env.spawn("gate-alarm", move || gate.watch());
+                if catch_unwind(AssertUnwindSafe(start)).is_err() {
+                    // the system refuses a thread: whoever comes next tries again
+                    state.alarm_at = None;
+                }
+            }
+        }
+    }
+
+    fn watch(&self) {
+        let mut state = self.0.state.lock();
+        loop {
+            let now = self.0.env.now();
+            let next = state.next(self.0.options, now);
+            if next.is_some() {
+                drop(state);
+                self.run_turns(next);
+                state = self.0.state.lock();
+                continue;
+            }
+            let held = state.queue.held_until();
+            let wait = held.map_or(IDLE, |until| Duration::from_nanos(until.saturating_sub(now)));
+            state.alarm_at = Some(now + wait.as_nanos() as Nanos);
+            let timed_out = self.0.alarm.wait_for(&mut state, wait).timed_out();
+            if timed_out && held.is_none() && state.queue.held_until().is_none() {
+                state.alarm_at = None;
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the gate finds out about users and processes: in the background, while requests go on with what is known.
+
+use super::Gate;
+use leeward_env::{Class, Ctx, Flow, Nanos};
+use leeward_gate::{Line, Share};
+
+/// In whose name: what is small and rare comes before what others wait for.
+const LINE: Line = Line { flow: Flow::SYSTEM, class: Class::Interactive };
+
+impl Gate {
+    /// What a user gets, as far as it is known.
+    pub fn share_of(&self, uid: u32) -> Share {
+        let (share, ask) = self.0.state.lock().shares.of(uid, self.0.env.now());
+        if ask {
+            self.find_groups();
+        }
+        share
+    }
+
+    /// The job of who asks, as far as it is known.
+    pub(super) fn job_of(&self, ctx: &Ctx, now: Nanos) -> u32 {
+        if !self.0.options.jobs || ctx.pid == 0 {
+            return 0;
+        }
+        let (job, ask) = self.0.jobs.lock().of((ctx.uid, ctx.pid), now);
+        if ask {
+            self.find_jobs();
+        }
+        job
+    }
+
+    fn find_jobs(&self) {
+        let gate = self.clone();
+        self.0.waiting.submit(LINE, Line::USUAL, move || {
+            loop {
+                let wanted = gate.0.jobs.lock().wanted();
+                if wanted.is_empty() {
+                    return;
+                }
+                for (uid, pid) in wanted {
+                    let name = gate.0.people.job_of(pid);
+                    gate.0.jobs.lock().found((uid, pid), name.as_deref(), gate.0.env.now());
+                }
+            }
+        });
+    }
+
+    pub(super) fn find_groups(&self) {
+        let gate = self.clone();
+        self.0.waiting.submit(LINE, Line::USUAL, move || {
+            loop {
+                let wanted = gate.0.state.lock().shares.wanted();
+                if wanted.is_empty() {
+                    return;
+                }
+                for uid in wanted {
+                    let gids = gate.0.people.groups_of(uid);
+                    gate.0.state.lock().shares.found(uid, &gids, gate.0.env.now());
+                }
+            }
+        });
+    }
+}

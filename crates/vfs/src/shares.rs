@@ -1,0 +1,60 @@
+//! What each user gets at the gate: what operators said about him and his groups, worked out once and kept.
+
+use crate::people::Answers;
+use leeward_env::Nanos;
+use leeward_gate::Share;
+use leeward_volume::flows::FlowSettings;
+
+/// After this time a user's groups are looked up again, nanoseconds.
+const GOOD: Nanos = 300_000_000_000;
+/// Users whose shares are kept.
+const USERS_MAX: usize = 4096;
+
+/// See the module's head.
+pub(crate) struct Shares {
+    settings: FlowSettings,
+    known: Answers<u32, Share>,
+}
+
+impl Default for Shares {
+    fn default() -> Shares {
+        // old groups are better than none, for however long the user database does not answer
+        Shares { settings: FlowSettings::default(), known: Answers::new(GOOD, Nanos::MAX, USERS_MAX) }
+    }
+}
+
+impl Shares {
+    /// Other settings count from now on.
+    pub(crate) fn set(&mut self, settings: FlowSettings) {
+        self.settings = settings;
+        self.known.clear();
+    }
+
+    /// What a user gets; and whether the caller must see to it that somebody finds out about his groups.
+    pub(crate) fn of(&mut self, uid: u32, now: Nanos) -> (Share, bool) {
+        if self.settings.is_empty() {
+            return (Share::USUAL, false);
+        }
+        if !self.settings.has_groups() {
+            return (self.with_groups(uid, &[]), false);
+        }
+        let (known, ask) = self.known.get(uid, now);
+        (known.unwrap_or_else(|| self.with_groups(uid, &[])), ask)
+    }
+
+    /// Users whose groups are to be found out.
+    pub(crate) fn wanted(&mut self) -> Vec<u32> {
+        self.known.wanted()
+    }
+
+    /// What was found out.
+    pub(crate) fn found(&mut self, uid: u32, gids: &[u32], now: Nanos) {
+        let share = self.with_groups(uid, gids);
+        self.known.put(uid, share, now);
+    }
+
+    fn with_groups(&self, uid: u32, gids: &[u32]) -> Share {
+        let force = self.settings.in_force(uid, gids);
+        Share { weight: force.weight, ops_per_sec: force.ops_per_sec, bytes_per_sec: force.bytes_per_sec }
+    }
+}
