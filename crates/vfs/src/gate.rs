@@ -16,6 +16,7 @@
 
 mod alarm;
 mod asking;
+mod failures;
 
 use crate::jobs::Jobs;
 use crate::ledger::{Account, Ledger, Queues, Report, Totals};
@@ -23,6 +24,7 @@ use crate::people::{People, Strangers};
 use crate::shares::Shares;
 use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
+use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
 use leeward_gate::{FairQueue, Line, Share, Turn};
@@ -31,10 +33,7 @@ use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Failures that are logged in one second; a damaged store would otherwise fill the log.
-const LOGGED_PER_SEC_MAX: u64 = 10;
 /// Bytes of queued requests; above, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
@@ -129,8 +128,7 @@ impl Gate {
 
     /// The same with somebody who knows the groups of users and the jobs of processes.
     pub fn with_people(fs: Arc<dyn Fs>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
-        let failures = FailureLog { env: env.clone(), second: AtomicU64::new(0), count: AtomicU64::new(0) };
-        let waiting = Waiting::new(env);
+        let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
         Gate(Arc::new(Shared {
             fs,
             env: env.clone(),
@@ -151,7 +149,9 @@ impl Gate {
         let now = self.0.env.now();
         state.queue.advance(now);
         state.queue.set_shares(|uid| state.shares.of(uid, now).0);
-        self.look_at(state, now);
+        if !state.queue.is_empty() {
+            self.look_at(state, now);
+        }
     }
 
     /// The file system behind it.
@@ -485,45 +485,10 @@ fn bytes_of(op: &Op<'_>) -> u64 {
     }
 }
 
-/// Where failures that are nobody's fault but ours or the store's are told.
-struct FailureLog {
-    env: Env,
-    second: AtomicU64,
-    count: AtomicU64,
-}
-
-impl FailureLog {
-    fn failure(&self, ctx: &Ctx, op: &Op<'_>, e: &Error) {
-        let second = self.env.now() / 1_000_000_000;
-        if self.second.swap(second, Ordering::Relaxed) != second {
-            self.count.store(0, Ordering::Relaxed);
-        }
-        if self.count.fetch_add(1, Ordering::Relaxed) < LOGGED_PER_SEC_MAX {
-            tracing::error!(operation = %Summary(op), uid = ctx.uid, "{e}");
-        }
-    }
-}
-
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message")
-}
-
-/// An operation for the log: everything but the data.
-struct Summary<'a>(&'a Op<'a>);
-
-impl std::fmt::Display for Summary<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Op::Write { node, offset, data } => write!(f, "Write {node:?} at {offset} len {}", data.len()),
-            Op::SetXattr { node, name, value, .. } => {
-                write!(f, "SetXattr {node:?} {} len {}", name.escape_ascii(), value.len())
-            }
-            Op::Lookup { dir, name } => write!(f, "Lookup {dir:?}/{}", name.escape_ascii()),
-            op => write!(f, "{op:?}"),
-        }
-    }
 }
