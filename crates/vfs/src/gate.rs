@@ -116,6 +116,8 @@ struct Arrival {
     share: Share,
     /// What it reads or writes.
     bytes: u64,
+    /// Whether a user asks: the kernel gives references back in nobody's name.
+    asked: bool,
     at: Nanos,
     waits: Waits,
 }
@@ -193,6 +195,7 @@ impl Gate {
     /// Runs one operation when it is its turn and answers it.
     pub fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         let mut arrival = self.arrive(ctx, bytes_of(&op));
+        arrival.asked = !matches!(op, Op::Forget { .. });
         if let Some(turn) = self.pass(&mut arrival) {
             let account = self.attempt(arrival, op, answer);
             self.leave(turn, arrival.at, account);
@@ -260,7 +263,7 @@ impl Gate {
         let at = self.0.env.now();
         let job = self.job_of(&ctx, at);
         let line = Line { flow: Flow { job, ..ctx.flow }, class: ctx.class };
-        Arrival { ctx, line, share: Share::USUAL, bytes, at, waits: Waits::NONE }
+        Arrival { ctx, line, share: Share::USUAL, bytes, asked: true, at, waits: Waits::NONE }
     }
 
     /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
@@ -404,7 +407,7 @@ impl State {
     /// Notes who comes (from the second flow on they share) and what he gets; says whether somebody must find out about his groups.
     fn see(&mut self, arrival: &mut Arrival) -> bool {
         let flow = arrival.line.flow;
-        if self.last_flow.replace(flow).is_some_and(|last| are_two(last, flow)) {
+        if arrival.asked && self.last_flow.replace(flow).is_some_and(|last| are_two(last, flow)) {
             self.shared_until = arrival.at + SHARED_FOR;
         }
         let (share, ask) = self.shares.of(flow.uid, arrival.at);

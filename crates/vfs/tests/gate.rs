@@ -153,6 +153,7 @@ fn a_user_who_is_alone_has_all_threads() {
     let (fs, gate) = gate(2, true);
     let first = asked(&gate, 1, STANDS);
     until("it is inside", || fs.order.lock().len() == 1);
+    gate.forget(user(0), NodeId(9), 1); // by the kernel, in nobody's name
     assert!(
         asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok(),
         "the second thread's"

@@ -19,7 +19,7 @@ use serde_json::json;
 /// they get. It takes nothing from anybody while nobody competes.
 ///
 /// A ceiling is what a user gets at most in a second, also when nobody else is there: operations, bytes read and written, or both.
-/// After a quiet second that of one second is let through at once. What is over it waits.
+/// After a quiet second one second's worth is let through at once. What is over it waits.
 ///
 /// What is said about a group is said about each of its members (by the user database of this machine). What is said about a
 /// user counts before that; of several groups the largest weight and the lowest ceiling count.
