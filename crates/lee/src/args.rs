@@ -28,9 +28,9 @@ pub struct Cli {
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["up", "down", "status"]),
-    ("Volumes and space", &["volume", "snap", "bin", "quota", "df", "du"]),
+    ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du"]),
     ("Who does what", &["top", "why", "flow"]),
-    ("Care", &["fsck", "sync", "config"]),
+    ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
 ];
