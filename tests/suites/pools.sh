@@ -125,7 +125,7 @@ bytes_rot() {
   printf 'rotten' | dd of="$victim" bs=1 seek=20000 conv=notrunc status=none
   cold
   lee scrub wide --json >"$WORK/scrub.json"
-  [ "$(json "['pools'][0]['repaired_pieces']" <"$WORK/scrub.json")" -ge 1 ]
+  [ "$(json "['pools'][0]['repaired_objects']" <"$WORK/scrub.json")" -ge 1 ]
   lee scrub wide --json | json "['pools'][0]['bad_pieces']" | grep -qx 0
   same "$MNT/v"
 }

@@ -520,8 +520,8 @@ pub struct ScrubInfo {
     pub bytes: u64,
     /// Pieces that were missing or not what was written.
     pub bad_pieces: u64,
-    /// Pieces that were put in order.
-    pub repaired_pieces: u64,
+    /// Objects of which pieces were rebuilt.
+    pub repaired_objects: u64,
     /// Objects that lack pieces still.
     pub degraded_objects: u64,
     /// Objects of which something cannot be read.

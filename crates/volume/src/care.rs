@@ -176,6 +176,15 @@ impl Shard {
         more
     }
 
+    /// Does one step of something long, and leaves the stores to users for as long again if they need them.
+    pub(crate) fn paced<T>(&self, step: impl FnOnce() -> T) -> T {
+        let (done, took) = self.timed(step);
+        if self.log.quiet_for() < QUIET {
+            self.env.sleep(Duration::from_nanos(took));
+        }
+        done
+    }
+
     /// Reads and verifies everything in a pool, and puts in order what can be.
     pub(crate) fn scrub(&self, id: PoolId, progress: &mut dyn FnMut(Progress)) -> Result<ScrubInfo> {
         let Some(pool) = self.pools.get(id) else { return Err(Error::Io(format!("pool {id} is gone"))) };
@@ -183,9 +192,10 @@ impl Shard {
         let mut info = ScrubInfo { pool: self.pool_name(id), ..ScrubInfo::default() };
         match pool.layout().filter(|l| l.spec().layout != Layout::Single) {
             Some(layout) => {
+                let repaired = layout.health().repair.objects_done;
                 let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
                 loop {
-                    let step = layout.scrub_step(&background()).map_err(failed)?;
+                    let step = self.paced(|| layout.scrub_step(&background())).map_err(failed)?;
                     info.bytes += step.read_bytes;
                     info.bad_pieces += step.pieces;
                     let h = layout.health().scrub;
@@ -196,15 +206,13 @@ impl Shard {
                     }
                 }
                 loop {
-                    let step = layout.repair_step(&background()).map_err(failed)?;
-                    info.repaired_pieces += step.pieces;
-                    let left = layout.health().degraded_objects;
-                    let phase = format!("repairing {}", info.pool);
-                    progress(Progress {
-                        phase,
-                        done: info.repaired_pieces,
-                        total: info.repaired_pieces + left,
-                    });
+                    let step = self.paced(|| layout.repair_step(&background())).map_err(failed)?;
+                    let health = layout.health();
+                    // the background may have helped
+                    info.repaired_objects = health.repair.objects_done.saturating_sub(repaired);
+                    let (done, total) =
+                        (info.repaired_objects, info.repaired_objects + health.degraded_objects);
+                    progress(Progress { phase: format!("repairing {}", info.pool), done, total });
                     if !step.more {
                         break;
                     }
@@ -231,7 +239,7 @@ impl Shard {
             let object =
                 || self.lock().segments.get(*segment).filter(|r| r.pool == id).map(|r| r.object(*segment));
             let Some(before) = object() else { continue };
-            match self.log.verify(&background(), before) {
+            match self.paced(|| self.log.verify(&background(), before)) {
                 Ok(found) => {
                     info.bytes += found.bytes;
                     info.lost_objects += u64::from(!found.damaged.is_empty());

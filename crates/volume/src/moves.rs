@@ -124,17 +124,18 @@ impl State {
 
     /// Segments that are to be looked at, or moved.
     fn list_moves(&mut self) {
+        if !std::mem::take(&mut self.moves.look) {
+            return;
+        }
         if self.wants_owners() && !self.moves.listed_unknown {
             let unknown = self.segments.iter().filter(|(_, r)| r.sealed && r.volume.is_none());
             self.moves.unknown = unknown.map(|(segment, _)| segment).collect();
             self.moves.listed_unknown = true;
         }
-        if std::mem::take(&mut self.moves.look) {
-            let misplaced = self.segments.iter().filter(|(_, r)| r.sealed && self.home_of(r).is_some());
-            let mut list: Vec<u64> = misplaced.map(|(segment, _)| segment).collect();
-            list.sort_unstable_by_key(|segment| std::cmp::Reverse(*segment));
-            self.moves.list = list;
-        }
+        let misplaced = self.segments.iter().filter(|(_, r)| r.sealed && self.home_of(r).is_some());
+        let mut list: Vec<u64> = misplaced.map(|(segment, _)| segment).collect();
+        list.sort_unstable_by_key(|segment| std::cmp::Reverse(*segment));
+        self.moves.list = list;
     }
 }
 

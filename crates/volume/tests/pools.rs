@@ -581,7 +581,7 @@ fn scrubbing_finds_what_rotted() {
         other => panic!("{other:?}"),
     };
     let found = scrub();
-    assert_eq!((found.bad_pieces, found.repaired_pieces, found.lost_objects), (1, 1, 0), "{found:?}");
+    assert_eq!((found.bad_pieces, found.repaired_objects, found.lost_objects), (1, 1, 0), "{found:?}");
     assert_eq!(scrub().bad_pieces, 0);
     assert_eq!(rig.read(a, data.len()).expect("read"), data);
 }

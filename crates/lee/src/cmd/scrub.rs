@@ -43,9 +43,10 @@ fn scrub(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
 
 fn line(pool: &ScrubInfo) -> String {
     let mut line = format!("pool {}: {} read", pool.pool, size::bytes(pool.bytes));
-    if pool.bad_pieces + pool.repaired_pieces > 0 {
+    if pool.bad_pieces + pool.repaired_objects > 0 {
         let bad = size::counted(pool.bad_pieces, "bad piece", "bad pieces");
-        line.push_str(&format!(", {bad} found, {} repaired", size::count(pool.repaired_pieces)));
+        let repaired = size::counted(pool.repaired_objects, "object", "objects");
+        line.push_str(&format!(", {bad} found, {repaired} repaired"));
     }
     if pool.degraded_objects > 0 {
         let objects = size::counted(pool.degraded_objects, "object still lacks", "objects still lack");

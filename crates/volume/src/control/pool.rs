@@ -285,10 +285,10 @@ impl Shard {
         self.sync_all(&ctx)?;
         let mut total = 0;
         loop {
-            let busy = {
+            let busy = self.paced(|| {
                 let _alone = self.housekeeping.lock();
-                self.move_step()?
-            };
+                self.move_step()
+            })?;
             let left = self.lock().misplaced(volume);
             total = total.max(left.bytes);
             progress(Progress { phase: "moving bytes".into(), done: total - left.bytes, total });
