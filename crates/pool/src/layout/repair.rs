@@ -12,7 +12,7 @@ use super::group::{Core, Fault};
 use super::health::Step;
 use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
-use super::read::{Part, Reading};
+use super::read::{PATIENCE, Part, Reading};
 use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
@@ -44,6 +44,11 @@ pub(super) struct Found {
     /// Slots that answered.
     answered: u64,
     moves: VecDeque<(usize, ObjectId)>,
+}
+
+/// What a store that does not answer is taken to say.
+fn silent<T>() -> Result<T> {
+    Err(Error::Io(std::io::Error::other("it does not answer")))
 }
 
 impl Core {
@@ -253,7 +258,10 @@ impl Core {
         let mut had: Vec<(usize, AlignedBuf)> = Vec::new();
         let suspects = noted & !want;
         for piece in cut.stored().filter(|piece| suspects >> piece & 1 == 1) {
-            match self.read_blocks(ctx, id, &info, piece, 0..cut.blocks(piece)) {
+            let (core, ctx, blocks) = (self.clone(), *ctx, 0..cut.blocks(piece));
+            let read = move || core.read_blocks(&ctx, id, &info, piece, blocks);
+            let answer = self.through(&self.slot(id, piece).home, PATIENCE, read);
+            match answer.unwrap_or_else(|| Err(Fault::Away(String::new()))) {
                 Ok(blocks) => {
                     step.read_bytes += bytes(piece);
                     good |= 1 << piece;
@@ -284,11 +292,13 @@ impl Core {
         let head =
             super::piece::Head { object_bytes: info.object_bytes, stamp: info.stamp, crcs: Box::default() };
         for (piece, body) in rebuild(&self.code, self.name(id, 0), &head, &have, &target) {
-            match self.put_piece(ctx, id, piece, &body) {
+            let (core, ctx, bytes) = (self.clone(), *ctx, body.len() as u64);
+            let put = move || core.put_piece(&ctx, id, piece, &body);
+            match self.through(&self.slot(id, piece).home, PATIENCE, put).unwrap_or_else(silent) {
                 Ok(()) => {
                     good |= 1 << piece;
                     step.pieces += 1;
-                    step.written_bytes += body.len() as u64;
+                    step.written_bytes += bytes;
                 }
                 Err(e) => tracing::warn!("repair: {}: {e}", self.slot(id, piece).home.url()),
             }
@@ -299,19 +309,13 @@ impl Core {
     /// Moves one piece off a store that is being emptied. No pieces in the step: it could not be done now.
     fn move_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Step {
         let mut step = Step { more: true, ..Step::default() };
-        let Some(old) = &self.slots[slot].old else { return step };
-        let home = &self.slots[slot].home;
         self.notes.lock().begin_repair(id);
-        let copied = match home.call(|store| store.len(ctx, id)) {
-            Ok(_) => Ok(0), // put or repaired since: that is the better one
-            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id),
-            Err(e) => Err(e),
-        };
+        let (core, asked) = (self.clone(), *ctx);
+        let moved = self.through(&self.slots[slot].home, PATIENCE, move || core.take_over(&asked, slot, id));
         let alone = self.notes.lock().end_repair();
-        let done = copied.and_then(|bytes| old.call(|store| store.delete(ctx, id)).map(|()| bytes));
-        match done {
+        match moved.unwrap_or_else(silent) {
             Ok(bytes) => (step.read_bytes, step.written_bytes, step.pieces) = (bytes, bytes, 1),
-            Err(e) => tracing::warn!("moving from {}: {e}", old.url()),
+            Err(e) => tracing::warn!("moving to {}: {e}", self.slots[slot].home.url()),
         }
         if !alone {
             self.undo(ctx, id);
@@ -319,7 +323,19 @@ impl Core {
         step
     }
 
-    fn copy_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
+    /// Moves one piece, unless there is one already: that was put or repaired since, and is the better one.
+    fn take_over(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
+        let Some(old) = &self.slots[slot].old else { return Ok(0) };
+        let bytes = match self.slots[slot].home.call(|store| store.len(ctx, id)) {
+            Ok(_) => 0,
+            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id)?,
+            Err(e) => return Err(e),
+        };
+        old.call(|store| store.delete(ctx, id))?;
+        Ok(bytes)
+    }
+
+    fn copy_piece(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
         let seat = &self.slots[slot];
         let Some(old) = &seat.old else { return Ok(0) };
         let len = match old.call(|store| store.len(ctx, id)) {
