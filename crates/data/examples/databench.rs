@@ -4,7 +4,7 @@
 //! reads. The directory's files are removed.
 #![allow(clippy::disallowed_methods)]
 
-use leeward_data::{Addr, Catalog, Compression, DataLog, Options, Owner, SegmentInfo};
+use leeward_data::{Addr, Catalog, Compression, DataLog, Object, Options, Owner, PoolId, SegmentInfo};
 use leeward_env::disk::Space;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env};
@@ -47,14 +47,18 @@ struct Numbers {
 }
 
 impl Catalog for Numbers {
-    fn allocate_segment(&self) -> u64 {
+    fn allocate_segment(&self, _: u32, _: PoolId) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
-    fn generation(&self, segment: u64) -> Option<u32> {
-        self.sealed.lock().ok()?.get(&segment).map(|i| i.generation)
+    fn unused(&self, _: u64) {}
+    fn goes_elsewhere(&self, _: u64, _: u64) -> bool {
+        false
+    }
+    fn object(&self, segment: u64) -> Option<Object> {
+        self.sealed.lock().ok()?.get(&segment).map(|i| i.object)
     }
     fn sealed(&self, info: SegmentInfo) {
-        self.sealed.lock().expect("no panic").insert(info.segment, info);
+        self.sealed.lock().expect("no panic").insert(info.object.segment, info);
     }
 }
 
@@ -77,7 +81,7 @@ impl Bench {
         let append = |n: usize| {
             let at = (n * APPEND_BYTES) % (data.len() - APPEND_BYTES);
             let owner = Owner { volume: 1, inode: 1, offset: (n * APPEND_BYTES) as u64 };
-            let addr = self.log.append(&ctx, owner, &data[at..at + APPEND_BYTES]).expect("room");
+            let addr = self.log.append(&ctx, 0, owner, &data[at..at + APPEND_BYTES]).expect("room");
             self.log.unhold(addr.segment);
             addr
         };
@@ -86,8 +90,7 @@ impl Bench {
 
     fn remove(&self) {
         for info in self.catalog.sealed.lock().expect("no panic").values() {
-            let id = ObjectId { segment: info.segment, generation: info.generation };
-            self.store.delete(&Ctx::system(), id).expect("deletable");
+            self.store.delete(&Ctx::system(), info.object.id()).expect("deletable");
         }
     }
 }
@@ -156,7 +159,7 @@ fn small_files(text: &[u8]) {
     for n in 0..FILES {
         let owner = Owner { volume: 1, inode: n as u64, offset: 0 };
         let at = n * 1024 % (text.len() - 1024);
-        let addr = bench.log.append(&Ctx::user(1, 1), owner, &text[at..at + 1024]).expect("room");
+        let addr = bench.log.append(&Ctx::user(1, 1), 0, owner, &text[at..at + 1024]).expect("room");
         bench.log.unhold(addr.segment);
     }
     let appended = start.elapsed().as_secs_f64();

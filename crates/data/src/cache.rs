@@ -1,8 +1,8 @@
 //! Cache of what was read from stores and verified: units (decompressed) and the layouts of objects. One bound in bytes
 //! for both; the policy is scan-resistant (an entry used once leaves before one used twice).
 
+use crate::Object;
 use crate::reader::Layout;
-use leeward_pool::ObjectId;
 use quick_cache::sync::{Cache as Sync, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use rustc_hash::FxHasher;
@@ -21,8 +21,8 @@ const ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
-    Layout(ObjectId),
-    Unit(ObjectId, u32),
+    Layout(Object),
+    Unit(Object, u32),
 }
 
 #[derive(Clone)]
@@ -113,15 +113,15 @@ impl Cache {
         Cache { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    pub(crate) fn layout(&self, id: ObjectId) -> Option<Arc<Layout>> {
-        match self.entries.get(&Key::Layout(id)) {
+    pub(crate) fn layout(&self, object: Object) -> Option<Arc<Layout>> {
+        match self.entries.get(&Key::Layout(object)) {
             Some(Value::Layout(l)) => Some(l),
             _ => None,
         }
     }
 
-    pub(crate) fn unit(&self, id: ObjectId, n: usize) -> Option<Arc<CachedUnit>> {
-        match self.entries.get(&Key::Unit(id, n as u32)) {
+    pub(crate) fn unit(&self, object: Object, n: usize) -> Option<Arc<CachedUnit>> {
+        match self.entries.get(&Key::Unit(object, n as u32)) {
             Some(Value::Unit(u)) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
                 Some(u)
@@ -145,20 +145,20 @@ impl Cache {
     }
 
     /// Whether a unit is there; does not count as a use.
-    pub(crate) fn has_unit(&self, id: ObjectId, n: usize) -> bool {
-        self.entries.contains_key(&Key::Unit(id, n as u32))
+    pub(crate) fn has_unit(&self, object: Object, n: usize) -> bool {
+        self.entries.contains_key(&Key::Unit(object, n as u32))
     }
 
     pub(crate) fn layout_insert(&self, layout: Arc<Layout>) {
-        self.entries.insert(Key::Layout(layout.id()), Value::Layout(layout));
+        self.entries.insert(Key::Layout(layout.object()), Value::Layout(layout));
     }
 
-    pub(crate) fn unit_insert(&self, id: ObjectId, n: usize, unit: Arc<CachedUnit>) {
-        self.entries.insert(Key::Unit(id, n as u32), Value::Unit(unit));
+    pub(crate) fn unit_insert(&self, object: Object, n: usize, unit: Arc<CachedUnit>) {
+        self.entries.insert(Key::Unit(object, n as u32), Value::Unit(unit));
     }
 
     /// Forgets an object's layout; its units leave by themselves.
-    pub(crate) fn forget(&self, id: ObjectId) {
-        self.entries.remove(&Key::Layout(id));
+    pub(crate) fn forget(&self, object: Object) {
+        self.entries.remove(&Key::Layout(object));
     }
 }

@@ -6,7 +6,11 @@
 //! object's own index knows. So an extent never changes when its data is sealed, compressed or cleaned, and neither do
 //! snapshots of it.
 //!
-//! Each flow fills its own open segment: nobody's fsync waits for another's megabytes.
+//! Each flow fills its own open segments, one for each volume and pool it writes to: nobody's fsync waits for another's
+//! megabytes, a volume that is moved or removed takes whole segments along, and no pool waits for another.
+//!
+//! Segments are in **pools**, each with a store, threads that put, and memory of its own (`lane.rs`): one that is slow, full
+//! or away holds up only who writes to it.
 //!
 //! Life of a segment: *open* (appends, `segment.rs`) → *sealed* (queued, `table.rs`) → *put* (`pack.rs` lays the object
 //! out, `format.rs` its index; [`Catalog::sealed`] is told, memory is dropped) → read from the store (`reader.rs`,
@@ -21,6 +25,7 @@ mod buffers;
 mod cache;
 mod error;
 pub mod format;
+mod lane;
 mod log;
 mod pack;
 mod reader;
@@ -34,6 +39,7 @@ pub use log::{Catalog, Compression, DataLog, Options, SegmentInfo};
 pub use upkeep::Verified;
 
 use leeward_env::Flow;
+use leeward_pool::ObjectId;
 
 /// Logical address of a byte in the data log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,6 +48,28 @@ pub struct Addr {
     pub segment: u64,
     /// Offset in the segment's uncompressed space.
     pub offset: u32,
+}
+
+/// Number of a pool in a cell. 0 is the cell's own, which is always there.
+pub type PoolId = u32;
+
+/// The object that holds a segment. A segment is in one pool; rewriting it may take it to another, with a generation that
+/// no object of the segment had before in any pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Object {
+    /// Which pool it is in.
+    pub pool: PoolId,
+    /// Which segment it holds.
+    pub segment: u64,
+    /// How often that was rewritten.
+    pub generation: u32,
+}
+
+impl Object {
+    /// Its name in the pool.
+    pub fn id(&self) -> ObjectId {
+        ObjectId { segment: self.segment, generation: self.generation }
+    }
 }
 
 /// Which file range a piece of data was written for: how cleaning finds who may still use it.

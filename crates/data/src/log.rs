@@ -6,15 +6,16 @@
 use crate::buffers::Buffers;
 use crate::cache::CacheFigures;
 use crate::format::LOGICAL_BYTES_MAX;
+use crate::lane::{Lane, Lanes, Writer};
 use crate::pack;
 use crate::reader::{Fetched, Layout, Piece, Reader};
 use crate::segment::{Laid, Segment};
 use crate::table::{Backoff, Next, Queued, Table};
-use crate::{Addr, Chunk, Error, Owner, Result};
+use crate::{Addr, Chunk, Error, Object, Owner, PoolId, Result};
 use leeward_env::limits::WRITE_BYTES_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
-use leeward_pool::{AlignedBuf, ObjectId, Store};
+use leeward_pool::{AlignedBuf, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,6 +24,9 @@ use std::time::Duration;
 
 /// How often a read follows cleaning to a newer generation before it gives up.
 const GENERATIONS_TRIED_MAX: usize = 8;
+
+/// Failed puts, over some ten seconds, before another pool is thought of.
+const ATTEMPTS_MIN: u32 = 12;
 
 /// After so long without a new segment the spare buffers are given back to the system.
 const IDLE: Duration = Duration::from_secs(30);
@@ -47,7 +51,7 @@ pub struct Options {
     pub dirty_bytes: usize,
     /// Memory for what was read.
     pub cache_bytes: usize,
-    /// Threads that put segments; 0: nothing is put until [`DataLog::step`] is called, or a call has to wait for it.
+    /// Threads that put segments, for each pool; 0: nothing is put until [`DataLog::step`] is called, or a call has to wait for it.
     pub put_threads: usize,
 }
 
@@ -66,10 +70,8 @@ impl Default for Options {
 /// What a sealed segment is, once durable in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Segment number.
-    pub segment: u64,
-    /// Generation of the object.
-    pub generation: u32,
+    /// The object that holds it.
+    pub object: Object,
     /// Length of the object in the store; 0: everything in it had died, no object exists.
     pub object_bytes: u64,
     /// Uncompressed bytes of the chunks it holds.
@@ -79,10 +81,14 @@ pub struct SegmentInfo {
 /// The data log's view of who owns it (implemented by the volume layer). Called without data-log locks held, from any
 /// thread.
 pub trait Catalog: Send + Sync {
-    /// A number never used before.
-    fn allocate_segment(&self) -> u64;
-    /// Current object generation of a durable segment.
-    fn generation(&self, segment: u64) -> Option<u32>;
+    /// A number never used before, for data of this volume that is to go to this pool.
+    fn allocate_segment(&self, volume: u32, pool: PoolId) -> u64;
+    /// The object that holds a durable segment now.
+    fn object(&self, segment: u64) -> Option<Object>;
+    /// Nothing was or will be put under this number.
+    fn unused(&self, segment: u64);
+    /// Whether a segment that its pool has not taken for seconds is to be put to pool 0.
+    fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool;
     /// A put is durable. After this returns, the memory of the segment is dropped and reads go to the store.
     fn sealed(&self, info: SegmentInfo);
 }
@@ -124,14 +130,12 @@ pub struct DataLog {
 
 struct Core {
     env: Env,
-    store: Arc<dyn Store>,
+    lanes: Arc<Lanes>,
     options: Options,
     buffers: Buffers,
     reader: Reader,
     catalog: OnceLock<Weak<dyn Catalog>>,
     table: Mutex<Table>,
-    /// A segment was queued, or the log is closing: put threads look.
-    work: Condvar,
     /// A put succeeded or failed: those who wait look.
     done: Condvar,
     /// Put threads run; else whoever must wait does the puts.
@@ -148,20 +152,21 @@ struct Core {
 }
 
 impl DataLog {
-    /// A data log over a store. Nothing may be appended or read before [`DataLog::attach`].
+    /// A data log over a store, that of pool 0. Nothing may be appended or read before [`DataLog::attach`].
     pub fn new(env: Env, store: Arc<dyn Store>, options: Options) -> Arc<DataLog> {
         let longest = LOGICAL_BYTES_MAX as usize;
         assert!((1..=longest).contains(&options.segment_bytes), "segment_bytes out of range");
         let now = env.now();
+        let lanes = Arc::new(Lanes::default());
+        lanes.set(0, Some(store));
         let core = Core {
             env,
             buffers: Buffers::new(options.segment_bytes),
-            reader: Reader::new(store.clone(), options.cache_bytes),
-            store,
+            reader: Reader::new(lanes.clone(), options.cache_bytes),
+            lanes,
             options,
             catalog: OnceLock::new(),
             table: Mutex::new(Table::default()),
-            work: Condvar::new(),
             done: Condvar::new(),
             threaded: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -177,34 +182,64 @@ impl DataLog {
     /// Names the catalog and starts the put threads. Once.
     pub fn attach(self: &Arc<Self>, catalog: Weak<dyn Catalog>) {
         assert!(self.core.catalog.set(catalog).is_ok(), "attached twice");
-        let count = self.core.options.put_threads;
-        self.core.threaded.store(count > 0, Ordering::Release);
-        let mut threads = self.threads.lock();
-        for n in 0..count {
-            let core = self.core.clone();
-            threads.push(self.core.env.spawn(&format!("lee-put-{n}"), move || core.put_loop()));
-        }
-        if count > 0 {
+        self.core.threaded.store(self.core.options.put_threads > 0, Ordering::Release);
+        self.core.lanes.all().into_iter().for_each(|lane| self.start_puts(&lane));
+        if self.core.is_threaded() {
             let (core, asked) = (self.core.clone(), self.core.reader.start_ahead());
             let fetch = move || asked.iter().for_each(|what| core.reader.fetch_ahead(&what));
-            threads.push(self.core.env.spawn("lee-ahead", fetch));
+            self.threads.lock().push(self.core.env.spawn("lee-ahead", fetch));
         }
     }
 
-    /// Appends at most [`WRITE_BYTES_MAX`] bytes to the open segment of the context's flow, in one piece. The segment cannot
+    fn start_puts(&self, lane: &Arc<Lane>) {
+        for n in 0..self.core.options.put_threads {
+            let (core, lane) = (self.core.clone(), lane.clone());
+            let name = format!("lee-put-{}-{n}", lane.pool);
+            self.threads.lock().push(self.core.env.spawn(&name, move || core.put_loop(&lane)));
+        }
+    }
+
+    /// Makes a pool known, or gives it another store. `None`: it is away; what is to be read there fails, what is to be put
+    /// there waits in memory.
+    pub fn set_pool(&self, pool: PoolId, store: Option<Arc<dyn Store>>) {
+        if let Some(lane) = self.core.lanes.set(pool, store)
+            && self.core.is_threaded()
+        {
+            self.start_puts(&lane);
+        }
+    }
+
+    /// Forgets a pool that nothing is in and nothing goes to; false, and nothing happens, when something in memory does.
+    pub fn remove_pool(&self, pool: PoolId) -> bool {
+        let table = self.core.table.lock(); // so that no thread is between its look and its wait
+        let unused = table.has_none_of(pool);
+        if unused {
+            self.core.lanes.remove(pool);
+        }
+        unused
+    }
+
+    /// Whether nothing in memory is going to this pool.
+    pub fn has_none_of(&self, pool: PoolId) -> bool {
+        self.core.table.lock().has_none_of(pool)
+    }
+
+    /// Appends at most [`WRITE_BYTES_MAX`] bytes, in one piece, to the open segment that the context's flow has for this volume
+    /// and pool. The segment cannot
     /// become durable before [`DataLog::unhold`], which is to be called before this thread appends again: an append may
     /// wait until the flow's earlier segments are durable.
     ///
     /// # Errors
-    /// When the flow is over its share of dirty memory: `WouldBlock` if the context forbids to wait; else waits, and
-    /// fails with the store's error if a put of the flow fails meanwhile.
-    pub fn append(&self, ctx: &Ctx, owner: Owner, bytes: &[u8]) -> Result<Addr> {
+    /// When the flow is over its share of dirty memory for this pool: `WouldBlock` if the context forbids to wait; else waits,
+    /// and fails with the store's error if a put of the flow to this pool fails meanwhile.
+    pub fn append(&self, ctx: &Ctx, pool: PoolId, owner: Owner, bytes: &[u8]) -> Result<Addr> {
         let core = &*self.core;
         let longest = WRITE_BYTES_MAX.min(core.options.segment_bytes);
         assert!(!bytes.is_empty() && bytes.len() <= longest, "an append of {} bytes", bytes.len());
-        core.admit(ctx, bytes.len() as u64)?;
+        let lane = core.lanes.get(pool)?;
+        core.admit(ctx, Writer { flow: ctx.flow, pool }, bytes.len() as u64)?;
         loop {
-            let segment = core.open_segment(ctx.flow);
+            let segment = core.open_segment(ctx.flow, owner.volume, &lane);
             if let Some(offset) = segment.append(owner, bytes, &core.options, &core.buffers) {
                 return Ok(Addr { segment: segment.number, offset });
             }
@@ -216,8 +251,11 @@ impl DataLog {
     /// successful append, so that [`Catalog::sealed`] never comes before the owner can make anything of it.
     pub fn unhold(&self, segment: u64) {
         let table = self.core.table.lock(); // no put thread is between its look and its wait
-        if table.get(segment).is_some_and(|s| s.unhold()) && table.is_queued(segment) {
-            self.core.work.notify_one();
+        if let Some(found) = table.get(segment)
+            && found.unhold()
+            && table.is_queued(segment)
+        {
+            found.lane.work.notify_one();
         }
     }
 
@@ -243,12 +281,10 @@ impl DataLog {
         }
     }
 
-    /// Seals a flow's open segment if there is one.
+    /// Seals a flow's open segments.
     pub fn seal_flow(&self, flow: Flow) {
-        let open = self.core.table.lock().open_of(flow);
-        if let Some(segment) = open {
-            self.core.seal(&segment);
-        }
+        let open = self.core.table.lock().all_open();
+        open.iter().filter(|s| s.flow == flow).for_each(|segment| self.core.seal(segment));
     }
 
     /// Seals every open segment whose first byte is older than `age`. To be called every now and then: it also gives
@@ -350,13 +386,13 @@ impl DataLog {
         let catalog = self.core.catalog().ok_or_else(detached)?;
         let mut tried = 0;
         loop {
-            let Some(generation) = catalog.generation(segment) else {
+            let Some(object) = catalog.object(segment) else {
                 return Err(Error::Absent { segment, offset: pieces.first().map_or(0, |p| p.0) });
             };
-            match self.core.reader.read(ctx, ObjectId { segment, generation }, pieces, others) {
-                // cleaning has replaced it meanwhile
-                Err(Error::Store(leeward_pool::Error::NotFound(_)))
-                    if tried < GENERATIONS_TRIED_MAX && catalog.generation(segment) != Some(generation) =>
+            match self.core.reader.read(ctx, object, pieces, others) {
+                // it was rewritten meanwhile, and may be in another pool
+                Err(Error::Store(_))
+                    if tried < GENERATIONS_TRIED_MAX && catalog.object(segment) != Some(object) =>
                 {
                     tried += 1;
                 }
@@ -387,6 +423,11 @@ impl DataLog {
     /// Bytes in memory that are not durable.
     pub fn dirty_bytes(&self) -> u64 {
         self.core.table.lock().dirty_bytes()
+    }
+
+    /// The same of one pool.
+    pub fn dirty_bytes_to(&self, pool: PoolId) -> u64 {
+        self.core.table.lock().dirty_bytes_to(pool)
     }
 
     /// The same by flow.
@@ -445,8 +486,8 @@ impl DataLog {
         &self.core.reader
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.core.store
+    pub(crate) fn lanes(&self) -> &Lanes {
+        &self.core.lanes
     }
 
     pub(crate) fn buffers(&self) -> &Buffers {
@@ -457,25 +498,24 @@ impl DataLog {
     pub(crate) fn put_packed(
         &self,
         ctx: &Ctx,
-        id: ObjectId,
+        object: Object,
         mut source: AlignedBuf,
         chunks: Vec<Chunk>,
     ) -> Result<SegmentInfo> {
         let core = &*self.core;
         let mut info = SegmentInfo {
-            segment: id.segment,
-            generation: id.generation,
+            object,
             object_bytes: 0,
             data_bytes: chunks.iter().map(|c| u64::from(c.len)).sum(),
         };
         if !chunks.is_empty() {
             let body = pack::pack(&source, chunks, core.options.compression, &core.buffers);
             let mut copied = body.copied;
-            let object = copied.as_mut().unwrap_or(&mut source);
-            let index = pack::finish(id, object, body.chunks, body.units);
-            core.put_object(ctx, id, object)?;
-            core.reader.cache().layout_insert(Arc::new(Layout::new(id, &index)));
-            info.object_bytes = object.len() as u64;
+            let bytes = copied.as_mut().unwrap_or(&mut source);
+            let index = pack::finish(object.id(), bytes, body.chunks, body.units);
+            core.put_object(ctx, object, bytes)?;
+            core.reader.cache().layout_insert(Arc::new(Layout::new(object, &index)));
+            info.object_bytes = bytes.len() as u64;
             copied.into_iter().for_each(|b| core.buffers.give(b));
         }
         core.buffers.give(source);
@@ -501,36 +541,36 @@ impl Core {
     }
 
     /// Reserves room in the budget, waiting for it if allowed.
-    fn admit(&self, ctx: &Ctx, len: u64) -> Result<()> {
+    fn admit(&self, ctx: &Ctx, writer: Writer, len: u64) -> Result<()> {
         let mut table = self.table.lock();
-        if self.reserve(&mut table, ctx.flow, len) {
+        if self.reserve(&mut table, writer, len) {
             return Ok(());
         }
         if ctx.wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
         let asked = self.env.now();
-        let reserved = self.wait_for_room(&mut table, ctx.flow, len);
+        let reserved = self.wait_for_room(&mut table, writer, len);
         waits::note(Cause::Memory, Some(ctx.flow), self.env.now().saturating_sub(asked));
         reserved
     }
 
-    fn reserve(&self, table: &mut Table, flow: Flow, len: u64) -> bool {
-        table.reserve(flow, len, self.options.dirty_bytes as u64, self.options.segment_bytes as u64)
+    fn reserve(&self, table: &mut Table, writer: Writer, len: u64) -> bool {
+        table.reserve(writer, len, self.options.dirty_bytes as u64, self.options.segment_bytes as u64)
     }
 
-    /// Waits until the flow may hold so many bytes more.
-    fn wait_for_room(&self, table: &mut MutexGuard<'_, Table>, flow: Flow, len: u64) -> Result<()> {
-        let failures = table.flow_failures(flow).0;
-        while !self.reserve(table, flow, len) {
-            if let (now, Some(failure)) = table.flow_failures(flow)
+    /// Waits until the writer may hold so many bytes more.
+    fn wait_for_room(&self, table: &mut MutexGuard<'_, Table>, writer: Writer, len: u64) -> Result<()> {
+        let failures = table.failures_of(writer).0;
+        while !self.reserve(table, writer, len) {
+            if let (now, Some(failure)) = table.failures_of(writer)
                 && now > failures
             {
                 return Err(failure.into());
             }
-            if table.has_sealed(flow) {
+            if table.has_sealed(writer) {
                 self.wait_done(table);
-            } else if let Some(open) = table.open_of(flow) {
+            } else if let Some(open) = table.longest_open_of(writer) {
                 MutexGuard::unlocked(table, || self.seal(&open));
             } else {
                 // another thread of the flow has reserved and is about to append
@@ -544,33 +584,38 @@ impl Core {
     fn wait_done(&self, table: &mut MutexGuard<'_, Table>) {
         /// Against a put that another thread of a simulation ends between our look and our wait.
         const LOOK_AGAIN: Duration = Duration::from_millis(10);
-        if self.threaded.load(Ordering::Acquire) {
+        if self.is_threaded() {
             self.done.wait(table);
         } else if !MutexGuard::unlocked(table, || self.step()) {
             self.done.wait_for(table, LOOK_AGAIN);
         }
     }
 
-    /// The flow's open segment; a new one if it has none.
-    fn open_segment(&self, flow: Flow) -> Arc<Segment> {
-        let mut table = self.table.lock();
-        let mut fresh = None;
-        loop {
-            if let Some(open) = table.open_of(flow) {
-                table.spare_numbers.extend(fresh); // another thread of the flow was faster
-                return open;
-            }
-            if let Some(number) = fresh.take().or_else(|| table.spare_numbers.pop()) {
-                let now = self.env.now();
-                self.newest.store(now, Ordering::Relaxed);
-                let segment = Arc::new(Segment::new(number, flow, now));
-                table.install(segment.clone());
-                return segment;
-            }
-            fresh = MutexGuard::unlocked(&mut table, || {
-                Some(self.catalog().expect("attached before the first append").allocate_segment())
-            });
+    fn is_threaded(&self) -> bool {
+        self.threaded.load(Ordering::Acquire)
+    }
+
+    /// The open segment that the flow has for this volume and pool; a new one if it has none.
+    fn open_segment(&self, flow: Flow, volume: u32, lane: &Arc<Lane>) -> Arc<Segment> {
+        let writer = Writer { flow, pool: lane.pool };
+        if let Some(open) = self.table.lock().open_of(writer, volume) {
+            return open;
         }
+        let catalog = self.catalog().expect("attached before the first append");
+        let number = catalog.allocate_segment(volume, lane.pool);
+        let now = self.env.now();
+        let mut table = self.table.lock();
+        if let Some(open) = table.open_of(writer, volume) {
+            drop(table);
+            catalog.unused(number); // another thread of the flow was faster
+            return open;
+        }
+        self.newest.store(now, Ordering::Relaxed);
+        let segment = Arc::new(Segment::new(number, flow, volume, lane.clone(), now));
+        let another = table.install(segment.clone());
+        drop(table);
+        another.into_iter().for_each(|another| self.seal(&another));
+        segment
     }
 
     /// Takes no more appends and queues the put, once.
@@ -581,7 +626,7 @@ impl Core {
         if first {
             table.enqueue(segment.clone());
             drop(table);
-            self.work.notify_one();
+            segment.lane.work.notify_one();
         }
     }
 
@@ -589,7 +634,9 @@ impl Core {
         let mut table = self.table.lock();
         let Some((failures, _)) = table.segment_failures(segment) else { return Ok(()) };
         table.hurry(segment);
-        self.work.notify_one();
+        if let Some(segment) = table.get(segment) {
+            segment.lane.work.notify_one();
+        }
         loop {
             match table.segment_failures(segment) {
                 None => return Ok(()),
@@ -604,28 +651,31 @@ impl Core {
         self.reader.end_ahead();
         let _table = self.table.lock(); // so that no thread is between its look and its wait
         self.stopping.store(true, Ordering::Release);
-        self.work.notify_all();
+        for lane in self.lanes.all() {
+            lane.work.notify_all();
+        }
     }
 
-    /// Until the log is closed (then until everything was tried once more) or dropped.
-    fn put_loop(&self) {
+    /// Puts what goes to one pool, until that is removed or the log is closed (then until everything was tried once more) or
+    /// dropped.
+    fn put_loop(&self, lane: &Lane) {
         let mut table = self.table.lock();
-        while !self.abandoned.load(Ordering::Acquire) {
+        while !self.abandoned.load(Ordering::Acquire) && !lane.is_removed() {
             let now = self.env.now();
-            match table.next(Backoff::Respect(now)) {
+            match table.next(Some(lane.pool), Backoff::Respect(now)) {
                 Next::Put(queued) => MutexGuard::unlocked(&mut table, || self.put(queued)),
                 _ if self.stopping.load(Ordering::Acquire) => return,
                 Next::Later(due) => {
                     let pause = Duration::from_nanos(due.saturating_sub(now));
-                    self.work.wait_for(&mut table, pause);
+                    lane.work.wait_for(&mut table, pause);
                 }
-                Next::Nothing => self.work.wait(&mut table),
+                Next::Nothing => lane.work.wait(&mut table),
             }
         }
     }
 
     fn step(&self) -> bool {
-        let next = self.table.lock().next(Backoff::Ignore);
+        let next = self.table.lock().next(None, Backoff::Ignore);
         match next {
             Next::Put(queued) => {
                 self.put(queued);
@@ -639,46 +689,67 @@ impl Core {
     fn put(&self, queued: Queued) {
         let segment = queued.segment.clone();
         let laid = segment.lay_out(self.options.compression, &self.buffers);
-        match self.put_laid(&segment, &laid) {
-            Ok(()) => self.put_done(&segment, laid),
+        let pool = segment.lane.pool;
+        let put = match self.put_laid(&segment, &laid, pool) {
+            Err(Failure::Io { .. }) if self.goes_elsewhere(&queued, &laid) => {
+                self.put_laid(&segment, &laid, 0).map(|()| 0)
+            }
+            other => other.map(|()| pool),
+        };
+        match put {
+            Ok(pool) => self.put_done(&segment, laid, pool),
             Err(failure) => {
                 let now = self.env.now();
                 let attempts = self.table.lock().failed(queued, failure.clone(), now);
-                tracing::warn!(segment = segment.number, attempts, ?failure, "a segment could not be stored");
+                tracing::warn!(
+                    segment = segment.number,
+                    pool,
+                    attempts,
+                    ?failure,
+                    "a segment could not be stored"
+                );
                 self.done.notify_all();
             }
         }
     }
 
-    fn put_laid(&self, segment: &Segment, laid: &Laid) -> std::result::Result<(), Failure> {
+    /// Whether a segment that its pool does not take goes to pool 0: what waits for it must not wait for as long as the pool is
+    /// away.
+    fn goes_elsewhere(&self, queued: &Queued, laid: &Laid) -> bool {
+        let segment = &queued.segment;
+        segment.lane.pool != 0
+            && queued.attempts >= ATTEMPTS_MIN
+            && self.catalog().is_some_and(|c| c.goes_elsewhere(segment.number, laid.object_bytes))
+    }
+
+    fn put_laid(&self, segment: &Segment, laid: &Laid, pool: PoolId) -> std::result::Result<(), Failure> {
         if laid.object_bytes == 0 {
             return Ok(());
         }
         let class = if segment.is_awaited() { Class::Interactive } else { Class::Batch };
         let ctx = Ctx { flow: segment.flow, class, ..Ctx::system() };
         match &laid.copied {
-            Some(object) => self.put_object(&ctx, segment.id(), object)?,
-            None => self.put_object(&ctx, segment.id(), &segment.object())?,
+            Some(object) => self.put_object(&ctx, segment.object_in(pool), object)?,
+            None => self.put_object(&ctx, segment.object_in(pool), &segment.object())?,
         }
         Ok(())
     }
 
-    fn put_object(&self, ctx: &Ctx, id: ObjectId, object: &AlignedBuf) -> leeward_pool::Result<()> {
-        self.store.put(ctx, id, object)?;
-        self.written_bytes.fetch_add(object.len() as u64, Ordering::Relaxed);
+    fn put_object(&self, ctx: &Ctx, object: Object, bytes: &AlignedBuf) -> leeward_pool::Result<()> {
+        self.lanes.store(object.pool)?.put(ctx, object.id(), bytes)?;
+        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     /// The order matters: a reader finds the data in memory, or a generation in the catalog.
-    fn put_done(&self, segment: &Segment, laid: Laid) {
-        let id = segment.id();
+    fn put_done(&self, segment: &Segment, laid: Laid, pool: PoolId) {
+        let object = segment.object_in(pool);
         if laid.object_bytes > 0 {
-            self.reader.cache().layout_insert(Arc::new(Layout::new(id, &laid.index)));
+            self.reader.cache().layout_insert(Arc::new(Layout::new(object, &laid.index)));
         }
         if let Some(catalog) = self.catalog() {
             catalog.sealed(SegmentInfo {
-                segment: id.segment,
-                generation: id.generation,
+                object,
                 object_bytes: laid.object_bytes,
                 data_bytes: laid.index.packed_bytes(),
             });

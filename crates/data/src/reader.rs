@@ -17,9 +17,10 @@ use crate::cache::{Cache, CachedUnit};
 use crate::format::{
     self, BLOCK_BYTES, Codec, Index, TRAILER_BYTES, Trailer, UNIT_BYTES, Unit, corrupt, crc,
 };
-use crate::{Error, Result};
+use crate::lane::Lanes;
+use crate::{Error, Object, Result};
 use leeward_env::{Ctx, Wait};
-use leeward_pool::{AlignedBuf, ObjectId, Store};
+use leeward_pool::AlignedBuf;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
@@ -45,7 +46,7 @@ const BOUNCE_SPARE_MAX: usize = 8;
 
 /// How an object is laid out: its index, in the form that readers want.
 pub(crate) struct Layout {
-    id: ObjectId,
+    object: Object,
     spans: Box<[Span]>,
     units: Box<[Unit]>,
     /// Where each unit begins in the body, and where the last one ends.
@@ -62,7 +63,7 @@ struct Span {
 }
 
 impl Layout {
-    pub(crate) fn new(id: ObjectId, index: &Index) -> Layout {
+    pub(crate) fn new(object: Object, index: &Index) -> Layout {
         let mut spans: Vec<Span> = Vec::new();
         let mut packed = 0;
         for c in &index.chunks {
@@ -80,7 +81,7 @@ impl Layout {
             unit_at.push(at);
         }
         Layout {
-            id,
+            object,
             spans: spans.into(),
             units: index.units.clone().into(),
             unit_at: unit_at.into(),
@@ -89,8 +90,8 @@ impl Layout {
         }
     }
 
-    pub(crate) fn id(&self) -> ObjectId {
-        self.id
+    pub(crate) fn object(&self) -> Object {
+        self.object
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -141,7 +142,7 @@ impl Layout {
                 let start = (s.packed + skipped) as usize;
                 Ok(start..start + len.min((s.len - skipped) as usize))
             }
-            _ => Err(Error::Absent { segment: self.id.segment, offset }),
+            _ => Err(Error::Absent { segment: self.object.segment, offset }),
         }
     }
 
@@ -149,7 +150,7 @@ impl Layout {
     pub(crate) fn verify(&self, first: usize, bytes: &[u8]) -> Result<()> {
         for (n, block) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
             if crc(block) != self.block_crcs[first + n] {
-                return Err(corrupt(self.id, &format!("checksum of block {}", first + n)));
+                return Err(corrupt(self.object.id(), &format!("checksum of block {}", first + n)));
             }
         }
         Ok(())
@@ -161,7 +162,7 @@ impl Layout {
             Codec::Raw => out.copy_from_slice(stored),
             Codec::Lz4 => match lz4_flex::block::decompress_into(stored, out) {
                 Ok(len) if len == out.len() => {}
-                _ => return Err(corrupt(self.id, &format!("unit {n} cannot be decompressed"))),
+                _ => return Err(corrupt(self.object.id(), &format!("unit {n} cannot be decompressed"))),
             },
         }
         Ok(())
@@ -208,7 +209,7 @@ struct Want<'a> {
 }
 
 pub(crate) struct Reader {
-    store: Arc<dyn Store>,
+    lanes: Arc<Lanes>,
     cache: Cache,
     bounce: Mutex<Vec<AlignedBuf>>,
     /// What is being fetched for the cache.
@@ -221,15 +222,15 @@ pub(crate) struct Reader {
 /// Units of an object that somebody who reads on and on will want, from which on.
 pub(crate) struct Ahead {
     ctx: Ctx,
-    id: ObjectId,
+    object: Object,
     from: usize,
 }
 
 /// Something that the cache lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Wanted {
-    Layout(ObjectId),
-    Unit(ObjectId, usize),
+    Layout(Object),
+    Unit(Object, usize),
 }
 
 /// The right to fetch some things; ends when dropped.
@@ -247,9 +248,9 @@ impl Drop for Claim<'_> {
 }
 
 impl Reader {
-    pub(crate) fn new(store: Arc<dyn Store>, cache_bytes: usize) -> Reader {
+    pub(crate) fn new(lanes: Arc<Lanes>, cache_bytes: usize) -> Reader {
         Reader {
-            store,
+            lanes,
             cache: Cache::new(cache_bytes),
             bounce: Mutex::new(Vec::new()),
             claims: Mutex::new(FxHashSet::default()),
@@ -275,18 +276,18 @@ impl Reader {
             && let Some(thread) = &*self.ahead.lock()
         {
             // when it has too much to do already, readers help themselves
-            let _ = thread.try_send(Ahead { ctx: ctx.with_wait(Wait::Allowed), id: l.id, from });
+            let _ = thread.try_send(Ahead { ctx: ctx.with_wait(Wait::Allowed), object: l.object, from });
         }
     }
 
     /// Fetches into the cache what is not there and nobody else is fetching. Who needs it will see what goes wrong.
     pub(crate) fn fetch_ahead(&self, what: &Ahead) {
-        let Some(l) = self.cache.layout(what.id) else { return };
+        let Some(l) = self.cache.layout(what.object) else { return };
         let mut run = what.from..l.units().min(what.from + AHEAD_RUN_UNITS);
-        let Some(start) = run.clone().find(|&n| !self.cache.has_unit(l.id, n)) else { return };
+        let Some(start) = run.clone().find(|&n| !self.cache.has_unit(l.object, n)) else { return };
         run.start = start;
-        run.end = run.clone().find(|&n| self.cache.has_unit(l.id, n)).unwrap_or(run.end);
-        let Some(claim) = self.claim(run.clone().map(|n| Wanted::Unit(l.id, n)), Fetched::Skip) else {
+        run.end = run.clone().find(|&n| self.cache.has_unit(l.object, n)).unwrap_or(run.end);
+        let Some(claim) = self.claim(run.clone().map(|n| Wanted::Unit(l.object, n)), Fetched::Skip) else {
             return;
         };
         run.end = run.start + claim.what.len();
@@ -317,11 +318,11 @@ impl Reader {
     pub(crate) fn read(
         &self,
         ctx: &Ctx,
-        id: ObjectId,
+        object: Object,
         pieces: &mut [Piece<'_>],
         others: Fetched,
     ) -> Result<bool> {
-        let layout = self.layout(ctx, id)?;
+        let layout = self.layout(ctx, object)?;
         let bytes: usize = pieces.iter().map(|(_, out)| out.len()).sum();
         let keep = if bytes < LARGE_BYTES { Keep::Units } else { Keep::Edges };
         self.read_sparing(ctx, &layout, pieces, keep, others)
@@ -348,46 +349,46 @@ impl Reader {
     }
 
     /// The layout of an object, from the cache or the store.
-    fn layout(&self, ctx: &Ctx, id: ObjectId) -> Result<Arc<Layout>> {
+    fn layout(&self, ctx: &Ctx, object: Object) -> Result<Arc<Layout>> {
         loop {
-            if let Some(layout) = self.cache.layout(id) {
+            if let Some(layout) = self.cache.layout(object) {
                 return Ok(layout);
             }
             may_wait(ctx)?;
-            let what = std::iter::once(Wanted::Layout(id));
+            let what = std::iter::once(Wanted::Layout(object));
             let Some(_claim) = self.claim(what, Fetched::Await) else { continue };
-            if let Some(layout) = self.cache.layout(id) {
+            if let Some(layout) = self.cache.layout(object) {
                 return Ok(layout); // its claim ended between our look and our claim
             }
-            let layout = Arc::new(Layout::new(id, &self.index(ctx, id)?));
+            let layout = Arc::new(Layout::new(object, &self.index(ctx, object)?));
             self.cache.layout_insert(layout.clone());
             return Ok(layout);
         }
     }
 
     /// The index of an object, from the store.
-    pub(crate) fn index(&self, ctx: &Ctx, id: ObjectId) -> Result<Index> {
+    pub(crate) fn index(&self, ctx: &Ctx, object: Object) -> Result<Index> {
         may_wait(ctx)?;
-        let object_bytes = self.store.len(ctx, id)?;
+        let object_bytes = self.lanes.store(object.pool)?.len(ctx, object.id())?;
         let shortest = (TRAILER_BYTES as u64).next_multiple_of(BLOCK_BYTES as u64);
         let aligned = object_bytes.is_multiple_of(BLOCK_BYTES as u64);
         if !aligned || !(shortest..=format::OBJECT_BYTES_MAX).contains(&object_bytes) {
-            return Err(corrupt(id, &format!("it cannot be {object_bytes} bytes long")));
+            return Err(corrupt(object.id(), &format!("it cannot be {object_bytes} bytes long")));
         }
-        let tail = self.tail(ctx, id, object_bytes, object_bytes.saturating_sub(TAIL_GUESS_BYTES))?;
-        let (_, last) = tail.split_last_chunk().ok_or_else(|| corrupt(id, "it is too short"))?;
-        let trailer = Trailer::decode(id, object_bytes, last)?;
+        let tail = self.tail(ctx, object, object_bytes, object_bytes.saturating_sub(TAIL_GUESS_BYTES))?;
+        let (_, last) = tail.split_last_chunk().ok_or_else(|| corrupt(object.id(), "it is too short"))?;
+        let trailer = Trailer::decode(object.id(), object_bytes, last)?;
         let region_at = trailer.region_at();
         let tail_at = object_bytes - tail.len() as u64;
-        let tail = if region_at < tail_at { self.tail(ctx, id, object_bytes, region_at)? } else { tail };
+        let tail = if region_at < tail_at { self.tail(ctx, object, object_bytes, region_at)? } else { tail };
         let start = tail.len() - (object_bytes - region_at) as usize;
         Index::decode(&trailer, &tail[start..tail.len() - TRAILER_BYTES])
     }
 
     /// The end of an object, from `at` on.
-    fn tail(&self, ctx: &Ctx, id: ObjectId, object_bytes: u64, at: u64) -> Result<AlignedBuf> {
+    fn tail(&self, ctx: &Ctx, object: Object, object_bytes: u64, at: u64) -> Result<AlignedBuf> {
         let mut tail = AlignedBuf::zeroed((object_bytes - at) as usize);
-        self.get(ctx, id, at, &mut tail)?;
+        self.get(ctx, object, at, &mut tail)?;
         Ok(tail)
     }
 
@@ -409,7 +410,7 @@ impl Reader {
         while let Some(first) = wants.first() {
             let n = first.unit;
             let count = wants.iter().take_while(|w| w.unit == n).count();
-            if let Some(unit) = self.cache.unit(l.id, n) {
+            if let Some(unit) = self.cache.unit(l.object, n) {
                 let (here, rest) = wants.split_at_mut(count);
                 here.iter_mut().for_each(|w| w.out.copy_from_slice(&unit[w.part.clone()]));
                 wants = rest;
@@ -422,7 +423,7 @@ impl Reader {
             let mut run = self.run(l, wants, keep);
             let mut claim = None;
             if keep == Keep::Units {
-                claim = self.claim(run.clone().map(|n| Wanted::Unit(l.id, n)), others);
+                claim = self.claim(run.clone().map(|n| Wanted::Unit(l.object, n)), others);
                 match &claim {
                     None if others == Fetched::Skip => {
                         complete = false;
@@ -431,7 +432,7 @@ impl Reader {
                     }
                     None => continue,
                     // somebody's claim ended between our look and our claim
-                    Some(_) if self.cache.has_unit(l.id, n) => continue,
+                    Some(_) if self.cache.has_unit(l.object, n) => continue,
                     Some(claim) => run.end = n + claim.what.len(),
                 }
                 if self.cached_before(l, n) == AHEAD_UNITS {
@@ -461,13 +462,13 @@ impl Reader {
         if keep == Keep::Units {
             end = end.max(start + 1 + self.cached_before(l, start)).min(l.units());
         }
-        let cached = (start + 1..end).find(|&n| self.cache.has_unit(l.id, n));
+        let cached = (start + 1..end).find(|&n| self.cache.has_unit(l.object, n));
         start..cached.unwrap_or(end)
     }
 
     /// How many of the units just before unit `n` are in the cache.
     fn cached_before(&self, l: &Layout, n: usize) -> usize {
-        (1..=AHEAD_UNITS).take_while(|b| *b <= n && self.cache.has_unit(l.id, n - b)).count()
+        (1..=AHEAD_UNITS).take_while(|b| *b <= n && self.cache.has_unit(l.object, n - b)).count()
     }
 
     /// Fetches a run of units and copies what is wanted of it.
@@ -486,7 +487,7 @@ impl Reader {
         let bytes = &mut bounce[..blocks.len() * BLOCK_BYTES];
         self.cache.missed(wants.chunk_by(|a, b| a.unit == b.unit).count());
         let result = self
-            .get(ctx, l.id, at as u64, bytes)
+            .get(ctx, l.object, at as u64, bytes)
             .and_then(|()| l.verify(blocks.start, bytes))
             .and_then(|()| self.deliver(l, run, at, bytes, wants, keep));
         self.give_bounce(bounce);
@@ -530,15 +531,15 @@ impl Reader {
                 unit.set_ahead(run.end);
             }
             if keep != Keep::Nothing {
-                self.cache.unit_insert(l.id, n, Arc::new(unit));
+                self.cache.unit_insert(l.object, n, Arc::new(unit));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match self.store.get(ctx, id, offset, buf) {
-            Err(leeward_pool::Error::Short(_)) => Err(corrupt(id, "it ends too early")),
+    pub(crate) fn get(&self, ctx: &Ctx, object: Object, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self.lanes.store(object.pool)?.get(ctx, object.id(), offset, buf) {
+            Err(leeward_pool::Error::Short(id)) => Err(corrupt(id, "it ends too early")),
             other => Ok(other?),
         }
     }

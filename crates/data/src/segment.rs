@@ -6,13 +6,15 @@
 
 use crate::buffers::{Buffers, SMALL_BYTES};
 use crate::format::Index;
+use crate::lane::{Lane, Writer};
 use crate::log::{Compression, Options};
 use crate::pack;
-use crate::{Chunk, Owner};
+use crate::{Chunk, Object, Owner, PoolId};
 use leeward_env::{Flow, Nanos};
-use leeward_pool::{AlignedBuf, ObjectId};
+use leeward_pool::AlignedBuf;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A segment with more chunks is sealed: bounds its index.
@@ -21,6 +23,10 @@ const CHUNKS_MAX: usize = 65_536;
 pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) flow: Flow,
+    /// All its data is of this volume.
+    pub(crate) volume: u32,
+    /// Where it is going.
+    pub(crate) lane: Arc<Lane>,
     pub(crate) opened: Nanos,
     /// How many callers wait for it to be durable.
     pub(crate) waiters: AtomicU32,
@@ -55,10 +61,12 @@ pub(crate) struct Laid {
 }
 
 impl Segment {
-    pub(crate) fn new(number: u64, flow: Flow, opened: Nanos) -> Segment {
+    pub(crate) fn new(number: u64, flow: Flow, volume: u32, lane: Arc<Lane>, opened: Nanos) -> Segment {
         Segment {
             number,
             flow,
+            volume,
+            lane,
             opened,
             waiters: AtomicU32::new(0),
             holds: AtomicU32::new(0),
@@ -67,9 +75,14 @@ impl Segment {
         }
     }
 
-    /// The object that the segment becomes at first.
-    pub(crate) fn id(&self) -> ObjectId {
-        ObjectId { segment: self.number, generation: 0 }
+    /// The object that the segment becomes at first, in this pool.
+    pub(crate) fn object_in(&self, pool: PoolId) -> Object {
+        Object { pool, segment: self.number, generation: 0 }
+    }
+
+    /// Who fills it.
+    pub(crate) fn writer(&self) -> Writer {
+        Writer { flow: self.flow, pool: self.lane.pool }
     }
 
     /// Appends, and returns where; `None` when the segment is sealed or has no room.
@@ -158,14 +171,16 @@ impl Segment {
         let mut copied = body.copied;
         let (index, object_bytes) = match &mut copied {
             Some(object) => {
-                let index = pack::finish(self.id(), object, body.chunks, body.units);
+                let index =
+                    pack::finish(self.object_in(self.lane.pool).id(), object, body.chunks, body.units);
                 (index, object.len())
             }
             None => {
                 let mut buffer = self.buffer.write();
                 buffer.intact = buffer.intact.min(live_end);
                 let object = &mut buffer.bytes;
-                let index = pack::finish(self.id(), object, body.chunks, body.units);
+                let index =
+                    pack::finish(self.object_in(self.lane.pool).id(), object, body.chunks, body.units);
                 (index, object.len())
             }
         };

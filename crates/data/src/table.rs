@@ -1,31 +1,38 @@
 //! Which segments are in memory, which of them are sealed and in what order they are put, and who may append how much.
 //! Bookkeeping only: no I/O, no clock, no lock of its own (the log wraps it in one).
 //!
-//! **Budget.** A flow may hold `dirty_bytes / (active flows + 1)` bytes that are not durable, and one segment's worth
-//! as long as all flows together stay below `dirty_bytes`; a flow that holds nothing may always write. So one greedy flow
-//! leaves room for another, and nobody waits for what somebody else wrote.
+//! **Budget.** A *writer* is a flow that writes to one pool. It may hold `dirty_bytes / (active writers + 1)` bytes that are
+//! not durable, and one segment's worth as long as all together stay below `dirty_bytes`; a writer that holds nothing may
+//! always write. So one greedy flow leaves room for another, nobody waits for what somebody else wrote, nor for a pool that he
+//! does not write to.
 //!
-//! **Order of puts.** First what somebody waits for, then flows that have no put running, then the longest sealed.
+//! **Open segments.** A writer has one for each volume, for some volumes at a time: who goes through a thousand volumes does
+//! not keep a thousand open.
+//!
+//! **Order of puts.** First what somebody waits for, then writers that have no put running, then the longest sealed.
 
+use crate::PoolId;
+use crate::lane::Writer;
 use crate::log::Failure;
 use crate::segment::Segment;
 use leeward_env::{Flow, Nanos};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Delay before the first retry of a put; doubled up to the longest, which bounds how long a writer waits before it is
 /// told that the store is full.
 const RETRY_FIRST_NS: Nanos = 50_000_000;
 const RETRY_LONGEST_NS: Nanos = 1_000_000_000;
+/// Segments that a writer keeps open, each of another volume.
+const OPEN_MAX: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Table {
     /// Open, queued and being put.
     memory: FxHashMap<u64, Entry>,
-    flows: FxHashMap<Flow, FlowState>,
+    writers: FxHashMap<Writer, WriterState>,
     queue: Vec<Queued>,
-    /// Numbers that were allocated but not needed.
-    pub(crate) spare_numbers: Vec<u64>,
     dirty_bytes: u64,
     next_seal: u64,
     /// While closing, each segment is tried once more.
@@ -39,8 +46,9 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct FlowState {
-    open: Option<Arc<Segment>>,
+struct WriterState {
+    /// Of different volumes, the longest open first.
+    open: Vec<Arc<Segment>>,
     dirty_bytes: u64,
     /// Sealed segments that are not durable.
     sealed: u32,
@@ -53,7 +61,7 @@ struct FlowState {
 pub(crate) struct Queued {
     pub(crate) segment: Arc<Segment>,
     seal: u64,
-    attempts: u32,
+    pub(crate) attempts: u32,
     due: Nanos,
     tried_at_close: bool,
 }
@@ -73,16 +81,16 @@ pub(crate) enum Next {
 }
 
 impl Table {
-    /// Reserves `len` bytes for a flow, or refuses.
-    pub(crate) fn reserve(&mut self, flow: Flow, len: u64, budget: u64, segment_bytes: u64) -> bool {
+    /// Reserves `len` bytes for a writer, or refuses.
+    pub(crate) fn reserve(&mut self, writer: Writer, len: u64, budget: u64, segment_bytes: u64) -> bool {
         let total = self.dirty_bytes;
-        let state = self.flows.entry(flow).or_default();
+        let state = self.writers.entry(writer).or_default();
         let (held, want) = (state.dirty_bytes, state.dirty_bytes + len);
-        let active = self.flows.len() as u64; // a flow is forgotten when it holds nothing
+        let active = self.writers.len() as u64; // a writer is forgotten when it holds nothing
         let fits =
             held == 0 || want <= budget / (active + 1) || (want <= segment_bytes && total + len <= budget);
         if fits {
-            self.flows.entry(flow).or_default().dirty_bytes = want;
+            self.writers.entry(writer).or_default().dirty_bytes = want;
             self.dirty_bytes += len;
         }
         fits
@@ -92,10 +100,20 @@ impl Table {
         self.dirty_bytes
     }
 
+    pub(crate) fn dirty_bytes_to(&self, pool: PoolId) -> u64 {
+        self.writers
+            .iter()
+            .filter(|(writer, _)| writer.pool == pool)
+            .map(|(_, state)| state.dirty_bytes)
+            .sum()
+    }
+
     pub(crate) fn dirty_by_flow(&self) -> Vec<(Flow, u64)> {
-        let mut all: Vec<_> = self.flows.iter().map(|(flow, state)| (*flow, state.dirty_bytes)).collect();
-        all.sort_unstable();
-        all
+        let mut all: BTreeMap<Flow, u64> = BTreeMap::new();
+        for (writer, state) in &self.writers {
+            *all.entry(writer.flow).or_default() += state.dirty_bytes;
+        }
+        all.into_iter().collect()
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Segment>> {
@@ -106,41 +124,47 @@ impl Table {
         self.memory.is_empty()
     }
 
-    pub(crate) fn open_of(&self, flow: Flow) -> Option<Arc<Segment>> {
-        self.flows.get(&flow)?.open.clone()
+    /// The writer's open segment of this volume.
+    pub(crate) fn open_of(&self, writer: Writer, volume: u32) -> Option<Arc<Segment>> {
+        self.writers.get(&writer)?.open.iter().find(|s| s.volume == volume).cloned()
     }
 
+    /// The one that the writer has had open for longest.
+    pub(crate) fn longest_open_of(&self, writer: Writer) -> Option<Arc<Segment>> {
+        self.writers.get(&writer)?.open.first().cloned()
+    }
+
+    /// In the order of their numbers.
     pub(crate) fn all_open(&self) -> Vec<Arc<Segment>> {
-        let mut open: Vec<_> = self.flows.values().filter_map(|f| f.open.clone()).collect();
+        let mut open: Vec<_> = self.writers.values().flat_map(|w| w.open.iter().cloned()).collect();
         open.sort_by_key(|s| s.number);
         open
     }
 
-    /// Whether a flow has something sealed, so that waiting for its puts makes room.
-    pub(crate) fn has_sealed(&self, flow: Flow) -> bool {
-        self.flows.get(&flow).is_some_and(|f| f.sealed > 0)
+    /// Whether a writer has something sealed, so that waiting for its puts makes room.
+    pub(crate) fn has_sealed(&self, writer: Writer) -> bool {
+        self.writers.get(&writer).is_some_and(|w| w.sealed > 0)
     }
 
-    /// Makes a new segment its flow's open one.
-    pub(crate) fn install(&mut self, segment: Arc<Segment>) {
+    /// Makes a new segment the writer's open one of its volume. Returns another that is to be sealed for it.
+    pub(crate) fn install(&mut self, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         let entry = Entry { segment: segment.clone(), failures: 0, failure: None };
         self.memory.insert(segment.number, entry);
-        let flow = self.flows.entry(segment.flow).or_default();
-        flow.open = Some(segment);
+        let open = &mut self.writers.entry(segment.writer()).or_default().open;
+        open.push(segment);
+        (open.len() > OPEN_MAX).then(|| open[0].clone())
     }
 
     /// The segment takes no more appends: the next one opens another.
     pub(crate) fn retire(&mut self, segment: &Arc<Segment>) {
-        if let Some(flow) = self.flows.get_mut(&segment.flow)
-            && flow.open.as_ref().is_some_and(|o| Arc::ptr_eq(o, segment))
-        {
-            flow.open = None;
+        if let Some(writer) = self.writers.get_mut(&segment.writer()) {
+            writer.open.retain(|open| !Arc::ptr_eq(open, segment));
         }
     }
 
     /// Queues a sealed segment, once.
     pub(crate) fn enqueue(&mut self, segment: Arc<Segment>) {
-        self.flows.entry(segment.flow).or_default().sealed += 1;
+        self.writers.entry(segment.writer()).or_default().sealed += 1;
         let seal = self.next_seal;
         self.next_seal += 1;
         self.queue.push(Queued { segment, seal, attempts: 0, due: 0, tried_at_close: false });
@@ -151,21 +175,29 @@ impl Table {
         self.queue.iter().any(|q| q.segment.number == number)
     }
 
-    /// Takes the segment that is to be put next out of the queue.
-    pub(crate) fn next(&mut self, backoff: Backoff) -> Next {
+    /// Whether nothing in memory is going to a pool.
+    pub(crate) fn has_none_of(&self, pool: PoolId) -> bool {
+        self.memory.values().all(|e| e.segment.lane.pool != pool)
+    }
+
+    /// Takes the segment that is to be put next out of the queue, of those that go to `pool` if one is named.
+    pub(crate) fn next(&mut self, pool: Option<PoolId>, backoff: Backoff) -> Next {
         let now = match backoff {
             Backoff::Respect(now) if !self.closing => now,
             _ => Nanos::MAX,
         };
-        let eligible = |q: &Queued| !(self.closing && q.tried_at_close || q.segment.is_held());
+        let eligible = |q: &Queued| {
+            !(self.closing && q.tried_at_close || q.segment.is_held())
+                && pool.is_none_or(|pool| q.segment.lane.pool == pool)
+        };
         let rank = |q: &Queued| {
-            let putting = self.flows.get(&q.segment.flow).map_or(0, |f| f.putting);
+            let putting = self.writers.get(&q.segment.writer()).map_or(0, |w| w.putting);
             (!q.segment.is_awaited(), putting, q.attempts, q.seal)
         };
         let ready = self.queue.iter().enumerate().filter(|(_, q)| eligible(q) && q.due <= now);
         if let Some((n, _)) = ready.min_by_key(|(_, q)| rank(q)) {
             let queued = self.queue.swap_remove(n);
-            self.flows.entry(queued.segment.flow).or_default().putting += 1;
+            self.writers.entry(queued.segment.writer()).or_default().putting += 1;
             return Next::Put(queued);
         }
         match self.queue.iter().filter(|q| eligible(q)).map(|q| q.due).min() {
@@ -185,12 +217,12 @@ impl Table {
     pub(crate) fn done(&mut self, segment: &Segment, used_bytes: u64) {
         self.memory.remove(&segment.number);
         self.dirty_bytes -= used_bytes;
-        let Some(flow) = self.flows.get_mut(&segment.flow) else { return };
-        flow.dirty_bytes -= used_bytes;
-        flow.sealed -= 1;
-        flow.putting -= 1;
-        if flow.dirty_bytes == 0 && flow.open.is_none() && flow.sealed == 0 {
-            self.flows.remove(&segment.flow);
+        let Some(writer) = self.writers.get_mut(&segment.writer()) else { return };
+        writer.dirty_bytes -= used_bytes;
+        writer.sealed -= 1;
+        writer.putting -= 1;
+        if writer.dirty_bytes == 0 && writer.open.is_empty() && writer.sealed == 0 {
+            self.writers.remove(&segment.writer());
         }
     }
 
@@ -200,10 +232,10 @@ impl Table {
             e.failures += 1;
             e.failure = Some(failure.clone());
         }
-        if let Some(flow) = self.flows.get_mut(&queued.segment.flow) {
-            flow.putting -= 1;
-            flow.failures += 1;
-            flow.failure = Some(failure);
+        if let Some(writer) = self.writers.get_mut(&queued.segment.writer()) {
+            writer.putting -= 1;
+            writer.failures += 1;
+            writer.failure = Some(failure);
         }
         let delay = RETRY_FIRST_NS.saturating_mul(1 << queued.attempts.min(16)).min(RETRY_LONGEST_NS);
         queued.due = now + delay;
@@ -214,9 +246,9 @@ impl Table {
         attempts
     }
 
-    /// How often puts of a flow have failed, and how the last time.
-    pub(crate) fn flow_failures(&self, flow: Flow) -> (u64, Option<&Failure>) {
-        self.flows.get(&flow).map_or((0, None), |f| (f.failures, f.failure.as_ref()))
+    /// How often puts of a writer have failed, and how the last time.
+    pub(crate) fn failures_of(&self, writer: Writer) -> (u64, Option<&Failure>) {
+        self.writers.get(&writer).map_or((0, None), |w| (w.failures, w.failure.as_ref()))
     }
 
     /// The same of one segment; `None` when it is not in memory.

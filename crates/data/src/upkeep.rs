@@ -4,9 +4,8 @@ use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, corrupt};
 use crate::log::{DataLog, SegmentInfo};
 use crate::pack;
 use crate::reader::{Layout, Piece};
-use crate::{Chunk, Error, Owner, Result};
+use crate::{Chunk, Error, Object, Owner, PoolId, Result};
 use leeward_env::Ctx;
-use leeward_pool::ObjectId;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,22 +23,23 @@ const VERIFY_BLOCKS: usize = 256;
 
 impl DataLog {
     /// At open: puts an object for a segment whose only surviving data are these pieces (logical offset, owner, bytes),
-    /// in any order; the same bytes may come twice. It has generation 0 and is durable at return.
+    /// in any order; the same bytes may come twice. It is in `pool`, has generation 0 and is durable at return.
     ///
     /// # Errors
     /// The store's; `Corrupt` when an offset makes no sense.
     pub fn restore(
         &self,
         ctx: &Ctx,
+        pool: PoolId,
         segment: u64,
         pieces: &[(u32, Owner, Arc<[u8]>)],
     ) -> Result<SegmentInfo> {
         let mut sorted: Vec<_> = pieces.iter().filter(|(_, _, bytes)| !bytes.is_empty()).collect();
         sorted.sort_by_key(|(offset, _, bytes)| (*offset, std::cmp::Reverse(bytes.len())));
         let end = sorted.iter().map(|(offset, _, bytes)| *offset as usize + bytes.len()).max().unwrap_or(0);
-        let id = ObjectId { segment, generation: 0 };
+        let object = Object { pool, segment, generation: 0 };
         if end > LOGICAL_BYTES_MAX as usize {
-            return Err(corrupt(id, "a piece lies beyond any segment's end"));
+            return Err(corrupt(object.id(), "a piece lies beyond any segment's end"));
         }
         let mut source = self.buffers().take(end.max(BLOCK_BYTES));
         let mut chunks: Vec<Chunk> = Vec::new();
@@ -52,42 +52,48 @@ impl DataLog {
                 pack::push_chunk(&mut chunks, c.offset, c.len, c.owner);
             }
         }
-        self.put_packed(ctx, id, source, chunks)
+        self.put_packed(ctx, object, source, chunks)
     }
 
     /// At open: what the object of a segment is that was put without anybody noting so.
     ///
     /// # Errors
     /// The store's, `NotFound` among them; `Corrupt`.
-    pub fn adopt(&self, ctx: &Ctx, segment: u64) -> Result<SegmentInfo> {
-        let id = ObjectId { segment, generation: 0 };
-        let data_bytes = self.index(ctx, id)?.iter().map(|c| u64::from(c.len)).sum();
-        let object_bytes = self.store().len(ctx, id)?;
-        Ok(SegmentInfo { segment, generation: 0, object_bytes, data_bytes })
+    pub fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) -> Result<SegmentInfo> {
+        let object = Object { pool, segment, generation: 0 };
+        let data_bytes = self.index(ctx, object)?.iter().map(|c| u64::from(c.len)).sum();
+        let object_bytes = self.lanes().store(pool)?.len(ctx, object.id())?;
+        Ok(SegmentInfo { object, object_bytes, data_bytes })
     }
 
     /// The chunks of an object, from its verified index; sorted by offset.
     ///
     /// # Errors
     /// `Corrupt` when index or trailer are damaged; the store's.
-    pub fn index(&self, ctx: &Ctx, id: ObjectId) -> Result<Vec<Chunk>> {
-        Ok(self.reader().index(ctx, id)?.chunks_by_offset())
+    pub fn index(&self, ctx: &Ctx, object: Object) -> Result<Vec<Chunk>> {
+        Ok(self.reader().index(ctx, object)?.chunks_by_offset())
     }
 
-    /// Writes the next generation, holding only what these sorted logical ranges cover of `id`; durable at return. The old
-    /// object is left for the caller to delete after its commit. If nothing remains, nothing is written and
+    /// Writes the next generation to `pool`, holding only what these sorted logical ranges cover of `object`; durable at
+    /// return. The old object is left for the caller to delete after its commit. If nothing remains, nothing is written and
     /// `object_bytes` is 0.
     ///
     /// # Errors
     /// `Corrupt` when something that is to be kept is damaged; the store's.
-    pub fn rewrite(&self, ctx: &Ctx, id: ObjectId, live: &[Range<u32>]) -> Result<SegmentInfo> {
-        let index = self.reader().index(ctx, id)?;
-        let layout = Layout::new(id, &index);
+    pub fn rewrite(
+        &self,
+        ctx: &Ctx,
+        object: Object,
+        live: &[Range<u32>],
+        pool: PoolId,
+    ) -> Result<SegmentInfo> {
+        let index = self.reader().index(ctx, object)?;
+        let layout = Layout::new(object, &index);
         let chunks = only_live(&index.chunks_by_offset(), live);
         let end = chunks.last().map_or(0, |c| c.end() as usize);
         let mut source = self.buffers().take(end.max(BLOCK_BYTES));
         self.gather(ctx, &layout, &chunks, &mut source)?;
-        let next = ObjectId { generation: id.generation + 1, ..id };
+        let next = Object { pool, generation: object.generation + 1, ..object };
         self.put_packed(ctx, next, source, chunks)
     }
 
@@ -108,9 +114,9 @@ impl DataLog {
     ///
     /// # Errors
     /// `Corrupt` when trailer or index are unreadable, so that nothing can be said about the rest; the store's.
-    pub fn verify(&self, ctx: &Ctx, id: ObjectId) -> Result<Verified> {
-        let index = self.reader().index(ctx, id)?;
-        let layout = Layout::new(id, &index);
+    pub fn verify(&self, ctx: &Ctx, object: Object) -> Result<Verified> {
+        let index = self.reader().index(ctx, object)?;
+        let layout = Layout::new(object, &index);
         let mut bad_blocks = vec![false; layout.blocks()];
         let mut bytes = self.reader().take_bounce();
         let mut first = 0;
@@ -135,7 +141,7 @@ impl DataLog {
         part: &mut [u8],
         bad: &mut [bool],
     ) -> Result<()> {
-        match self.reader().get(ctx, layout.id(), (first * BLOCK_BYTES) as u64, part) {
+        match self.reader().get(ctx, layout.object(), (first * BLOCK_BYTES) as u64, part) {
             Ok(()) => {
                 for (n, block) in part.chunks_exact(BLOCK_BYTES).enumerate() {
                     bad[first + n] = layout.verify(first + n, block).is_err();
@@ -158,9 +164,9 @@ impl DataLog {
     ///
     /// # Errors
     /// The store's.
-    pub fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
-        self.reader().cache().forget(id);
-        Ok(self.store().delete(ctx, id)?)
+    pub fn delete(&self, ctx: &Ctx, object: Object) -> Result<()> {
+        self.reader().cache().forget(object);
+        Ok(self.lanes().store(object.pool)?.delete(ctx, object.id())?)
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 use leeward_data::{Addr, Catalog, DataLog, Error, Options};
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_pool::{Chance, DirStore, FaultyStore, MemStore, ObjectId, Store, StoreFault};
+use leeward_pool::{Chance, DirStore, FaultyStore, MemStore, Store, StoreFault};
 use std::sync::{Arc, Weak};
 use support::{Appends, Random, TestCatalog, ctx, options, owner};
 
@@ -39,12 +39,11 @@ fn script(log: &DataLog, catalog: &TestCatalog) -> Written {
         }
     }
     let first = written[0].0.segment;
-    if let Some(generation) = catalog.generation(first) {
-        let id = ObjectId { segment: first, generation };
-        if let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX]) {
-            catalog.sealed(info);
-            let _ = log.delete(&ctx(0), id);
-        }
+    if let Some(id) = catalog.object(first)
+        && let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX], 0)
+    {
+        catalog.sealed(info);
+        let _ = log.delete(&ctx(0), id);
     }
     let _ = log.close();
     written
@@ -119,7 +118,7 @@ fn lying_puts_are_found() {
         write_and_read(&log, seed);
         log.close().unwrap();
         for info in catalog.sealed.lock().unwrap().values() {
-            let id = ObjectId { segment: info.segment, generation: 0 };
+            let id = info.object;
             let found = log.verify(&ctx(0), id);
             assert!(!matches!(found, Ok(v) if v.damaged.is_empty()), "seed {seed}: {id:?}");
         }

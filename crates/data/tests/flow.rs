@@ -229,10 +229,10 @@ fn threads_together() {
             let mut cleaned = 0;
             while !stop.load(Ordering::Relaxed) {
                 let sealed: Vec<_> = rig.catalog.sealed.lock().unwrap().values().cloned().collect();
-                for info in sealed.into_iter().filter(|i| i.generation < 3 && i.object_bytes > 0) {
-                    let id = rig.id(info.segment);
-                    let next = rig.log.rewrite(&ctx(0), id, &[0..u32::MAX]).unwrap();
-                    rig.catalog.sealed.lock().unwrap().insert(info.segment, next);
+                for info in sealed.into_iter().filter(|i| i.object.generation < 3 && i.object_bytes > 0) {
+                    let id = rig.id(info.object.segment);
+                    let next = rig.log.rewrite(&ctx(0), id, &[0..u32::MAX], 0).unwrap();
+                    rig.catalog.sealed.lock().unwrap().insert(info.object.segment, next);
                     rig.log.delete(&ctx(0), id).unwrap();
                     cleaned += 1;
                 }
@@ -301,7 +301,7 @@ fn readers_share_what_they_fetch() {
 #[test]
 fn held_segments_wait() {
     let rig = Rig::new(options());
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    let addr = rig.log.append(&ctx(1), 0, owner(1, 0), &[1; 100]).unwrap();
     rig.log.write(&ctx(1), owner(1, 100), &[2; 100]).unwrap();
     rig.log.seal(addr.segment);
     assert!(!rig.log.step());
@@ -309,7 +309,7 @@ fn held_segments_wait() {
     assert!(rig.log.step() && rig.log.is_durable(addr.segment));
 
     let rig = Rig::new(threaded());
-    let addr = rig.log.append(&ctx(1), owner(1, 0), &[1; 100]).unwrap();
+    let addr = rig.log.append(&ctx(1), 0, owner(1, 0), &[1; 100]).unwrap();
     rig.log.seal(addr.segment);
     std::thread::sleep(Duration::from_millis(20));
     assert!(!rig.log.is_durable(addr.segment));
@@ -324,8 +324,8 @@ fn adopt() {
     let addr = rig.log.write(&ctx(1), owner(1, 0), &Random(8).noise(9000)).unwrap();
     rig.log.close().unwrap();
     let told = rig.catalog.sealed.lock().unwrap()[&addr.segment];
-    assert_eq!(rig.log.adopt(&ctx(0), addr.segment).unwrap(), told);
-    let absent = rig.log.adopt(&ctx(0), 999);
+    assert_eq!(rig.log.adopt(&ctx(0), 0, addr.segment).unwrap(), told);
+    let absent = rig.log.adopt(&ctx(0), 0, 999);
     assert!(matches!(absent, Err(Error::Store(leeward_pool::Error::NotFound(_)))));
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use leeward_data::format::{BLOCK_BYTES, Codec, Index, MAGIC, TRAILER_BYTES, Trailer, Unit, crc};
-use leeward_data::{Addr, Chunk, DataLog, Error, Owner};
+use leeward_data::{Addr, Chunk, DataLog, Error, Object, Owner};
 use leeward_pool::ObjectId;
 use support::*;
 
@@ -137,7 +137,7 @@ fn senseless_indexes_are_refused() {
 type Written = Vec<(Addr, Vec<u8>)>;
 
 /// A small object with raw and compressed units, what was written where, and its bytes.
-fn small_object() -> (Rig, ObjectId, Written, Vec<u8>) {
+fn small_object() -> (Rig, Object, Written, Vec<u8>) {
     let rig = Rig::new(options());
     let mut random = Random(5);
     let mut written = Vec::new();

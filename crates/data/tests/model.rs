@@ -3,8 +3,7 @@
 
 mod support;
 
-use leeward_data::{Addr, Chunk, Compression, Error, Options, Owner};
-use leeward_pool::ObjectId;
+use leeward_data::{Addr, Chunk, Compression, Error, Object, Options, Owner};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -102,7 +101,7 @@ fn round_trip(options: Options, seed: u64) {
         let live = model.live_chunks();
         let data_bytes: u64 = live.iter().map(|c| u64::from(c.len)).sum();
         let info = rig.catalog.sealed.lock().unwrap()[&segment];
-        assert_eq!((info.data_bytes, info.generation), (data_bytes, 0));
+        assert_eq!((info.data_bytes, info.object.generation), (data_bytes, 0));
         if data_bytes == 0 {
             assert_eq!(info.object_bytes, 0);
             continue;
@@ -118,7 +117,7 @@ fn round_trip(options: Options, seed: u64) {
 }
 
 /// Drops more, rewrites, removes the old object.
-fn clean(rig: &Rig, id: ObjectId, model: &mut Model, random: &mut Random) {
+fn clean(rig: &Rig, id: Object, model: &mut Model, random: &mut Random) {
     for _ in 0..3 {
         let start = random.below(model.live.len() as u64) as usize;
         let end = (start + random.below(100_000) as usize).min(model.live.len());
@@ -126,8 +125,8 @@ fn clean(rig: &Rig, id: ObjectId, model: &mut Model, random: &mut Random) {
     }
     let live = model.live_chunks();
     let ranges: Vec<_> = live.iter().map(|c| c.offset..c.end()).collect();
-    let info = rig.log.rewrite(&ctx(0), id, &ranges).unwrap();
-    assert_eq!(info.generation, id.generation + 1);
+    let info = rig.log.rewrite(&ctx(0), id, &ranges, 0).unwrap();
+    assert_eq!(info.object.generation, id.generation + 1);
     rig.catalog.sealed.lock().unwrap().insert(id.segment, info);
     rig.log.delete(&ctx(0), id).unwrap();
     if live.is_empty() {
@@ -236,8 +235,8 @@ fn restore_from_rides() {
         (1_000, owner(1, 0), longer),
         (5_000, owner(1, 4_000), a[4_000..6_000].to_vec().into()),
     ];
-    let info = rig.log.restore(&ctx(0), 77, &pieces).unwrap();
-    assert_eq!((info.segment, info.generation, info.data_bytes), (77, 0, 75_000));
+    let info = rig.log.restore(&ctx(0), 0, 77, &pieces).unwrap();
+    assert_eq!((info.object.segment, info.object.generation, info.data_bytes), (77, 0, 75_000));
     rig.catalog.sealed.lock().unwrap().insert(77, info);
     let chunks = rig.log.index(&ctx(0), rig.id(77)).unwrap();
     assert_eq!(
@@ -279,11 +278,11 @@ fn damage_costs_only_what_it_hits() {
     };
     assert_eq!(found, [lost(10), lost(30)]);
     let keep = [0..40_960, 45_056..122_880, 126_976..300_000];
-    assert!(matches!(rig.log.rewrite(&ctx(0), id, &[0..300_000]), Err(Error::Corrupt { .. })));
+    assert!(matches!(rig.log.rewrite(&ctx(0), id, &[0..300_000], 0), Err(Error::Corrupt { .. })));
     let mut large = vec![0; 170_000];
     rig.log.read(&ctx(0), Addr { segment: id.segment, offset: 130_000 }, &mut large).unwrap();
     assert!(large == noise[130_000..]);
-    let info = rig.log.rewrite(&ctx(0), id, &keep[..1]).unwrap();
+    let info = rig.log.rewrite(&ctx(0), id, &keep[..1], 0).unwrap();
     assert_eq!(info.data_bytes, 40_960);
 }
 

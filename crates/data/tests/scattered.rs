@@ -76,7 +76,7 @@ fn stored_in_file_order() {
     assert!(file.segments().len() >= 4);
     for segment in file.segments() {
         let id = file.rig.id(segment);
-        let (trailer, index) = stored_index(&file.rig.store.bytes(id), id);
+        let (trailer, index) = stored_index(&file.rig.store.bytes(id), id.id());
         assert_eq!(trailer.format, 2);
         assert!(index.chunks.is_sorted_by_key(|c| c.owner.offset));
         let told = file.rig.log.index(&ctx(0), id).unwrap();
@@ -101,7 +101,7 @@ fn files_in_order_of_writing() {
     rig.log.close().unwrap();
     let order = |segment| {
         let id = rig.id(segment);
-        let (trailer, index) = stored_index(&rig.store.bytes(id), id);
+        let (trailer, index) = stored_index(&rig.store.bytes(id), id.id());
         let chunks = index.chunks.iter().map(|c| (c.owner.inode, c.owner.offset, c.len)).collect();
         (trailer.format, chunks)
     };
@@ -184,7 +184,7 @@ fn damage_nearby_costs_nothing() {
     let file = Scattered::new(raw(), 10);
     let segment = file.segments()[1];
     let id = file.rig.id(segment);
-    let (_, index) = stored_index(&file.rig.store.bytes(id), id);
+    let (_, index) = stored_index(&file.rig.store.bytes(id), id.id());
     let lost = index.chunks[40].owner.offset as usize / BLOCK;
     let harms: [&dyn Fn(); 2] = [
         &|| {
@@ -222,9 +222,9 @@ fn cleaned_in_file_order() {
             .collect();
         live.sort_by_key(|r| r.start);
         let live: Vec<_> = live.into_iter().step_by(2).collect();
-        let info = file.rig.log.rewrite(&ctx(0), id, &live).unwrap();
+        let info = file.rig.log.rewrite(&ctx(0), id, &live, 0).unwrap();
         file.rig.catalog.sealed.lock().unwrap().insert(segment, info);
-        let (_, index) = stored_index(&file.rig.store.bytes(file.rig.id(segment)), file.rig.id(segment));
+        let (_, index) = stored_index(&file.rig.store.bytes(file.rig.id(segment)), file.rig.id(segment).id());
         assert!(index.chunks.is_sorted_by_key(|c| c.owner.offset));
         for n in (0..BLOCKS).filter(|&n| file.at[n].segment == segment) {
             let mut buf = vec![0; BLOCK];

@@ -11,6 +11,7 @@
 //! [`RealDisk`](real::RealDisk) is a directory; [`SimDisk`](sim::SimDisk) keeps both the volatile and the durable state, counts
 //! mutations, fails or "cuts the power" at any of them, and flips bits.
 
+pub mod pinned;
 pub mod real;
 pub mod sim;
 

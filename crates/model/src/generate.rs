@@ -69,6 +69,8 @@ pub struct Profile {
     pub snapshots: u64,
     /// Most snapshots at a time.
     pub snapshots_max: usize,
+    /// Of a hundred steps so many move the data to another of two pools. 0: none.
+    pub moves: u64,
 }
 
 impl Default for Profile {
@@ -83,6 +85,7 @@ impl Default for Profile {
             inodes: 50,
             snapshots: 0,
             snapshots_max: 8,
+            moves: 0,
         }
     }
 }
@@ -95,6 +98,11 @@ impl Profile {
 }
 
 impl Profile {
+    /// The same with two pools: `share` of a hundred steps move the data.
+    pub fn with_moves(self, share: u64) -> Profile {
+        Profile { moves: share, ..self }
+    }
+
     /// The same with snapshots: `share` of a hundred steps are about them.
     pub fn with_snapshots(self, share: u64, most: usize) -> Profile {
         Profile { snapshots: share, snapshots_max: most, ..self }
@@ -237,6 +245,9 @@ impl Generator {
         if self.profile.snapshots > 0 && self.rng.chance(2) {
             let dir = self.existing(&view, |k| k == Kind::Dir);
             return Step::root(Act::Quota { dir, on: self.rng.chance(60) });
+        }
+        if self.profile.moves > 0 && self.rng.chance(self.profile.moves) {
+            return Step::root(Act::MoveData { pool: self.rng.below(2) as u8 });
         }
         let family = self.family(view.paths.len());
         let uid = if self.profile.users && self.rng.chance(30) { 1000 } else { 0 };

@@ -43,6 +43,9 @@ pub trait Target {
     /// Limits what is below `path`, so widely that nothing is refused, or ends that. Usage says whether both agree.
     fn quota(&self, _path: &Path, _on: bool) {}
 
+    /// Keeps all data in another of its pools from now on, and moves what there is in the background.
+    fn move_data(&self, _pool: u8) {}
+
     /// Whether directories have a `.snap`.
     fn has_snapshots(&self) -> bool {
         true
@@ -136,6 +139,11 @@ impl<T: Target> Harness<T> {
             }
             Act::Quota { ref dir, on } => {
                 self.set_quota(dir, on);
+                return Ok(());
+            }
+            Act::MoveData { pool } => {
+                self.target.move_data(pool);
+                self.acknowledged = true;
                 return Ok(());
             }
             Act::Reopen => return self.reopen(),

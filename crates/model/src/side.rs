@@ -40,7 +40,7 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Runs a step. [`Act::Advance`], [`Act::Quota`] and [`Act::Reopen`] are the caller's business and do nothing here.
+    /// Runs a step. [`Act::Advance`], [`Act::Quota`], [`Act::MoveData`] and [`Act::Reopen`] are the caller's business and do nothing here.
     pub fn perform(&mut self, step: &Step) -> Result<Reply> {
         let ctx = &ctx_of(step.uid);
         match &step.act {
@@ -78,7 +78,7 @@ impl Side<'_> {
             Act::SyncAll => self.fs.call(ctx, Op::SyncAll),
             Act::Hold { slot, path } => self.hold(ctx, *slot, path),
             Act::Release(slot) => self.release(ctx, *slot),
-            Act::Advance { .. } | Act::Quota { .. } | Act::Reopen => Ok(Reply::Done),
+            Act::Advance { .. } | Act::Quota { .. } | Act::MoveData { .. } | Act::Reopen => Ok(Reply::Done),
             act => self.perform_on_inode(ctx, act),
         }
     }

@@ -276,6 +276,11 @@ pub enum Act {
         /// Milliseconds.
         ms: u32,
     },
+    /// Keeps data in another pool.
+    MoveData {
+        /// Which.
+        pool: u8,
+    },
     /// Closes the file system cleanly and opens it again.
     Reopen,
 }

@@ -136,6 +136,7 @@ impl fmt::Display for Act {
             Act::Release(slot) => write!(f, "release {slot}"),
             Act::Quota { dir, on } => write!(f, "quota {dir} {}", if *on { "on" } else { "off" }),
             Act::Advance { ms } => write!(f, "advance {ms}"),
+            Act::MoveData { pool } => write!(f, "move {pool}"),
             Act::Reopen => write!(f, "reopen"),
         }
     }
@@ -286,6 +287,7 @@ impl<'a> Words<'a> {
             "hold" => Act::Hold { slot: self.number()?, path: self.path()? },
             "release" => Act::Release(self.number()?),
             "quota" => Act::Quota { dir: self.path()?, on: self.choice(&[("on", true), ("off", false)])? },
+            "move" => Act::MoveData { pool: self.number()? },
             "advance" => Act::Advance { ms: self.number()? },
             "reopen" => Act::Reopen,
             _ => return self.content_act(verb),

@@ -17,7 +17,7 @@ use leeward_model::harness::{Options, Target, replay, run};
 use leeward_model::step::Path;
 use leeward_pool::{DirStore, Store};
 use leeward_volume::admin::{Reply as AdminReply, Request, Usage};
-use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result, first_batch};
+use leeward_volume::{Cell, Config, NodeId, Op, Opener, Reply, Result, first_batch};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +35,25 @@ fn engine(env: &Env, disk: &SimDisk) -> Box<dyn Kv> {
 fn start(env: &Env, disk: &SimDisk) -> std::result::Result<Arc<Cell>, String> {
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
     let kv = MemKv::open(env.clone(), on.clone()).map_err(|e| e.to_string())?;
-    let store: Arc<dyn Store> = Arc::new(DirStore::new(on, "data"));
-    Cell::start(env, Box::new(kv), store, &Config::default()).map_err(|e| e.to_string())
+    let store: Arc<dyn Store> = Arc::new(DirStore::new(on.clone(), "data"));
+    let pools = Arc::new(Directories(on));
+    Cell::start_with(
+        env,
+        Box::new(kv),
+        store,
+        &Config::default(),
+        ("0123456789abcdef0123456789abcdef", pools),
+    )
+    .map_err(|e| e.to_string())
+}
+
+/// Stores are directories of the same disk.
+struct Directories(Arc<dyn Disk>);
+
+impl Opener for Directories {
+    fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>> {
+        Ok(Arc::new(DirStore::new(self.0.clone(), url)))
+    }
 }
 
 impl SimCell {
@@ -51,6 +68,15 @@ impl SimCell {
         engine(&env, &disk).commit(&first).expect("the first commit");
         let cell = start(&env, &disk).expect("a new cell opens");
         SimCell { env, disk, cell }
+    }
+
+    /// A cell with a second pool.
+    fn with_pools(seed: u64) -> SimCell {
+        let new = SimCell::owned_by(seed, owner(seed));
+        let (layout, stores) = ("single".into(), vec!["two".into()]);
+        let request = Request::PoolCreate { name: "two".into(), layout, stores, force: false };
+        new.cell.admin(&request, &mut |_| {}).expect("a pool");
+        new
     }
 }
 
@@ -86,6 +112,14 @@ impl Target for SimCell {
         let request = Request::QuotaSet { path, bytes: Some(bytes), files: Some(files) };
         // refused when the disk has died
         let _ = self.cell.admin(&request, &mut |_| {});
+    }
+
+    fn move_data(&self, pool: u8) {
+        let to = ["default", "two"][usize::from(pool % 2)].into();
+        // refused when the disk has died
+        let _ =
+            self.cell.admin(&Request::VolumeMoveData { name: "root".into(), to, wait: false }, &mut |_| {});
+        let _ = self.cell.step();
     }
 
     fn advance(&self, ms: u32) {
@@ -237,6 +271,26 @@ fn a_crash_anywhere_leaves_snapshots_whole_or_not_there() {
         let profile = Profile::crash().with_snapshots(20, 3);
         let options = CrashOptions { profile, ..CrashOptions::new(seed, steps(150), stride(7)) };
         let survived = crash_everywhere(|| SimCell::owned_by(seed, owner(seed)), &options);
+        println!("seed {seed}: {survived} crashes survived");
+    }
+}
+
+#[test]
+fn random_steps_between_two_pools_agree_with_the_model() {
+    for seed in seeds(200..206) {
+        let trace = std::env::var("MODEL_TRACE").is_ok();
+        let profile = Profile::default().with_snapshots(8, 4).with_moves(6);
+        let options = Options { trace, profile, compare_every: 100, ..Options::new(seed, steps(1500)) };
+        run(|| SimCell::with_pools(seed), &options);
+    }
+}
+
+#[test]
+fn a_crash_anywhere_between_two_pools_loses_nothing() {
+    for seed in seeds(200..204) {
+        let profile = Profile::crash().with_snapshots(8, 2).with_moves(12);
+        let options = CrashOptions { profile, ..CrashOptions::new(seed, steps(150), stride(5)) };
+        let survived = crash_everywhere(|| SimCell::with_pools(seed), &options);
         println!("seed {seed}: {survived} crashes survived");
     }
 }

@@ -11,7 +11,7 @@ use sim::{SimCell, noise};
 const MIB: usize = 1 << 20;
 
 fn volume(cell: &SimCell, name: &str, at: &str, uid: u32) -> NodeId {
-    let request = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid };
+    let request = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
     cell.admin(&request).expect("a volume");
     cell.at(at).expect("attached")
 }

@@ -9,7 +9,7 @@ use leeward_env::disk::sim::Fault;
 use leeward_volume::admin::Request;
 use leeward_volume::inode::{Inode, Pair};
 use leeward_volume::op::{Make, XattrMode};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, first_batch, keys};
+use leeward_volume::{Cell, Config, Error, FORMAT, NodeId, Op, Reply, first_batch, keys};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
@@ -23,7 +23,8 @@ fn file(cell: &SimCell, dir: NodeId, name: &str, len: usize, seed: u64) -> NodeI
 }
 
 fn create(cell: &SimCell, name: &str) -> Result<NodeId, i32> {
-    let request = Request::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0 };
+    let request =
+        Request::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0, pool: None };
     cell.admin(&request).map_err(|e| e.errno)?;
     Ok(cell.at(name).expect("attached"))
 }
@@ -188,11 +189,13 @@ fn a_cell_of_format_1_is_raised_when_it_is_opened() {
         text.lines().find_map(|line| line.trim().strip_prefix("\"format\": ").map(String::from))
     };
     let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
-    std::fs::write(dir.join("cell"), text.replace("\"format\": 2", "\"format\": 1")).expect("written");
+    let is = format!("\"format\": {FORMAT}");
+    std::fs::write(dir.join("cell"), text.replace(&is, "\"format\": 1")).expect("written");
     assert_eq!(format().as_deref(), Some("1,"));
     Cell::open(&env, &dir, &config).expect("opened").close().expect("closed");
-    assert_eq!(format().as_deref(), Some("2,"));
-    std::fs::write(dir.join("cell"), text.replace("\"format\": 2", "\"format\": 3")).expect("written");
+    assert_eq!(format().as_deref(), Some(&*format!("{FORMAT},")));
+    std::fs::write(dir.join("cell"), text.replace(&is, &format!("\"format\": {}", FORMAT + 1)))
+        .expect("written");
     assert!(Cell::open(&env, &dir, &config).is_err(), "a newer one");
     std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -13,6 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct CountedStore {
     inner: Arc<dyn Store>,
     env: Env,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
     put: Calls,
     get: Calls,
     delete: Calls,
@@ -60,13 +65,18 @@ impl Calls {
 impl CountedStore {
     /// Counts what is asked of `inner` from now on.
     pub fn new(env: &Env, inner: Arc<dyn Store>) -> CountedStore {
-        let (put, get, delete) = Default::default();
-        CountedStore { inner, env: env.clone(), put, get, delete }
+        CountedStore { inner, env: env.clone(), counts: Arc::default() }
+    }
+
+    /// Counts what is asked of `inner` together with what is asked of this one.
+    pub fn beside(&self, inner: Arc<dyn Store>) -> CountedStore {
+        CountedStore { inner, env: self.env.clone(), counts: self.counts.clone() }
     }
 
     /// What was counted so far.
     pub fn figures(&self) -> StoreFigures {
-        StoreFigures { put: self.put.figures(), get: self.get.figures(), delete: self.delete.figures() }
+        let c = &*self.counts;
+        StoreFigures { put: c.put.figures(), get: c.get.figures(), delete: c.delete.figures() }
     }
 
     fn count(&self, calls: &Calls, bytes: usize, call: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -84,11 +94,11 @@ impl CountedStore {
 
 impl Store for CountedStore {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.count(&self.put, body.len(), || self.inner.put(ctx, id, body))
+        self.count(&self.counts.put, body.len(), || self.inner.put(ctx, id, body))
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.count(&self.get, buf.len(), || self.inner.get(ctx, id, offset, buf))
+        self.count(&self.counts.get, buf.len(), || self.inner.get(ctx, id, offset, buf))
     }
 
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
@@ -96,7 +106,7 @@ impl Store for CountedStore {
     }
 
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
-        self.count(&self.delete, 0, || self.inner.delete(ctx, id))
+        self.count(&self.counts.delete, 0, || self.inner.delete(ctx, id))
     }
 
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {

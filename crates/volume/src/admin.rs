@@ -3,6 +3,7 @@
 //!
 //! Paths are absolute within the cell (`/` is the root volume's root), as bytes made UTF-8 lossily only for display.
 
+use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 
 /// A request of an operator.
@@ -19,6 +20,58 @@ pub enum Request {
         uid: u32,
         /// Group of its root directory.
         gid: u32,
+        /// The pool of its data; `None`: `default`.
+        #[serde(default)]
+        pool: Option<String>,
+    },
+    /// → [`Reply::Volume`]. From now on its data goes to this pool; what it has is moved there in the background. With `wait`
+    /// answered when all is there, with progress.
+    VolumeMoveData {
+        /// Its name.
+        name: String,
+        /// The pool.
+        to: String,
+        /// Whether to wait.
+        wait: bool,
+    },
+    /// → [`Reply::Pool`].
+    PoolCreate {
+        /// Unique name.
+        name: String,
+        /// How objects are kept in its stores: `single`, `replica(2)`, `erasure(4+2)`.
+        layout: String,
+        /// URLs of its stores, which must be empty.
+        stores: Vec<String>,
+        /// Whether stores may be on one disk.
+        #[serde(default)]
+        force: bool,
+    },
+    /// → [`Reply::Pool`].
+    PoolStore {
+        /// Its name.
+        name: String,
+        /// What to change.
+        change: StoreChange,
+        /// Whether stores may be on one disk, and what cannot be rebuilt may be lost.
+        #[serde(default)]
+        force: bool,
+    },
+    /// → [`Reply::Scrubbed`], with progress: reads and verifies all data, and repairs what can be.
+    Scrub {
+        /// In this pool; `None`: in all.
+        pool: Option<String>,
+    },
+    /// → [`Reply::Pools`].
+    PoolList,
+    /// → [`Reply::Pool`].
+    PoolShow {
+        /// Its name.
+        name: String,
+    },
+    /// → [`Reply::Done`]; refused while anything is in it, or is to go there.
+    PoolRemove {
+        /// Its name.
+        name: String,
     },
     /// → [`Reply::Volumes`].
     VolumeList,
@@ -211,6 +264,18 @@ pub enum Reply {
         /// By number.
         volumes: Vec<VolumeInfo>,
     },
+    /// One pool.
+    Pool(Box<PoolInfo>),
+    /// All pools.
+    Pools {
+        /// By number.
+        pools: Vec<PoolInfo>,
+    },
+    /// What scrubbing found.
+    Scrubbed {
+        /// By pool.
+        pools: Vec<ScrubInfo>,
+    },
     /// One snapshot.
     Snap(SnapInfo),
     /// Snapshots.
@@ -380,6 +445,104 @@ pub struct VolumeInfo {
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
     pub snapshot_groups: Vec<u32>,
+    /// The pool of its data.
+    #[serde(default)]
+    pub pool: String,
+    /// Bytes of its objects that are in other pools, and on their way.
+    #[serde(default)]
+    pub misplaced_bytes: u64,
+    /// Segments that cannot be moved as they are damaged.
+    #[serde(default)]
+    pub stuck_segments: u64,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolInfo {
+    /// Number, never reused.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// How it keeps objects in its stores.
+    pub layout: String,
+    /// Its stores.
+    pub stores: Vec<StoreInfo>,
+    /// Why it is away; `None`: it is there.
+    pub away: Option<String>,
+    /// Bytes that data can take, in all.
+    pub total_bytes: u64,
+    /// Bytes that users may still write.
+    pub available_bytes: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Live bytes in them, uncompressed.
+    pub live_bytes: u64,
+    /// Bytes in memory on their way to it.
+    pub dirty_bytes: u64,
+    /// Volumes whose data belongs there.
+    pub volumes: Vec<String>,
+    /// How its stores are; `None`: it is away, or the cell's own.
+    pub health: Option<Health>,
+}
+
+/// What scrubbing a pool found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubInfo {
+    /// Which pool.
+    pub pool: String,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Pieces that were missing or not what was written.
+    pub bad_pieces: u64,
+    /// Pieces that were put in order.
+    pub repaired_pieces: u64,
+    /// Objects that lack pieces still.
+    pub degraded_objects: u64,
+    /// Objects of which something cannot be read.
+    pub lost_objects: u64,
+}
+
+/// What to change about a pool's stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum StoreChange {
+    /// Another store takes the place of one that was given up.
+    Add {
+        /// Its URL.
+        url: String,
+    },
+    /// What is on a store is moved to another one, which takes its place.
+    Drain {
+        /// URL or number of the place.
+        store: String,
+        /// URL of the other.
+        to: String,
+    },
+    /// Another store takes the place of one that is lost; what was on it is rebuilt.
+    Replace {
+        /// URL or number of the place.
+        store: String,
+        /// URL of the other.
+        by: String,
+    },
+    /// A store is given up, or taken out after it was drained.
+    Remove {
+        /// URL or number of the place.
+        store: String,
+    },
+}
+
+/// A store of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    /// Its place in the layout.
+    pub slot: u16,
+    /// Where it is.
+    pub url: String,
+    /// What is to be done with it.
+    pub state: StoreState,
 }
 
 /// What is to change of a volume's properties; `None`: nothing.
@@ -496,7 +659,7 @@ pub struct Usage {
 }
 
 /// The cell's space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Df {
     /// File system below: size in bytes.
     pub total_bytes: u64,
@@ -514,6 +677,9 @@ pub struct Df {
     pub dirty_bytes: u64,
     /// Space that waits for reclaim or cleaning.
     pub reclaim_bytes: u64,
+    /// All pools: `total_bytes` and `available_bytes` above are those of the first, the cell's own.
+    #[serde(default)]
+    pub pools: Vec<PoolInfo>,
 }
 
 /// One finding of fsck.

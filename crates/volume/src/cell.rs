@@ -5,22 +5,26 @@
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
-use crate::inode::{Body, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord};
+use crate::inode::{
+    Body, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
+};
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
+use crate::pools::{Opener, Pools};
 use crate::quota::Quota;
 use crate::records::each;
 use crate::schedule::ScheduleRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
+use crate::stores::Stores;
 use crate::{Config, Error, Op, Reply, Result};
-use leeward_data::{Catalog, DataLog};
+use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env, Flow};
 use leeward_meta::{Batch, Kv, Ride};
-use leeward_pool::{CountedStore, DirStore, ObjectId, Store};
+use leeward_pool::{CountedStore, DirStore, Store};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,7 +35,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 4;
+/// Of a cell that no directory names, as in tests.
+const NO_ID: &str = "00000000000000000000000000000000";
 /// Name of the file that says what the directory is.
 const IDENTITY: &str = "cell";
 /// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
@@ -125,18 +131,30 @@ impl Cell {
 
     /// Opens a cell and starts its threads.
     pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        check_identity(dir)?;
+        let id = check_identity(dir)?.id;
         let at = |e: Error| Failure {
             message: format!("cannot open the cell in {}: {e}", dir.display()),
             errno: e.errno(),
         };
         let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
-        Self::start(env, Box::new(kv), store, config).map_err(at)
+        Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)
     }
 
     /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
     pub fn start(env: &Env, kv: Box<dyn Kv>, store: Arc<dyn Store>, config: &Config) -> Result<Arc<Cell>> {
+        Self::start_with(env, kv, store, config, (NO_ID, Arc::new(Stores)))
+    }
+
+    /// The same of a cell with this id (32 hex digits, which the labels of stores have) and another way to open the stores of
+    /// pools.
+    pub fn start_with(
+        env: &Env,
+        kv: Box<dyn Kv>,
+        store: Arc<dyn Store>,
+        config: &Config,
+        (id, opener): (&str, Arc<dyn Opener>),
+    ) -> Result<Arc<Cell>> {
         let state = load_state(&*kv)?;
         let options = leeward_data::Options {
             compression: match config.compression {
@@ -150,7 +168,8 @@ impl Cell {
         };
         let store = Arc::new(CountedStore::new(env, store));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let shard = Shard::new(env.clone(), config.clone(), kv, log, store, state);
+        let shard =
+            Shard::new(env.clone(), config.clone(), kv, log, Pools::new(env, id, store, opener), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
         shard.recover()?;
@@ -159,6 +178,7 @@ impl Cell {
             cell.spawn("commit", Shard::commit_turn);
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
+            cell.spawn("pools", Shard::care_turn);
         }
         Ok(cell)
     }
@@ -197,6 +217,9 @@ impl Cell {
         did |= self.shard.reclaim_step()?;
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
+        self.shard.open_away()?;
+        did |= self.shard.care_step();
+        did |= self.shard.move_step()?;
         Ok(did)
     }
 
@@ -263,6 +286,7 @@ impl Cell {
         self.shard.committer.wake();
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
+        self.shard.care.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread ended by a panic");
@@ -308,7 +332,7 @@ fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
 
 /// Refuses what is no cell of ours, or one of a newer program; an older cell gets our format, as what is written from now on
 /// is not for older programs.
-fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
+fn check_identity(dir: &Path) -> std::result::Result<Identity, Failure> {
     let path = dir.join(IDENTITY);
     let text = std::fs::read_to_string(&path).map_err(|e| Failure {
         message: format!("{} cannot be read: {e}: is {} a cell?", path.display(), dir.display()),
@@ -324,9 +348,9 @@ fn check_identity(dir: &Path) -> std::result::Result<(), Failure> {
         )));
     }
     if identity.format < FORMAT {
-        write_identity(dir, &Identity { format: FORMAT, ..identity })?;
+        write_identity(dir, &Identity { format: FORMAT, ..identity.clone() })?;
     }
-    Ok(())
+    Ok(identity)
 }
 
 /// Writes the file that makes a directory a cell, whole or not at all.
@@ -381,9 +405,11 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         allocated: 0,
         times: [now; 4],
         parent: 0,
+        name: None,
         linked: false,
         binned: false,
         xattrs: 0,
+        pool: 0,
         birth: 1,
         body: Body::Dir { entries: 0 },
     }
@@ -400,6 +426,11 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         next_volume: next_volume as u32,
         ..State::default()
     };
+    each(&*moment, keys::table_range(Table::Pool), |key, v| {
+        st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
+        Ok(())
+    })?;
+    st.moves.look_again();
     each(&*moment, keys::table_range(Table::Volume), |key, v| {
         st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);
         Ok(())
@@ -453,32 +484,43 @@ impl Shard {
         for ride in self.kv.take_rides() {
             rides.entry(ride.segment).or_default().push(ride);
         }
-        let unsealed: Vec<u64> =
-            self.lock().segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, _)| segment).collect();
-        for segment in unsealed {
-            let info = match rides.remove(&segment) {
-                Some(pieces) => self.log.restore(&ctx, segment, &in_order(pieces))?,
-                None => self.log.adopt(&ctx, segment)?,
-            };
-            self.lock().segments.sealed(info);
-            self.kv.release_ride(segment);
+        self.open_pools();
+        let unsealed: Vec<(u64, PoolId)> = {
+            let st = self.lock();
+            st.segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, r)| (segment, r.pool)).collect()
+        };
+        for (segment, pool) in unsealed {
+            match rides.remove(&segment) {
+                Some(pieces) => {
+                    let info = self.put_rides(&ctx, pool, segment, pieces)?;
+                    self.lock().segments.sealed(info);
+                    self.kv.release_ride(segment);
+                }
+                // it is taken when the pool is there
+                None if self.is_away(pool) => {}
+                None => self.adopt(&ctx, pool, segment)?,
+            }
         }
         rides.keys().for_each(|segment| self.kv.release_ride(*segment));
         self.find_orphans()?;
         self.find_bins()?;
         self.commit_if_dirty()?;
-        self.find_leftovers(&ctx)
+        self.pools.all().into_iter().try_for_each(|(pool, _)| self.find_leftovers(&ctx, pool))
     }
 
-    /// Objects that no record knows, from puts and rewritings that were not committed.
-    fn find_leftovers(&self, ctx: &Ctx) -> Result<()> {
-        let objects = self.store.list(ctx).map_err(leeward_data::Error::from)?;
-        let mut st = self.lock();
-        let unknown =
-            |id: &ObjectId| st.segments.get(id.segment).is_none_or(|r| r.generation != id.generation);
-        let leftovers: Vec<ObjectId> = objects.into_iter().map(|(id, _)| id).filter(unknown).collect();
-        st.replaced.extend(leftovers);
-        Ok(())
+    /// What rode in the journal becomes an object: in pool 0 where its own pool does not take it, and from there it is moved
+    /// when that does. So the journal waits for no pool.
+    fn put_rides(&self, ctx: &Ctx, pool: PoolId, segment: u64, rides: Vec<Ride>) -> Result<SegmentInfo> {
+        let pieces = in_order(rides);
+        match self.log.restore(ctx, pool, segment, &pieces) {
+            Err(leeward_data::Error::Store(e)) if pool != 0 => {
+                tracing::warn!(
+                    "segment {segment} goes to pool 0 for now, as pool {pool} does not take it: {e}"
+                );
+                Ok(self.log.restore(ctx, 0, segment, &pieces)?)
+            }
+            other => Ok(other?),
+        }
     }
 
     /// One turn of the commit thread.
@@ -506,6 +548,7 @@ impl Shard {
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_turn());
         busy |= did("cleaning", self.clean_turn());
+        busy |= did("moving", self.move_turn());
         drop(alone);
         self.watch_clock(STORE_SECS);
         self.take_reserve();

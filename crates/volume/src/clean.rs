@@ -6,14 +6,14 @@
 
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source, window_of, windows};
-use crate::inode::{Body, Inode};
+use crate::inode::{Body, Inode, SegmentRecord};
 use crate::keys::{self, Key};
 use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
+use leeward_data::{Object, PoolId, SegmentInfo};
 use leeward_env::Ctx;
-use leeward_pool::ObjectId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,6 +68,11 @@ fn ranges_in(list: &Extents, segment: u64) -> impl Iterator<Item = Range<u32>> +
     })
 }
 
+/// Whether so much of a segment is dead that it should be rewritten.
+pub(crate) fn is_worth(r: &SegmentRecord) -> bool {
+    r.dead_bytes() * WORTH_PART > r.data_bytes
+}
+
 fn unreadable(node: NodeId) -> Error {
     Error::Corrupt(format!("extents of {node:?} in a snapshot cannot be read"))
 }
@@ -75,7 +80,7 @@ fn unreadable(node: NodeId) -> Error {
 impl Shard {
     /// Cleans a segment; as [`Shard::clean_step`], but gives way to users.
     pub(crate) fn clean_turn(&self) -> Result<bool> {
-        let (total, free) = self.space();
+        let (total, free) = self.space(0);
         let gives_way = self.log.quiet_for() < QUIET && free > total / SHORT_PART;
         self.clean_worst(if gives_way { TOLERATED_PART_BUSY } else { TOLERATED_PART })
     }
@@ -86,12 +91,12 @@ impl Shard {
     }
 
     fn clean_worst(&self, tolerated_part: u64) -> Result<bool> {
-        let Some(id) = self.worst_segment(tolerated_part) else { return Ok(false) };
-        let done = self.clean(id);
+        let Some((object, pool)) = self.worst_segment(tolerated_part) else { return Ok(false) };
+        let done = self.clean(object, pool);
         self.counters.cleaned_segments.fetch_add(u64::from(done == Ok(true)), Ordering::Relaxed);
         if done.is_err() || done == Ok(false) {
             // not again before something about it changes
-            self.lock().segments.leave_alone(id.segment);
+            self.lock().segments.leave_alone(object.segment);
         }
         done.map(|_| true)
     }
@@ -99,52 +104,60 @@ impl Shard {
     /// How many segments are worth cleaning now.
     pub(crate) fn segments_to_clean(&self) -> u64 {
         let st = self.lock();
-        st.segments.iter().filter(|(_, r)| r.sealed && r.dead_bytes() * WORTH_PART > r.data_bytes).count()
-            as u64
+        st.segments.iter().filter(|(_, r)| r.sealed && is_worth(r)).count() as u64
     }
 
-    fn worst_segment(&self, tolerated_part: u64) -> Option<ObjectId> {
+    /// The object where most is to be gained, of pools that are there, and the pool that it belongs in.
+    fn worst_segment(&self, tolerated_part: u64) -> Option<(Object, PoolId)> {
+        let away = self.pools.away();
+        let is_there = |pool: &PoolId| !away.contains(pool);
         let st = self.lock();
         let (mut data, mut dead) = (0, 0);
-        let mut worst: Option<(u64, ObjectId)> = None;
-        for (segment, r) in st.segments.iter().filter(|(_, r)| r.sealed) {
+        let mut worst: Option<(u64, Object, PoolId)> = None;
+        for (segment, r) in st.segments.iter().filter(|(_, r)| r.sealed && is_there(&r.pool)) {
             data += r.data_bytes;
             dead += r.dead_bytes();
             let gain = r.dead_bytes() * 1024 / r.data_bytes.max(1);
             let worth = gain * WORTH_PART >= 1024 && !st.by_segment.contains_key(&segment);
-            if worth && !st.segments.is_left_alone(segment) && worst.is_none_or(|(g, _)| gain > g) {
-                worst = Some((gain, ObjectId { segment, generation: r.generation }));
+            if worth && !st.segments.is_left_alone(segment) && worst.is_none_or(|(g, ..)| gain > g) {
+                let home = st.home_of(r).filter(is_there).unwrap_or(r.pool);
+                worst = Some((gain, r.object(segment), home));
             }
         }
-        worst.filter(|_| dead * tolerated_part > data).map(|(_, id)| id)
+        worst.filter(|_| dead * tolerated_part > data).map(|(_, object, pool)| (object, pool))
     }
 
-    /// Rewrites one segment; `false` when it had better be left alone.
-    fn clean(&self, id: ObjectId) -> Result<bool> {
+    /// Rewrites one segment, into `pool`; `false` when it had better be left alone.
+    pub(crate) fn clean(&self, object: Object, pool: PoolId) -> Result<bool> {
         let ctx = Ctx::system();
         let mut used: BTreeSet<(NodeId, u32)> = BTreeSet::new();
-        for chunk in self.log.index(&ctx, id)? {
+        for chunk in self.log.index(&ctx, object)? {
             let node = NodeId::new(chunk.owner.volume, chunk.owner.inode);
             let range = chunk.owner.offset..chunk.owner.offset + u64::from(chunk.len);
             used.extend(windows(range).map(|(window, ..)| (node, window)));
             debug_assert!(window_of(chunk.owner.offset) <= u32::MAX / 2);
         }
-        used.extend(self.backrefs(id.segment)?);
-        let (live, found) = self.lookup(&ctx, id.segment, used)?;
-        let Some(record) = self.lock().segments.get(id.segment).copied() else { return Ok(true) };
-        if found < record.live_bytes || record.generation != id.generation {
+        used.extend(self.backrefs(object.segment)?);
+        let (live, found) = self.lookup(&ctx, object.segment, used)?;
+        let Some(record) = self.lock().segments.get(object.segment).copied() else { return Ok(true) };
+        if found < record.live_bytes || record.object(object.segment) != object {
             return Ok(false);
         }
-        let info = self.log.rewrite(&ctx, id, &merged(live))?;
-        let mut st = self.lock();
-        match st.segments.get(id.segment) {
-            Some(_) => {
-                st.segments.sealed(info);
-                st.replaced.push(id);
-            }
-            None => st.replaced.push(ObjectId { generation: info.generation, ..id }),
-        }
+        let info = self.log.rewrite(&ctx, object, &merged(live), pool)?;
+        self.replace_object(object, info);
         Ok(true)
+    }
+
+    /// A segment was rewritten: the next commit makes the new object count, and the old one garbage.
+    pub(crate) fn replace_object(&self, old: Object, new: SegmentInfo) {
+        let mut st = self.lock();
+        match st.segments.get(old.segment) {
+            Some(_) => {
+                st.segments.sealed(new);
+                st.replaced.push(old);
+            }
+            None => st.replaced.push(new.object),
+        }
     }
 
     /// What these windows use of a segment, and how many bytes its count of references has for that.
@@ -219,31 +232,39 @@ impl Shard {
         }
     }
 
-    /// Deletes objects that no durable record points to; `true` when there were any.
+    /// Deletes objects that no durable record points to; `true` when there were any. Those of a pool that is away wait for it.
     pub(crate) fn delete_garbage(&self) -> Result<bool> {
-        let garbage = self.committer.take_garbage();
-        for (n, id) in garbage.iter().enumerate() {
-            if let Err(e) = self.delete_object(*id) {
-                self.committer.return_garbage(&garbage[n..]);
-                return Err(e);
-            }
+        let mut pools: BTreeMap<PoolId, Vec<Object>> = BTreeMap::new();
+        for object in self.committer.take_garbage() {
+            pools.entry(object.pool).or_default().push(object);
         }
-        if !garbage.is_empty() {
-            self.look_at_space();
+        let (mut any, mut failed) = (false, Ok(()));
+        for (pool, garbage) in pools {
+            let done = garbage.iter().position(|object| match self.delete_object(*object) {
+                Ok(()) => false,
+                Err(e) => {
+                    failed = Err(e);
+                    true
+                }
+            });
+            let done = done.unwrap_or(garbage.len());
+            self.committer.return_garbage(garbage[done..].to_vec());
+            any |= done > 0;
+            self.look_at_space(pool);
         }
-        Ok(!garbage.is_empty())
+        failed.map(|()| any)
     }
 
-    fn delete_object(&self, id: ObjectId) -> Result<()> {
+    fn delete_object(&self, object: Object) -> Result<()> {
         let ctx = Ctx::system();
-        let generation = self.lock().segments.get(id.segment).map(|r| r.generation);
-        if generation == Some(id.generation) {
+        let now = self.lock().segments.get(object.segment).map(|r| r.object(object.segment));
+        if now == Some(object) {
             // a leftover of a rewriting that a crash ended, and that has been done again since
             return Ok(());
         }
-        self.log.delete(&ctx, id)?;
-        match generation {
-            None => self.forget_backrefs(&ctx, id.segment),
+        self.log.delete(&ctx, object)?;
+        match now {
+            None => self.forget_backrefs(&ctx, object.segment),
             Some(_) => Ok(()),
         }
     }

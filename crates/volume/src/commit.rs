@@ -11,11 +11,11 @@ use crate::op::NodeId;
 use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
+use leeward_data::Object;
 use leeward_env::limits::{COMMIT_RECORDS_MAX, RUNNING_RECORDS_MAX};
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Flow};
 use leeward_meta::{Batch, Ride};
-use leeward_pool::ObjectId;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Committer {
     large: AtomicBool,
     behind: AtomicBool,
     /// Objects that no durable record points to any more.
-    garbage: Mutex<Vec<ObjectId>>,
+    garbage: Mutex<Vec<Object>>,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ struct FrozenTx {
     id: u64,
     records: Frozen,
     rides: Vec<Ride>,
-    garbage: Vec<ObjectId>,
+    garbage: Vec<Object>,
     /// Who changed most of it.
     most: Option<Flow>,
 }
@@ -83,13 +83,20 @@ impl Committer {
     }
 
     /// Takes the objects that may be deleted now.
-    pub fn take_garbage(&self) -> Vec<ObjectId> {
+    pub fn take_garbage(&self) -> Vec<Object> {
         std::mem::take(&mut self.garbage.lock())
     }
 
     /// Gives back what could not be deleted now.
-    pub fn return_garbage(&self, objects: &[ObjectId]) {
-        self.garbage.lock().extend_from_slice(objects);
+    pub fn return_garbage(&self, objects: Vec<Object>) {
+        self.garbage.lock().extend(objects);
+    }
+
+    /// What may be deleted now, or when what is being committed is durable.
+    pub fn garbage_so_far(&self) -> Vec<Object> {
+        let mut all = self.garbage.lock().clone();
+        all.extend(self.frozen.lock().iter().flat_map(|tx| &tx.garbage));
+        all
     }
 
     /// Keeps others from committing while `f` runs: what is committed stands still.
@@ -147,7 +154,7 @@ impl State {
         for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {
             let value = (fate == Fate::Kept).then(|| record.encode());
             if fate == Fate::Condemned && record.sealed {
-                garbage.push(ObjectId { segment, generation: record.generation });
+                garbage.push(record.object(segment));
             }
             self.enter(keys::segment(segment), value, false, cache);
         }

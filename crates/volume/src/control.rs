@@ -1,8 +1,10 @@
 //! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
-//! recycle bins.
+//! recycle bins, in `pool.rs` about pools.
 
 mod bin;
+mod pool;
 mod snap;
+mod store;
 
 use crate::admin::{
     CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
@@ -56,7 +58,20 @@ impl Shard {
             }
             Request::ScheduleList => self.schedules().map(|schedules| AdminReply::Schedules { schedules }),
             Request::ScheduleRemove { path } => self.schedule_remove(ctx, path),
-            Request::VolumeCreate { name, at, uid, gid } => self.volume_create(name, at, *uid, *gid),
+            Request::VolumeCreate { name, at, uid, gid, pool } => {
+                self.volume_create(name, at, *uid, *gid, pool.as_deref())
+            }
+            Request::VolumeMoveData { name, to, wait } => self.volume_move_data(name, to, *wait, progress),
+            Request::PoolCreate { name, layout, stores, force } => {
+                self.pool_create(name, layout, stores, *force)
+            }
+            Request::PoolStore { name, change, force } => self.pool_store(name, change, *force),
+            Request::Scrub { pool } => self.scrub_pools(pool.as_deref(), progress),
+            Request::PoolList => Ok(AdminReply::Pools { pools: self.pool_infos() }),
+            Request::PoolShow { name } => {
+                Ok(AdminReply::Pool(Box::new(self.pool_info(self.pool_named(name)?))))
+            }
+            Request::PoolRemove { name } => self.pool_remove(name),
             Request::VolumeList => Ok(AdminReply::Volumes { volumes: self.volumes()? }),
             Request::VolumeShow { name } => {
                 self.volume_info(self.volume_named(name)?).map(AdminReply::Volume)
@@ -87,7 +102,8 @@ impl Shard {
         }
     }
 
-    fn volume_create(&self, name: &str, at: &str, uid: u32, gid: u32) -> Answer {
+    fn volume_create(&self, name: &str, at: &str, uid: u32, gid: u32, pool: Option<&str>) -> Answer {
+        let pool = pool.map_or(Ok(0), |pool| self.pool_named(pool))?;
         if name.is_empty() || name.len() > VOLUME_NAME_BYTES_MAX || name.contains(['/', '\0', '\n']) {
             return Err(no(
                 libc::EINVAL,
@@ -119,7 +135,7 @@ impl Shard {
                 attached_dir: dir,
                 attached_name: leaf.as_bytes().into(),
                 removing: false,
-                properties: Properties::default(),
+                properties: Properties { pool, ..Properties::default() },
             };
             // nothing can fail any more
             tx.st.next_volume += 1;
@@ -157,9 +173,10 @@ impl Shard {
         let v = v.ok_or_else(|| no(libc::ENOENT, format!("volume {id} is gone")))?;
         let usage =
             if v.removing { Usage::default() } else { self.usage(root).map_err(|e| refuse(&e, &v.name))? };
-        let (quota, snapshots) = {
+        let (quota, snapshots, misplaced) = {
             let st = self.lock();
-            (st.quotas.get(root).map_or(Pair::default(), |q| q.limit), st.snapshots.count(id) as u64)
+            let quota = st.quotas.get(root).map_or(Pair::default(), |q| q.limit);
+            (quota, st.snapshots.count(id) as u64, st.misplaced(id))
         };
         let p = v.properties;
         let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
@@ -170,6 +187,9 @@ impl Shard {
             }
         }
         Ok(VolumeInfo {
+            pool: self.pool_name(p.pool),
+            misplaced_bytes: misplaced.bytes,
+            stuck_segments: misplaced.stuck,
             snapshots,
             snapshots_max: p.snapshots_max,
             snapshot_dir: String::from_utf8_lossy(&p.snapshot_dir).into_owned(),
@@ -402,8 +422,8 @@ impl Shard {
     }
 
     pub(crate) fn df(&self) -> Df {
-        self.look_at_space();
-        let (total_bytes, available_bytes) = self.space();
+        let pools = self.pool_infos();
+        let (total_bytes, available_bytes) = self.space(0);
         let kv = self.kv.stats();
         let st = self.lock();
         let mut df = Df {
@@ -411,6 +431,7 @@ impl Shard {
             available_bytes,
             metadata_bytes: kv.table_bytes + kv.journal_bytes,
             dirty_bytes: self.log.dirty_bytes(),
+            pools,
             ..Df::default()
         };
         for (_, r) in st.segments.iter().filter(|(_, r)| r.sealed) {

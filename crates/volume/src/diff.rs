@@ -1,9 +1,8 @@
-//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed and to the directories of
-//! changed files.
+//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
 //!
 //! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
-//! were not there before. A record does not say by what name its file is found, so the directory of a changed file is
-//! read up to that name. Only trees that were moved in or out are looked at as a whole.
+//! were not there before. By what name a changed file is found its inode says; where it does not (hard links, records of old
+//! formats), its directory is read up to that name. Only trees that were moved in or out are looked at as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
 use crate::error::{Error, Result};
@@ -90,8 +89,16 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// A name of an inode; `parent`: the directory that its record says, which is read up to that name.
-    fn name_of(&mut self, inode: u64, parent: u64) -> Result<Option<Name>> {
+    /// A name of an inode in the directory that its record says.
+    fn name_of(&mut self, inode: u64, record: &Inode) -> Result<Option<Name>> {
+        let parent = record.parent;
+        if let Some(name) = record.name.clone().map(|name| (parent, name))
+            && !record.linked
+            && !self.names.contains_key(&inode)
+            && self.leads_to(&name, inode)?
+        {
+            self.names.insert(inode, name);
+        }
         while !self.names.contains_key(&inode) {
             let from = match self.read.get(&parent) {
                 Some(None) => return Ok(None),
@@ -117,8 +124,10 @@ impl<'a> Side<'a> {
             if let Some(known) = self.paths.get(&at) {
                 break known.clone();
             }
-            let parent = self.inode(at)?.map_or(0, |inode| inode.parent);
-            let name = if parent == 0 { None } else { self.name_of(at, parent)? };
+            let name = match self.inode(at)?.filter(|inode| inode.parent != 0) {
+                Some(inode) => self.name_of(at, &inode)?,
+                None => None,
+            };
             let Some((above, name)) = name else {
                 self.paths.insert(at, None);
                 break None;
@@ -315,11 +324,11 @@ fn report_change(
     // live than in a snapshot
     let names: Vec<Name> = match moved {
         Some(moved) if !moved.new.is_empty() => moved.new.clone(),
-        _ => new.name_of(inode, is.parent)?.into_iter().collect(),
+        _ => new.name_of(inode, &is)?.into_iter().collect(),
     };
     let name = match names.first() {
         Some(name) if old.leads_to(name, inode)? => Some(name.clone()),
-        _ => old.name_of(inode, was.parent)?,
+        _ => old.name_of(inode, &was)?,
     };
     let before = match &name {
         Some(name) => old.path_of(name)?,

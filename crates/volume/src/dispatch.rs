@@ -188,7 +188,7 @@ impl Shard {
             self.commit_now(ctx)?;
         }
         if let (Some(node), true) = (op.node(), op.grows()) {
-            self.need_room(ctx, node.volume(), 0)?;
+            self.need_room(ctx, node.volume(), self.pool_of_volume(node.volume()), 0)?;
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub struct Figures {
     pub record_cache_bytes: (u64, u64),
     /// The metadata engine.
     pub engine: Stats,
-    /// What was asked of the store.
+    /// What was asked of the stores of all pools.
     pub store: StoreFigures,
     /// The cache of file data.
     pub cache: CacheFigures,
@@ -73,7 +73,7 @@ impl Shard {
             record_loads: c.loads.histogram(),
             record_cache_bytes: self.cache.bytes(),
             engine: self.kv.stats(),
-            store: self.store.figures(),
+            store: self.pools.own().figures(),
             cache: self.log.cache_figures(),
             dirty_bytes_max: self.log.dirty_bytes_max(),
             damaged_reads: self.log.damaged_reads(),

@@ -4,7 +4,9 @@
 use crate::error::{Error, Result};
 use crate::extents::Extents;
 use crate::op::{Attr, Kind, NodeId, Time};
+use leeward_data::{Object, PoolId};
 use leeward_meta::Value;
+use leeward_pool::StoreState;
 
 /// What only some kinds of inode have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +54,18 @@ pub struct Inode {
     pub times: [Time; 4],
     /// The directory that its usage counts in (for a directory: its parent). 0 for a volume's root.
     pub parent: u64,
+    /// The name in `parent` that it got last, as a hint: whoever goes by it looks whether that name leads here. Not kept when
+    /// names come and go otherwise than by creation and renaming, and not there in records of before format 3.
+    pub name: Option<Box<[u8]>>,
     /// Whether it has, or had, several names: then there are records of how many in which directory.
     pub linked: bool,
     /// Whether it has no name and is in the recycle bin: it still counts in `parent`.
     pub binned: bool,
     /// How many extended attributes it has.
     pub xattrs: u32,
+    /// Number of the pool that new data of it, and of what is made below it, goes to; 0: the volume's. One that is not in
+    /// [`Properties::dir_pools`] means nothing.
+    pub pool: u8,
     /// Epoch of the volume in which this version of the record was written.
     pub birth: u32,
     /// The rest.
@@ -79,14 +87,22 @@ pub mod time {
 const VERSION: u8 = 1;
 /// Of records that have a birth which their first version had not.
 const VERSION_BORN: u8 = 2;
+/// Of inodes that know a name of theirs.
+const VERSION_NAMED: u8 = 2;
+/// Of inodes that name a pool.
+const VERSION_POOL: u8 = 3;
 /// Of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
+/// Of segments that say whose they are and where.
+const VERSION_PLACED: u8 = 2;
 /// Where the birth is in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
 const FLAG_BINNED: u8 = 8;
+const FLAG_NAMED: u8 = 16;
+const FLAG_POOL: u8 = 32;
 
 impl Inode {
     /// Attributes for stat.
@@ -158,7 +174,15 @@ impl Inode {
             _ => 0,
         };
         let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
-        out.extend_from_slice(&[VERSION, self.kind as u8, flags, 0]);
+        let name = self.name.as_deref().unwrap_or_default();
+        let flags = flags + u8::from(!name.is_empty()) * FLAG_NAMED + u8::from(self.pool > 0) * FLAG_POOL;
+        let version = match (self.pool, name.len()) {
+            (0, 0) => VERSION,
+            (0, _) => VERSION_NAMED,
+            _ => VERSION_POOL,
+        };
+        let name_len = u8::try_from(name.len()).expect("names have at most 255 bytes");
+        out.extend_from_slice(&[version, self.kind as u8, flags, name_len]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -169,6 +193,10 @@ impl Inode {
             out.extend_from_slice(&t.secs.to_be_bytes());
             out.extend_from_slice(&t.nanos.to_be_bytes());
         }
+        if self.pool > 0 {
+            out.push(self.pool);
+        }
+        out.extend_from_slice(name);
         match &self.body {
             Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
             Body::File { inline, .. } => inline.encode(1, &mut out),
@@ -185,8 +213,12 @@ impl Inode {
 
     fn parse(bytes: &[u8]) -> Option<Inode> {
         let mut r = Reader(bytes);
-        let [version, kind, flags, _] = r.take()?;
-        if version != VERSION {
+        let [version, kind, flags, name_len] = r.take()?;
+        let (named, in_pool) = (flags & FLAG_NAMED != 0, flags & FLAG_POOL != 0);
+        if !matches!(
+            (version, named, in_pool),
+            (VERSION, false, false) | (VERSION_NAMED, true, false) | (VERSION_POOL, _, true)
+        ) {
             return None;
         }
         let kind = kind_of(kind)?;
@@ -196,6 +228,8 @@ impl Inode {
         for t in &mut times {
             *t = Time { secs: r.u64()? as i64, nanos: r.u32()? };
         }
+        let pool = if in_pool { r.take::<1>()?[0] } else { 0 };
+        let name = if named { Some(r.bytes(name_len.into())?.into()) } else { None };
         let body = match kind {
             Kind::Dir => Body::Dir { entries: r.u64()? },
             Kind::File => Body::File {
@@ -214,10 +248,12 @@ impl Inode {
             gid: gid?,
             rdev: rdev?,
             xattrs: xattrs?,
+            pool,
             birth: birth?,
             size: size?,
             allocated: allocated?,
             parent: parent?,
+            name,
             linked: flags & FLAG_LINKED != 0,
             binned: flags & FLAG_BINNED != 0,
             times,
@@ -406,6 +442,10 @@ pub struct Properties {
     pub snapshot_rights: Vec<Who>,
     /// How many days the recycle bin keeps what was removed; 0: there is none.
     pub bin_days: u16,
+    /// The pool of its data.
+    pub pool: PoolId,
+    /// Pools that directories of it name, in order.
+    pub dir_pools: Vec<u8>,
 }
 
 impl Default for Properties {
@@ -417,6 +457,8 @@ impl Default for Properties {
             quota_counts_snapshots: false,
             snapshot_rights: Vec::new(),
             bin_days: 0,
+            pool: 0,
+            dir_pools: Vec::new(),
         }
     }
 }
@@ -433,14 +475,18 @@ pub enum Who {
 const PROPERTY_VISIBLE: u8 = 1;
 const PROPERTY_QUOTA_COUNTS: u8 = 2;
 const PROPERTY_BIN: u8 = 4;
+const PROPERTY_POOL: u8 = 8;
+const PROPERTY_DIR_POOLS: u8 = 16;
 
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32), and, where
-    /// flagged, days of the recycle bin u16.
+    /// flagged, days of the recycle bin u16, pool u32, number u8 and pools of directories u8 each.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
-            + u8::from(self.bin_days > 0) * PROPERTY_BIN;
+            + u8::from(self.bin_days > 0) * PROPERTY_BIN
+            + u8::from(self.pool > 0) * PROPERTY_POOL
+            + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -456,6 +502,13 @@ impl Properties {
         }
         if self.bin_days > 0 {
             out.extend_from_slice(&self.bin_days.to_be_bytes());
+        }
+        if self.pool > 0 {
+            out.extend_from_slice(&self.pool.to_be_bytes());
+        }
+        if !self.dir_pools.is_empty() {
+            out.push(self.dir_pools.len() as u8);
+            out.extend_from_slice(&self.dir_pools);
         }
     }
 
@@ -473,6 +526,12 @@ impl Properties {
             })
             .collect::<Option<Vec<Who>>>()?;
         let bin_days = if flags & PROPERTY_BIN != 0 { u16::from_be_bytes(r.take()?) } else { 0 };
+        let pool = if flags & PROPERTY_POOL != 0 { r.u32()? } else { 0 };
+        let mut dir_pools = Vec::new();
+        if flags & PROPERTY_DIR_POOLS != 0 {
+            let [count] = r.take()?;
+            dir_pools.extend_from_slice(r.bytes(count as usize)?);
+        }
         Some(Properties {
             snapshot_dir,
             snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
@@ -480,6 +539,8 @@ impl Properties {
             quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
             snapshot_rights,
             bin_days,
+            pool,
+            dir_pools,
         })
     }
 }
@@ -617,7 +678,13 @@ pub struct SegmentRecord {
     pub generation: u32,
     /// Whether the object is durable in the pool; before that its live bytes ride in the journal.
     pub sealed: bool,
+    /// The pool that the object is in, or is to go to.
+    pub pool: PoolId,
+    /// Whose data it holds, or holds most of; `None`: that was not noted when it was written, which may have been for several.
+    pub volume: Option<u32>,
 }
+
+const NO_VOLUME: u32 = u32::MAX;
 
 impl SegmentRecord {
     /// Bytes of the object's data that nothing refers to (shared data may hide some).
@@ -625,12 +692,22 @@ impl SegmentRecord {
         self.data_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// The encoding.
+    /// The object.
+    pub fn object(&self, segment: u64) -> Object {
+        Object { pool: self.pool, segment, generation: self.generation }
+    }
+
+    /// The encoding: version 2 has pool and volume at the end, version 1 (in pool 0, volume not noted) does not.
     pub fn encode(self) -> Value {
-        let mut out = vec![VERSION, u8::from(self.sealed)];
+        let plain = self.pool == 0 && self.volume.is_none();
+        let mut out = vec![if plain { VERSION } else { VERSION_PLACED }, u8::from(self.sealed)];
         out.extend_from_slice(&self.generation.to_be_bytes());
         for v in [self.live_bytes, self.data_bytes, self.object_bytes] {
             out.extend_from_slice(&v.to_be_bytes());
+        }
+        if !plain {
+            out.extend_from_slice(&self.pool.to_be_bytes());
+            out.extend_from_slice(&self.volume.unwrap_or(NO_VOLUME).to_be_bytes());
         }
         out.into()
     }
@@ -641,16 +718,94 @@ impl SegmentRecord {
         let parsed = (|| {
             let [version, sealed] = r.take()?;
             let generation = r.u32()?;
-            let s = SegmentRecord {
-                live_bytes: r.u64()?,
-                data_bytes: r.u64()?,
-                object_bytes: r.u64()?,
-                generation,
-                sealed: sealed != 0,
+            let [live_bytes, data_bytes, object_bytes] = [r.u64()?, r.u64()?, r.u64()?];
+            let (pool, volume) = match version {
+                VERSION => (0, None),
+                VERSION_PLACED => (r.u32()?, Some(r.u32()?).filter(|v| *v != NO_VOLUME)),
+                _ => return None,
             };
-            (version == VERSION).then_some(s)
+            let sealed = sealed != 0;
+            Some(SegmentRecord { live_bytes, data_bytes, object_bytes, generation, sealed, pool, volume })
         })();
         parsed.ok_or_else(|| damaged("segment", bytes))
+    }
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRecord {
+    /// Unique name.
+    pub name: String,
+    /// How it keeps objects in its stores, such as `single` or `erasure(4+2)`.
+    pub layout: String,
+    /// Its stores.
+    pub stores: Vec<StoreRecord>,
+}
+
+/// A store of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreRecord {
+    /// Its place in the layout, from 0.
+    pub slot: u16,
+    /// What its label says: random, for ever.
+    pub id: u128,
+    /// Where it is.
+    pub url: String,
+    /// What is to be done with it.
+    pub state: StoreState,
+}
+
+impl PoolRecord {
+    /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id u128, state u8, length u16
+    /// and URL), name.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION, 0];
+        out.push(self.layout.len() as u8);
+        out.extend_from_slice(self.layout.as_bytes());
+        out.extend_from_slice(&(self.stores.len() as u16).to_be_bytes());
+        for store in &self.stores {
+            out.extend_from_slice(&store.slot.to_be_bytes());
+            out.extend_from_slice(&store.id.to_be_bytes());
+            out.push(match store.state {
+                StoreState::Active => 1,
+                StoreState::Draining => 2,
+                StoreState::Missing => 3,
+            });
+            out.extend_from_slice(&(store.url.len() as u16).to_be_bytes());
+            out.extend_from_slice(store.url.as_bytes());
+        }
+        out.extend_from_slice(self.name.as_bytes());
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<PoolRecord> {
+        let mut r = Reader(bytes);
+        let parsed = (|| {
+            let [version, _] = r.take()?;
+            let [len] = r.take()?;
+            let layout = r.text(len as usize)?;
+            let count = u16::from_be_bytes(r.take()?);
+            let stores = (0..count).map(|_| StoreRecord::parse(&mut r)).collect::<Option<Vec<_>>>()?;
+            let name = r.text(r.0.len())?;
+            (version == VERSION).then_some(PoolRecord { name, layout, stores })
+        })();
+        parsed.ok_or_else(|| damaged("pool", bytes))
+    }
+}
+
+impl StoreRecord {
+    fn parse(r: &mut Reader<'_>) -> Option<StoreRecord> {
+        let slot = u16::from_be_bytes(r.take()?);
+        let id = u128::from_be_bytes(r.take()?);
+        let state = match r.take()? {
+            [1] => StoreState::Active,
+            [2] => StoreState::Draining,
+            [3] => StoreState::Missing,
+            _ => return None,
+        };
+        let len = u16::from_be_bytes(r.take()?) as usize;
+        Some(StoreRecord { slot, id, url: r.text(len)?, state })
     }
 }
 
@@ -687,6 +842,10 @@ impl<'a> Reader<'a> {
         let (head, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(head)
+    }
+
+    fn text(&mut self, len: usize) -> Option<String> {
+        String::from_utf8(self.bytes(len)?.to_vec()).ok()
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {

@@ -25,6 +25,7 @@ const TABLE_TALLY: u32 = SYSTEM + 7;
 const TABLE_SCHEDULE: u32 = SYSTEM + 8;
 const TABLE_BIN: u32 = SYSTEM + 9;
 const TABLE_UNFOLDED: u32 = SYSTEM + 10;
+const TABLE_POOL: u32 = SYSTEM + 11;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -136,6 +137,16 @@ pub fn cell() -> Key {
 /// The time of the last commit while a snapshot is locked.
 pub fn clock() -> Key {
     build(TABLE_CELL, 1, 0, &[])
+}
+
+/// Number of the next pool.
+pub fn pools() -> Key {
+    build(TABLE_CELL, 2, 0, &[])
+}
+
+/// A pool.
+pub fn pool(id: u32) -> Key {
+    build(TABLE_POOL, u64::from(id), 0, &[])
 }
 
 /// The schedule of snapshots of a directory.
@@ -416,6 +427,8 @@ pub enum Table {
     Bin,
     /// Changes of statistics that are not folded yet.
     Unfolded,
+    /// Pools.
+    Pool,
 }
 
 /// The range of a system table.
@@ -431,6 +444,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Schedule => TABLE_SCHEDULE,
         Table::Bin => TABLE_BIN,
         Table::Unfolded => TABLE_UNFOLDED,
+        Table::Pool => TABLE_POOL,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

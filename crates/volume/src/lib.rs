@@ -7,11 +7,13 @@
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `recycle`: the recycle bin.
+//! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `fsck`, `control`, `figures`: operators.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
 pub mod admin;
+mod care;
 mod cell;
 mod clean;
 mod clock;
@@ -27,11 +29,13 @@ mod figures;
 mod fsck;
 pub mod inode;
 pub mod keys;
+mod moves;
 pub mod op;
 mod ops;
 mod overlay;
 mod paths;
 mod pending;
+mod pools;
 mod quota;
 mod reclaim;
 mod records;
@@ -43,6 +47,7 @@ mod segments;
 mod shard;
 mod snapshots;
 mod statistics;
+mod stores;
 mod trim;
 mod versions;
 mod wake;
@@ -51,5 +56,6 @@ pub use cell::{Cell, FORMAT, Watcher, first_batch};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use figures::Figures;
-pub use leeward_pool::CallFigures;
+pub use leeward_pool::{CallFigures, Condition, Health, Layout, StoreState};
 pub use op::{NodeId, Op, Reply};
+pub use pools::Opener;

@@ -38,9 +38,9 @@ impl Shard {
                 let volume = st.volumes.get(&at.volume())?;
                 (volume.attached_dir, volume.attached_name.clone())
             } else {
-                let parent = self.transact(&ctx, |tx| tx.inode(at)).ok()?.parent;
-                let dir = NodeId::new(at.volume(), parent);
-                (dir, self.name_in(dir, at)?)
+                let inode = self.transact(&ctx, |tx| tx.inode(at)).ok()?;
+                let dir = NodeId::new(at.volume(), inode.parent);
+                (dir, self.name_in(dir, at, inode.name)?)
             };
             if dir.inode() == 0 || names.len() > 4096 {
                 return None;
@@ -52,7 +52,13 @@ impl Shard {
         Some(format!("/{}", names.join("/")))
     }
 
-    fn name_in(&self, dir: NodeId, node: NodeId) -> Option<Box<[u8]>> {
+    /// The name by which `node` is in `dir`: `hint`, if that leads there, else what a look through the directory finds.
+    fn name_in(&self, dir: NodeId, node: NodeId, hint: Option<Box<[u8]>>) -> Option<Box<[u8]>> {
+        if let Some(name) = hint
+            && self.transact(&Ctx::system(), |tx| tx.dentry(dir, &name)).ok()?.is_some_and(|d| d.node == node)
+        {
+            return Some(name);
+        }
         let (mut from, to) = keys::tag_range(dir, tag::DENTRY);
         loop {
             let (page, next) = self.scan(&from, &to, 1024).ok()?;

@@ -10,7 +10,7 @@
 
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::inode::{Dentry, Inode, SnapshotRecord, Stats};
+use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats};
 use crate::keys::{self, EpochPair, Key};
 use crate::op::{NodeId, Time};
 use crate::overlay::Overlay;
@@ -19,7 +19,7 @@ use crate::quota::Quota;
 use crate::schedule::ScheduleRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
-use leeward_data::Addr;
+use leeward_data::{Addr, PoolId};
 use leeward_env::{Ctx, Flow};
 use leeward_meta::{Kv, Moment, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
@@ -143,6 +143,10 @@ impl Writes {
 /// What an operation does to the state beside records, once it has succeeded.
 #[derive(Debug)]
 pub(crate) enum Effect {
+    /// A directory of the volume names this pool.
+    DirPool(u32, u8),
+    /// A pool was made, changed or removed.
+    Pool(PoolId, Option<PoolRecord>),
     /// The inode has no name any more, but references.
     Orphan(NodeId),
     /// Nobody can reach the inode any more.
@@ -468,6 +472,21 @@ impl State {
 
     fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {
         match effect {
+            Effect::DirPool(volume, pool) => {
+                if let Some(v) = self.volumes.get_mut(&volume)
+                    && let Err(at) = v.properties.dir_pools.binary_search(&pool)
+                {
+                    v.properties.dir_pools.insert(at, pool);
+                    self.volumes_dirty.insert(volume);
+                }
+            }
+            Effect::Pool(id, record) => {
+                match record {
+                    Some(record) => drop(self.pools.insert(id, record)),
+                    None => drop(self.pools.remove(&id)),
+                }
+                self.moves.look_again();
+            }
             Effect::Orphan(node) => {
                 self.orphans.insert(node);
             }

@@ -17,6 +17,7 @@ use crate::keys::{self, Key};
 use crate::op::{Kind, NodeId, Time};
 use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
+use leeward_data::PoolId;
 use leeward_env::Ctx;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -265,17 +266,17 @@ impl Shard {
         Ok(false)
     }
 
-    /// [`Shard::need_space`], purging the oldest of bins when there is not enough: of this volume, else of others.
-    pub(crate) fn need_room(&self, ctx: &Ctx, volume: u32, bytes: u64) -> Result<()> {
+    /// [`Shard::need_space`] in a pool, purging the oldest of bins when there is not enough: of this volume, else of others.
+    pub(crate) fn need_room(&self, ctx: &Ctx, volume: u32, pool: PoolId, bytes: u64) -> Result<()> {
         loop {
-            match self.need_space(bytes) {
+            match self.need_space(pool, bytes) {
                 Err(Error::NoSpace) if self.lock().bins.volumes().next().is_some() => Self::may_wait(ctx)?,
                 other => return other,
             }
             let purged = self.purge_for_space(volume, bytes as i64)?;
-            self.give_back(bytes)?;
+            self.give_back(pool, bytes)?;
             if !purged {
-                return self.need_space(bytes);
+                return self.need_space(pool, bytes);
             }
         }
     }
@@ -309,14 +310,14 @@ impl Shard {
     }
 
     /// Frees and cleans until `bytes` fit or there is nothing to do.
-    fn give_back(&self, bytes: u64) -> Result<()> {
+    fn give_back(&self, pool: PoolId, bytes: u64) -> Result<()> {
         let _alone = self.housekeeping.lock();
         for _ in 0..HOUSEKEEPING_STEPS {
             let mut busy = self.reclaim_step()?;
             self.commit_if_dirty()?;
             busy |= self.delete_garbage()?;
-            self.look_at_space();
-            if self.space().1 >= bytes.max(1) || !(busy || self.clean_step()?) {
+            self.look_at_space(pool);
+            if self.space(pool).1 >= bytes.max(1) || !(busy || self.clean_step()?) {
                 break;
             }
         }

@@ -268,7 +268,7 @@ impl Tx<'_> {
         // the staging directory counts no subdirectories
         self.remove_entry(staging, staged, Kind::File)?;
         self.place(r.dir, r.name, entry)?;
-        self.reparent(entry, staging, r.dir)
+        self.reparent(entry, staging, r.dir, r.name)
     }
 
     /// Exchanges the entries of `dir` by these names for those of the staging directory; what is not there goes.

@@ -1,11 +1,11 @@
 //! The segment table: what of each segment is referenced, and the numbers to give out.
 //!
-//! In memory for all segments (48 bytes each; 16 MiB of data a segment), written through the running transaction when a
+//! In memory for all segments (56 bytes each; 16 MiB of data a segment), written through the running transaction when a
 //! commit is frozen. A segment without references is condemned: its record goes with the commit that
 //! dropped the last one, its object after that commit is durable.
 
 use crate::inode::SegmentRecord;
-use leeward_data::SegmentInfo;
+use leeward_data::{Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Numbers are reserved in steps, so that none is given out twice even if objects outlive a lost commit.
@@ -15,6 +15,8 @@ const RESERVE: u64 = 4096;
 #[derive(Default)]
 pub struct Segments {
     table: FxHashMap<u64, SegmentRecord>,
+    /// Whose a segment in memory is, and which pool it is going to.
+    open: FxHashMap<u64, (u32, PoolId)>,
     dirty: FxHashSet<u64>,
     /// Cleaning gave up on these until something about them changes.
     alone: FxHashSet<u64>,
@@ -33,10 +35,51 @@ impl Segments {
         self.table.insert(segment, record);
     }
 
-    /// A number never used before.
-    pub fn allocate(&mut self) -> u64 {
+    /// A number never used before, for data of this volume that is to go to this pool.
+    pub fn allocate(&mut self, volume: u32, pool: PoolId) -> u64 {
+        let segment = self.next;
         self.next += 1;
-        self.next - 1
+        self.open.insert(segment, (volume, pool));
+        segment
+    }
+
+    /// Nothing more comes to the number, as nothing was ever stored under it.
+    pub fn forget_open(&mut self, segment: u64) {
+        self.open.remove(&segment);
+    }
+
+    /// Whether the number is of a segment in memory.
+    pub fn is_open(&self, segment: u64) -> bool {
+        self.open.contains_key(&segment)
+    }
+
+    /// Whether this is the object of a segment, or may become one.
+    pub fn knows(&self, object: Object) -> bool {
+        let now = self.table.get(&object.segment).map(|r| r.object(object.segment));
+        now == Some(object) || self.is_open(object.segment)
+    }
+
+    /// The next number to give out.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Notes whose a segment is.
+    pub fn set_volume(&mut self, segment: u64, volume: u32) {
+        if let Some(record) = self.table.get_mut(&segment) {
+            record.volume = Some(volume);
+            self.dirty.insert(segment);
+        }
+    }
+
+    fn entry(&mut self, segment: u64) -> &mut SegmentRecord {
+        let open = &self.open;
+        self.table.entry(segment).or_insert_with(|| match open.get(&segment) {
+            Some((volume, pool)) => {
+                SegmentRecord { volume: Some(*volume), pool: *pool, ..SegmentRecord::default() }
+            }
+            None => SegmentRecord::default(),
+        })
     }
 
     /// Up to which numbers must be reserved by the next commit; `Some` when that changed.
@@ -71,7 +114,7 @@ impl Segments {
 
     /// More or fewer referenced bytes.
     pub fn add_live(&mut self, segment: u64, bytes: i64) {
-        let record = self.table.entry(segment).or_default();
+        let record = self.entry(segment);
         debug_assert!(record.live_bytes as i64 + bytes >= 0, "segment {segment}: live bytes below zero");
         record.live_bytes = record.live_bytes.saturating_add_signed(bytes);
         self.dirty.insert(segment);
@@ -95,12 +138,15 @@ impl Segments {
 
     /// The object is durable (first put, or a rewriting).
     pub fn sealed(&mut self, info: SegmentInfo) {
-        let record = self.table.entry(info.segment).or_default();
+        let segment = info.object.segment;
+        let record = self.entry(segment);
         record.sealed = true;
-        record.generation = info.generation;
+        record.pool = info.object.pool;
+        record.generation = info.object.generation;
         record.data_bytes = info.data_bytes;
         record.object_bytes = info.object_bytes;
-        self.dirty.insert(info.segment);
+        self.dirty.insert(segment);
+        self.open.remove(&segment);
     }
 
     /// Looks at the segment again when the next commit is frozen.

@@ -6,10 +6,12 @@
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
-use crate::inode::VolumeRecord;
+use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};
+use crate::moves::Moves;
 use crate::op::{NodeId, Time};
 use crate::pending::Pending;
+use crate::pools::Pools;
 use crate::quota::Quotas;
 use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
@@ -21,13 +23,11 @@ use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
 use crate::wake::Wake;
 use crate::{Config, Watcher};
-use leeward_data::{Catalog, DataLog, SegmentInfo};
-use leeward_env::disk::Space;
+use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_meta::Kv;
-use leeward_pool::{CountedStore, ObjectId, Store};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,12 +56,16 @@ pub struct State {
     pub vanished: BTreeSet<u64>,
     /// The segment table.
     pub segments: Segments,
+    /// Pools by number, without the cell's own.
+    pub pools: BTreeMap<PoolId, PoolRecord>,
+    /// What is to be moved between pools.
+    pub moves: Moves,
     /// Volumes by number.
     pub volumes: BTreeMap<u32, VolumeRecord>,
     /// Volumes whose record must be written.
     pub volumes_dirty: BTreeSet<u32>,
     /// Objects that cleaning replaced: garbage once the next commit is durable.
-    pub replaced: Vec<ObjectId>,
+    pub replaced: Vec<Object>,
     /// Whether the cell's counters must be written.
     pub counters_dirty: bool,
     /// Number of the next volume.
@@ -123,8 +127,8 @@ pub struct Shard {
     pub kv: Box<dyn Kv>,
     /// The data log.
     pub log: Arc<DataLog>,
-    /// The pool below it.
-    pub store: Arc<CountedStore>,
+    /// The pools below it.
+    pub pools: Pools,
     /// See the module's head for the lock order.
     state: Mutex<State>,
     /// Clean records.
@@ -135,27 +139,20 @@ pub struct Shard {
     pub maintenance: Wake,
     /// Wakes the engine's upkeep thread.
     pub upkeep: Wake,
+    /// Wakes the thread that looks after pools.
+    pub care: Wake,
     /// Held by whoever frees, trims and cleans: the maintenance thread, or who needs the space now. Before all other locks.
     pub housekeeping: Mutex<()>,
     /// For reports.
     pub counters: Counters,
     /// What locks of snapshots go by.
     pub clock: LockClock,
-    /// Space of the store as last looked at.
-    available_bytes: AtomicU64,
-    total_bytes: AtomicU64,
-    /// Appended since then.
-    appended: AtomicU64,
-    full: AtomicBool,
     /// Whether a volume is being removed or the engine is broken: then every operation looks at that first.
     cautious: AtomicBool,
     /// Whether the engine holds space back for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
 }
-
-/// Appends after which the free space is looked at again; on a small disk after fewer.
-const SPACE_EVERY_BYTES: u64 = 16 << 20;
 
 impl Shard {
     /// A shard around its parts.
@@ -164,7 +161,7 @@ impl Shard {
         config: Config,
         kv: Box<dyn Kv>,
         log: Arc<DataLog>,
-        store: Arc<CountedStore>,
+        pools: Pools,
         state: State,
     ) -> Arc<Shard> {
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
@@ -174,19 +171,16 @@ impl Shard {
             config,
             kv,
             log,
-            store,
+            pools,
             state: Mutex::new(state),
             cache,
             committer: Committer::default(),
             maintenance: Wake::default(),
             upkeep: Wake::default(),
+            care: Wake::default(),
             housekeeping: Mutex::default(),
             counters: Counters::default(),
             clock: LockClock::default(),
-            available_bytes: AtomicU64::new(u64::MAX),
-            total_bytes: AtomicU64::new(0),
-            appended: AtomicU64::new(0),
-            full: AtomicBool::new(false),
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
@@ -196,7 +190,7 @@ impl Shard {
             (st.clock_stored, st.snapshots.locked_until())
         };
         shard.clock.start(&shard.env, stored, locked_until);
-        shard.look_at_space();
+        shard.look_at_space(0);
         shard
     }
 
@@ -339,37 +333,44 @@ impl Shard {
         self.cautious.load(Ordering::Relaxed)
     }
 
-    /// Looks at the store's free space.
-    pub fn look_at_space(&self) {
-        self.appended.store(0, Ordering::Relaxed);
-        if let Ok(Space { total_bytes, available_bytes, .. }) = self.store.space() {
-            self.available_bytes.store(available_bytes, Ordering::Relaxed);
-            self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    /// Looks at a pool's free space.
+    pub fn look_at_space(&self, pool: PoolId) {
+        if let Some(pool) = self.pools.get(pool) {
+            pool.look_at_space();
         }
     }
 
-    /// Total bytes of the store, and what users may still write: not what is kept for metadata and removal.
-    pub fn space(&self) -> (u64, u64) {
-        let total = self.total_bytes.load(Ordering::Relaxed);
-        let reserve = (total / 16).clamp(12 << 20, 512 << 20);
-        let taken = reserve + self.log.dirty_bytes();
-        (total, self.available_bytes.load(Ordering::Relaxed).saturating_sub(taken))
+    /// Total bytes of a pool, and what users may still write: not what is kept for removal, in pool 0 also for metadata.
+    pub fn space(&self, pool: PoolId) -> (u64, u64) {
+        let (total, available) = self.pools.get(pool).map_or((0, 0), |p| p.space());
+        let kept = reserve(pool, total) + self.log.dirty_bytes_to(pool);
+        (total, available.saturating_sub(kept))
     }
 
-    /// [`Error::NoSpace`] when `bytes` more do not fit, or nothing does.
-    pub fn need_space(&self, bytes: u64) -> Result<()> {
-        let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
-        if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.is_full() {
-            self.look_at_space();
+    /// [`Error::NoSpace`] when `bytes` more do not fit in a pool, or nothing does.
+    pub fn need_space(&self, pool: PoolId, bytes: u64) -> Result<()> {
+        if pool != 0 {
+            self.need_space_for_records()?;
         }
-        let short = self.space().1 < bytes.max(1);
-        self.full.store(short, Ordering::Relaxed);
+        let Some(found) = self.pools.get(pool) else { return Err(Error::Io(format!("pool {pool} is gone"))) };
+        if let Err(why) = found.store() {
+            return Err(Error::Io(why));
+        }
+        found.will_append(bytes);
+        let short = self.space(pool).1 < bytes.max(1);
+        found.set_full(short);
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Whether the last look said full.
-    pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+    /// Data that goes elsewhere needs records all the same: a pool 0 that is full to users still takes them, to half of what
+    /// is kept there.
+    pub fn need_space_for_records(&self) -> Result<()> {
+        let Some(own) = self.pools.get(0) else { return Ok(()) };
+        own.will_append(0);
+        let (total, available) = own.space();
+        let short = available < reserve(0, total) / 2;
+        own.set_full(short);
+        if short { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     /// Gives the space that is held back to the engine: the disk is full, and removal must go on.
@@ -382,7 +383,7 @@ impl Shard {
 
     /// Holds space back again when there is plenty.
     pub(crate) fn take_reserve(&self) {
-        let (total, free) = self.space();
+        let (total, free) = self.space(0);
         if !self.reserve_held.load(Ordering::Relaxed) && free > total / 16 && self.kv.reserve(true).is_ok() {
             self.reserve_held.store(true, Ordering::Relaxed);
         }
@@ -420,6 +421,14 @@ impl Shard {
     }
 }
 
+/// Bytes of a pool that users cannot have: in pool 0 what metadata and removal may need, elsewhere what cleaning does.
+fn reserve(pool: PoolId, total: u64) -> u64 {
+    match pool {
+        0 => (total / 16).clamp(12 << 20, 512 << 20),
+        _ => (total / 16).min(64 << 20),
+    }
+}
+
 impl State {
     /// Bytes that only snapshots hold, where the quota of this directory counts them: that of a volume's root does if the
     /// volume says so.
@@ -451,22 +460,39 @@ impl State {
 }
 
 impl Catalog for Shard {
-    fn allocate_segment(&self) -> u64 {
-        self.lock().segments.allocate()
+    fn allocate_segment(&self, volume: u32, pool: PoolId) -> u64 {
+        self.lock().segments.allocate(volume, pool)
     }
 
-    fn generation(&self, segment: u64) -> Option<u32> {
-        self.lock().segments.get(segment).filter(|r| r.sealed).map(|r| r.generation)
+    fn unused(&self, segment: u64) {
+        self.lock().segments.forget_open(segment);
+    }
+
+    /// What rides in the journal keeps all of that from being dropped.
+    fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool {
+        let rides = self.lock().segments.get(segment).is_some_and(|r| !r.sealed);
+        rides && self.space(0).1 > object_bytes
+    }
+
+    fn object(&self, segment: u64) -> Option<Object> {
+        self.lock().segments.get(segment).filter(|r| r.sealed).map(|r| r.object(segment))
     }
 
     fn sealed(&self, info: SegmentInfo) {
-        let segment = info.segment;
+        let segment = info.object.segment;
         let mut st = self.lock();
         if info.object_bytes > 0 {
             st.segments.sealed(info);
-        } else if st.by_segment.contains_key(&segment) {
-            // all its data was overwritten before it was stored: the changes that brought it may be applied all the same
-            st.vanished.insert(segment);
+            // the volume was given another pool since
+            if st.segments.get(segment).is_some_and(|r| st.home_of(r).is_some()) {
+                st.moves.add(segment);
+            }
+        } else {
+            st.segments.forget_open(segment);
+            if st.by_segment.contains_key(&segment) {
+                // all its data was overwritten before it was stored: the changes that brought it may be applied all the same
+                st.vanished.insert(segment);
+            }
         }
         drop(st);
         self.apply_segment(segment);

@@ -479,7 +479,7 @@ fn users_see_what_they_removed_or_own() {
 #[test]
 fn a_volume_goes_with_its_bin() {
     let rig = Rig::with_bin();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 5, gid: 5 });
+    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 5, gid: 5, pool: None });
     rig.file("v/off", b"no bin yet");
     rig.unlink("v/off");
     rig.bin_days("v", 30);

@@ -1,11 +1,12 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
+use leeward_pool::StoreState;
 use leeward_volume::NodeId;
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::inode::{
-    BinRecord, Body, Dentry, Inode, Pair, Properties, SegmentRecord, SnapshotRecord, Stats, StoredDentry,
-    VolumeRecord, Who, encode_xattr,
+    BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
+    StoreRecord, StoredDentry, VolumeRecord, Who, encode_xattr,
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
@@ -31,9 +32,11 @@ fn file() -> Inode {
         allocated: 4104,
         times: [time(1), time(-2), time(3), time(4)],
         parent: 7,
+        name: None,
         linked: true,
         binned: false,
         xattrs: 6,
+        pool: 0,
         birth: 8,
         body: Body::File { inline, spilled: false, windows: true },
     }
@@ -77,6 +80,12 @@ fn an_inode_is_as_it_was() {
     let bytes = file().encode();
     assert_eq!(hex(&bytes), golden);
     assert_eq!(Inode::decode(&bytes), Ok(file()));
+    let named = Inode { name: Some((*b"ab").into()), ..file() };
+    let bytes = named.encode();
+    // version, flag and length in front, the name before the extents
+    let golden = format!("02011602{}6162{}", &golden[8..208], &golden[208..]);
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(Inode::decode(&bytes), Ok(named));
 }
 
 #[test]
@@ -96,8 +105,15 @@ fn small_records_are_as_they_were() {
     assert_eq!(hex(&stats.encode()), "010000000000000001fffffffffffffffe0000000000000003");
     assert_eq!(Stats::decode(&stats.encode()), Ok(stats));
 
-    let segment =
-        SegmentRecord { live_bytes: 1, data_bytes: 2, object_bytes: 4096, generation: 3, sealed: true };
+    let segment = SegmentRecord {
+        live_bytes: 1,
+        data_bytes: 2,
+        object_bytes: 4096,
+        generation: 3,
+        sealed: true,
+        pool: 0,
+        volume: None,
+    };
     assert_eq!(hex(&segment.encode()), "010100000003000000000000000100000000000000020000000000001000");
     assert_eq!(SegmentRecord::decode(&segment.encode()), Ok(segment));
 
@@ -128,7 +144,7 @@ fn small_records_are_as_they_were() {
             snapshots_max: 9,
             quota_counts_snapshots: true,
             snapshot_rights: vec![Who::User(10), Who::Group(11)],
-            bin_days: 0,
+            ..Properties::default()
         },
         ..volume
     };
@@ -235,4 +251,76 @@ fn what_is_cut_short_is_refused() {
     let mut newer = bytes.to_vec();
     newer[0] = 2;
     assert!(Inode::decode(&newer).is_err(), "a newer version");
+}
+
+#[test]
+fn records_of_pools_are_as_they_were() {
+    let segment = SegmentRecord {
+        live_bytes: 1,
+        data_bytes: 2,
+        object_bytes: 4096,
+        generation: 3,
+        sealed: true,
+        pool: 4,
+        volume: Some(5),
+    };
+    let golden = "0201000000030000000000000001000000000000000200000000000010000000000400000005";
+    assert_eq!(hex(&segment.encode()), golden);
+    assert_eq!(SegmentRecord::decode(&segment.encode()), Ok(segment));
+    let unknown = SegmentRecord { volume: None, ..segment };
+    assert!(hex(&unknown.encode()).ends_with("00000004ffffffff"));
+    assert_eq!(SegmentRecord::decode(&unknown.encode()), Ok(unknown));
+
+    let store = |slot, url: &str, state| StoreRecord { slot, id: 0x0a0b, url: url.into(), state };
+    let pool = PoolRecord {
+        name: "fast".into(),
+        layout: "single".into(),
+        stores: vec![store(0, "a", StoreState::Active), store(2, "b", StoreState::Draining)],
+    };
+    let golden = concat!(
+        "0100",           // version, flags
+        "0673696e676c65", // layout
+        "0002",           // stores
+        "0000",           // slot
+        "00000000000000000000000000000a0b",
+        "01000161", // state, URL
+        "0002",     // slot
+        "00000000000000000000000000000a0b",
+        "02000162", // state, URL
+        "66617374", // name
+    );
+    assert_eq!(hex(&pool.encode()), golden);
+    assert_eq!(PoolRecord::decode(&pool.encode()), Ok(pool));
+    assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
+    assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
+
+    let placed = Inode { pool: 7, ..file() };
+    let bytes = placed.encode();
+    assert_eq!((hex(&bytes[..4]).as_str(), bytes[104]), ("03012600", 7));
+    assert_eq!(Inode::decode(&bytes), Ok(placed.clone()));
+    let named = Inode { name: Some((*b"ab").into()), ..placed };
+    let bytes = named.encode();
+    assert_eq!((hex(&bytes[..4]), hex(&bytes[104..107])), ("03013602".into(), "076162".into()));
+    assert_eq!(Inode::decode(&bytes), Ok(named));
+
+    let volume = VolumeRecord {
+        name: "home".into(),
+        uid: 7,
+        next_inode: 2,
+        epoch: 1,
+        created_secs: 3,
+        attached_dir: NodeId::ROOT,
+        attached_name: (*b"h").into(),
+        removing: false,
+        properties: Properties { pool: 3, dir_pools: vec![4, 5], ..Properties::default() },
+    };
+    let golden = concat!(
+        "020000000007000000010000000000000002000000000000000300000000000000010001",
+        "68",
+        "1800004e20052e736e6170", // flags, most snapshots, name of the directory
+        "000000000003020405",     // no rights, pool, pools of directories
+        "686f6d65",
+    );
+    assert_eq!(hex(&volume.encode()), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
 }

@@ -89,7 +89,7 @@ impl Rig {
     }
 
     fn new_volume(&self, name: &str, at: &str, uid: u32) -> NodeId {
-        let create = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid };
+        let create = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
         NodeId::new(self.volume(&create).id, 1)
     }
 

@@ -282,7 +282,7 @@ fn copies_from_a_snapshot_share_its_data() {
 #[test]
 fn removing_a_volume_takes_its_history_along() {
     let rig = Rig::new();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0 });
+    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None });
     rig.file("v/f", &noise(1 << 20, 1));
     rig.dir("v/.snap/s");
     rig.file("v/f", &noise(1 << 20, 2));

@@ -87,7 +87,7 @@ fn a_directory_that_goes_leaves_no_change_behind() {
 #[test]
 fn a_volume_that_goes_takes_its_changes_along() {
     let mut rig = Rig::new();
-    let create = Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0 };
+    let create = Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None };
     let Answer::Volume(volume) = rig.admin(&create) else { panic!("no volume") };
     let root = NodeId::new(volume.id, 1);
     rig.idle();

@@ -1,7 +1,7 @@
 //! A store in memory with faults on command, a catalog, and deterministic bytes.
 #![allow(dead_code)] // each test uses a part
 
-use leeward_data::{Addr, Catalog, Compression, DataLog, Options, Owner, SegmentInfo};
+use leeward_data::{Addr, Catalog, Compression, DataLog, Object, Options, Owner, PoolId, SegmentInfo};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Flow};
 use leeward_pool::{AlignedBuf, Error, ObjectId, Result, Store};
@@ -46,11 +46,11 @@ impl TestStore {
         self.changed.notify_all();
     }
 
-    pub fn bytes(&self, id: ObjectId) -> Vec<u8> {
+    pub fn bytes(&self, id: Object) -> Vec<u8> {
         self.objects.lock().unwrap()[&(id.segment, id.generation)].clone()
     }
 
-    pub fn replace(&self, id: ObjectId, bytes: Vec<u8>) {
+    pub fn replace(&self, id: Object, bytes: Vec<u8>) {
         self.objects.lock().unwrap().insert((id.segment, id.generation), bytes);
     }
 }
@@ -68,7 +68,7 @@ impl Store for TestStore {
         }
         drop(puts);
         self.order.lock().unwrap().push((id.segment, id.generation));
-        self.replace(id, body.to_vec());
+        self.replace(Object { pool: 0, segment: id.segment, generation: id.generation }, body.to_vec());
         Ok(())
     }
 
@@ -114,17 +114,22 @@ pub struct TestCatalog {
 }
 
 impl Catalog for TestCatalog {
-    fn allocate_segment(&self) -> u64 {
+    fn allocate_segment(&self, _: u32, _: PoolId) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn generation(&self, segment: u64) -> Option<u32> {
+    fn object(&self, segment: u64) -> Option<Object> {
         let sealed = self.sealed.lock().unwrap();
-        sealed.get(&segment).filter(|i| i.object_bytes > 0).map(|i| i.generation)
+        sealed.get(&segment).filter(|i| i.object_bytes > 0).map(|i| i.object)
+    }
+
+    fn unused(&self, _: u64) {}
+    fn goes_elsewhere(&self, _: u64, _: u64) -> bool {
+        false
     }
 
     fn sealed(&self, info: SegmentInfo) {
-        self.sealed.lock().unwrap().insert(info.segment, info);
+        self.sealed.lock().unwrap().insert(info.object.segment, info);
     }
 }
 
@@ -135,7 +140,7 @@ pub trait Appends {
 
 impl Appends for DataLog {
     fn write(&self, ctx: &Ctx, owner: Owner, bytes: &[u8]) -> leeward_data::Result<Addr> {
-        let addr = self.append(ctx, owner, bytes)?;
+        let addr = self.append(ctx, 0, owner, bytes)?;
         self.unhold(addr.segment);
         Ok(addr)
     }
@@ -180,9 +185,8 @@ impl Rig {
         Rig { env: self.env.clone(), store: self.store.clone(), catalog: self.catalog.clone(), log }
     }
 
-    pub fn id(&self, segment: u64) -> ObjectId {
-        let generation = self.catalog.generation(segment).expect("a durable segment");
-        ObjectId { segment, generation }
+    pub fn id(&self, segment: u64) -> Object {
+        self.catalog.object(segment).expect("a durable segment")
     }
 }
 

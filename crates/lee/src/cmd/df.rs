@@ -3,7 +3,7 @@
 use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::{output, size};
-use leeward_volume::admin::{Df, Reply, Request};
+use leeward_volume::admin::{Df, PoolInfo, Reply, Request};
 
 /// Runs it.
 ///
@@ -33,4 +33,20 @@ fn text(df: &Df) -> String {
     ]
     .map(|(name, value, meaning)| format!("{name:<11} {value:>9}   {meaning}\n"))
     .concat()
+        + &others(df)
+}
+
+/// The other pools, where there are any.
+fn others(df: &Df) -> String {
+    let others = df.pools.iter().filter(|pool| pool.id != 0);
+    let line = |pool: &PoolInfo| {
+        let (free, size) = (size::bytes(pool.available_bytes), size::bytes(pool.total_bytes));
+        let away = if pool.away.is_some() { ", away" } else { "" };
+        format!(
+            "pool {}: {free} of {size} available, {} stored{away}\n",
+            pool.name,
+            size::bytes(pool.object_bytes)
+        )
+    };
+    others.map(line).collect()
 }

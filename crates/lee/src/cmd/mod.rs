@@ -10,8 +10,10 @@ mod du;
 mod fsck;
 mod lab;
 mod man;
+mod pool;
 mod probe;
 mod quota;
+mod scrub;
 mod snap;
 mod status;
 mod sync;
@@ -46,6 +48,8 @@ pub enum Command {
     Status(status::Args),
     /// Create, list, show, change and remove volumes
     Volume(volume::Args),
+    /// Create, list, show, change and remove pools: where data is kept
+    Pool(pool::Args),
     /// Take, list, keep and remove snapshots
     Snap(snap::Args),
     /// List what was removed, and restore it
@@ -62,6 +66,8 @@ pub enum Command {
     Why(why::Args),
     /// Check everything that is stored, in use or not
     Fsck,
+    /// Read and verify all data in a pool, or in all, and repair what can be
+    Scrub(scrub::Args),
     /// Make everything durable that was written until now
     Sync,
     /// Show the settings in effect
@@ -156,6 +162,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Down(args) => down::run(&asked, &args),
         Command::Status(args) => return status::run(&asked, &args),
         Command::Volume(args) => volume::run(&asked, args),
+        Command::Pool(args) => pool::run(&asked, args),
         Command::Snap(args) => snap::run(&asked, args),
         Command::Bin(args) => bin::run(&asked, args),
         Command::Quota(args) => quota::run(&asked, args),
@@ -164,6 +171,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Top(args) => top::run(&asked, &args),
         Command::Why(args) => why::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),
+        Command::Scrub(args) => return scrub::run(&asked, args),
         Command::Sync => sync::run(&asked),
         Command::Config(args) => config::run(&asked, &args),
         Command::Probe(args) => probe::run(&asked, args),

@@ -3,8 +3,9 @@
 use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
+use crate::progress::Bar;
 use crate::{mounts, size, system, when};
-use leeward_volume::admin::{PropertyChanges, Reply, Request, VolumeInfo};
+use leeward_volume::admin::{Progress, PropertyChanges, Reply, Request, VolumeInfo};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -31,6 +32,23 @@ enum Action {
         /// Who owns it: a name or a number [default: who runs this]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
+        /// The pool that keeps its data [default: default]
+        #[arg(long)]
+        pool: Option<String>,
+    },
+    /// Keep a volume's data in another pool
+    ///
+    /// What is written from now on goes there; what there is already is moved in the background, while the volume is in use.
+    /// Shows how far that is, and ends when it is done. Ending the command early does not end the moving.
+    MoveData {
+        /// Its name
+        name: String,
+        /// The pool
+        #[arg(long, value_name = "POOL")]
+        to: String,
+        /// Do not wait until all is moved
+        #[arg(long)]
+        no_wait: bool,
     },
     /// List all volumes
     List,
@@ -149,7 +167,8 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
 /// What the cell says.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, at, owner } => create(asked, name, at, owner),
+        Action::Create { name, at, owner, pool } => create(asked, name, at, owner, pool),
+        Action::MoveData { name, to, no_wait } => move_data(asked, name, to, !no_wait),
         Action::List => list(asked),
         Action::Show { name } => {
             let volume = one(asked, "volume show", Request::VolumeShow { name })?;
@@ -201,7 +220,38 @@ fn allowed(volume: &VolumeInfo) -> String {
     users.chain(groups).collect::<Vec<_>>().join(", ")
 }
 
-fn create(asked: &Asked, name: String, at: Option<PathBuf>, owner: Option<String>) -> Result<(), Fail> {
+fn move_data(asked: &Asked, name: String, to: String, wait: bool) -> Result<(), Fail> {
+    let bar = Bar::new(asked.format);
+    let request = Request::VolumeMoveData { name, to, wait };
+    let asking = |progress: Progress| bar.show(&progress);
+    let reply =
+        asked.session("volume move-data", |_, session| session.ask_with_progress(&request, &mut { asking }));
+    bar.clear();
+    let volume = volume_of(reply?)?;
+    show(asked, &volume, || match (volume.misplaced_bytes, volume.stuck_segments) {
+        (0, _) => format!("all data of volume {} is in pool {}", volume.name, volume.pool),
+        (bytes, 0) => format!(
+            "volume {} writes to pool {}; {} are being moved there in the background",
+            volume.name,
+            volume.pool,
+            size::bytes(bytes)
+        ),
+        (_, stuck) => format!(
+            "volume {} writes to pool {}; {} damaged and stay where they are: see lee fsck",
+            volume.name,
+            volume.pool,
+            size::counted(stuck, "segment is", "segments are")
+        ),
+    })
+}
+
+fn create(
+    asked: &Asked,
+    name: String,
+    at: Option<PathBuf>,
+    owner: Option<String>,
+    pool: Option<String>,
+) -> Result<(), Fail> {
     if at.is_none() && !mounts::is_plain_name(OsStr::new(&name)) {
         return Err(Fail::new(format!(
             "`{}` cannot be the name of a volume: use letters, digits, `-`, `_` and `.`",
@@ -217,7 +267,8 @@ fn create(asked: &Asked, name: String, at: Option<PathBuf>, owner: Option<String
             Some(path) => mounts::path_in_cell(cell.path(), path)?,
             None => format!("/{name}"),
         };
-        let reply = session.ask(&Request::VolumeCreate { name, at, uid: owner.uid, gid: owner.gid })?;
+        let (uid, gid) = (owner.uid, owner.gid);
+        let reply = session.ask(&Request::VolumeCreate { name, at, uid, gid, pool })?;
         volume_of(reply)
     })?;
     show(asked, &volume, || {
@@ -285,10 +336,18 @@ fn details(volume: &VolumeInfo) -> String {
             if volume.quota_counts_snapshots { "files and snapshots" } else { "files" }.to_string(),
         ),
         ("recycle bin", recycle_bin(volume.bin_days)),
+        ("pool", in_pool(volume)),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]
     .map(|(name, value)| format!("{name:<12} {value}\n"))
     .concat()
+}
+
+fn in_pool(volume: &VolumeInfo) -> String {
+    match volume.misplaced_bytes {
+        0 => volume.pool.clone(),
+        bytes => format!("{}, where {} are still being moved to", volume.pool, size::bytes(bytes)),
+    }
 }
 
 fn recycle_bin(days: u16) -> String {

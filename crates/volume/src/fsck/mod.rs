@@ -14,10 +14,12 @@ use crate::op::{Kind, NodeId};
 use crate::records::each;
 use crate::shard::Shard;
 use history::{History, data_of};
+use leeward_data::{Object, PoolId};
 use leeward_env::Ctx;
 use leeward_meta::Moment;
-use leeward_pool::ObjectId;
+use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Findings that are listed; the rest is only counted.
@@ -54,6 +56,8 @@ struct Seen {
 struct Census {
     inodes: FxHashMap<NodeId, Seen>,
     references: FxHashMap<u64, u64>,
+    /// Pools that something is in and that cannot be read.
+    away: BTreeSet<PoolId>,
     orphans: FxHashSet<NodeId>,
     segments: FxHashMap<u64, SegmentRecord>,
     /// What the quotas in memory count as used, when nothing else was in memory only.
@@ -274,16 +278,21 @@ type Damage = FxHashMap<u64, Vec<Range<u32>>>;
 impl Shard {
     /// Checks everything.
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
-        self.sync_all(&Ctx::system())?;
+        let synced = self.sync_all(&Ctx::system());
+        self.commit_if_dirty()?;
         let (moment, quotas) = self.committer.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
         let mut census = self.census(&*moment, progress)?;
         drop(moment);
         census.quotas = quotas;
+        if let Err(e) = synced {
+            census.say("not-stored", None, format!("data in memory cannot be stored now: {e}"));
+        }
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
         census.check_segments();
         let damage = self.verify_segments(&mut census, progress)?;
+        self.check_objects(&mut census);
         self.damaged_files(&damage, &mut census)?;
         let mut report = std::mem::take(&mut census.report);
         let path = |node: Option<NodeId>| node.map(|n| self.describe(n));
@@ -391,9 +400,13 @@ impl Shard {
             let Some(record) = record.filter(|r| r.sealed && (r.object_bytes > 0 || r.live_bytes > 0)) else {
                 continue;
             };
-            let id = ObjectId { segment: *segment, generation: record.generation };
             c.report.segments += 1;
-            match self.log.verify(&ctx, id) {
+            if self.is_away(record.pool) {
+                c.away.insert(record.pool);
+                damage.entry(*segment).or_default().push(0..u32::MAX);
+                continue;
+            }
+            match self.log.verify(&ctx, record.object(*segment)) {
                 Ok(v) => {
                     c.report.bytes += v.bytes;
                     let ranges: Vec<_> = v.damaged.iter().map(|d| d.offset..d.offset + d.len).collect();
@@ -403,14 +416,56 @@ impl Shard {
                 }
                 Err(e) => {
                     let now = self.lock().segments.get(*segment).copied();
-                    if now.is_some_and(|r| r.generation == record.generation) {
+                    if now.is_some_and(|r| r.object(*segment) == record.object(*segment)) {
                         c.say("damaged-object", None, format!("segment {segment}: {e}"));
                         damage.entry(*segment).or_default().push(0..u32::MAX);
                     }
                 }
             }
         }
+        for pool in std::mem::take(&mut c.away) {
+            let why = self.pools.get(pool).and_then(|p| p.store().err()).unwrap_or_default();
+            let detail = format!("pool {} is away, with the data below: {why}", self.pool_name(pool));
+            c.say("pool-away", None, detail);
+        }
         Ok(damage)
+    }
+
+    /// Objects in each pool that no record knows and that nothing is about to delete.
+    fn check_objects(&self, c: &mut Census) {
+        let _alone = self.housekeeping.lock(); // nothing is being rewritten or deleted
+        for (pool, found) in self.pools.all() {
+            let Ok(store) = found.store() else { continue };
+            let next = self.lock().segments.next();
+            let objects = match store.list(&Ctx::system()) {
+                Ok(objects) => objects,
+                Err(e) => {
+                    c.say("pool-unlisted", None, format!("pool {}: {e}", self.pool_name(pool)));
+                    continue;
+                }
+            };
+            let unknown: Vec<Object> = self.committer.standing_still(|| {
+                let mut garbage: FxHashSet<Object> = self.committer.garbage_so_far().into_iter().collect();
+                let st = self.lock();
+                garbage.extend(&st.replaced);
+                let objects = objects.iter().map(|(id, _)| Object {
+                    pool,
+                    segment: id.segment,
+                    generation: id.generation,
+                });
+                objects
+                    .filter(|o| o.segment < next && !st.segments.knows(*o) && !garbage.contains(o))
+                    .collect()
+            });
+            for o in unknown {
+                let name = self.pool_name(pool);
+                let detail = format!(
+                    "object {:016x}.{} in pool {name} belongs to no segment",
+                    o.segment, o.generation
+                );
+                c.say("unknown-object", None, detail);
+            }
+        }
     }
 
     /// Every file whose extents touch damaged data.

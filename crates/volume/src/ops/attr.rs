@@ -187,8 +187,12 @@ impl Shard {
 
     /// [`Op::StatFs`](crate::Op::StatFs).
     pub(crate) fn stat_fs(&self, node: NodeId) -> Reply {
-        self.look_at_space();
-        let (total, free) = self.space();
+        let pool = {
+            let st = self.lock();
+            st.volumes.get(&st.live_node(node).volume()).map_or(0, |v| v.properties.pool)
+        };
+        self.look_at_space(pool);
+        let (total, free) = self.space(pool);
         let mut s =
             StatFs { total_bytes: total, free_bytes: free, total_files: 1 << 40, free_files: 1 << 40 };
         let st = self.lock();

@@ -9,7 +9,7 @@ use crate::pending::Change;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::versions::Place;
-use leeward_data::{Addr, Owner};
+use leeward_data::{Addr, Owner, PoolId};
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
 use std::collections::BTreeSet;
@@ -433,6 +433,23 @@ impl Shard {
         Ok(buf)
     }
 
+    /// The pool of a volume's data.
+    pub(crate) fn pool_of_volume(&self, volume: u32) -> PoolId {
+        self.lock().volumes.get(&volume).map_or(0, |v| v.properties.pool)
+    }
+
+    /// The pool that new data of a file goes to.
+    pub(crate) fn pool_of(&self, ctx: &Ctx, node: NodeId) -> Result<PoolId> {
+        {
+            let st = self.lock();
+            let Some(v) = st.volumes.get(&node.volume()) else { return Err(Error::Stale) };
+            if v.properties.dir_pools.is_empty() {
+                return Ok(v.properties.pool);
+            }
+        }
+        self.transact(ctx, |tx| Ok(tx.st.pool_for(node.volume(), tx.file(node)?.pool)))
+    }
+
     /// [`Op::Write`](crate::Op::Write).
     pub(crate) fn write(&self, ctx: &Ctx, node: NodeId, offset: u64, data: &[u8]) -> Result<Reply> {
         if data.len() > WRITE_BYTES_MAX {
@@ -445,10 +462,11 @@ impl Shard {
             self.transact(ctx, |tx| tx.file(node).map(drop))?;
             return Ok(Reply::Written(0));
         }
-        self.need_room(ctx, node.volume(), len)?;
+        let pool = self.pool_of(ctx, node)?;
+        self.need_room(ctx, node.volume(), pool, len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
         loop {
-            let addr = self.log.append(ctx, owner, data)?;
+            let addr = self.log.append(ctx, pool, owner, data)?;
             let done = self.attempt(ctx, &mut |tx| {
                 let mut inode = tx.file(node)?;
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;

@@ -52,9 +52,11 @@ impl Tx<'_> {
             allocated: 0,
             times: [self.now; 4],
             parent: new.dir.inode(),
+            name: Some(new.name.into()),
             linked: false,
             binned: false,
             xattrs: 0,
+            pool: parent.pool,
             birth,
             body,
         };

@@ -107,12 +107,12 @@ impl Tx<'_> {
             self.remove_entry(r.to_dir, r.to_name, t.kind)?;
             self.remove_entry(r.from_dir, r.from_name, source.kind)?;
             self.place(r.from_dir, r.from_name, t)?;
-            self.reparent(t, r.to_dir, r.from_dir)?;
+            self.reparent(t, r.to_dir, r.from_dir, r.from_name)?;
         } else {
             self.remove_entry(r.from_dir, r.from_name, source.kind)?;
         }
         self.place(r.to_dir, r.to_name, source)?;
-        self.reparent(source, r.from_dir, r.to_dir)?;
+        self.reparent(source, r.from_dir, r.to_dir, r.to_name)?;
         if r.from_dir != r.to_dir {
             self.check_moved(r.to_dir)?;
             if exchange {
@@ -131,7 +131,7 @@ impl Tx<'_> {
         self.put_dentry(dir, name, entry.node, entry.kind)
     }
 
-    pub(crate) fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId) -> TxResult<()> {
+    pub(crate) fn reparent(&mut self, entry: Dentry, from: NodeId, to: NodeId, name: &[u8]) -> TxResult<()> {
         let mut inode = self.inode(entry.node)?;
         inode.times[time::C] = self.now;
         if entry.kind != Kind::Dir {
@@ -139,6 +139,7 @@ impl Tx<'_> {
         } else if from != to {
             self.move_dir(entry.node, &mut inode, from, to)?;
         }
+        inode.name = (inode.parent == to.inode()).then(|| name.into());
         self.put_inode(entry.node, &inode)
     }
 

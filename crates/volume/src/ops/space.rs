@@ -103,7 +103,7 @@ impl Shard {
         let end = match mode {
             Allocate::PunchHole => end.min(self.transact(ctx, |tx| tx.occupied_end(node))?),
             Allocate::Reserve { .. } => {
-                self.need_room(ctx, node.volume(), len)?;
+                self.need_room(ctx, node.volume(), self.pool_of(ctx, node)?, len)?;
                 end
             }
             Allocate::ZeroRange { .. } => end,

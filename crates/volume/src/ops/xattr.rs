@@ -1,17 +1,20 @@
 //! Extended attributes, stored and computed.
 //!
 //! Computed ones, readable on any directory and not listed: `leeward.rbytes`, `leeward.rfiles`, `leeward.rdirs`
-//! (recursive statistics, exact at the moment of reading) and `leeward.volume` (the volume's name, on anything).
+//! (recursive statistics, exact at the moment of reading), `leeward.volume` (the volume's name, on anything) and
+//! `leeward.pool` (the pool that new data goes to, on anything). Root may set and remove the last one on directories: it is
+//! inherited by what is made in them from then on.
 
 use super::acl;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Stats, time, xattr_value};
 use crate::keys;
 use crate::op::{Kind, NodeId, Reply, XattrMode};
-use crate::records::{Tx, TxResult};
+use crate::records::{Effect, Tx, TxResult};
 use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 const COMPUTED: &[u8] = b"leeward.";
+const POOL: &[u8] = b"leeward.pool";
 
 fn check(name: &[u8], kind: Kind) -> Result<()> {
     if name.len() > XATTR_NAME_BYTES_MAX || name.is_empty() {
@@ -52,6 +55,10 @@ impl Tx<'_> {
             let volume = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
             return Ok(volume.name.clone().into_bytes());
         }
+        if what == b"pool" {
+            let pool = self.st.pool_for(self.st.live_node(node).volume(), inode.pool);
+            return Ok(self.st.pool_name(pool).into_bytes());
+        }
         // statistics have no versions
         if !inode.is_dir() || node.volume() >= keys::VIEW_FIRST {
             return Err(Error::NoData.into());
@@ -72,6 +79,27 @@ impl Tx<'_> {
         let mut stats = self.stats(dir)?;
         stats.bytes += self.pending_below(dir)?;
         Ok(stats)
+    }
+
+    /// Names the pool that new data below a directory goes to; `None`: that of the volume.
+    fn set_dir_pool(&mut self, dir: NodeId, name: Option<&[u8]>) -> TxResult<Reply> {
+        if self.ctx.uid != 0 {
+            return Err(Error::NotPermitted.into());
+        }
+        let mut inode = self.inode(dir)?;
+        if !inode.is_dir() {
+            return Err(Error::NotDir.into());
+        }
+        inode.pool = match name {
+            Some(name) => self.st.dir_pool_named(name).ok_or(Error::Invalid)?,
+            None => 0,
+        };
+        inode.times[time::C] = self.now;
+        self.put_inode(dir, &inode)?;
+        if inode.pool != 0 {
+            self.then(Effect::DirPool(dir.volume(), inode.pool));
+        }
+        Ok(Reply::Done)
     }
 
     /// [`Op::ListXattr`](crate::Op::ListXattr).
@@ -100,6 +128,9 @@ impl Tx<'_> {
         value: &[u8],
         mode: XattrMode,
     ) -> TxResult<Reply> {
+        if name == POOL {
+            return self.set_dir_pool(node, Some(value));
+        }
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
@@ -143,6 +174,9 @@ impl Tx<'_> {
 
     /// [`Op::RemoveXattr`](crate::Op::RemoveXattr).
     pub(crate) fn remove_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
+        if name == POOL {
+            return self.set_dir_pool(node, None);
+        }
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
         if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {

@@ -1,0 +1,324 @@
+//! `lee pool`: where the data of volumes is kept.
+
+use super::{Asked, unexpected};
+use crate::fail::{Fail, text};
+use crate::output::{self, Side, Table, printable};
+use crate::size;
+use leeward_volume::admin::{PoolInfo, Reply, Request, StoreChange};
+use leeward_volume::{Condition, Health, Layout, StoreState};
+use serde_json::json;
+use std::path::Path;
+
+/// Create, list, show and remove pools and their stores
+///
+/// A pool is one or more stores (directories, as a rule on disks of their own) and a layout: how data is kept in them. Each
+/// volume names one pool for its data. The pool `default` is the directory of the cell, which also holds all metadata.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Create a pool
+    Create {
+        /// Name, unique in the cell
+        name: String,
+        /// How data is kept: single, replica(COPIES) or erasure(DATA+PARITY)
+        #[arg(long, default_value = "single")]
+        layout: String,
+        /// An empty store: a directory, or file:///DIRECTORY; as many as the layout counts
+        #[arg(long = "store", required = true, value_name = "URL")]
+        stores: Vec<String>,
+        /// Also when stores are on one disk, which may take them all
+        #[arg(long)]
+        force: bool,
+    },
+    /// List all pools
+    List,
+    /// Show one pool
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Remove a pool that nothing is in
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Add, drain, replace and remove stores of a pool
+    Store(StoreArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct StoreArgs {
+    #[command(subcommand)]
+    action: StoreAction,
+    /// Also when stores are on one disk, or what cannot be rebuilt is lost
+    #[arg(long, global = true)]
+    force: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum StoreAction {
+    /// Put a new store in the place of one that was given up; what belongs there is rebuilt
+    Add {
+        /// The pool
+        pool: String,
+        /// The new store, empty
+        url: String,
+    },
+    /// Move what is on a store to a new one, which takes its place; then take the old one out with `remove`
+    Drain {
+        /// The pool
+        pool: String,
+        /// The store: its URL, or its number in `lee pool show`
+        store: String,
+        /// The new store, empty
+        #[arg(long, value_name = "URL")]
+        to: String,
+    },
+    /// Put a new store in the place of one that is lost; what was on it is rebuilt from the others
+    Replace {
+        /// The pool
+        pool: String,
+        /// The store: its URL, or its number in `lee pool show`
+        store: String,
+        /// The new store, empty
+        #[arg(long, value_name = "URL")]
+        by: String,
+    },
+    /// Give a store up, or take it out after it was drained
+    Remove {
+        /// The pool
+        pool: String,
+        /// The store: its URL, or its number in `lee pool show`
+        store: String,
+    },
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Create { name, layout, stores, force } => {
+            let stores = stores.iter().map(|store| url_of(store)).collect::<Result<Vec<_>, Fail>>()?;
+            let pool = one(asked, "pool create", Request::PoolCreate { name, layout, stores, force })?;
+            show(asked, &pool, || {
+                let stores = size::counted(pool.stores.len() as u64, "store", "stores");
+                let free = size::bytes(pool.available_bytes);
+                format!("created pool {}, {} in {stores}, with {free} to write", pool.name, pool.layout)
+            })
+        }
+        Action::List => {
+            let reply = asked.ask("pool list", &Request::PoolList)?;
+            let Reply::Pools { pools } = &reply else { return Err(unexpected(&reply)) };
+            output::show(asked.format, &reply, || table(pools).to_string())
+        }
+        Action::Show { name } => {
+            let pool = one(asked, "pool show", Request::PoolShow { name })?;
+            show(asked, &pool, || details(&pool))
+        }
+        Action::Remove { name } => {
+            asked.ask("pool remove", &Request::PoolRemove { name: name.clone() })?;
+            output::show(asked.format, &json!({"reply": "done", "name": name}), || {
+                format!("removed pool {name}")
+            })
+        }
+        Action::Store(StoreArgs { action, force }) => change_store(asked, action, force),
+    }
+}
+
+fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), Fail> {
+    let (name, change, done) = match action {
+        StoreAction::Add { pool, url } => {
+            let url = url_of(&url)?;
+            (
+                pool,
+                StoreChange::Add { url: url.clone() },
+                format!("{url} is a store now, and is being filled"),
+            )
+        }
+        StoreAction::Drain { pool, store, to } => {
+            let (store, to) = (named(&store), url_of(&to)?);
+            let done = format!("what is on store {store} is being moved to {to}");
+            (pool, StoreChange::Drain { store, to }, done)
+        }
+        StoreAction::Replace { pool, store, by } => {
+            let (store, by) = (named(&store), url_of(&by)?);
+            let done = format!("{by} takes the place of store {store}, and is being filled");
+            (pool, StoreChange::Replace { store, by }, done)
+        }
+        StoreAction::Remove { pool, store } => {
+            let store = named(&store);
+            let done = format!("store {store} is not used any more");
+            (pool, StoreChange::Remove { store }, done)
+        }
+    };
+    let pool = one(asked, "pool store", Request::PoolStore { name, change, force })?;
+    show(asked, &pool, || {
+        format!("pool {}: {done}; lee pool show {} says how far that is", pool.name, pool.name)
+    })
+}
+
+/// A store that the pool has already: its directory may be gone.
+fn named(store: &str) -> String {
+    let is_number = store.chars().all(|c| c.is_ascii_digit());
+    if is_number || store.contains("://") {
+        return store.into();
+    }
+    url_of(store).unwrap_or_else(|_| match Path::new(store).is_absolute() {
+        true => format!("file://{store}"),
+        false => store.into(),
+    })
+}
+
+/// The URL of a store; a path means a directory of this machine, whatever directory the cell is served from.
+fn url_of(store: &str) -> Result<String, Fail> {
+    let path = match store.split_once("://") {
+        Some(("file", path)) => path,
+        Some(_) => return Ok(store.into()),
+        None => store,
+    };
+    let wrong = |what: &str| Fail::new(format!("{}: {what}", printable(store)));
+    let path = Path::new(path)
+        .canonicalize()
+        .map_err(|e| wrong(&format!("{}: name an existing, empty directory", text(&e))))?;
+    if !path.is_dir() {
+        return Err(wrong("not a directory: name an existing, empty directory"));
+    }
+    let path = path.to_str().ok_or_else(|| wrong("its path is not UTF-8"))?;
+    Ok(format!("file://{path}"))
+}
+
+fn table(pools: &[PoolInfo]) -> Table {
+    Table::new(&[
+        ("POOL", Side::Left),
+        ("LAYOUT", Side::Left),
+        ("STORES", Side::Right),
+        ("SIZE", Side::Right),
+        ("FREE", Side::Right),
+        ("STORED", Side::Right),
+        ("VOLUMES", Side::Right),
+        ("STATE", Side::Left),
+    ])
+    .rows(pools, |pool| {
+        [
+            pool.name.clone(),
+            pool.layout.clone(),
+            size::count(pool.stores.len().max(1) as u64),
+            size::bytes(pool.total_bytes),
+            size::bytes(pool.available_bytes),
+            size::bytes(pool.object_bytes),
+            size::count(pool.volumes.len() as u64),
+            state(pool).into(),
+        ]
+    })
+}
+
+fn state(pool: &PoolInfo) -> &'static str {
+    let Some(health) = &pool.health else {
+        return if pool.away.is_some() { "away" } else { "in use" };
+    };
+    let troubled = health.stores.iter().any(|s| s.condition != Condition::Ok);
+    match (health.lost_objects, health.degraded_objects) {
+        (0, 0) if troubled => "stores failing",
+        (0, 0) => "in use",
+        (0, _) => "degraded",
+        _ => "data lost",
+    }
+}
+
+fn details(pool: &PoolInfo) -> String {
+    let mut text = [
+        ("pool", pool.name.clone()),
+        ("number", pool.id.to_string()),
+        ("layout", pool.layout.clone()),
+        ("size", size::bytes(pool.total_bytes)),
+        ("free", size::bytes(pool.available_bytes)),
+        (
+            "stored",
+            format!(
+                "{} in {}",
+                size::bytes(pool.object_bytes),
+                size::counted(pool.objects, "object", "objects")
+            ),
+        ),
+        ("live", size::bytes(pool.live_bytes)),
+        ("in memory", size::bytes(pool.dirty_bytes)),
+        ("volumes", pool.volumes.join(", ")),
+        ("state", state(pool).to_string()),
+    ]
+    .map(|(name, value)| format!("{}\n", format!("{name:<12} {}", printable(&value)).trim_end()))
+    .concat();
+    if let Some(why) = &pool.away {
+        text.push_str(&format!("{:<12} {}\n", "because", printable(why)));
+    }
+    if let Some(health) = &pool.health {
+        text.push_str(&health_lines(health));
+    } else {
+        for store in &pool.stores {
+            text.push_str(&format!("{:<12} {}\n", format!("store {}", store.slot), printable(&store.url)));
+        }
+    }
+    text
+}
+
+fn health_lines(health: &Health) -> String {
+    let counted = |n| size::counted(n, "object", "objects");
+    let mut lines = Vec::new();
+    if health.layout != Layout::Single {
+        lines.push((
+            "may lose".to_string(),
+            size::counted(health.may_lose.into(), "more store", "more stores"),
+        ));
+        let degraded = match (health.degraded_objects, health.searched) {
+            (n, true) => format!("{} with pieces missing", counted(n)),
+            (n, false) => format!("{} with pieces missing so far; still looking", counted(n)),
+        };
+        lines.push(("degraded".to_string(), degraded));
+        let repair = &health.repair;
+        let repaired =
+            format!("{} done, {} to do", counted(repair.objects_done), counted(repair.objects_waiting));
+        lines.push(("repair".to_string(), repaired));
+    }
+    lines.push(("lost".to_string(), format!("{}; lee fsck names the files", counted(health.lost_objects))));
+    for store in &health.stores {
+        let state = match (store.state, store.condition) {
+            (StoreState::Draining, _) => "being emptied, ",
+            (StoreState::Missing, _) => "given up, ",
+            (StoreState::Active, _) => "",
+        };
+        let condition = match store.condition {
+            Condition::Ok => "ok",
+            Condition::Slow => "slow",
+            Condition::Full => "full",
+            Condition::Failing => "failing",
+            Condition::Missing => "missing",
+        };
+        let why = if store.why.is_empty() { String::new() } else { format!(" ({})", printable(&store.why)) };
+        let bad = match store.bad_pieces {
+            0 => String::new(),
+            n => format!(", {}", size::counted(n, "bad piece", "bad pieces")),
+        };
+        lines.push((
+            format!("store {}", store.slot),
+            format!("{}: {state}{condition}{why}{bad}", printable(&store.url)),
+        ));
+    }
+    lines.into_iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
+}
+
+fn one(asked: &Asked, command: &'static str, request: Request) -> Result<PoolInfo, Fail> {
+    match asked.ask(command, &request)? {
+        Reply::Pool(pool) => Ok(*pool),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn show(asked: &Asked, pool: &PoolInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::show(asked.format, &Reply::Pool(Box::new(pool.clone())), text)
+}

@@ -1,0 +1,244 @@
+//! Looking after pools in the background: what is away is tried again, pieces that are missing are rebuilt, and, when an
+//! operator asks for it, everything is read and verified.
+//!
+//! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It takes at most half of the time
+//! while users need the stores.
+
+use crate::admin::{Progress, ScrubInfo};
+use crate::error::{Error, Result};
+use crate::inode::SegmentRecord;
+use crate::pools::{Opened, Pool};
+use crate::shard::Shard;
+use leeward_data::{Object, PoolId};
+use leeward_env::{Class, Ctx, Nanos};
+use leeward_pool::{Layout, ObjectId, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Users that have left the store alone for so long do not need it now.
+const QUIET: Duration = Duration::from_millis(500);
+/// When nothing was left to repair, and when repairing failed: how long until the next look.
+const LOOK_EVERY_NS: Nanos = 5_000_000_000;
+
+fn background() -> Ctx {
+    Ctx { class: Class::Background, ..Ctx::system() }
+}
+
+/// Coming and going.
+impl Shard {
+    /// Opens all pools that the cell has records of. What cannot be opened is away.
+    pub(crate) fn open_pools(&self) {
+        let records: Vec<_> = self.lock().pools.iter().map(|(id, r)| (*id, r.clone())).collect();
+        for (id, record) in records {
+            let (name, opened) = (&record.name, self.pools.open(id, &record));
+            match &opened {
+                Err(why) => {
+                    tracing::error!(
+                        "pool {name} is away, and so is all data in it: {why}; it is tried again"
+                    );
+                }
+                Ok(opened) => {
+                    for why in &opened.missing {
+                        tracing::error!("pool {name} does without a store: {why}; it is tried again");
+                    }
+                }
+            }
+            self.set_pool(id, opened);
+        }
+    }
+
+    /// From now on a pool has these stores.
+    pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<Opened, String>) {
+        self.log.set_pool(id, opened.as_ref().ok().map(|o| o.store.clone() as Arc<dyn Store>));
+        self.pools.set(id, opened);
+        self.look_at_space(id);
+    }
+
+    /// Whether a pool's stores are not there.
+    pub(crate) fn is_away(&self, pool: PoolId) -> bool {
+        self.pools.get(pool).is_none_or(|p| p.store().is_err())
+    }
+
+    /// Tries again to open what is away, every few seconds. What is there then is searched for what a crash left.
+    pub(crate) fn open_away(&self) -> Result<()> {
+        if !self.pools.is_time_to_open(self.env.now()) {
+            return Ok(());
+        }
+        for (id, pool) in self.pools.all().into_iter().filter(|(_, pool)| pool.missing() > 0) {
+            let Some(record) = self.lock().pools.get(&id).cloned() else { continue };
+            let Ok(opened) = self.pools.open(id, &record) else { continue };
+            if opened.missing.len() >= pool.missing() {
+                continue;
+            }
+            tracing::warn!("pool {}: stores are there again", record.name);
+            let was_away = pool.store().is_err();
+            self.set_pool(id, Ok(opened));
+            if was_away {
+                self.take_stock(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the object of a segment that was put without anybody noting so. In another pool than the cell's own it may be lost
+    /// without keeping the cell from opening.
+    pub(crate) fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) -> Result<()> {
+        match self.log.adopt(ctx, pool, segment) {
+            Ok(info) => {
+                self.lock().segments.sealed(info);
+                self.kv.release_ride(segment);
+                Ok(())
+            }
+            Err(e) if pool != 0 => {
+                tracing::error!("segment {segment} cannot be read in pool {pool}: {e}");
+                Ok(())
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A pool has come back: segments in it that a crash kept from being noted are taken, leftovers become garbage.
+    fn take_stock(&self, pool: PoolId) -> Result<()> {
+        let _alone = self.housekeeping.lock(); // nothing is being rewritten
+        let ctx = Ctx::system();
+        let unsealed: Vec<u64> = {
+            let st = self.lock();
+            let here = |(segment, r): &(u64, &SegmentRecord)| {
+                !r.sealed && r.pool == pool && !st.segments.is_open(*segment)
+            };
+            st.segments.iter().filter(here).map(|(segment, _)| segment).collect()
+        };
+        unsealed.into_iter().try_for_each(|segment| self.adopt(&ctx, pool, segment))?;
+        self.lock().moves.look_again();
+        self.find_leftovers(&ctx, pool)
+    }
+
+    /// Objects that no record knows, from puts and rewritings that were not committed.
+    pub(crate) fn find_leftovers(&self, ctx: &Ctx, pool: PoolId) -> Result<()> {
+        let Some(Ok(store)) = self.pools.get(pool).map(|p| p.store()) else { return Ok(()) };
+        // numbers from here on were given out since
+        let next = self.lock().segments.next();
+        let objects = match store.list(ctx) {
+            Ok(objects) => objects,
+            Err(e) if pool != 0 => {
+                tracing::error!("pool {pool} cannot be searched for leftovers: {e}");
+                return Ok(());
+            }
+            Err(e) => return Err(leeward_data::Error::from(e).into()),
+        };
+        let mut st = self.lock();
+        let of_pool =
+            |(id, _): (ObjectId, u64)| Object { pool, segment: id.segment, generation: id.generation };
+        let is_unknown = |object: &Object| object.segment < next && !st.segments.knows(*object);
+        let leftovers: Vec<Object> = objects.into_iter().map(of_pool).filter(is_unknown).collect();
+        st.replaced.extend(leftovers);
+        Ok(())
+    }
+}
+
+/// Staying whole.
+impl Shard {
+    /// One turn of the thread.
+    pub(crate) fn care_turn(&self) {
+        if let Err(e) = self.open_away() {
+            tracing::warn!("opening pools: {e}");
+        }
+        let (busy, took) = self.timed(|| self.care_step());
+        if !busy {
+            self.care.wait(Duration::from_secs(1));
+        } else if self.log.quiet_for() < QUIET {
+            self.care.wait(Duration::from_nanos(took));
+        }
+    }
+
+    /// One step of repair in each pool; `true` when there is more to do.
+    pub(crate) fn care_step(&self) -> bool {
+        let now = self.env.now();
+        let mut more = false;
+        for (_, pool) in self.pools.all() {
+            more |= pool.is_time_to_repair(now) && self.repair_step(&pool, now);
+        }
+        more
+    }
+
+    fn repair_step(&self, pool: &Pool, now: Nanos) -> bool {
+        let Some(layout) = pool.layout() else { return false };
+        let more = match layout.repair_step(&background()) {
+            Ok(step) => step.more,
+            Err(e) => {
+                tracing::warn!("repairing pool {}: {e}", layout.spec().name);
+                false
+            }
+        };
+        if !more {
+            pool.repair_after(now + LOOK_EVERY_NS);
+        }
+        more
+    }
+
+    /// Reads and verifies everything in a pool, and puts in order what can be.
+    pub(crate) fn scrub(&self, id: PoolId, progress: &mut dyn FnMut(Progress)) -> Result<ScrubInfo> {
+        let Some(pool) = self.pools.get(id) else { return Err(Error::Io(format!("pool {id} is gone"))) };
+        pool.store().map_err(Error::Io)?;
+        let mut info = ScrubInfo { pool: self.pool_name(id), ..ScrubInfo::default() };
+        match pool.layout().filter(|l| l.spec().layout != Layout::Single) {
+            Some(layout) => {
+                let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
+                loop {
+                    let step = layout.scrub_step(&background()).map_err(failed)?;
+                    info.bytes += step.read_bytes;
+                    info.bad_pieces += step.pieces;
+                    let h = layout.health().scrub;
+                    let (done, total) = (h.objects_done, h.objects_done + h.objects_waiting);
+                    progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
+                    if !step.more {
+                        break;
+                    }
+                }
+                loop {
+                    let step = layout.repair_step(&background()).map_err(failed)?;
+                    info.repaired_pieces += step.pieces;
+                    let left = layout.health().degraded_objects;
+                    let phase = format!("repairing {}", info.pool);
+                    progress(Progress {
+                        phase,
+                        done: info.repaired_pieces,
+                        total: info.repaired_pieces + left,
+                    });
+                    if !step.more {
+                        break;
+                    }
+                }
+                let health = layout.health();
+                info.degraded_objects = health.degraded_objects;
+                info.lost_objects = health.lost_objects;
+            }
+            None => self.verify_pool(id, &mut info, progress),
+        }
+        Ok(info)
+    }
+
+    /// Without a second copy, the checksums of the data log say what is lost.
+    fn verify_pool(&self, id: PoolId, info: &mut ScrubInfo, progress: &mut dyn FnMut(Progress)) {
+        let all: Vec<u64> = {
+            let st = self.lock();
+            let here = st.segments.iter().filter(|(_, r)| r.sealed && r.pool == id && r.object_bytes > 0);
+            here.map(|(segment, _)| segment).collect()
+        };
+        for (done, segment) in all.iter().enumerate() {
+            let (done, total) = (done as u64, all.len() as u64);
+            progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
+            let object =
+                || self.lock().segments.get(*segment).filter(|r| r.pool == id).map(|r| r.object(*segment));
+            let Some(before) = object() else { continue };
+            match self.log.verify(&background(), before) {
+                Ok(found) => {
+                    info.bytes += found.bytes;
+                    info.lost_objects += u64::from(!found.damaged.is_empty());
+                }
+                // it may have been rewritten or removed meanwhile
+                Err(_) => info.lost_objects += u64::from(object() == Some(before)),
+            }
+        }
+    }
+}

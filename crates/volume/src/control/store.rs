@@ -1,0 +1,179 @@
+//! What operators ask about the stores of a pool: one more, one fewer, another one. And reading everything.
+
+use super::{Answer, no, refuse};
+use crate::admin::{Failure, Progress, Reply, ScrubInfo, StoreChange};
+use crate::inode::{PoolRecord, StoreRecord};
+use crate::keys;
+use crate::pools::spec_of;
+use crate::records::Effect;
+use crate::shard::Shard;
+use leeward_data::PoolId;
+use leeward_env::Ctx;
+use leeward_pool::StoreState;
+
+/// What becomes of a pool's stores.
+struct Plan {
+    record: PoolRecord,
+    /// A store that is new.
+    taken: Option<StoreRecord>,
+    /// One that is none of the pool any more.
+    gone: Option<StoreRecord>,
+}
+
+impl Shard {
+    pub(super) fn pool_store(&self, name: &str, change: &StoreChange, force: bool) -> Answer {
+        let id = self.pool_named(name)?;
+        let Some(record) = self.lock().pools.get(&id).cloned() else {
+            return Err(no(
+                libc::EINVAL,
+                format!("pool {name} is the cell's own directory: it has no other store"),
+            ));
+        };
+        let _alone = self.housekeeping.lock();
+        let plan = self.plan(id, record, change, force)?;
+        let failed = |what: String| no(libc::EINVAL, format!("pool {name} stays as it is: {what}"));
+        spec_of(id, &plan.record).map_err(failed)?;
+        if let Some(store) = &plan.taken {
+            self.pools.take(id, store).map_err(failed)?;
+        }
+        let opened = self.pools.open(id, &plan.record).map_err(|why| {
+            plan.taken.iter().for_each(|store| self.pools.let_go(id, store));
+            failed(why)
+        })?;
+        let changed = self.transact(&Ctx::system(), |tx| {
+            tx.put(keys::pool(id), plan.record.encode());
+            tx.then(Effect::Pool(id, Some(plan.record.clone())));
+            Ok(())
+        });
+        changed.map_err(|e| refuse(&e, name))?;
+        self.settle()?;
+        self.set_pool(id, Ok(opened));
+        plan.gone.iter().for_each(|store| self.pools.let_go(id, store));
+        self.care.wake();
+        Ok(Reply::Pool(Box::new(self.pool_info(id))))
+    }
+
+    fn plan(
+        &self,
+        id: PoolId,
+        mut record: PoolRecord,
+        change: &StoreChange,
+        force: bool,
+    ) -> Result<Plan, Failure> {
+        let place = |wanted: &str, states: &[StoreState]| {
+            let is = |s: &StoreRecord| {
+                (s.url == wanted || wanted.parse() == Ok(s.slot)) && states.contains(&s.state)
+            };
+            record.stores.iter().position(is).ok_or_else(|| {
+                no(
+                    libc::ENOENT,
+                    format!(
+                        "{wanted} is no store of pool {}: see lee pool show {}",
+                        record.name, record.name
+                    ),
+                )
+            })
+        };
+        let (taken, gone) = match change {
+            StoreChange::Add { url } => {
+                let Some(at) = record.stores.iter().position(|s| s.state == StoreState::Missing) else {
+                    let message = format!(
+                        "pool {} has all the stores that {} counts: give one up first, drain or replace it",
+                        record.name, record.layout
+                    );
+                    return Err(no(libc::EINVAL, message));
+                };
+                let new = self.checked_store(&record, record.stores[at].slot, url, force)?;
+                (Some(new.clone()), Some(std::mem::replace(&mut record.stores[at], new)))
+            }
+            StoreChange::Drain { store, to } => {
+                let at = place(store, &[StoreState::Active])?;
+                let new = self.checked_store(&record, record.stores[at].slot, to, force)?;
+                record.stores[at].state = StoreState::Draining;
+                record.stores.push(new.clone());
+                (Some(new), None)
+            }
+            StoreChange::Replace { store, by } => {
+                let at = place(store, &[StoreState::Active, StoreState::Missing])?;
+                self.may_lose(id, &record.stores[at], force)?;
+                let new = self.checked_store(&record, record.stores[at].slot, by, force)?;
+                (Some(new.clone()), Some(std::mem::replace(&mut record.stores[at], new)))
+            }
+            StoreChange::Remove { store } => {
+                let at = place(store, &[StoreState::Draining, StoreState::Active])?;
+                if record.stores[at].state == StoreState::Draining {
+                    self.is_drained(id, &record.stores[at], force)?;
+                    (None, Some(record.stores.remove(at)))
+                } else {
+                    self.may_lose(id, &record.stores[at], force)?;
+                    record.stores[at].state = StoreState::Missing;
+                    (None, None)
+                }
+            }
+        };
+        Ok(Plan { record, taken, gone })
+    }
+
+    /// A new store for a place in a pool.
+    fn checked_store(
+        &self,
+        record: &PoolRecord,
+        slot: u16,
+        url: &str,
+        force: bool,
+    ) -> Result<StoreRecord, Failure> {
+        self.check_stores(&[url.to_string()])?;
+        if !force {
+            let others = record.stores.iter().filter(|s| s.slot != slot && s.state != StoreState::Missing);
+            let all: Vec<String> = others.map(|s| s.url.clone()).chain([url.to_string()]).collect();
+            self.check_places(&all)?;
+        }
+        Ok(self.new_store(slot, url))
+    }
+
+    /// Whether a pool can do without a store that it may still need.
+    fn may_lose(&self, id: PoolId, store: &StoreRecord, force: bool) -> Result<(), Failure> {
+        let Some(layout) = self.pools.get(id).and_then(|p| p.layout()) else { return Ok(()) };
+        let health = layout.health();
+        let counts = health.stores.iter().any(|s| {
+            s.slot == store.slot && s.url == store.url && s.condition != leeward_pool::Condition::Missing
+        });
+        if !counts || health.may_lose > 0 || force {
+            return Ok(());
+        }
+        let message = format!(
+            "without {} data of pool {} would be lost: drain it (lee pool store drain), wait for repair, or add --force",
+            store.url,
+            layout.spec().name
+        );
+        Err(no(libc::EBUSY, message))
+    }
+
+    fn is_drained(&self, id: PoolId, store: &StoreRecord, force: bool) -> Result<(), Failure> {
+        let left = self.pools.objects_on(id, store).map_err(|why| no(libc::EIO, why));
+        match left {
+            Ok(0) => Ok(()),
+            _ if force => Ok(()),
+            Ok(left) => {
+                let message = format!(
+                    "{left} objects are still on {}: they are being moved, see lee pool show",
+                    store.url
+                );
+                Err(no(libc::EBUSY, message))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) fn scrub_pools(&self, pool: Option<&str>, progress: &mut dyn FnMut(Progress)) -> Answer {
+        let ids: Vec<PoolId> = match pool {
+            Some(name) => vec![self.pool_named(name)?],
+            None => self.pools.all().into_iter().map(|(id, _)| id).collect(),
+        };
+        let scrub = |id: PoolId| {
+            self.scrub(id, progress).map_err(|e| refuse(&e, &format!("pool {}", self.pool_name(id))))
+        };
+        let pools = ids.into_iter().map(scrub).collect::<Result<Vec<ScrubInfo>, Failure>>()?;
+        Ok(Reply::Scrubbed { pools })
+    }
+}

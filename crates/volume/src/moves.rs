@@ -1,0 +1,240 @@
+//! Moving data between pools: a segment that is not in a pool of its volume is rewritten into one, as its next generation.
+//!
+//! Nothing is stored of a move but what the volume's record says: which pool its data belongs in, and which pools its
+//! directories name. A segment anywhere else is *misplaced*. So a move goes on after a crash, can be called off by naming
+//! another pool, and data that had to go elsewhere while a pool was away comes home. Addresses are logical: no extent changes,
+//! and neither does a snapshot. The old object is deleted when the commit that names the new one is durable.
+//!
+//! Segments of cells before format 4 do not say whose they are, and may hold data of several volumes: when a volume is to leave
+//! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
+
+use crate::clean;
+use crate::error::{Error, Result};
+use crate::inode::SegmentRecord;
+use crate::pools::DEFAULT;
+use crate::shard::{Shard, State};
+use leeward_data::{Object, PoolId};
+use leeward_env::{Ctx, Nanos};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Users that have left the store alone for so long do not need it now.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is left to move.
+#[derive(Default)]
+pub struct Moves {
+    /// Volumes, pools or segments changed so that more may be misplaced than is listed.
+    look: bool,
+    /// Segments that were found misplaced.
+    list: Vec<u64>,
+    /// Segments of which it is to be found out whose they are.
+    unknown: Vec<u64>,
+    /// Whether those are known.
+    listed_unknown: bool,
+    /// Those that cannot be read whole: they stay where they are.
+    stuck: FxHashSet<u64>,
+    /// While users need the stores, nothing is moved before.
+    not_before: Nanos,
+    /// After a failure nothing is moved before, whoever needs the stores.
+    retry_at: Nanos,
+}
+
+impl Moves {
+    /// Volumes or pools changed.
+    pub fn look_again(&mut self) {
+        self.look = true;
+        self.stuck.clear();
+    }
+
+    /// A segment is where it does not belong.
+    pub fn add(&mut self, segment: u64) {
+        self.list.push(segment);
+    }
+}
+
+/// How much of a volume is not where it belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+    /// Segments among them that are damaged, and stay.
+    pub stuck: u64,
+}
+
+impl State {
+    /// The pool that a segment belongs in, if it is in another one.
+    pub(crate) fn home_of(&self, r: &SegmentRecord) -> Option<PoolId> {
+        let p = &self.volumes.get(&r.volume?).filter(|v| !v.removing)?.properties;
+        let named = u8::try_from(r.pool).is_ok_and(|pool| p.dir_pools.contains(&pool));
+        (r.pool != p.pool && !named && self.has_pool(p.pool)).then_some(p.pool)
+    }
+
+    /// The pool of what names `named`.
+    pub(crate) fn pool_for(&self, volume: u32, named: u8) -> PoolId {
+        let Some(v) = self.volumes.get(&volume) else { return 0 };
+        match v.properties.dir_pools.contains(&named) {
+            true => named.into(),
+            false => v.properties.pool,
+        }
+    }
+
+    /// The number by which a directory names a pool. Pool 0 has none: 0 is that of the volume.
+    pub(crate) fn dir_pool_named(&self, name: &[u8]) -> Option<u8> {
+        let (id, _) = self.pools.iter().find(|(_, r)| r.name.as_bytes() == name)?;
+        u8::try_from(*id).ok()
+    }
+
+    /// The name of a pool.
+    pub(crate) fn pool_name(&self, id: PoolId) -> String {
+        match self.pools.get(&id) {
+            None if id == 0 => DEFAULT.into(),
+            None => id.to_string(),
+            Some(record) => record.name.clone(),
+        }
+    }
+
+    /// Whether there is such a pool.
+    pub(crate) fn has_pool(&self, pool: PoolId) -> bool {
+        pool == 0 || self.pools.contains_key(&pool)
+    }
+
+    /// What is not where it belongs, of one volume.
+    pub(crate) fn misplaced(&self, volume: u32) -> Misplaced {
+        let mut sum = Misplaced::default();
+        let of_volume = self.segments.iter().filter(|(_, r)| r.sealed && r.volume == Some(volume));
+        for (segment, r) in of_volume.filter(|(_, r)| self.home_of(r).is_some()) {
+            sum.segments += 1;
+            sum.bytes += r.object_bytes;
+            sum.stuck += u64::from(self.moves.stuck.contains(&segment));
+        }
+        sum
+    }
+
+    /// Whether it is not known of all segments whose they are, and matters.
+    fn wants_owners(&self) -> bool {
+        self.volumes.values().any(|v| v.properties.pool != 0 && !v.removing)
+    }
+
+    /// Segments that are to be looked at, or moved.
+    fn list_moves(&mut self) {
+        if self.wants_owners() && !self.moves.listed_unknown {
+            let unknown = self.segments.iter().filter(|(_, r)| r.sealed && r.volume.is_none());
+            self.moves.unknown = unknown.map(|(segment, _)| segment).collect();
+            self.moves.listed_unknown = true;
+        }
+        if std::mem::take(&mut self.moves.look) {
+            let misplaced = self.segments.iter().filter(|(_, r)| r.sealed && self.home_of(r).is_some());
+            let mut list: Vec<u64> = misplaced.map(|(segment, _)| segment).collect();
+            list.sort_unstable_by_key(|segment| std::cmp::Reverse(*segment));
+            self.moves.list = list;
+        }
+    }
+}
+
+impl Shard {
+    /// One step of moving, giving way to users; `true` when there may be more to do at once.
+    pub(crate) fn move_turn(&self) -> Result<bool> {
+        let now = self.env.now();
+        let wait_until = {
+            let moves = &self.lock().moves;
+            if self.log.quiet_for() < QUIET { moves.not_before.max(moves.retry_at) } else { moves.retry_at }
+        };
+        if now < wait_until {
+            return Ok(false);
+        }
+        let (moved, took) = self.timed(|| self.move_step());
+        let moves = &mut self.lock().moves;
+        // half of the time at most
+        moves.not_before = now.saturating_add(2 * took);
+        if moved.is_err() {
+            moves.retry_at = now.saturating_add(RETRY.as_nanos() as Nanos);
+        }
+        moved
+    }
+
+    /// One step: finds out whose a segment is, or moves one. `true` when there was something to do.
+    pub(crate) fn move_step(&self) -> Result<bool> {
+        let (unknown, misplaced) = {
+            let mut st = self.lock();
+            st.list_moves();
+            let unknown = st.moves.unknown.pop();
+            (unknown, if unknown.is_none() { st.moves.list.pop() } else { None })
+        };
+        match (unknown, misplaced) {
+            (Some(segment), _) => self.find_owner(segment).map(|()| true),
+            (None, Some(segment)) => self.move_home(segment).map(|()| true),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Notes of a segment whose it is.
+    fn find_owner(&self, segment: u64) -> Result<()> {
+        let Some(record) = self.lock().segments.get(segment).copied() else { return Ok(()) };
+        if record.volume.is_some() || !record.sealed || record.object_bytes == 0 {
+            return Ok(());
+        }
+        let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+        for chunk in self.log.index(&Ctx::system(), record.object(segment))? {
+            *bytes.entry(chunk.owner.volume).or_default() += u64::from(chunk.len);
+        }
+        let Some((volume, _)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+        let mut st = self.lock();
+        st.segments.set_volume(segment, volume);
+        if st.segments.get(segment).is_some_and(|r| st.home_of(r).is_some()) {
+            st.moves.add(segment);
+        }
+        Ok(())
+    }
+
+    /// Rewrites a misplaced segment where it belongs.
+    fn move_home(&self, segment: u64) -> Result<()> {
+        let (record, home, in_use) = {
+            let st = self.lock();
+            let Some(record) = st.segments.get(segment).copied().filter(|r| r.sealed) else { return Ok(()) };
+            let Some(home) = st.home_of(&record) else { return Ok(()) };
+            (record, home, st.by_segment.contains_key(&segment))
+        };
+        if self.is_away(home) || self.is_away(record.pool) {
+            // all is looked at again when a pool comes back
+            return Ok(());
+        }
+        let object = record.object(segment);
+        // on the way is the cheapest time to clean
+        if !in_use && clean::is_worth(&record) && self.clean(object, home) == Ok(true) {
+            return Ok(());
+        }
+        match self.copy_to(object, &record, home) {
+            Err(e @ Error::Corrupt(_)) => {
+                tracing::error!("segment {segment} stays in pool {}: {e}", record.pool);
+                self.lock().moves.stuck.insert(segment);
+                Ok(())
+            }
+            Err(e) => {
+                self.lock().moves.add(segment);
+                Err(e)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Rewrites a segment with all that is in it.
+    fn copy_to(&self, object: Object, record: &SegmentRecord, pool: PoolId) -> Result<()> {
+        let info = match record.object_bytes {
+            0 => leeward_data::SegmentInfo {
+                object: Object { pool, ..object },
+                object_bytes: 0,
+                data_bytes: record.data_bytes,
+            },
+            _ => self.log.rewrite(&Ctx::system(), object, std::slice::from_ref(&(0..u32::MAX)), pool)?,
+        };
+        self.replace_object(object, info);
+        Ok(())
+    }
+}

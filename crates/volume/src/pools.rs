@@ -1,0 +1,298 @@
+//! The pools of a cell while it runs: their stores, open or away, and the space in each.
+//!
+//! Pool 0, `default`, is the directory of the cell itself: one store, always there. Others are made by an operator. One whose
+//! stores cannot be opened is *away*: its data answers EIO, everything else works, and it is tried again every few seconds.
+//!
+//! Locks: each is held for a look or an exchange only, never over a call of a store.
+
+use crate::inode::{PoolRecord, StoreRecord};
+use leeward_data::PoolId;
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env, Nanos};
+use leeward_pool::label::{self, Label};
+use leeward_pool::place::Place;
+use leeward_pool::{
+    CountedStore, Layout, Member, Pool as Layered, PoolSpec, SpecError, Store, StoreSpec, StoreState,
+    assemble,
+};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Name of pool 0.
+pub const DEFAULT: &str = "default";
+
+/// Appends after which the free space is looked at again; on a small disk after fewer.
+const SPACE_EVERY_BYTES: u64 = 16 << 20;
+
+/// How often it is tried to open a pool that is away.
+const OPEN_EVERY_NS: Nanos = 3_000_000_000;
+
+/// A store that is smaller is of no use: some segments must fit.
+const STORE_BYTES_MIN: u64 = 16 << 20;
+
+/// Opens stores by their URLs.
+pub trait Opener: Send + Sync {
+    /// The store that is there. An error says what is wrong with it and what to do.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>>;
+
+    /// What it fails together with; `None`: nothing is known.
+    fn place(&self, _url: &str) -> Option<Place> {
+        None
+    }
+}
+
+/// A pool whose stores are open, as far as they are needed.
+#[derive(Clone)]
+pub struct Opened {
+    /// For data.
+    pub store: Arc<CountedStore>,
+    /// The same with its layout; pool 0 has none.
+    pub layout: Option<Arc<dyn Layered>>,
+    /// Stores that are wanted and could not be had, with the reason.
+    pub missing: Vec<String>,
+}
+
+/// A pool's store, or why it is away, and what is known of its space.
+pub struct Pool {
+    opened: RwLock<Result<Opened, String>>,
+    repair_at: AtomicU64,
+    available_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    /// Appended since the space was looked at.
+    appended: AtomicU64,
+    full: AtomicBool,
+}
+
+impl Pool {
+    fn new(opened: Result<Opened, String>) -> Pool {
+        Pool {
+            opened: RwLock::new(opened),
+            repair_at: AtomicU64::new(0),
+            available_bytes: AtomicU64::new(u64::MAX),
+            total_bytes: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// The store; the error says why it is away.
+    pub fn store(&self) -> Result<Arc<CountedStore>, String> {
+        self.opened.read().as_ref().map(|o| o.store.clone()).map_err(Clone::clone)
+    }
+
+    /// The same with its layout, where it has one and is there.
+    pub fn layout(&self) -> Option<Arc<dyn Layered>> {
+        self.opened.read().as_ref().ok()?.layout.clone()
+    }
+
+    /// Stores that are wanted and could not be opened; all of them when the pool is away.
+    pub fn missing(&self) -> usize {
+        self.opened.read().as_ref().map_or(usize::MAX, |o| o.missing.len())
+    }
+
+    /// Whether repair is to be looked at again.
+    pub fn is_time_to_repair(&self, now: Nanos) -> bool {
+        self.repair_at.load(Ordering::Relaxed) <= now
+    }
+
+    /// Repair is not to be looked at before.
+    pub fn repair_after(&self, then: Nanos) {
+        self.repair_at.store(then, Ordering::Relaxed);
+    }
+
+    /// Looks at the free space of the store.
+    pub fn look_at_space(&self) {
+        self.appended.store(0, Ordering::Relaxed);
+        let store = self.store();
+        if store.is_err() {
+            self.available_bytes.store(0, Ordering::Relaxed);
+        }
+        if let Some(Space { total_bytes, available_bytes, .. }) =
+            store.ok().and_then(|store| store.space().ok())
+        {
+            self.available_bytes.store(available_bytes, Ordering::Relaxed);
+            self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Total and available bytes as last looked at.
+    pub fn space(&self) -> (u64, u64) {
+        (self.total_bytes.load(Ordering::Relaxed), self.available_bytes.load(Ordering::Relaxed))
+    }
+
+    /// So many bytes are about to be written: looks at the space when it may have changed much, or was short.
+    pub fn will_append(&self, bytes: u64) {
+        let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
+        if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.full.load(Ordering::Relaxed) {
+            self.look_at_space();
+        }
+    }
+
+    /// Notes whether there was too little space: then it is looked at again at each write.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+}
+
+/// All pools.
+pub struct Pools {
+    env: Env,
+    cell: String,
+    opener: Arc<dyn Opener>,
+    own: Arc<CountedStore>,
+    pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
+    /// When what is away is tried next.
+    next_try: AtomicU64,
+}
+
+impl Pools {
+    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have.
+    pub fn new(env: &Env, cell: &str, own: Arc<CountedStore>, opener: Arc<dyn Opener>) -> Pools {
+        let default = Opened { store: own.clone(), layout: None, missing: Vec::new() };
+        let pools = RwLock::new(BTreeMap::from([(0, Arc::new(Pool::new(Ok(default))))]));
+        Pools { env: env.clone(), cell: cell.into(), opener, own, pools, next_try: AtomicU64::new(0) }
+    }
+
+    /// The store of pool 0, which also has the figures of all.
+    pub fn own(&self) -> &Arc<CountedStore> {
+        &self.own
+    }
+
+    /// A pool that the cell has.
+    pub fn get(&self, pool: PoolId) -> Option<Arc<Pool>> {
+        self.pools.read().get(&pool).cloned()
+    }
+
+    /// All of them in order.
+    pub fn all(&self) -> Vec<(PoolId, Arc<Pool>)> {
+        self.pools.read().iter().map(|(id, pool)| (*id, pool.clone())).collect()
+    }
+
+    /// Those that are away.
+    pub fn away(&self) -> Vec<PoolId> {
+        let pools = self.pools.read();
+        pools.iter().filter(|(_, pool)| pool.opened.read().is_err()).map(|(id, _)| *id).collect()
+    }
+
+    /// What two stores would fail together with.
+    pub fn place(&self, url: &str) -> Option<Place> {
+        self.opener.place(url)
+    }
+
+    /// Opens the stores of a pool: as many as it can be read with must be there. The error names the stores and what is wrong
+    /// with them.
+    pub fn open(&self, id: PoolId, record: &PoolRecord) -> Result<Opened, String> {
+        let spec = spec_of(id, record)?;
+        let (mut members, mut missing, mut slots) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for store in &spec.stores {
+            members.push(match self.open_store(id, store) {
+                Ok(open) => {
+                    slots.insert(store.slot);
+                    Member::Open(open)
+                }
+                Err(why) => {
+                    if store.state != StoreState::Missing {
+                        missing.push(why.clone());
+                    }
+                    Member::Missing(why)
+                }
+            });
+        }
+        if slots.len() < spec.layout.data() {
+            return Err(missing.join("; "));
+        }
+        let layout = assemble(&self.env, &spec, members).map_err(|e| e.to_string())?;
+        let store = Arc::new(self.own.beside(layout.clone()));
+        Ok(Opened { store, layout: Some(layout), missing })
+    }
+
+    fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
+        if store.state == StoreState::Missing {
+            return Err(format!("{} was given up", store.url));
+        }
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
+        label::check(&Ctx::system(), &*open, &self.label(id, store)).map_err(|e| failed(&e))?;
+        Ok(open)
+    }
+
+    fn label(&self, pool: PoolId, store: &StoreSpec) -> Label {
+        Label { cell: self.cell.clone(), pool, slot: store.slot, store: store.id.clone() }
+    }
+
+    /// Makes an empty store one of a pool, by its label. The error says why it cannot be.
+    pub fn take(&self, pool: PoolId, store: &StoreRecord) -> Result<(), String> {
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
+        let label = self.label(pool, &store_spec(store));
+        label::write(&Ctx::system(), &*open, &label, STORE_BYTES_MIN).map_err(|e| failed(&e))
+    }
+
+    /// Objects on one store of a pool.
+    pub fn objects_on(&self, pool: PoolId, store: &StoreRecord) -> Result<usize, String> {
+        let open = self.open_store(pool, &store_spec(store))?;
+        let all = open.list(&Ctx::system()).map_err(|e| format!("{}: {e}", store.url))?;
+        Ok(all.iter().filter(|(id, _)| *id != label::LABEL).count())
+    }
+
+    /// Takes the label off a store that is not one of a pool any more, if it is there.
+    pub fn let_go(&self, pool: PoolId, store: &StoreRecord) {
+        let label = self.label(pool, &store_spec(store));
+        let ctx = Ctx::system();
+        if let Ok(open) = self.opener.open(&store.url)
+            && label::check(&ctx, &*open, &label).is_ok()
+            && let Err(e) = label::remove(&ctx, &*open)
+        {
+            tracing::warn!("the label of {} stays: {e}", store.url);
+        }
+    }
+
+    /// Whether what is away is to be tried again; once every few seconds.
+    pub fn is_time_to_open(&self, now: Nanos) -> bool {
+        let due = self.next_try.load(Ordering::Relaxed) <= now;
+        if due {
+            self.next_try.store(now + OPEN_EVERY_NS, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Makes a pool known, or changes its stores.
+    pub fn set(&self, id: PoolId, opened: Result<Opened, String>) {
+        let mut pools = self.pools.write();
+        match pools.get(&id) {
+            Some(pool) => {
+                *pool.opened.write() = opened;
+                pool.repair_after(0);
+            }
+            None => drop(pools.insert(id, Arc::new(Pool::new(opened)))),
+        }
+    }
+
+    /// Forgets a pool.
+    pub fn remove(&self, id: PoolId) {
+        self.pools.write().remove(&id);
+    }
+}
+
+fn store_spec(store: &StoreRecord) -> StoreSpec {
+    StoreSpec {
+        slot: store.slot,
+        id: format!("{:032x}", store.id),
+        url: store.url.clone(),
+        state: store.state,
+    }
+}
+
+/// What a record says a pool is made of; the error says why that cannot be.
+pub fn spec_of(id: PoolId, record: &PoolRecord) -> Result<PoolSpec, String> {
+    let layout: Layout = record.layout.parse().map_err(|e: SpecError| e.to_string())?;
+    let stores = record.stores.iter().map(store_spec).collect();
+    let spec = PoolSpec { id, name: record.name.clone(), layout, stores };
+    spec.check().map_err(|e| e.to_string())?;
+    Ok(spec)
+}

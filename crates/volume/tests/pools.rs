@@ -1,0 +1,639 @@
+//! Pools: where data goes, how it is moved, what happens when stores are away or full.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_env::disk::Disk;
+use leeward_env::disk::sim::SimDisk;
+use leeward_env::{Ctx, Env};
+use leeward_meta::{Batch, Kv};
+use leeward_pool::label::LABEL;
+use leeward_pool::{DirStore, ObjectId, Store};
+use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, StoreChange, VolumeInfo};
+use leeward_volume::inode::SegmentRecord;
+use leeward_volume::op::{Make, XattrMode};
+use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch, keys};
+use rig::{engine, noise};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Stores are directories of disks of their own, by name; those that are unplugged cannot be opened.
+#[derive(Default)]
+struct Shelf {
+    disks: Mutex<Vec<(String, SimDisk)>>,
+    unplugged: Mutex<BTreeSet<String>>,
+}
+
+impl Shelf {
+    fn disk(&self, url: &str) -> SimDisk {
+        let mut disks = self.disks.lock().expect("no panic");
+        if let Some((_, disk)) = disks.iter().find(|(name, _)| name == url) {
+            return disk.clone();
+        }
+        let disk = SimDisk::new(disks.len() as u64 + 2);
+        disks.push((url.into(), disk.clone()));
+        disk
+    }
+}
+
+struct Pluggable(Arc<Shelf>);
+
+impl Opener for Pluggable {
+    fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>> {
+        if self.0.unplugged.lock().expect("no panic").contains(url) {
+            return Err(io::Error::from(io::ErrorKind::NotFound).into());
+        }
+        Ok(Arc::new(DirStore::new(Arc::new(self.0.disk(url)), "")))
+    }
+}
+
+/// Its id.
+const CELL: &str = "0123456789abcdef0123456789abcdef";
+
+struct Rig {
+    env: Env,
+    disk: SimDisk,
+    shelf: Arc<Shelf>,
+    cell: Arc<Cell>,
+}
+
+fn start(env: &Env, disk: &SimDisk, shelf: &Arc<Shelf>) -> Arc<Cell> {
+    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
+    let opener = Arc::new(Pluggable(shelf.clone()));
+    Cell::start_with(env, Box::new(engine(env, disk)), store, &Config::default(), (CELL, opener))
+        .expect("the cell opens")
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let (env, disk) = (Env::sim(1), SimDisk::new(1));
+        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
+        let shelf = Arc::new(Shelf::default());
+        let cell = start(&env, &disk, &shelf);
+        Rig { env, disk, shelf, cell }
+    }
+
+    /// With a pool `two` on the store `two`.
+    fn with_two() -> Rig {
+        let rig = Rig::new();
+        rig.make_pool("two");
+        rig
+    }
+
+    fn make_pool(&self, name: &str) -> PoolInfo {
+        self.make_pool_of(name, "single", &[name])
+    }
+
+    fn make_pool_of(&self, name: &str, layout: &str, stores: &[&str]) -> PoolInfo {
+        self.pool(&Request::PoolCreate {
+            name: name.into(),
+            layout: layout.into(),
+            stores: stores.iter().map(|s| s.to_string()).collect(),
+            force: false,
+        })
+    }
+
+    fn reopen(&mut self) {
+        self.cell.close().expect("a clean close");
+        self.cell = start(&self.env, &self.disk, &self.shelf);
+    }
+
+    /// As after `kill -9`, or a power cut.
+    fn crash(&mut self) {
+        self.disk = self.disk.kill();
+        self.cell = start(&self.env, &self.disk, &self.shelf);
+    }
+
+    fn plug(&self, url: &str, there: bool) {
+        let mut unplugged = self.shelf.unplugged.lock().expect("no panic");
+        if there {
+            unplugged.remove(url)
+        } else {
+            unplugged.insert(url.into())
+        };
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, leeward_volume::admin::Failure> {
+        self.cell.admin(request, &mut |_| {})
+    }
+
+    #[track_caller]
+    fn refused(&self, request: &Request, words: &[&str]) {
+        let failure = self.ask(request).expect_err("refused");
+        for word in words {
+            assert!(failure.message.contains(word), "`{word}` is not in {failure:?}");
+        }
+    }
+
+    #[track_caller]
+    fn pool(&self, request: &Request) -> PoolInfo {
+        match self.ask(request) {
+            Ok(Answer::Pool(pool)) => *pool,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn show(&self, name: &str) -> PoolInfo {
+        self.pool(&Request::PoolShow { name: name.into() })
+    }
+
+    #[track_caller]
+    fn volume(&self, request: &Request) -> VolumeInfo {
+        match self.ask(request) {
+            Ok(Answer::Volume(volume)) => volume,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A volume at `/NAME` in this pool; its root.
+    fn new_volume(&self, name: &str, pool: &str) -> NodeId {
+        let (at, pool) = (format!("/{name}"), Some(pool.into()));
+        let info = self.volume(&Request::VolumeCreate { name: name.into(), at, uid: 0, gid: 0, pool });
+        NodeId::new(info.id, 1)
+    }
+
+    fn move_data(&self, name: &str, to: &str, wait: bool) -> VolumeInfo {
+        self.volume(&Request::VolumeMoveData { name: name.into(), to: to.into(), wait })
+    }
+
+    fn call(&self, op: Op<'_>) -> Result<Reply, Error> {
+        self.cell.call(&Ctx::user(0, 0), op)
+    }
+
+    fn make(&self, dir: NodeId, name: &str, make: Make<'_>) -> NodeId {
+        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 }) {
+            Ok(Reply::Attr(attr)) => attr.node,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn file(&self, dir: NodeId, name: &str, data: &[u8]) -> NodeId {
+        let node = self.make(dir, name, Make::File);
+        self.write(node, data).expect("written");
+        node
+    }
+
+    fn write(&self, node: NodeId, data: &[u8]) -> Result<Reply, Error> {
+        let mut last = Ok(Reply::Done);
+        for (n, part) in data.chunks(1 << 20).enumerate() {
+            last = self.call(Op::Write { node, offset: (n as u64) << 20, data: part });
+            last.as_ref().map_err(Clone::clone)?;
+        }
+        last
+    }
+
+    fn read(&self, node: NodeId, len: usize) -> Result<Vec<u8>, Error> {
+        let mut all = Vec::new();
+        while all.len() < len {
+            match self.call(Op::Read { node, offset: all.len() as u64, len: 1 << 20 })? {
+                Reply::Data(data) if data.is_empty() => break,
+                Reply::Data(data) => all.extend(data),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(all)
+    }
+
+    fn look_up(&self, dir: NodeId, name: &str) -> NodeId {
+        match self.call(Op::Lookup { dir, name: name.as_bytes() }) {
+            Ok(Reply::Attr(attr)) => attr.node,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    fn sync(&self) {
+        self.ask(&Request::Sync).expect("synced");
+    }
+
+    #[track_caller]
+    fn rest(&self) {
+        let idle = (0..10_000).any(|_| !self.cell.step().expect("a step"));
+        assert!(idle, "no rest");
+    }
+
+    fn fsck(&self) -> FsckReport {
+        match self.ask(&Request::Fsck) {
+            Ok(Answer::Fsck(report)) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn clean(&self) {
+        self.rest();
+        self.sync();
+        assert_eq!(self.fsck().findings, []);
+    }
+
+    fn all_in(&self, url: &str) -> Vec<ObjectId> {
+        let store = DirStore::new(Arc::new(self.shelf.disk(url)), "");
+        store.list(&Ctx::system()).expect("listed").into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Objects in a store, without its label.
+    fn objects(&self, url: &str) -> usize {
+        self.all_in(url).into_iter().filter(|id| *id != LABEL).count()
+    }
+
+    fn own_objects(&self) -> usize {
+        let store = DirStore::new(Arc::new(self.disk.clone()), "data");
+        store.list(&Ctx::system()).expect("listed").len()
+    }
+}
+
+#[test]
+fn data_of_a_volume_is_in_its_pool() {
+    let mut rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    let (here, there) = (noise(300_000, 1), noise(400_000, 2));
+    let a = rig.file(NodeId::ROOT, "a", &here);
+    let b = rig.file(root, "b", &there);
+    rig.sync();
+    assert_eq!((rig.own_objects(), rig.objects("two")), (1, 1));
+    let two = rig.show("two");
+    assert_eq!((two.objects, two.live_bytes, two.volumes), (1, 400_000, vec!["v".to_string()]));
+    rig.clean();
+    rig.reopen();
+    assert_eq!(rig.read(a, here.len()), Ok(here));
+    assert_eq!(rig.read(b, there.len()), Ok(there));
+    rig.clean();
+    // small content that rode in the journal goes there, too
+    let c = rig.file(root, "c", b"little");
+    rig.call(Op::Fsync { node: c }).expect("durable");
+    rig.crash();
+    assert_eq!(rig.read(c, 6), Ok(b"little".to_vec()));
+    rig.clean();
+    assert_eq!((rig.own_objects(), rig.objects("two")), (1, 2));
+}
+
+#[test]
+fn a_removed_volume_takes_whole_objects_along() {
+    let rig = Rig::new();
+    for n in 0..12 {
+        let root = rig.new_volume(&format!("v{n}"), "default");
+        rig.file(root, "a", &noise(20_000, n));
+    }
+    rig.sync();
+    assert_eq!(rig.own_objects(), 12);
+    rig.ask(&Request::VolumeRemove { name: "v3".into() }).expect("removed");
+    rig.clean();
+    assert_eq!(rig.own_objects(), 11);
+}
+
+#[test]
+fn a_volume_is_moved_while_it_is_used() {
+    let mut rig = Rig::with_two();
+    let root = rig.new_volume("v", "default");
+    let old: Vec<_> = (0..5).map(|n| noise(700_000, n)).collect();
+    let nodes: Vec<_> = old
+        .iter()
+        .enumerate()
+        .map(|(n, data)| {
+            let node = rig.file(root, &format!("f{n}"), data);
+            rig.sync();
+            node
+        })
+        .collect();
+    rig.make(rig.look_up(root, ".snap"), "s", Make::Dir);
+    let new = noise(500_000, 9);
+    rig.write(nodes[0], &new).expect("written");
+    let info = rig.move_data("v", "two", false);
+    assert_eq!(info.pool, "two");
+    assert!(info.misplaced_bytes > 3_000_000, "{info:?}");
+    // half way, and killed
+    rig.cell.step().expect("a step");
+    rig.crash();
+    let info = rig.volume(&Request::VolumeShow { name: "v".into() });
+    assert!(info.misplaced_bytes > 0);
+    let more = rig.file(root, "more", &new);
+    let info = rig.move_data("v", "two", true);
+    assert_eq!((info.misplaced_bytes, info.stuck_segments), (0, 0));
+    rig.clean();
+    assert_eq!(rig.own_objects(), 0);
+    let old_in_snapshot = rig.look_up(rig.look_up(rig.look_up(root, ".snap"), "s"), "f0");
+    assert_eq!(rig.read(old_in_snapshot, 700_000).expect("read"), old[0]);
+    for (node, data) in nodes.iter().zip(&old).skip(1) {
+        assert_eq!(&rig.read(*node, data.len()).expect("read"), data);
+    }
+    assert_eq!(rig.read(more, new.len()), Ok(new));
+    rig.reopen();
+    rig.clean();
+    // and back
+    rig.move_data("v", "default", true);
+    rig.clean();
+    assert_eq!(rig.objects("two"), 0);
+    rig.ask(&Request::PoolRemove { name: "two".into() }).expect("empty");
+    rig.reopen();
+    assert!(rig.ask(&Request::PoolShow { name: "two".into() }).is_err());
+    rig.clean();
+}
+
+#[test]
+fn a_pool_that_is_away_fails_its_own_data_only() {
+    let mut rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    let data = noise(300_000, 1);
+    let a = rig.file(NodeId::ROOT, "a", &data);
+    let b = rig.file(root, "b", &data);
+    rig.sync();
+    let small = rig.file(root, "small", b"rides");
+    rig.call(Op::Fsync { node: small }).expect("durable");
+    rig.plug("two", false);
+    rig.crash();
+    assert!(rig.show("two").away.is_some());
+    assert_eq!(rig.read(a, data.len()), Ok(data.clone()));
+    assert_eq!(rig.read(b, 1).map_err(|e| e.errno()), Err(5));
+    assert_eq!(rig.write(b, b"x").map_err(|e| e.errno()), Err(5));
+    // what was in the journal is not lost, nor does the journal wait
+    assert_eq!(rig.read(small, 5), Ok(b"rides".to_vec()));
+    rig.file(NodeId::ROOT, "c", &data);
+    let lost: Vec<_> = rig.fsck().findings.into_iter().filter_map(|f| f.path).collect();
+    assert_eq!(lost, ["/v/b"]);
+    rig.plug("two", true);
+    rig.env.advance(Duration::from_secs(10));
+    rig.rest();
+    assert!(rig.show("two").away.is_none());
+    assert_eq!(rig.read(b, data.len()), Ok(data));
+    // what was kept elsewhere meanwhile came home
+    assert_eq!(rig.volume(&Request::VolumeShow { name: "v".into() }).misplaced_bytes, 0);
+    rig.clean();
+    rig.reopen();
+    rig.clean();
+}
+
+#[test]
+fn a_full_pool_stops_its_own_writers_only() {
+    let rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    rig.shelf.disk("two").set_capacity(8 << 20);
+    let b = rig.make(root, "b", Make::File);
+    let mut written = 0;
+    let refused = loop {
+        match rig.call(Op::Write { node: b, offset: written, data: &noise(1 << 20, written) }) {
+            Ok(_) => written += 1 << 20,
+            Err(e) => break e,
+        }
+        assert!(written < 64 << 20, "never full");
+    };
+    assert_eq!(refused, Error::NoSpace);
+    let data = noise(3 << 20, 5);
+    let a = rig.file(NodeId::ROOT, "a", &data);
+    rig.call(Op::Fsync { node: a }).expect("durable");
+    assert_eq!(rig.read(a, data.len()), Ok(data));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let rig = Rig::with_two();
+    let create = |name: &str, layout: &str, stores: &[&str]| Request::PoolCreate {
+        name: name.into(),
+        layout: layout.into(),
+        stores: stores.iter().map(|s| s.to_string()).collect(),
+        force: false,
+    };
+    rig.refused(&create("two", "single", &["x"]), &["two", "already"]);
+    rig.refused(&create("default", "single", &["x"]), &["already"]);
+    rig.refused(&create("a/b", "single", &["x"]), &["a/b"]);
+    rig.refused(&create("three", "single", &["two"]), &["two", "already"]);
+    rig.refused(&create("three", "single", &["x", "x"]), &["twice"]);
+    rig.refused(&create("three", "nonsense", &["x"]), &["nonsense"]);
+    rig.plug("y", false);
+    rig.refused(&create("three", "single", &["y"]), &["three", "y"]);
+    rig.refused(&Request::PoolShow { name: "none".into() }, &["none", "lee pool list"]);
+    rig.refused(&Request::PoolRemove { name: "default".into() }, &["cell's own"]);
+    let root = rig.new_volume("v", "two");
+    rig.refused(&Request::PoolRemove { name: "two".into() }, &["volume v", "move-data"]);
+    rig.file(root, "a", &noise(100_000, 1));
+    rig.sync();
+    rig.move_data("v", "default", false);
+    rig.refused(&Request::PoolRemove { name: "two".into() }, &["holds 1 object"]);
+    rig.refused(&Request::VolumeMoveData { name: "v".into(), to: "none".into(), wait: false }, &["none"]);
+    rig.clean();
+    rig.ask(&Request::PoolRemove { name: "two".into() }).expect("empty");
+    // objects that are there already may be another cell's
+    DirStore::new(Arc::new(rig.shelf.disk("used")), "")
+        .put(&Ctx::system(), leeward_pool::contract::id(1, 0), &leeward_pool::contract::body(1, 4096))
+        .expect("put");
+    rig.refused(&create("three", "single", &["used"]), &["three", "empty"]);
+    assert!(rig.disk.list("").is_ok());
+}
+
+#[test]
+fn directories_name_pools() {
+    let mut rig = Rig::with_two();
+    let data = noise(100_000, 1);
+    let dir = rig.make(NodeId::ROOT, "d", Make::Dir);
+    let before = rig.file(dir, "before", &data);
+    rig.sync();
+    let name = b"leeward.pool";
+    let set = |value: &'static [u8]| Op::SetXattr { node: dir, name, value, mode: XattrMode::Set };
+    assert_eq!(rig.cell.call(&Ctx::user(7, 7), set(b"two")), Err(Error::NotPermitted));
+    assert_eq!(rig.call(set(b"none")), Err(Error::Invalid));
+    assert_eq!(rig.call(set(b"two")), Ok(Reply::Done));
+    let sub = rig.make(dir, "sub", Make::Dir);
+    let below = rig.file(sub, "below", &data);
+    let shows = |node| rig.call(Op::GetXattr { node, name });
+    assert_eq!(shows(below), Ok(Reply::Data(b"two".to_vec())));
+    assert_eq!(shows(before), Ok(Reply::Data(b"default".to_vec())));
+    rig.write(before, &data).expect("written");
+    rig.sync();
+    rig.clean();
+    assert_eq!(rig.objects("two"), 1);
+    rig.reopen();
+    rig.clean();
+    assert_eq!(rig.objects("two"), 1);
+    assert_eq!(rig.read(below, data.len()), Ok(data));
+    // until all of the volume is moved somewhere
+    rig.move_data("root", "default", true);
+    rig.clean();
+    assert_eq!(rig.objects("two"), 0);
+    assert_eq!(rig.call(Op::GetXattr { node: below, name }), Ok(Reply::Data(b"default".to_vec())));
+    rig.call(Op::RemoveXattr { node: dir, name }).expect("removed");
+}
+
+const SIX: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
+
+impl Rig {
+    fn change(&self, change: StoreChange) -> Result<Answer, leeward_volume::admin::Failure> {
+        self.ask(&Request::PoolStore { name: "wide".into(), change, force: false })
+    }
+
+    /// Until nothing is left to repair.
+    fn repaired(&self) {
+        for _ in 0..20 {
+            self.env.advance(Duration::from_secs(10));
+            self.rest();
+        }
+        let health = self.show("wide").health.expect("there");
+        assert_eq!((health.degraded_objects, health.lost_objects), (0, 0), "{health:?}");
+    }
+
+    fn may_lose(&self) -> u16 {
+        self.show("wide").health.expect("there").may_lose
+    }
+}
+
+#[test]
+fn two_of_six_stores_may_be_lost() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    let data: Vec<_> = (0..4).map(|n| noise(900_000, n)).collect();
+    let a = rig.file(root, "a", &data[0]);
+    rig.sync();
+    assert!(SIX.iter().all(|url| rig.objects(url) == 1), "a piece on each");
+    assert_eq!(rig.may_lose(), 2);
+    // away when the cell is opened
+    rig.plug("s0", false);
+    rig.plug("s4", false);
+    rig.reopen();
+    assert_eq!(rig.may_lose(), 0);
+    assert_eq!(rig.read(a, 900_000).expect("read"), data[0]);
+    let b = rig.file(root, "b", &data[1]);
+    rig.call(Op::Fsync { node: b }).expect("durable");
+    rig.sync();
+    rig.crash();
+    assert_eq!(rig.read(b, 900_000).expect("read"), data[1]);
+    rig.plug("s0", true);
+    rig.plug("s4", true);
+    rig.repaired();
+    assert_eq!(rig.may_lose(), 2);
+    rig.clean();
+    // and the others now
+    rig.plug("s1", false);
+    rig.plug("s2", false);
+    rig.reopen();
+    for (node, data) in [(a, &data[0]), (b, &data[1])] {
+        assert_eq!(&rig.read(node, 900_000).expect("read"), data);
+    }
+    // one more is too many: EIO, and only here
+    rig.plug("s3", false);
+    rig.reopen();
+    assert!(rig.show("wide").away.is_some());
+    assert_eq!(rig.read(a, 1).map_err(|e| e.errno()), Err(5));
+    rig.file(NodeId::ROOT, "c", &data[2]);
+    SIX.iter().for_each(|url| rig.plug(url, true));
+    rig.repaired();
+    assert_eq!(rig.read(a, 900_000).expect("read"), data[0]);
+    rig.clean();
+}
+
+#[test]
+fn a_lost_store_is_replaced_and_a_good_one_drained() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    let data = noise(2_000_000, 1);
+    let a = rig.file(root, "a", &data);
+    rig.sync();
+    rig.plug("s5", false);
+    rig.reopen();
+    let by = |store: &str, by: &str| StoreChange::Replace { store: store.into(), by: by.into() };
+    let refused = rig.change(by("s9", "n5")).expect_err("no such store");
+    assert!(refused.message.contains("s9"), "{refused:?}");
+    rig.change(by("s5", "n5")).expect("replaced");
+    rig.repaired();
+    assert_eq!((rig.may_lose(), rig.objects("n5")), (2, 1));
+    rig.change(StoreChange::Drain { store: "0".into(), to: "n0".into() }).expect("draining");
+    rig.repaired();
+    rig.change(StoreChange::Remove { store: "s0".into() }).expect("drained");
+    assert_eq!(rig.all_in("s0"), [], "not even the label");
+    assert_eq!(rig.objects("n0"), 1);
+    rig.reopen();
+    assert_eq!(rig.read(a, data.len()).expect("read"), data);
+    // given up, and filled again
+    rig.change(StoreChange::Remove { store: "s1".into() }).expect("given up");
+    assert_eq!(rig.may_lose(), 1);
+    rig.change(StoreChange::Add { url: "n1".into() }).expect("added");
+    rig.repaired();
+    assert_eq!(rig.may_lose(), 2);
+    rig.clean();
+    match rig.ask(&Request::Scrub { pool: None }) {
+        Ok(Answer::Scrubbed { pools }) => {
+            assert_eq!(pools.len(), 2);
+            assert_eq!((pools[1].bad_pieces, pools[1].lost_objects), (0, 0), "{pools:?}");
+            assert!(pools[1].bytes > 2_000_000, "{pools:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn scrubbing_finds_what_rotted() {
+    let rig = Rig::new();
+    rig.make_pool_of("wide", "replica(2)", &["s0", "s1"]);
+    let root = rig.new_volume("v", "wide");
+    let data = noise(500_000, 1);
+    let a = rig.file(root, "a", &data);
+    rig.sync();
+    let disk = rig.shelf.disk("s1");
+    let dirs = disk.list_dirs("").expect("listed");
+    let files = dirs.iter().flat_map(|dir| {
+        disk.list(dir).expect("listed").into_iter().map(move |(name, len)| (format!("{dir}/{name}"), len))
+    });
+    let (path, _) = files.max_by_key(|(_, len)| *len).expect("an object");
+    disk.flip_bit(&path, 100_000).expect("flipped");
+    let scrub = || match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
+        Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    let found = scrub();
+    assert_eq!((found.bad_pieces, found.repaired_pieces, found.lost_objects), (1, 1, 0), "{found:?}");
+    assert_eq!(scrub().bad_pieces, 0);
+    assert_eq!(rig.read(a, data.len()).expect("read"), data);
+}
+
+#[test]
+fn the_journal_does_not_wait_for_a_pool() {
+    let rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    rig.shelf.disk("two").power_off();
+    let small = rig.file(root, "small", b"rides");
+    rig.call(Op::Fsync { node: small }).expect("durable");
+    let _ = rig.cell.step(); // seals the segment
+    let large = rig.file(root, "large", &noise(1 << 20, 1));
+    assert_eq!(rig.call(Op::Fsync { node: large }).map_err(|e| e.errno()), Err(5));
+    for _ in 0..40 {
+        rig.env.advance(Duration::from_secs(1));
+        let _ = rig.cell.step();
+    }
+    assert_eq!(rig.own_objects(), 1, "what rode, and nothing else");
+    assert_eq!(rig.read(small, 5), Ok(b"rides".to_vec()));
+    let kinds: BTreeSet<String> = rig.fsck().findings.into_iter().map(|f| f.kind).collect();
+    assert!(kinds.contains("not-stored"), "{kinds:?}");
+    rig.file(NodeId::ROOT, "elsewhere", &noise(1000, 1));
+}
+
+/// Segments of cells before format 4 do not say whose they are.
+#[test]
+fn segments_of_old_cells_are_moved() {
+    let mut rig = Rig::new();
+    let root = rig.new_volume("v", "default");
+    let (ours, others) = (noise(300_000, 1), noise(200_000, 2));
+    let a = rig.file(root, "a", &ours);
+    let b = rig.file(NodeId::ROOT, "b", &others);
+    rig.clean();
+    rig.cell.close().expect("a clean close");
+    let kv = engine(&rig.env, &rig.disk);
+    let (from, to) = keys::table_range(keys::Table::Segment);
+    let mut writes = kv.scan(&from, &to, 100, false).expect("scanned");
+    for (_, value) in &mut writes {
+        let record = SegmentRecord { volume: None, ..SegmentRecord::decode(value).expect("a record") };
+        *value = record.encode();
+        assert_eq!(value[0], 1, "as it was before");
+    }
+    assert_eq!(writes.len(), 2);
+    let writes = writes.into_iter().map(|(key, value)| (key, Some(value))).collect();
+    kv.commit(&Batch { writes, rides: Vec::new() }).expect("committed");
+    drop(kv);
+    rig.cell = start(&rig.env, &rig.disk, &rig.shelf);
+    rig.make_pool("two");
+    rig.move_data("v", "two", true);
+    rig.clean();
+    assert_eq!((rig.own_objects(), rig.objects("two")), (1, 1));
+    assert_eq!(rig.read(a, ours.len()), Ok(ours));
+    assert_eq!(rig.read(b, others.len()), Ok(others));
+}
