@@ -136,7 +136,7 @@ impl Core {
         &self.slots[self.slot_number(id, piece)]
     }
 
-    fn slot_number(&self, id: ObjectId, piece: usize) -> usize {
+    pub(super) fn slot_number(&self, id: ObjectId, piece: usize) -> usize {
         let n = self.slots.len();
         ((id.segment % n as u64) as usize + piece) % n
     }
