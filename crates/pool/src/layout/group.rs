@@ -136,7 +136,7 @@ impl Core {
         &self.slots[self.slot_number(id, piece)]
     }
 
-    fn slot_number(&self, id: ObjectId, piece: usize) -> usize {
+    pub(super) fn slot_number(&self, id: ObjectId, piece: usize) -> usize {
         let n = self.slots.len();
         ((id.segment % n as u64) as usize + piece) % n
     }
@@ -242,6 +242,21 @@ impl Core {
         Error::Unavailable { id, have, need, why }
     }
 
+    /// Does something with a store on its own threads, and waits for it no longer than for any answer.
+    pub(super) fn through<T: Send + 'static>(
+        &self,
+        seat: &Seat,
+        patience: Nanos,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, answers) = channel();
+        let job = move || {
+            let _ = sender.send(job()); // or nobody waits
+        };
+        seat.hand_over(job).ok()?;
+        super::read::next_answer(&self.env, &answers, self.env.now() + patience).ok()
+    }
+
     /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked
     /// answer with an error.
     pub(super) fn ask_all<T: Send + 'static>(
@@ -335,8 +350,8 @@ impl Store for Group {
     }
 
     fn space(&self) -> Result<Space> {
-        let homes: Vec<Arc<Seat>> = self.0.slots.iter().map(|slot| slot.home.clone()).collect();
-        let mut answers = homes.iter().map(|home| home.call(|store| store.space()));
+        let good = self.0.slots.iter().filter(|slot| !slot.home.is_failing());
+        let mut answers = good.map(|slot| slot.home.call(|store| store.space()));
         let mut least: Option<Space> = None;
         let mut error = None;
         for answer in &mut answers {

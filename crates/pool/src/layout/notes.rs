@@ -17,7 +17,6 @@ pub(crate) struct Notes {
     lost: BTreeSet<ObjectId>,
     /// What is being repaired, and whether it was put or deleted meanwhile.
     repairing: Option<(ObjectId, bool)>,
-    additions: u64,
 }
 
 /// What became of a put that nobody waited for.
@@ -45,7 +44,6 @@ impl Notes {
         self.leftovers.remove(&id);
         self.late.retain(|(of, _), _| *of != id);
         set(&mut self.missing, id, missing | late);
-        self.additions += u64::from(missing | late != 0);
         if late != 0 {
             self.late.insert((id, stamp), late);
         }
@@ -77,13 +75,7 @@ impl Notes {
     pub(crate) fn missing(&mut self, id: ObjectId, pieces: u64) {
         if pieces & !self.missing_of(id) != 0 && !self.is_deleted(id) {
             *self.missing.entry(id).or_default() |= pieces;
-            self.additions += 1;
         }
-    }
-
-    /// How often something was found missing.
-    pub(crate) fn additions(&self) -> u64 {
-        self.additions
     }
 
     /// These pieces are in order.
@@ -141,7 +133,7 @@ impl Notes {
         &self,
         after: Option<ObjectId>,
         useful: impl Fn(ObjectId, u64) -> bool,
-    ) -> Option<ObjectId> {
+    ) -> Option<(ObjectId, u64)> {
         next(&self.missing, after, useful)
     }
 
@@ -151,7 +143,7 @@ impl Notes {
         after: Option<ObjectId>,
         useful: impl Fn(ObjectId, u64) -> bool,
     ) -> Option<(ObjectId, u64)> {
-        next(&self.leftovers, after, useful).map(|id| (id, self.leftovers[&id]))
+        next(&self.leftovers, after, useful)
     }
 
     pub(crate) fn degraded(&self) -> u64 {
@@ -184,7 +176,9 @@ fn next(
     map: &BTreeMap<ObjectId, u64>,
     after: Option<ObjectId>,
     useful: impl Fn(ObjectId, u64) -> bool,
-) -> Option<ObjectId> {
+) -> Option<(ObjectId, u64)> {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    map.range((from, Bound::Unbounded)).find(|(id, pieces)| useful(**id, **pieces)).map(|(id, _)| *id)
+    map.range((from, Bound::Unbounded))
+        .map(|(id, pieces)| (*id, *pieces))
+        .find(|(id, pieces)| useful(*id, *pieces))
 }

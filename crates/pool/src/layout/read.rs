@@ -375,7 +375,7 @@ impl Core {
                 let computed = reading.deliver(offset, buf);
                 // a long range reads what it computes from anyway
                 let short = buf.len() as u64 * LONG_PART < info.object_bytes;
-                if computed > 0 && short && self.rebuilt.computed(now, id, &info, computed) {
+                if computed > 0 && short && self.rebuilt.computed(now, id, &info, offset..end, computed) {
                     self.read_whole(ctx, id, &info);
                 }
                 return Ok(());
@@ -392,7 +392,8 @@ impl Core {
 
     /// For those who read on in an object of which much has to be computed.
     fn read_whole(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, info: &Info) {
-        let mut whole = self.take_buffer(info.object_bytes as usize);
+        let bytes = info.object_bytes as usize;
+        let mut whole = self.rebuilt.spare(info.object_bytes).unwrap_or_else(|| AlignedBuf::zeroed(bytes));
         let mut reading = Reading::new(self, ctx, id, *info, self.parts(id, info, 0..info.object_bytes));
         if reading.run() {
             reading.deliver(0, &mut whole);

@@ -2,12 +2,14 @@
 //!
 //! A part on a dead store costs as many reads as there are data pieces. Who reads on and on through an object would
 //! pay that for every part on every dead store, for blocks that he reads anyway a little earlier or later. So when
-//! enough of an object was computed it is read as a whole, once, and the last few such objects are kept for a while.
+//! enough of an object was computed, or two ranges one after the other, it is read as a whole, once, and the last few
+//! such objects are kept for a while.
 
 use super::known::Info;
 use crate::{AlignedBuf, ObjectId};
 use leeward_env::Nanos;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Objects that are watched or kept.
@@ -18,14 +20,23 @@ const PART: u64 = 16;
 const IDLE: Nanos = 10_000_000_000;
 
 #[derive(Default)]
-pub(crate) struct Rebuilt(Mutex<Vec<Entry>>);
+pub(crate) struct Rebuilt(Mutex<Kept>);
 
-/// The one used last is the last.
+#[derive(Default)]
+struct Kept {
+    /// The one used last is the last.
+    entries: Vec<Entry>,
+    /// Memory of one that had to go.
+    spare: Option<AlignedBuf>,
+}
+
 struct Entry {
     id: ObjectId,
     stamp: u64,
     /// Bytes that were computed.
     computed: u64,
+    /// Where the last range that was computed ended.
+    end: u64,
     whole: Option<Arc<AlignedBuf>>,
     used: Nanos,
 }
@@ -33,7 +44,7 @@ struct Entry {
 impl Rebuilt {
     /// The whole object, if it is kept.
     pub(crate) fn whole(&self, now: Nanos, id: ObjectId, info: &Info) -> Option<Arc<AlignedBuf>> {
-        let mut entries = self.0.lock();
+        let entries = &mut self.0.lock().entries;
         let n = entries.iter().position(|e| e.id == id && e.stamp == info.stamp)?;
         let whole = entries[n].whole.clone()?;
         let mut entry = entries.remove(n);
@@ -42,26 +53,41 @@ impl Rebuilt {
         Some(whole)
     }
 
-    /// So much of it was computed. True when it is to be read whole now.
-    pub(crate) fn computed(&self, now: Nanos, id: ObjectId, info: &Info, bytes: u64) -> bool {
-        let mut entries = self.0.lock();
-        let at = entries.iter().position(|e| e.id == id && e.stamp == info.stamp);
+    /// So much of this range of it was computed. True when it is to be read whole now.
+    pub(crate) fn computed(
+        &self,
+        now: Nanos,
+        id: ObjectId,
+        info: &Info,
+        range: Range<u64>,
+        bytes: u64,
+    ) -> bool {
+        let mut kept = self.0.lock();
+        let at = kept.entries.iter().position(|e| e.id == id && e.stamp == info.stamp);
         let mut entry = match at {
-            Some(n) => entries.remove(n),
-            None => Entry { id, stamp: info.stamp, computed: 0, whole: None, used: now },
+            Some(n) => kept.entries.remove(n),
+            None => Entry { id, stamp: info.stamp, computed: 0, end: u64::MAX, whole: None, used: now },
         };
-        (entry.computed, entry.used) = (entry.computed + bytes, now);
-        let due = entry.whole.is_none() && entry.computed * PART >= info.object_bytes;
-        if entries.len() >= OBJECTS_MAX {
-            entries.remove(0);
+        let enough = entry.end == range.start || (entry.computed + bytes) * PART >= info.object_bytes;
+        let due = entry.whole.is_none() && enough;
+        (entry.computed, entry.end, entry.used) = (entry.computed + bytes, range.end, now);
+        if kept.entries.len() >= OBJECTS_MAX {
+            let gone = kept.entries.remove(0);
+            kept.spare = gone.whole.and_then(Arc::into_inner).or(kept.spare.take());
         }
-        entries.push(entry);
+        kept.entries.push(entry);
         due
+    }
+
+    /// Memory for a whole object, if there is any of that size.
+    pub(crate) fn spare(&self, bytes: u64) -> Option<AlignedBuf> {
+        let spare = &mut self.0.lock().spare;
+        spare.take_if(|buf| buf.len() as u64 == bytes)
     }
 
     /// It was read whole.
     pub(crate) fn keep(&self, id: ObjectId, info: &Info, whole: AlignedBuf) {
-        let mut entries = self.0.lock();
+        let entries = &mut self.0.lock().entries;
         if let Some(entry) = entries.iter_mut().find(|e| e.id == id && e.stamp == info.stamp) {
             entry.whole = Some(whole.into());
         }
@@ -69,6 +95,8 @@ impl Rebuilt {
 
     /// Gives memory back that nobody uses any more.
     pub(crate) fn give_back(&self, now: Nanos) {
-        self.0.lock().retain(|entry| now.saturating_sub(entry.used) <= IDLE);
+        let mut kept = self.0.lock();
+        kept.entries.retain(|entry| now.saturating_sub(entry.used) <= IDLE);
+        kept.spare = None;
     }
 }

@@ -8,17 +8,20 @@
 //! A step that finds its object put or deleted meanwhile takes back what it did: what it wrote may be a version that is
 //! not wanted any more.
 
-use super::group::{Core, Fault};
+use super::group::{Core, Fault, Slot};
 use super::health::Step;
 use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
-use super::read::{Part, Reading};
+use super::read::{PATIENCE, Part, Reading};
 use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// What could not be put in order is tried again after so long.
+const TRY_AGAIN: Nanos = 30_000_000_000;
 
 /// What the steps have before them.
 #[derive(Default)]
@@ -26,15 +29,35 @@ pub(super) struct Repairs {
     searched: bool,
     /// Pieces on stores that are being emptied, by slot.
     moves: VecDeque<(usize, ObjectId)>,
-    /// The last object that was looked at, so that one that cannot be repaired does not hold up the others.
-    last: Option<ObjectId>,
-    /// What was known when this round began; what becomes known during it is for another round.
-    round: u64,
-    last_leftover: Option<ObjectId>,
+    missing: Turn,
+    leftovers: Turn,
     /// Objects that this pass of scrubbing has before it, the last one first.
     pub(super) scrub: Option<Vec<ObjectId>>,
     /// Those that it could not read.
     pub(super) unreadable: BTreeSet<ObjectId>,
+}
+
+/// Who is next, so that one that cannot be put in order does not hold up the others.
+#[derive(Default)]
+struct Turn {
+    last: Option<ObjectId>,
+    /// When those were tried for which it did not work.
+    tried: BTreeMap<ObjectId, Nanos>,
+}
+
+impl Turn {
+    /// The next that `find` finds among those after some object which this lets pass.
+    fn next<T>(
+        &mut self,
+        now: Nanos,
+        find: impl Fn(Option<ObjectId>, &dyn Fn(ObjectId) -> bool) -> Option<(ObjectId, T)>,
+    ) -> Option<(ObjectId, T)> {
+        self.tried.retain(|_, at| now.saturating_sub(*at) < TRY_AGAIN);
+        let passes = |id: ObjectId| !self.tried.contains_key(&id);
+        let next = find(self.last, &passes).or_else(|| find(None, &passes));
+        self.last = next.as_ref().map(|(id, _)| *id);
+        next
+    }
 }
 
 /// What a listing of all stores found.
@@ -44,6 +67,11 @@ pub(super) struct Found {
     /// Slots that answered.
     answered: u64,
     moves: VecDeque<(usize, ObjectId)>,
+}
+
+/// What a store that does not answer is taken to say.
+fn silent<T>() -> Result<T> {
+    Err(Error::Io(std::io::Error::other("it does not answer")))
 }
 
 impl Core {
@@ -119,8 +147,7 @@ impl Core {
             }
             let object_bytes = self.length_by_list(ctx, *id, pieces);
             let missing = self.cut(object_bytes).stored().filter(|piece| {
-                let slot = (id.segment % self.slots.len() as u64) as usize + piece;
-                let slot = slot % self.slots.len();
+                let slot = self.slot_number(*id, *piece);
                 let gone = !self.slots[slot].is_open() || found.answered >> slot & 1 == 1;
                 there >> piece & 1 == 0 && gone
             });
@@ -144,19 +171,16 @@ impl Core {
         if let Some(step) = self.sweep(ctx, &mut repairs) {
             return Ok(step);
         }
-        let useful = |id: ObjectId, pieces: u64| {
-            (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && self.slot(id, p).home.may_ask())
-        };
-        if repairs.last.is_none() {
-            repairs.round = self.notes.lock().additions();
-        }
-        let next = self.notes.lock().next_missing(repairs.last, useful);
-        repairs.last = next;
-        if let Some(id) = next {
-            return Ok(self.counted(self.repair_object(ctx, id)));
-        }
-        if self.notes.lock().additions() != repairs.round {
-            return Ok(Step { more: true, ..Step::default() });
+        let (now, open) = (self.env.now(), self.slots_to_ask(|slot| slot.home.can_ask()));
+        let next = repairs.missing.next(now, |after, passes| {
+            self.notes.lock().next_missing(after, |id, pieces| passes(id) && self.is_in(open, id, pieces))
+        });
+        if let Some((id, _)) = next {
+            let step = self.counted(self.repair_object(ctx, id));
+            if self.notes.lock().missing_of(id) != 0 {
+                repairs.missing.tried.insert(id, now);
+            }
+            return Ok(step);
         }
         if let Some((slot, id)) = repairs.moves.pop_front() {
             let mut step = self.counted(self.move_piece(ctx, slot, id));
@@ -167,9 +191,18 @@ impl Core {
             self.figures.lock().moves_waiting = repairs.moves.len() as u64;
             return Ok(step);
         }
-        // what could not be repaired in this round is tried again in the next, after a pause
         self.give_back_spare();
         Ok(Step::default())
+    }
+
+    /// Slots as bits.
+    fn slots_to_ask(&self, can_ask: impl Fn(&Slot) -> bool) -> u64 {
+        self.slots.iter().enumerate().filter(|(_, slot)| can_ask(slot)).fold(0, |all, (n, _)| all | 1 << n)
+    }
+
+    /// Whether one of these pieces is in one of these slots.
+    fn is_in(&self, slots: u64, id: ObjectId, pieces: u64) -> bool {
+        (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && slots >> self.slot_number(id, p) & 1 == 1)
     }
 
     fn counted(&self, step: Step) -> Step {
@@ -182,14 +215,15 @@ impl Core {
 
     /// Deletes what is left of one deleted object.
     fn sweep(self: &Arc<Self>, ctx: &Ctx, repairs: &mut Repairs) -> Option<Step> {
-        let useful = |id: ObjectId, pieces: u64| {
-            (0..self.slots.len()).any(|p| pieces >> p & 1 == 1 && self.slot(id, p).may_ask())
-        };
-        let next = self.notes.lock().next_leftover(repairs.last_leftover, useful);
-        repairs.last_leftover = next.map(|(id, _)| id);
-        let (id, pieces) = next?;
+        let (now, open) = (self.env.now(), self.slots_to_ask(|slot| slot.seats().any(|seat| seat.can_ask())));
+        let (id, pieces) = repairs.leftovers.next(now, |after, passes| {
+            self.notes.lock().next_leftover(after, |id, pieces| passes(id) && self.is_in(open, id, pieces))
+        })?;
         let failed = self.delete_pieces(ctx, id, pieces).iter().fold(0, |all, (piece, _)| all | 1 << piece);
         self.notes.lock().swept(id, pieces & !failed);
+        if failed != 0 {
+            repairs.leftovers.tried.insert(id, now);
+        }
         Some(Step { more: true, ..Step::default() })
     }
 
@@ -253,7 +287,10 @@ impl Core {
         let mut had: Vec<(usize, AlignedBuf)> = Vec::new();
         let suspects = noted & !want;
         for piece in cut.stored().filter(|piece| suspects >> piece & 1 == 1) {
-            match self.read_blocks(ctx, id, &info, piece, 0..cut.blocks(piece)) {
+            let (core, ctx, blocks) = (self.clone(), *ctx, 0..cut.blocks(piece));
+            let read = move || core.read_blocks(&ctx, id, &info, piece, blocks);
+            let answer = self.through(&self.slot(id, piece).home, PATIENCE, read);
+            match answer.unwrap_or_else(|| Err(Fault::Away(String::new()))) {
                 Ok(blocks) => {
                     step.read_bytes += bytes(piece);
                     good |= 1 << piece;
@@ -263,7 +300,7 @@ impl Core {
                 Err(_) => {} // its store is away: it may be good
             }
         }
-        let can = |piece: &usize| want >> piece & 1 == 1 && self.slot(id, *piece).home.may_ask();
+        let can = |piece: &usize| want >> piece & 1 == 1 && self.slot(id, *piece).home.can_ask();
         let target: Vec<usize> = cut.stored().filter(can).collect();
         let Some(first) = target.first() else { return Ok(good) };
         let part = Part::new(*first, 0..cut.full_blocks()).without(want);
@@ -284,11 +321,13 @@ impl Core {
         let head =
             super::piece::Head { object_bytes: info.object_bytes, stamp: info.stamp, crcs: Box::default() };
         for (piece, body) in rebuild(&self.code, self.name(id, 0), &head, &have, &target) {
-            match self.put_piece(ctx, id, piece, &body) {
+            let (core, ctx, bytes) = (self.clone(), *ctx, body.len() as u64);
+            let put = move || core.put_piece(&ctx, id, piece, &body);
+            match self.through(&self.slot(id, piece).home, PATIENCE, put).unwrap_or_else(silent) {
                 Ok(()) => {
                     good |= 1 << piece;
                     step.pieces += 1;
-                    step.written_bytes += body.len() as u64;
+                    step.written_bytes += bytes;
                 }
                 Err(e) => tracing::warn!("repair: {}: {e}", self.slot(id, piece).home.url()),
             }
@@ -299,19 +338,13 @@ impl Core {
     /// Moves one piece off a store that is being emptied. No pieces in the step: it could not be done now.
     fn move_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Step {
         let mut step = Step { more: true, ..Step::default() };
-        let Some(old) = &self.slots[slot].old else { return step };
-        let home = &self.slots[slot].home;
         self.notes.lock().begin_repair(id);
-        let copied = match home.call(|store| store.len(ctx, id)) {
-            Ok(_) => Ok(0), // put or repaired since: that is the better one
-            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id),
-            Err(e) => Err(e),
-        };
+        let (core, asked) = (self.clone(), *ctx);
+        let moved = self.through(&self.slots[slot].home, PATIENCE, move || core.take_over(&asked, slot, id));
         let alone = self.notes.lock().end_repair();
-        let done = copied.and_then(|bytes| old.call(|store| store.delete(ctx, id)).map(|()| bytes));
-        match done {
+        match moved.unwrap_or_else(silent) {
             Ok(bytes) => (step.read_bytes, step.written_bytes, step.pieces) = (bytes, bytes, 1),
-            Err(e) => tracing::warn!("moving from {}: {e}", old.url()),
+            Err(e) => tracing::warn!("moving to {}: {e}", self.slots[slot].home.url()),
         }
         if !alone {
             self.undo(ctx, id);
@@ -319,7 +352,19 @@ impl Core {
         step
     }
 
-    fn copy_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
+    /// Moves one piece, unless there is one already: that was put or repaired since, and is the better one.
+    fn take_over(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
+        let Some(old) = &self.slots[slot].old else { return Ok(0) };
+        let bytes = match self.slots[slot].home.call(|store| store.len(ctx, id)) {
+            Ok(_) => 0,
+            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id)?,
+            Err(e) => return Err(e),
+        };
+        old.call(|store| store.delete(ctx, id))?;
+        Ok(bytes)
+    }
+
+    fn copy_piece(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
         let seat = &self.slots[slot];
         let Some(old) = &seat.old else { return Ok(0) };
         let len = match old.call(|store| store.len(ctx, id)) {

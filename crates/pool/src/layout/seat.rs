@@ -96,6 +96,15 @@ impl Seat {
         may
     }
 
+    /// The same without a promise to ask: also true for others until somebody does.
+    pub(crate) fn can_ask(&self) -> bool {
+        if self.store.is_none() || self.hangs() {
+            return false;
+        }
+        let seen = self.seen.lock();
+        seen.failures < FAILURES_MAX || self.env.now() >= seen.ask_at
+    }
+
     /// Whether it rests, or is not there.
     pub(crate) fn is_failing(&self) -> bool {
         self.store.is_none() || self.hangs() || self.seen.lock().failures >= FAILURES_MAX

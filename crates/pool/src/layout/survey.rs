@@ -47,14 +47,9 @@ impl Core {
 
     /// The head of the first piece, which every object has, unless that takes too long.
     fn first_head(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Arc<Head>> {
-        let (sender, answers) = channel();
         let (core, ctx) = (self.clone(), *ctx);
-        let home = &self.slot(id, 0).home;
-        home.hand_over(move || {
-            let _ = sender.send(core.read_head(&ctx, id, 0)); // or nobody waits
-        })
-        .ok()?;
-        let head: Arc<Head> = next_answer(&self.env, &answers, self.env.now() + GRACE).ok()?.ok()?.into();
+        let answer = self.through(&self.slot(id, 0).home, GRACE, move || core.read_head(&ctx, id, 0));
+        let head: Arc<Head> = answer?.ok()?.into();
         self.known.learn_piece(id, 0, &head);
         Some(head)
     }
