@@ -108,6 +108,8 @@ pub(super) struct Reading<'a> {
     noted: u64,
     sender: Sender<(usize, Blocks)>,
     answers: Receiver<(usize, Blocks)>,
+    /// What is known of the object comes from all stores: pieces of a later put are those of one that failed.
+    surveyed: bool,
     /// The object was put again: what is known of it is old.
     outdated: bool,
 }
@@ -123,8 +125,22 @@ impl<'a> Reading<'a> {
         let (sender, answers) = channel();
         let noted = core.notes.lock().missing_of(id);
         let cut = core.cut(info.object_bytes);
-        let (requests, faults) = Default::default();
-        Reading { core, ctx, id, info, cut, parts, requests, faults, noted, sender, answers, outdated: false }
+        let (requests, faults, surveyed, outdated) = Default::default();
+        Reading {
+            core,
+            ctx,
+            id,
+            info,
+            cut,
+            parts,
+            requests,
+            faults,
+            noted,
+            sender,
+            answers,
+            surveyed,
+            outdated,
+        }
     }
 
     /// Takes blocks that were had already, the whole piece.
@@ -165,7 +181,7 @@ impl<'a> Reading<'a> {
             Ok(blocks) => request.state = State::Here(blocks),
             Err(fault) => {
                 request.state = State::Failed;
-                self.outdated |= matches!(fault, Fault::Newer);
+                self.outdated |= matches!(fault, Fault::Newer) && !self.surveyed;
                 self.faults.insert(request.piece, fault);
             }
         }
@@ -325,7 +341,7 @@ impl<'a> Reading<'a> {
 
     /// Notes what was found wrong with pieces of an object that is there.
     pub(super) fn note_faults(&self) {
-        let wrong = self.faults.iter().filter(|(_, fault)| fault.is_loss());
+        let wrong = self.faults.iter().filter(|(_, fault)| fault.is_loss() || matches!(fault, Fault::Newer));
         let pieces = wrong.fold(0, |all, (piece, _)| all | 1 << piece);
         self.core.notes.lock().missing(self.id, pieces);
     }
@@ -371,6 +387,7 @@ impl Core {
                 return Ok(());
             }
             let mut reading = Reading::new(self, ctx, id, info, self.parts(id, &info, offset..end));
+            reading.surveyed = attempts > 0;
             if reading.run() {
                 let computed = reading.deliver(offset, buf);
                 // a long range reads what it computes from anyway
@@ -383,7 +400,8 @@ impl Core {
             attempts += 1;
             self.known.forget(id);
             // what was known of the object may be what is wrong
-            let again = reading.outdated || attempts == 1;
+            let newer = reading.faults.values().any(|fault| matches!(fault, Fault::Newer));
+            let again = newer || attempts == 1;
             if !again || attempts >= ATTEMPTS {
                 return Err(reading.error());
             }

@@ -45,6 +45,14 @@ struct Turn {
     tried: BTreeMap<ObjectId, Nanos>,
 }
 
+impl Repairs {
+    /// Everything was looked at anew: what did not work lately may work now.
+    pub(super) fn try_all_again(&mut self) {
+        self.missing.tried.clear();
+        self.leftovers.tried.clear();
+    }
+}
+
 impl Turn {
     /// The next that `find` finds among those after some object which this lets pass.
     fn next<T>(

@@ -21,6 +21,7 @@ impl Core {
         }
         let Some(id) = steps.scrub.as_mut().and_then(Vec::pop) else {
             steps.scrub = None;
+            steps.try_all_again();
             let unreadable = std::mem::take(&mut steps.unreadable);
             self.notes.lock().only_lost(&unreadable);
             self.figures.lock().scrub_passes += 1;

@@ -286,3 +286,32 @@ fn reading_on_and_on_with_dead_stores_reads_no_multiple() {
         assert!(rig.pool.get(&ctx, id(0, 0), 0, &mut buf).is_err());
     }
 }
+
+#[test]
+fn a_piece_of_an_earlier_put_is_not_read_with_those_of_a_later_one() {
+    let ctx = Ctx::system();
+    for layout in ["erasure(2+1)", "erasure(4+2)", "erasure(11+3)"] {
+        for slot in 0..3 {
+            let rig = Rig::new(&Env::sim(1), layout);
+            rig.pool.put(&ctx, id(0, 0), &body(1, 1 << 20)).unwrap();
+            rig.faulty[slot].set(StoreFault::PutForgets, ALWAYS);
+            rig.pool.put(&ctx, id(0, 0), &body(2, 1 << 20)).unwrap();
+            assert!(holds(&*rig.pool, id(0, 0), &body(2, 1 << 20)), "{layout} {slot}");
+            assert!(holds(&*rig.reopened().pool, id(0, 0), &body(2, 1 << 20)), "{layout} {slot}");
+        }
+    }
+}
+
+#[test]
+fn a_put_that_failed_over_an_object_leaves_the_object() {
+    let ctx = Ctx::system();
+    let rig = Rig::new(&Env::sim(1), "erasure(4+2)");
+    rig.pool.put(&ctx, id(0, 0), &body(1, 1 << 20)).unwrap();
+    (2..6).for_each(|slot| rig.faulty[slot].set(StoreFault::PutFails, Chance::Next(1)));
+    assert!(rig.pool.put(&ctx, id(0, 0), &body(2, 1 << 20)).is_err());
+    assert!(holds(&*rig.pool, id(0, 0), &body(1, 1 << 20)));
+    let next = rig.reopened();
+    assert!(holds(&*next.pool, id(0, 0), &body(1, 1 << 20)));
+    assert_eq!((next.scrub(), next.repair()), (2, 2));
+    assert!(holds(&*next.pool, id(0, 0), &body(1, 1 << 20)));
+}
