@@ -49,7 +49,7 @@ Examples:
 
 `lee volume create --help` and the like say more.
 Exit codes: 0 done, 1 failed, 2 wrong usage; 3 of `lee status`: nothing runs;
-of `lee fsck`: 1 findings, 2 could not check.
+of `lee fsck` and `lee scrub`: 1 findings, 2 could not check.
 ";
 
 /// The command line as clap knows it, with its help in groups.
