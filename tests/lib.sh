@@ -7,6 +7,7 @@
 #
 # Environment:
 #   TARGET_DIR=PATH   run on this directory instead of a cell (ext4, the in-memory file system): cases of a cell are skipped
+#   CELL_URL=URL      a cell in a bucket, below this; AWS_ENDPOINT_URL and keys are set by who says so
 #   LEE=PATH          this binary instead of the workspace's release build
 #   SUITES_TMP=PATH   where cells and scratch files live (default /var/tmp: on disk, with a path short enough for a socket)
 #   KEEP=1            keep the cell and the logs of a suite for a look afterwards
@@ -24,6 +25,7 @@ TOOLS=$CARGO_TARGET_DIR/tools/bin
 DATA=$CARGO_TARGET_DIR/suites-data
 SUITES_TMP=${SUITES_TMP:-/var/tmp}
 TARGET_DIR=${TARGET_DIR:-}
+CELL_URL=${CELL_URL:-}
 LEE=${LEE:-}
 CELL_START_SECS_MAX=30
 DISK_FREE_MIB_MIN=4096
@@ -49,6 +51,7 @@ suite() {
   trap 'exit 143' TERM HUP
   CELL=$WORK/cell
   MNT=$WORK/mnt
+  [ -z "$CELL_URL" ] || { CELL=$CELL_URL/${WORK##*/}; export LEE_STATE_DIR=$WORK/state; }
 }
 
 # on_exit COMMAND: to be run when the suite ends, in whatever way.
@@ -66,6 +69,15 @@ suite_cleanup() {
     if [ -n "${KEEP:-}" ]; then say "kept: $WORK"; else rm -rf --one-file-system "$WORK"; fi
   fi
   exit "$status"
+}
+
+# on_bucket SUITE [VARIABLE=VALUE...]: another suite on a cell below $BUCKET_URL; its lines are ours, its failures count.
+on_bucket() {
+  local name=$1 log=$WORK/$1.out status=0
+  shift
+  env CELL_URL="$BUCKET_URL" SUITES_TMP="$WORK" LEE="$LEE" "$@" "$ROOT/tests/suites/$name.sh" >"$log" 2>&1 </dev/null || status=$?
+  sed -nE "s#^(PASS|FAIL|SKIP) #&$SUITE/#p; s/^     /&/p" "$log"
+  [ "$status" -eq 0 ] || { CASES_FAILED=$((CASES_FAILED + 1)); grep -q '^FAIL ' "$log" || { say "FAIL $SUITE/$name: exit status $status"; tail -n 20 "$log"; }; }
 }
 
 # suite_end: the cell must end cleanly and be clean.

@@ -47,8 +47,8 @@ struct Numbers {
 }
 
 impl Catalog for Numbers {
-    fn allocate_segment(&self, _: u32, _: PoolId) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed) + 1
+    fn allocate_segment(&self, _: u32, _: PoolId) -> leeward_data::Result<u64> {
+        Ok(self.next.fetch_add(1, Ordering::Relaxed) + 1)
     }
     fn unused(&self, _: u64) {}
     fn goes_elsewhere(&self, _: u64, _: u64) -> bool {

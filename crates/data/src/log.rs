@@ -1,7 +1,7 @@
 //! The data log itself: appends under a budget, seals, puts on its own threads (or by [`DataLog::step`]), reads.
 //!
 //! A put that fails is repeated for ever, with growing pauses, while the data stays in memory and readable; whoever
-//! waits for it is told of each failure. Nothing here knows what the data is for: the [`Catalog`] does.
+//! waits for it is told of each failure, but for those that pass: a store that is away or busy is waited for. Nothing here knows what the data is for: the [`Catalog`] does.
 
 use crate::buffers::Buffers;
 use crate::cache::CacheFigures;
@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a read follows cleaning to a newer generation before it gives up.
+/// How often a read follows cleaning to a newer generation before it gives up; how many generations are tried by a put.
 const GENERATIONS_TRIED_MAX: usize = 8;
 
 /// Failed puts, over some ten seconds, before another pool is thought of.
@@ -81,8 +81,12 @@ pub struct SegmentInfo {
 /// The data log's view of who owns it (implemented by the volume layer). Called without data-log locks held, from any
 /// thread.
 pub trait Catalog: Send + Sync {
-    /// A number never used before, for data of this volume that is to go to this pool.
-    fn allocate_segment(&self, volume: u32, pool: PoolId) -> u64;
+    /// A number never used before, for data of this volume that is to go to this pool; and never used by another process, whatever
+    /// becomes of this one.
+    ///
+    /// # Errors
+    /// None can be had; the append that needs it fails.
+    fn allocate_segment(&self, volume: u32, pool: PoolId) -> Result<u64>;
     /// The object that holds a durable segment now.
     fn object(&self, segment: u64) -> Option<Object>;
     /// Nothing was or will be put under this number.
@@ -97,13 +101,20 @@ pub trait Catalog: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Full,
-    Io { os: Option<i32>, kind: std::io::ErrorKind, text: String },
+    /// The store is away or busy: who waits goes on waiting.
+    Passing(String),
+    Io {
+        os: Option<i32>,
+        kind: std::io::ErrorKind,
+        text: String,
+    },
 }
 
 impl From<leeward_pool::Error> for Failure {
     fn from(e: leeward_pool::Error) -> Failure {
         match e {
             leeward_pool::Error::Full => Failure::Full,
+            e if e.is_passing() => Failure::Passing(e.to_string()),
             leeward_pool::Error::Io(e) => {
                 Failure::Io { os: e.raw_os_error(), kind: e.kind(), text: e.to_string() }
             }
@@ -116,6 +127,7 @@ impl From<&Failure> for Error {
     fn from(f: &Failure) -> Error {
         Error::Store(match f {
             Failure::Full => leeward_pool::Error::Full,
+            Failure::Passing(text) => leeward_pool::Error::Away(text.clone()),
             Failure::Io { os: Some(code), .. } => std::io::Error::from_raw_os_error(*code).into(),
             Failure::Io { kind, text, .. } => std::io::Error::new(*kind, text.clone()).into(),
         })
@@ -239,7 +251,7 @@ impl DataLog {
         let lane = core.lanes.get(pool)?;
         core.admit(ctx, Writer { flow: ctx.flow, pool }, bytes.len() as u64)?;
         loop {
-            let segment = core.open_segment(ctx.flow, owner.volume, &lane);
+            let segment = core.open_segment(ctx.flow, owner.volume, &lane)?;
             if let Some(offset) = segment.append(owner, bytes, &core.options, &core.buffers) {
                 return Ok(Addr { segment: segment.number, offset });
             }
@@ -494,7 +506,8 @@ impl DataLog {
         &self.core.buffers
     }
 
-    /// Packs chunks that lie at their logical offsets in `source` and puts the object, on the caller's thread.
+    /// Packs chunks that lie at their logical offsets in `source` and puts the object, on the caller's thread. Where an object of
+    /// that name is there already, and stays, it is put under the next generation.
     pub(crate) fn put_packed(
         &self,
         ctx: &Ctx,
@@ -503,6 +516,7 @@ impl DataLog {
         chunks: Vec<Chunk>,
     ) -> Result<SegmentInfo> {
         let core = &*self.core;
+        let first = object.generation;
         let mut info = SegmentInfo {
             object,
             object_bytes: 0,
@@ -512,9 +526,19 @@ impl DataLog {
             let body = pack::pack(&source, chunks, core.options.compression, &core.buffers);
             let mut copied = body.copied;
             let bytes = copied.as_mut().unwrap_or(&mut source);
-            let index = pack::finish(object.id(), bytes, body.chunks, body.units);
-            core.put_object(ctx, object, bytes)?;
-            core.reader.cache().layout_insert(Arc::new(Layout::new(object, &index)));
+            let index = loop {
+                let object = info.object;
+                let index = pack::finish(object.id(), bytes, body.chunks.clone(), body.units.clone());
+                match core.put_object(ctx, object, bytes) {
+                    Err(leeward_pool::Error::Exists(_))
+                        if object.generation - first < GENERATIONS_TRIED_MAX as u32 =>
+                    {
+                        info.object.generation += 1;
+                    }
+                    other => break other.map(|()| index)?,
+                }
+            };
+            core.reader.cache().layout_insert(Arc::new(Layout::new(info.object, &index)));
             info.object_bytes = bytes.len() as u64;
             copied.into_iter().for_each(|b| core.buffers.give(b));
         }
@@ -596,26 +620,26 @@ impl Core {
     }
 
     /// The open segment that the flow has for this volume and pool; a new one if it has none.
-    fn open_segment(&self, flow: Flow, volume: u32, lane: &Arc<Lane>) -> Arc<Segment> {
+    fn open_segment(&self, flow: Flow, volume: u32, lane: &Arc<Lane>) -> Result<Arc<Segment>> {
         let writer = Writer { flow, pool: lane.pool };
         if let Some(open) = self.table.lock().open_of(writer, volume) {
-            return open;
+            return Ok(open);
         }
         let catalog = self.catalog().expect("attached before the first append");
-        let number = catalog.allocate_segment(volume, lane.pool);
+        let number = catalog.allocate_segment(volume, lane.pool)?;
         let now = self.env.now();
         let mut table = self.table.lock();
         if let Some(open) = table.open_of(writer, volume) {
             drop(table);
             catalog.unused(number); // another thread of the flow was faster
-            return open;
+            return Ok(open);
         }
         self.newest.store(now, Ordering::Relaxed);
         let segment = Arc::new(Segment::new(number, flow, volume, lane.clone(), now));
         let another = table.install(segment.clone());
         drop(table);
         another.into_iter().for_each(|another| self.seal(&another));
-        segment
+        Ok(segment)
     }
 
     /// Takes no more appends and queues the put, once.
@@ -691,7 +715,7 @@ impl Core {
         let laid = segment.lay_out(self.options.compression, &self.buffers);
         let pool = segment.lane.pool;
         let put = match self.put_laid(&segment, &laid, pool) {
-            Err(Failure::Io { .. }) if self.goes_elsewhere(&queued, &laid) => {
+            Err(Failure::Io { .. } | Failure::Passing(_)) if self.goes_elsewhere(&queued, &laid) => {
                 self.put_laid(&segment, &laid, 0).map(|()| 0)
             }
             other => other.map(|()| pool),
@@ -699,6 +723,9 @@ impl Core {
         match put {
             Ok(pool) => self.put_done(&segment, laid, pool),
             Err(failure) => {
+                if matches!(failure, Failure::Passing(_)) {
+                    segment.repeat(); // it may have been stored all the same
+                }
                 let now = self.env.now();
                 let attempts = self.table.lock().failed(queued, failure.clone(), now);
                 tracing::warn!(

@@ -36,10 +36,14 @@ pub(crate) struct Segment {
     buffer: RwLock<Buffer>,
 }
 
+#[derive(Default)]
 struct State {
     open: bool,
     chunks: Vec<Chunk>,
     dead: Vec<Range<u32>>,
+    /// What was dead when it was laid out; whether that counts from now on.
+    left_out: Vec<Range<u32>>,
+    repeat: bool,
 }
 
 struct Buffer {
@@ -70,7 +74,7 @@ impl Segment {
             opened,
             waiters: AtomicU32::new(0),
             holds: AtomicU32::new(0),
-            state: Mutex::new(State { open: true, chunks: Vec::new(), dead: Vec::new() }),
+            state: Mutex::new(State { open: true, ..State::default() }),
             buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0, intact: 0 }),
         }
     }
@@ -152,11 +156,19 @@ impl Segment {
         self.waiters.load(Ordering::Relaxed) > 0
     }
 
+    /// From now on it is laid out as the last time, whatever died since: that object may be in the store, where it stays.
+    pub(crate) fn repeat(&self) {
+        self.state.lock().repeat = true;
+    }
+
     /// Lays out the object of a sealed segment. May be repeated after a failed put.
     pub(crate) fn lay_out(&self, how: Compression, buffers: &Buffers) -> Laid {
         let (chunks, dead) = {
-            let state = self.state.lock();
-            (state.chunks.clone(), state.dead.clone())
+            let mut state = self.state.lock();
+            if !state.repeat {
+                state.left_out = state.dead.clone();
+            }
+            (state.chunks.clone(), state.left_out.clone())
         };
         let live = pack::without_dead(&chunks, &dead);
         if live.is_empty() {

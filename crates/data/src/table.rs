@@ -226,15 +226,16 @@ impl Table {
         }
     }
 
-    /// The put failed: keep it for later. Returns how often it has failed.
+    /// The put failed: keep it for later. Returns how often it has failed. Those who wait hear nothing of a failure that passes.
     pub(crate) fn failed(&mut self, mut queued: Queued, failure: Failure, now: Nanos) -> u32 {
+        let told = u64::from(!matches!(failure, Failure::Passing(_)));
         if let Some(e) = self.memory.get_mut(&queued.segment.number) {
-            e.failures += 1;
+            e.failures += told;
             e.failure = Some(failure.clone());
         }
         if let Some(writer) = self.writers.get_mut(&queued.segment.writer()) {
             writer.putting -= 1;
-            writer.failures += 1;
+            writer.failures += told;
             writer.failure = Some(failure);
         }
         let delay = RETRY_FIRST_NS.saturating_mul(1 << queued.attempts.min(16)).min(RETRY_LONGEST_NS);

@@ -5,7 +5,7 @@
 //! `DIR/log` from then on. Where nobody reads the pipe any more, the child ends again.
 
 use crate::fail::{Fail, text};
-use crate::locate::CellDir;
+use crate::locate::{self, CellDir};
 use crate::serve::{Front, Started, Wish};
 use crate::{logging, output};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// The hidden flag of `lee up` that says which descriptor the pipe is.
@@ -49,12 +49,20 @@ pub fn start(wish: &Wish) -> Result<Started, Fail> {
         }
         Err(_) => {
             let how = child.wait().map_or_else(|e| text(&e), |status| status.to_string());
-            let log = wish.dir.join("log");
+            let log = log_of(&wish.dir);
             Err(Fail::new(format!(
                 "the process in the background ended before it was mounted ({how}): see {}, or try without --background",
                 log.display()
             )))
         }
+    }
+}
+
+/// Where the child writes once it has the lock.
+fn log_of(dir: &Path) -> PathBuf {
+    match dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())).map(CellDir::in_bucket) {
+        Some(Ok(cell)) => cell.log(),
+        _ => dir.join("log"),
     }
 }
 

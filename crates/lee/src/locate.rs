@@ -1,18 +1,34 @@
-//! Finding the cell that a command is about: `--cell DIR`, else `LEE_CELL`, else the cell or the mount of a cell
-//! that the current directory is in.
+//! Finding the cell that a command is about: `--cell DIR` or `--cell s3://BUCKET/PREFIX`, else `LEE_CELL`, else the cell or the
+//! mount of a cell that the current directory is in.
+//!
+//! What a process keeps on this machine for a cell (lock, control socket, log, default mount point) is in the cell's directory, and
+//! for one in a bucket in its **state directory** below `/run/leeward` (root), `$XDG_RUNTIME_DIR/leeward`, else
+//! `/tmp/leeward-UID`; `LEE_STATE_DIR` names another parent. The file `place` in it says which bucket that is, so that it
+//! stands for the cell: the mount names it.
 
 use crate::fail::{Fail, text};
-use crate::mounts;
+use crate::{mounts, system};
+use leeward_bucket::{BucketUrl, Place};
 use leeward_volume::Cell;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The variable that names a cell where `--cell` does not.
 const VARIABLE: &str = "LEE_CELL";
 
-/// The directory of a cell: absolute, without symbolic links, so that it means the same in every process.
+/// Names another directory for state directories.
+const STATE_VARIABLE: &str = "LEE_STATE_DIR";
+/// The file in a state directory that says which bucket the cell is in.
+const PLACE: &str = "place";
+
+/// The directory of a cell, or the state directory of one in a bucket: absolute, without symbolic links, so that it means the
+/// same in every process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellDir(PathBuf);
+pub struct CellDir {
+    dir: PathBuf,
+    place: Option<Place>,
+}
 
 impl CellDir {
     /// The directory as such; it must exist. Whether it holds a cell is not asked.
@@ -20,38 +36,109 @@ impl CellDir {
     /// # Errors
     /// When it cannot be resolved.
     pub fn resolve(dir: &Path) -> std::io::Result<CellDir> {
-        dir.canonicalize().map(CellDir)
+        dir.canonicalize().map(CellDir::of)
+    }
+
+    fn of(dir: PathBuf) -> CellDir {
+        let place = std::fs::read(dir.join(PLACE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        CellDir { dir, place }
+    }
+
+    /// That of a cell in a bucket; it need not exist.
+    ///
+    /// # Errors
+    /// When the URL or the environment make no sense.
+    pub fn in_bucket(url: &str) -> Result<CellDir, Fail> {
+        let place = Place::find(url).map_err(|e| Fail::new(e.to_string()))?;
+        let dir = states().join(place.fingerprint());
+        // as mounts name it
+        Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place) })
+    }
+
+    /// Which bucket it is in; `None`: in this directory.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// Makes the state directory of a cell in a bucket. Others must get through to the mount; what is in it is private.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is somebody else's.
+    pub fn prepare(&mut self) -> Result<(), Fail> {
+        let Some(place) = &self.place else { return Ok(()) };
+        let dir = &self.dir;
+        let failed = |e: std::io::Error| {
+            let dir = dir.display();
+            Fail::new(format!(
+                "{dir}: cannot be made: {}: name another place with {STATE_VARIABLE}",
+                text(&e)
+            ))
+        };
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let meta = std::fs::symlink_metadata(dir).map_err(failed)?;
+        if !meta.is_dir() || (meta.uid() != system::uid() && system::uid() != 0) {
+            let dir = dir.display();
+            return Err(Fail::new(format!(
+                "{dir}: belongs to somebody else: name another place with {STATE_VARIABLE}"
+            )));
+        }
+        for dir in [Some(&**dir), dir.parent()].into_iter().flatten() {
+            // what is above belongs to the system
+            let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755));
+        }
+        let text = serde_json::to_vec(place).map_err(|e| Fail::new(e.to_string()))?;
+        std::fs::write(dir.join(PLACE), text).map_err(failed)?;
+        self.dir = self.dir.canonicalize().map_err(failed)?;
+        Ok(())
     }
 
     /// The path.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.dir
+    }
+
+    /// What people call it: the directory, or the URL.
+    pub fn name(&self) -> PathBuf {
+        self.place.as_ref().map_or_else(|| self.dir.clone(), |place| place.to_string().into())
     }
 
     /// The lock that whoever has the cell open holds.
     pub fn lock(&self) -> PathBuf {
-        self.0.join("lock")
+        self.dir.join("lock")
     }
 
     /// The settings.
     pub fn settings(&self) -> PathBuf {
-        self.0.join("leeward.toml")
+        self.name().join("leeward.toml")
     }
 
     /// What a process in the background has to say.
     pub fn log(&self) -> PathBuf {
-        self.0.join("log")
+        self.dir.join("log")
     }
 
     /// Where it is mounted by default.
     pub fn mount_point(&self) -> PathBuf {
-        self.0.join("mnt")
+        self.dir.join("mnt")
     }
 }
 
 impl std::fmt::Display for CellDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.display().fmt(f)
+        self.name().display().fmt(f)
+    }
+}
+
+/// Where state directories are.
+fn states() -> PathBuf {
+    let named = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = named(STATE_VARIABLE) {
+        return dir;
+    }
+    match (system::uid(), named("XDG_RUNTIME_DIR")) {
+        (0, _) => PathBuf::from("/run/leeward"),
+        (_, Some(dir)) => dir.join("leeward"),
+        (uid, None) => PathBuf::from(format!("/tmp/leeward-{uid}")),
     }
 }
 
@@ -61,6 +148,7 @@ impl std::fmt::Display for CellDir {
 /// Says what was looked at and how to name a cell.
 pub fn cell(named: Option<&OsStr>) -> Result<CellDir, Fail> {
     match told(named) {
+        Some((name, _)) if is_bucket(&name) => CellDir::in_bucket(&name.to_string_lossy()),
         Some((dir, by)) => cell_at(Path::new(&dir), by),
         None => around(),
     }
@@ -72,7 +160,12 @@ pub fn told(named: Option<&OsStr>) -> Option<(OsString, &'static str)> {
     named.map(|n| (n.to_os_string(), "--cell")).or_else(by_environment)
 }
 
-/// Refuses what names an object store.
+/// Whether this names a bucket.
+pub fn is_bucket(name: &OsStr) -> bool {
+    BucketUrl::is_meant(&name.to_string_lossy())
+}
+
+/// Refuses URLs of other kinds.
 ///
 /// # Errors
 /// When `name` is a URL.
@@ -80,7 +173,7 @@ pub fn refuse_url(name: &OsStr) -> Result<(), Fail> {
     match name.to_string_lossy().split_once("://") {
         Some((scheme, _)) if scheme.chars().all(|c| c.is_ascii_alphanumeric()) && !scheme.is_empty() => {
             Err(Fail::new(format!(
-                "{}: this version keeps cells in directories only, not in object stores: name a directory",
+                "{}: a cell is in a directory or at s3://BUCKET/PREFIX (AWS_ENDPOINT_URL names another store than AWS)",
                 name.to_string_lossy()
             )))
         }
@@ -93,17 +186,20 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     let wrong = |what: &str| Fail::new(format!("{}: {what} (named by {by})", dir.display()));
     let found = CellDir::resolve(dir).map_err(|e| wrong(&cannot_resolve(&e, dir)))?;
     // The mount of a cell stands for the cell.
-    if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.0) {
-        return Ok(CellDir(mount.cell));
+    if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.dir) {
+        return Ok(CellDir::of(mount.cell));
     }
-    if !found.0.is_dir() {
+    if found.place.is_some() {
+        return Ok(found);
+    }
+    if !found.dir.is_dir() {
         return Err(wrong("not a directory: name the directory of a cell"));
     }
     // What cannot be entered looks empty.
-    if let Err(e) = found.0.join(".").metadata() {
+    if let Err(e) = found.dir.join(".").metadata() {
         return Err(wrong(&cannot_resolve(&e, dir)));
     }
-    if !Cell::exists(&found.0) {
+    if !Cell::exists(&found.dir) {
         return Err(wrong(&format!(
             "no cell in this directory: name the directory of one, or make one with `lee up {}`",
             dir.display()
@@ -137,10 +233,10 @@ fn around() -> Result<CellDir, Fail> {
     };
     // The mount comes first: a file in it may look like a cell's, but the cell is the one that is mounted.
     if let Some(mount) = mounts::containing(&here) {
-        return Ok(CellDir(mount.cell));
+        return Ok(CellDir::of(mount.cell));
     }
     match here.ancestors().find(|dir| Cell::exists(dir)) {
-        Some(dir) => Ok(CellDir(dir.to_path_buf())),
+        Some(dir) => Ok(CellDir::of(dir.to_path_buf())),
         None => Err(nowhere(&here.display().to_string())),
     }
 }

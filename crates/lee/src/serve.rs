@@ -11,7 +11,7 @@ use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::people::Machine;
-use crate::{mounts, output, settings, system, when};
+use crate::{mounts, output, place, settings, system, when};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
@@ -29,7 +29,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
+/// How often it is asked whether the cell is still ours.
+const LOST_STEP: Duration = Duration::from_millis(250);
 /// What an administrator may have put where a cell is to be made.
 const SETTINGS: &str = "leeward.toml";
 /// What is where a browser looks first.
@@ -62,6 +65,8 @@ pub struct Started {
     pub created: bool,
     /// Dead mounts that were taken away.
     pub stale: Vec<PathBuf>,
+    /// Who served a cell in a bucket before and did not end as it should.
+    pub took_over: Option<Holder>,
 }
 
 /// Who hears how it goes: a terminal, or the process that waits for us in the background.
@@ -110,6 +115,8 @@ enum Event {
     Signal(i32),
     Down,
     Unmounted,
+    /// Another process has taken the cell over.
+    Lost(String),
 }
 
 /// Where events come in and the stage is shown.
@@ -171,7 +178,8 @@ struct Up {
     cell: Arc<Cell>,
     desk: Arc<Desk>,
     started: Started,
-    _lock: CellLock,
+    dir: CellDir,
+    lock: CellLock,
 }
 
 impl Up {
@@ -185,11 +193,13 @@ impl Up {
         let config = settings::load(&dir)?;
         let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
         let urls = listeners.urls();
-        let created = create_if_missing(env, &dir, &config)?;
+        let created = place::create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
         let stale = detach_stale(&dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
-        let cell = Cell::open(env, dir.path(), &config)?;
+        let took_over = place::noted(&dir)?;
+        let cell = place::open(env, &dir, &config)?;
+        place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
         let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
@@ -216,15 +226,19 @@ impl Up {
         };
         listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
-            cell: dir.path().to_path_buf(),
+            cell: dir.name(),
             mount: mount.at().to_path_buf(),
             metrics: urls,
             pid: std::process::id(),
             created,
             stale,
+            took_over,
         };
         watch_mount(env, &mount, desk);
-        Ok(Up { mount, server: Some(server), cell, desk: desk.clone(), started, _lock: lock })
+        if dir.place().is_some() {
+            watch_cell(env, &cell, desk);
+        }
+        Ok(Up { mount, server: Some(server), cell, desk: desk.clone(), started, dir, lock })
     }
 
     fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {
@@ -232,6 +246,7 @@ impl Up {
             match event {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
+                Event::Lost(why) => self.desk.say(&format!("{why}: this process ends")),
                 Event::Unmounted => self.desk.say(&format!("{} was unmounted", self.started.mount.display())),
             }
             match self.unmount() {
@@ -270,6 +285,7 @@ impl Up {
         self.desk.ending(format!("writing to {dir} what is in memory"));
         self.server = None;
         self.cell.close()?;
+        place::forget(&self.dir, &self.lock.holder);
         self.desk.say(&format!("{dir} is closed; everything is durable"));
         Ok(())
     }
@@ -284,6 +300,11 @@ fn metrics_addresses(wish: &Wish, config: &Config) -> Result<Vec<SocketAddr>, Fa
 
 /// The directory of the cell, made where it is missing.
 fn directory(dir: &Path) -> Result<CellDir, Fail> {
+    if let Some(url) = dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())) {
+        let mut cell = CellDir::in_bucket(url)?;
+        cell.prepare()?;
+        return Ok(cell);
+    }
     locate::refuse_url(dir.as_os_str())?;
     let wrong = |what: String| Fail::new(format!("{}: {what}", dir.display()));
     match std::fs::metadata(dir) {
@@ -301,7 +322,7 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
         let cell = mount.cell.display();
         return Err(wrong(format!("is where the cell {cell} is mounted: name that directory, or another")));
     }
-    if !Cell::exists(found.path()) {
+    if found.place().is_none() && !Cell::exists(found.path()) {
         check_empty(&found)?;
     }
     Ok(found)
@@ -346,15 +367,6 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Makes the cell where there is none; says whether it did.
-fn create_if_missing(env: &Env, dir: &CellDir, config: &Config) -> Result<bool, Fail> {
-    if Cell::exists(dir.path()) {
-        return Ok(false);
-    }
-    Cell::create(env, dir.path(), config)?;
-    Ok(true)
-}
-
 /// What killed processes left mounted; what cannot be taken away is said, and does not hinder another mount point.
 fn detach_stale(dir: &CellDir) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
@@ -396,6 +408,19 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
     env.spawn("mount-watch", move || {
         mount.wait();
         desk.post(Event::Unmounted);
+    });
+}
+
+/// Tells when another process has taken the cell over.
+fn watch_cell(env: &Env, cell: &Arc<Cell>, desk: &Arc<Desk>) {
+    let (cell, desk, clock) = (Arc::downgrade(cell), desk.clone(), env.clone());
+    env.spawn("cell-watch", move || {
+        while let Some(why) = cell.upgrade().map(|cell| cell.lost()) {
+            match why {
+                Some(why) => return desk.post(Event::Lost(why)),
+                None => clock.sleep(LOST_STEP),
+            }
+        }
     });
 }
 

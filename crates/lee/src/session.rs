@@ -7,7 +7,7 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::lock::{self, CellLock, Holder, NotTaken};
-use crate::{settings, system};
+use crate::{place, settings, system};
 use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
 use leeward_volume::admin::{Progress, Reply, Request};
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    fn reach(&self) -> Result<Reached, Fail> {
+    fn reach(&mut self) -> Result<Reached, Fail> {
         let mut held: Option<Holder> = None;
         for _ in 0..REACH_TRIES {
             match Client::connect(&self.cell) {
@@ -109,13 +109,14 @@ impl Session {
     }
 
     /// Opens the cell, which nobody serves.
-    fn open(&self) -> Result<Own, NotTaken> {
+    fn open(&mut self) -> Result<Own, NotTaken> {
+        self.cell.prepare().map_err(NotTaken::Failed)?;
         act_as_owner(&self.cell).map_err(NotTaken::Failed)?;
         system::make_private_files();
         let lock = lock::take(&self.env, &self.cell, self.command)?;
+        place::refuse_if_served(&self.cell).map_err(|failure| NotTaken::Failed(failure.into()))?;
         let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
-        let cell = Cell::open(&self.env, self.cell.path(), &config)
-            .map_err(|failure| NotTaken::Failed(failure.into()))?;
+        let cell = place::open(&self.env, &self.cell, &config).map_err(NotTaken::Failed)?;
         Ok(Own { cell, _lock: lock })
     }
 

@@ -1,14 +1,30 @@
-//! The settings of a cell, from `DIR/leeward.toml`. No file: the defaults. An error names the file, the line, the
+//! The settings of a cell, from `DIR/leeward.toml`, or the object of that name in its bucket. No file: the defaults. An error names the file, the line, the
 //! key and what is allowed.
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::metrics::http;
+use crate::place;
 use leeward_volume::Config;
+use leeward_volume::remote::SETTINGS;
 use std::path::Path;
 
 /// A settings file is a page of text; anything larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Whether there are any.
+///
+/// # Errors
+/// The store's, of a cell in a bucket.
+pub fn are_there(cell: &CellDir) -> Result<bool, Fail> {
+    match cell.place() {
+        None => Ok(cell.settings().exists()),
+        Some(place) => {
+            let found = place::bucket(place)?.look(SETTINGS).map_err(|e| Fail::new(e.to_string()))?;
+            Ok(found.is_some())
+        }
+    }
+}
 
 /// Reads and checks the settings.
 ///
@@ -16,6 +32,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// When the file cannot be read, or says what is not allowed.
 pub fn load(cell: &CellDir) -> Result<Config, Fail> {
     let path = cell.settings();
+    if let Some(place) = cell.place() {
+        let content = place::bucket(place)?.look(SETTINGS).map_err(|e| Fail::new(e.to_string()))?;
+        return content.map_or(Ok(Config::default()), |content| parse_bytes(&path, content.into()));
+    }
     let unreadable =
         |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
     match std::fs::metadata(&path) {
@@ -24,9 +44,14 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
         Ok(m) if m.len() > FILE_BYTES_MAX => return Err(unreadable("larger than 1 MiB")),
         _ => (),
     }
-    let content = std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?;
-    let content = String::from_utf8(content).map_err(|_| unreadable("not UTF-8 text"))?;
-    parse(&path, &content)
+    parse_bytes(&path, std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?)
+}
+
+fn parse_bytes(path: &Path, content: Vec<u8>) -> Result<Config, Fail> {
+    let content = String::from_utf8(content).map_err(|_| {
+        Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
+    })?;
+    parse(path, &content)
 }
 
 fn parse(path: &Path, content: &str) -> Result<Config, Fail> {

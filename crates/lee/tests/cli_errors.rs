@@ -74,10 +74,10 @@ fn a_cell_must_be_found() {
 }
 
 #[test]
-fn object_stores_are_refused() {
-    for args in [&["up", "s3://bucket/x"][..], &["df", "--cell", "s3://bucket/x"], &["status", "https://x/y"]]
-    {
-        say(args).bad(1, &["://", "directories only", "name a directory"]);
+fn other_urls_are_refused() {
+    say(&["status", "https://x/y"]).bad(1, &["s3://BUCKET/PREFIX", "AWS_ENDPOINT_URL"]);
+    for url in ["s3://", "s3://a b/c", "s3://b/../c"] {
+        say(&["up", url]).bad(1, &[url, "write s3://BUCKET/PREFIX"]);
     }
 }
 

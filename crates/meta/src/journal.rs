@@ -16,7 +16,7 @@
 //!
 //! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]), `next`, `books`.
 
-mod record;
+pub(crate) mod record;
 
 use crate::{Batch, Error, Result};
 use leeward_env::disk::real::{ALIGN, AlignedBuf};

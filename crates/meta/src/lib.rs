@@ -1,8 +1,8 @@
 //! Metadata engines: an ordered map of byte strings with one atomic, durable [`Kv::commit`].
 //!
 //! The file system never sees an engine, only [`Kv`]. [`lsm::LsmKv`] (a directory) is `lsm-tree` tables below a journal
-//! of our own; [`mem::MemKv`] keeps its tables in memory and checkpoints them to a [`leeward_env::disk::Disk`], with the same
-//! journal: that is what simulations crash at every write. [`contract`] is the suite both pass.
+//! of our own; [`slate::SlateKv`] (below a prefix of an object store) is SlateDB; [`mem::MemKv`] keeps its tables in memory and checkpoints them to a [`leeward_env::disk::Disk`], with the same
+//! journal: that is what simulations crash at every write. [`contract`] is the suite all pass.
 //!
 //! The journal is ours because a small durable write **rides** in it: data that fsync must make durable at once
 //! goes into the same append as the metadata that points to it (one device flush), and later, when its segment is in the
@@ -14,6 +14,7 @@ mod error;
 pub mod journal;
 pub mod lsm;
 pub mod mem;
+pub mod slate;
 mod tables;
 
 pub use engine::{Engine, EngineOptions};
@@ -95,6 +96,11 @@ pub trait Kv: Send + Sync {
     /// Gives the engine its space reserve back or takes it: with `false` the reserve file is truncated so that
     /// removal can go on when the disk is full; with `true` it is allocated again (an error means: not yet).
     fn reserve(&self, hold: bool) -> Result<()>;
+
+    /// Why this engine is of no use any more: another process has opened the same place since. Where that cannot be, never.
+    fn lost(&self) -> Option<String> {
+        None
+    }
 
     /// Bytes on disk and in memory, and queue lengths, for reports.
     fn stats(&self) -> Stats;

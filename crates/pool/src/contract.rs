@@ -18,7 +18,7 @@ pub fn run(make: &dyn Fn() -> Arc<dyn Store>) {
         an_empty_store,
         ranges_are_filled_or_refused,
         objects_are_apart,
-        put_replaces,
+        put_replaces_or_refuses,
         delete_removes_one,
         many_objects_are_listed_in_order,
         long_objects,
@@ -110,12 +110,21 @@ fn objects_are_apart(store: &dyn Store) {
     assert!(is_missing(store, id(1, 1)) && is_missing(store, id(2, 0)));
 }
 
-fn put_replaces(store: &dyn Store) {
-    for (seed, pages) in [(1, 4), (2, 2), (3, 8)] {
-        put(store, id(7, 0), &body(seed, pages * ALIGN));
-        assert!(holds(store, id(7, 0), &body(seed, pages * ALIGN)));
+/// The same again is fine; another body replaces the first or is refused as a whole.
+fn put_replaces_or_refuses(store: &dyn Store) {
+    let mut there = body(1, 4 * ALIGN);
+    put(store, id(7, 0), &there);
+    put(store, id(7, 0), &there);
+    for (seed, pages) in [(2, 2), (3, 8)] {
+        let other = body(seed, pages * ALIGN);
+        match store.put(&Ctx::system(), id(7, 0), &other) {
+            Ok(()) => there = other,
+            Err(Error::Exists(of)) => assert_eq!(of, id(7, 0)),
+            Err(e) => panic!("{e}"),
+        }
+        assert!(holds(store, id(7, 0), &there));
     }
-    assert_eq!(store.list(&Ctx::system()).expect("a list"), [(id(7, 0), 8 * ALIGN as u64)]);
+    assert_eq!(store.list(&Ctx::system()).expect("a list"), [(id(7, 0), there.len() as u64)]);
 }
 
 fn delete_removes_one(store: &dyn Store) {

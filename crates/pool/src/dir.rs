@@ -131,17 +131,17 @@ fn error(id: ObjectId, e: io::Error) -> Error {
     }
 }
 
-fn dir_name(id: ObjectId) -> String {
+pub(crate) fn dir_name(id: ObjectId) -> String {
     let mixed = id.segment.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{:02x}", mixed >> 56)
 }
 
-fn file_name(id: ObjectId) -> String {
+pub(crate) fn file_name(id: ObjectId) -> String {
     format!("{:016x}.{}", id.segment, id.generation)
 }
 
 /// The object whose file has exactly this name.
-fn parse_name(name: &str) -> Option<ObjectId> {
+pub(crate) fn parse_name(name: &str) -> Option<ObjectId> {
     let (segment, generation) = name.split_once('.')?;
     let id =
         ObjectId { segment: u64::from_str_radix(segment, 16).ok()?, generation: generation.parse().ok()? };

@@ -29,7 +29,26 @@ pub enum Error {
         /// What became of the others, by store.
         why: String,
     },
+    /// Another object of this name is there already and stays: see [`crate::Store::put`].
+    #[error("another object {0:?} is there already")]
+    Exists(ObjectId),
+    /// The store asks to be asked less. Nothing was done; the same call may work in a moment.
+    #[error("{0}")]
+    Busy(String),
+    /// The store does not answer. What was asked may have been done or not; the same call may work in a moment.
+    #[error("{0}")]
+    Away(String),
+    /// The store refuses us: credentials, rights, a bucket that is not there. The text says what to do.
+    #[error("{0}")]
+    Refused(String),
     /// The store failed.
     #[error("store: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Whether the same call may work in a moment, without anybody doing anything about it here.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Error::Busy(_) | Error::Away(_))
+    }
 }

@@ -1,6 +1,6 @@
 //! Pools keep **segments**: immutable objects that the data log packs and names. Nothing else is stored here.
 //!
-//! A [`Store`] is one place (a directory; later an S3 bucket). A [`Pool`] is several stores under a [`Layout`], and a
+//! A [`Store`] is one place (a directory, a bucket of an object store: [`open_store`]). A [`Pool`] is several stores under a [`Layout`], and a
 //! [`Store`] again ([`layout`](assemble)). A store knows nothing of what is inside an object: its checksums are the
 //! data log's, verified end to end; those of pieces are the layouts', which thereby know whom not to believe.
 
@@ -12,7 +12,9 @@ mod faulty;
 pub mod label;
 mod layout;
 mod mem;
+mod open;
 pub mod place;
+mod s3;
 
 pub use counted::{CallFigures, CountedStore, StoreFigures};
 pub use dir::DirStore;
@@ -23,6 +25,8 @@ pub use layout::{
     SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
 };
 pub use mem::MemStore;
+pub use open::open_store;
+pub use s3::S3Store;
 
 use leeward_env::Ctx;
 use leeward_env::disk::Space;
@@ -43,8 +47,10 @@ pub use leeward_env::disk::real::AlignedBuf;
 ///
 /// Contract (run [`contract::run`] on every implementation and decorator):
 /// * `put` is durable and whole when it returns; before that the object may be absent or torn, never under another's
-///   name. An existing object of that name is replaced (it can only be a torn leftover of the same content).
-/// * `get` fills the whole buffer or fails: `NotFound`, `Short` (object ends before the range), `Io`.
+///   name. An existing object of that name and content is fine. One of other content is replaced (it can only be a torn
+///   leftover), or, in a store that has no torn objects, kept: then the answer is `Exists`. Where several processes reach
+///   a store it must be the latter: so nothing that one writes late ever replaces what another one relies on.
+/// * `get` fills the whole buffer or fails: `NotFound`, `Short` (object ends before the range), or as the store does.
 /// * `delete` of an absent object is no error.
 /// * all calls may be made from several threads at once.
 pub trait Store: Send + Sync {
@@ -58,6 +64,6 @@ pub trait Store: Send + Sync {
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()>;
     /// All objects with their lengths, in order. For fsck and for leftovers at start, never on a hot path.
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>>;
-    /// Free space.
+    /// Free space; of a store without a known end some large number, always the same.
     fn space(&self) -> Result<Space>;
 }

@@ -1,11 +1,13 @@
-//! A cell: one installation on one directory, with its threads.
+//! A cell: one installation on one directory or in one bucket, with its threads.
 //!
-//! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
+//! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
+//! same for a bucket.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
 use crate::flows::{FlowRecord, FlowSettings};
+use crate::identity::{self, Identity};
 use crate::inode::{
     Body, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
 };
@@ -27,7 +29,6 @@ use leeward_env::{Ctx, Env, Flow};
 use leeward_meta::{Batch, Kv, Ride};
 use leeward_pool::{CountedStore, DirStore, Store};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,28 +36,19 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 4;
 /// Of a cell that no directory names, as in tests.
 const NO_ID: &str = "00000000000000000000000000000000";
-/// Name of the file that says what the directory is.
-const IDENTITY: &str = "cell";
 /// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
 const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 
+/// Segments on their way to a pool at a time.
+const PUT_THREADS: usize = 2;
+/// How often a store that is away is tried when the cell is closed.
+const AWAY_STEP: Duration = Duration::from_secs(1);
 /// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
 const IDLE_TURNS: u64 = 20;
-
-/// What a cell is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Identity {
-    leeward: String,
-    format: u32,
-    id: String,
-    created_secs: i64,
-}
 
 /// A running cell. Holding the directory exclusively is the caller's business (`lee` takes a lock file).
 pub struct Cell {
@@ -75,7 +67,7 @@ pub trait Watcher: Send + Sync {
     fn wait_heard(&self) {}
 }
 
-fn failure(message: String) -> Failure {
+pub(crate) fn failure(message: String) -> Failure {
     Failure { message, errno: 0 }
 }
 
@@ -110,29 +102,21 @@ impl Cell {
             std::fs::create_dir(&path).map_err(at)?;
         }
         let kv = open_engine(env, dir, config).map_err(|e| failure(format!("{}: {e}", dir.display())))?;
-        // SAFETY: these calls cannot fail and touch no memory.
-        let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-        let batch = first_batch(env, uid, gid);
-        kv.commit(&batch).map_err(|e| failure(format!("cannot write to {}: {e}", dir.display())))?;
+        kv.commit(&first_batch_of_caller(env))
+            .map_err(|e| failure(format!("cannot write to {}: {e}", dir.display())))?;
         drop(kv);
-        let identity = Identity {
-            leeward: "cell".into(),
-            format: FORMAT,
-            id: format!("{:016x}{:016x}", env.random(), env.random()),
-            created_secs: (env.wall() / 1_000_000_000) as i64,
-        };
         // the identity comes last: a directory with it is a whole cell
-        write_identity(dir, &identity)
+        identity::write(dir, &Identity::new(env))
     }
 
     /// Whether the directory holds a cell.
     pub fn exists(dir: &Path) -> bool {
-        dir.join(IDENTITY).is_file()
+        dir.join(identity::NAME).is_file()
     }
 
     /// Opens a cell and starts its threads.
     pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        let id = check_identity(dir)?.id;
+        let id = identity::check(dir)?.id;
         let at = |e: Error| Failure {
             message: format!("cannot open the cell in {}: {e}", dir.display()),
             errno: e.errno(),
@@ -154,7 +138,19 @@ impl Cell {
         kv: Box<dyn Kv>,
         store: Arc<dyn Store>,
         config: &Config,
+        with: (&str, Arc<dyn Opener>),
+    ) -> Result<Arc<Cell>> {
+        Self::start_threads(env, kv, store, config, with, PUT_THREADS)
+    }
+
+    /// The same with so many segments on their way to each pool at a time.
+    pub(crate) fn start_threads(
+        env: &Env,
+        kv: Box<dyn Kv>,
+        store: Arc<dyn Store>,
+        config: &Config,
         (id, opener): (&str, Arc<dyn Opener>),
+        put_threads: usize,
     ) -> Result<Arc<Cell>> {
         let state = load_state(&*kv)?;
         let options = leeward_data::Options {
@@ -164,7 +160,7 @@ impl Cell {
             },
             dirty_bytes: (config.dirty_mib as usize) << 20,
             cache_bytes: (config.cache_mib as usize) << 20,
-            put_threads: if env.is_sim() { 0 } else { 2 },
+            put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
         let store = Arc::new(CountedStore::new(env, store));
@@ -284,7 +280,25 @@ impl Cell {
         self.shard.add_watcher(watcher);
     }
 
-    /// Makes everything durable and ends the threads. Later calls fail. Idempotent.
+    /// Why nothing of the cell can be used any more, where another process has taken it over.
+    pub fn lost(&self) -> Option<String> {
+        self.shard.kv.lost()
+    }
+
+    /// A store that is away is waited for: nothing in memory is given up because of it.
+    fn close_log(&self) -> leeward_data::Result<()> {
+        loop {
+            match self.shard.log.close() {
+                Err(leeward_data::Error::Store(e)) if e.is_passing() && self.lost().is_none() => {
+                    tracing::warn!("{e}; closing waits for it");
+                    self.shard.env.sleep(AWAY_STEP);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes everything durable and ends the threads. Later calls fail. Idempotent. A cell that was lost is only left.
     pub fn close(&self) -> std::result::Result<(), Failure> {
         if self.closing.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -298,8 +312,11 @@ impl Cell {
                 tracing::error!("a background thread ended by a panic");
             }
         }
+        if let Some(why) = self.lost() {
+            return Err(failure(format!("{why}; what was not fsynced in the last second may be lost")));
+        }
         self.shard.watch_clock(0);
-        let stored = self.shard.log.close();
+        let stored = self.close_log();
         let committed = self.shard.commit_if_dirty();
         let failed = |what: &str, e: Error| Failure {
             message: format!(
@@ -336,40 +353,11 @@ fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
     if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
-/// Refuses what is no cell of ours, or one of a newer program; an older cell gets our format, as what is written from now on
-/// is not for older programs.
-fn check_identity(dir: &Path) -> std::result::Result<Identity, Failure> {
-    let path = dir.join(IDENTITY);
-    let text = std::fs::read_to_string(&path).map_err(|e| Failure {
-        message: format!("{} cannot be read: {e}: is {} a cell?", path.display(), dir.display()),
-        errno: e.raw_os_error().unwrap_or(0),
-    })?;
-    let identity: Identity = serde_json::from_str(&text)
-        .map_err(|e| failure(format!("{} is damaged ({e}): restore it from a backup", path.display())))?;
-    if identity.format > FORMAT {
-        return Err(failure(format!(
-            "the cell in {} has format {}, this lee knows up to {FORMAT}: use a newer lee",
-            dir.display(),
-            identity.format
-        )));
-    }
-    if identity.format < FORMAT {
-        write_identity(dir, &Identity { format: FORMAT, ..identity.clone() })?;
-    }
-    Ok(identity)
-}
-
-/// Writes the file that makes a directory a cell, whole or not at all.
-fn write_identity(dir: &Path, identity: &Identity) -> std::result::Result<(), Failure> {
-    let at = |e: std::io::Error| Failure {
-        message: format!("cannot write {}: {e}", dir.join(IDENTITY).display()),
-        errno: e.raw_os_error().unwrap_or(0),
-    };
-    let text = serde_json::to_string_pretty(identity).map_err(|e| failure(e.to_string()))? + "\n";
-    let disk = RealDisk::new(dir);
-    let file = disk.create("cell.new", leeward_env::disk::Caching::Buffered).map_err(at)?;
-    file.write_at(0, text.as_bytes()).and_then(|()| file.sync()).map_err(at)?;
-    disk.rename("cell.new", IDENTITY).and_then(|()| disk.sync_dir("")).map_err(at)
+/// The first records of a cell whose root belongs to the calling user.
+pub(crate) fn first_batch_of_caller(env: &Env) -> Batch {
+    // SAFETY: these calls cannot fail and touch no memory.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    first_batch(env, uid, gid)
 }
 
 /// The first records of a cell: its counters, the root volume, its root directory.

@@ -47,6 +47,8 @@ struct FrozenTx {
     records: Frozen,
     rides: Vec<Ride>,
     garbage: Vec<Object>,
+    /// Numbers of segments below this are reserved by it, or were.
+    reserved: u64,
     /// Who changed most of it.
     most: Option<Flow>,
 }
@@ -169,7 +171,7 @@ impl State {
         self.committing = Some(records.clone());
         let id = self.running_id;
         self.running_id += 1;
-        FrozenTx { id, records, rides: running.rides, garbage, most }
+        FrozenTx { id, records, rides: running.rides, garbage, reserved: self.segments.reserved(), most }
     }
 }
 
@@ -268,6 +270,7 @@ impl Shard {
         let mut st = self.lock();
         st.committing = None;
         st.publish_seq += 1;
+        st.segments.reserved_durably(tx.reserved);
         drop(st);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.counters.committed_records.fetch_add(records, Ordering::Relaxed);

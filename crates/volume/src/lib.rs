@@ -1,6 +1,7 @@
 //! Volumes: POSIX semantics over records and segments, and the cell that holds them.
 //!
 //! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
+//! * [`remote`]: the same cell in a bucket; `identity`: what says that something is a cell.
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
 //! * `shard`, `records`, `overlay`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
@@ -28,6 +29,7 @@ pub mod extents;
 mod figures;
 pub mod flows;
 mod fsck;
+mod identity;
 pub mod inode;
 pub mod keys;
 mod moves;
@@ -42,6 +44,7 @@ mod reclaim;
 mod records;
 mod recycle;
 mod refs;
+pub mod remote;
 mod restore;
 pub mod schedule;
 mod segments;
@@ -53,10 +56,11 @@ mod trim;
 mod versions;
 mod wake;
 
-pub use cell::{Cell, FORMAT, Watcher, first_batch};
+pub use cell::{Cell, Watcher, first_batch};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use figures::Figures;
+pub use identity::FORMAT;
 pub use leeward_pool::{CallFigures, Condition, Health, Layout, StoreState};
 pub use op::{NodeId, Op, Reply};
 pub use pools::Opener;

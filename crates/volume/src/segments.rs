@@ -8,7 +8,8 @@ use crate::inode::SegmentRecord;
 use leeward_data::{Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Numbers are reserved in steps, so that none is given out twice even if objects outlive a lost commit.
+/// Numbers are reserved in steps by commits, and given out when that is durable: none is given out twice even if objects outlive
+/// a lost commit, or another process has taken the cell over.
 const RESERVE: u64 = 4096;
 
 /// All segments of the cell.
@@ -22,12 +23,14 @@ pub struct Segments {
     alone: FxHashSet<u64>,
     next: u64,
     reserved: u64,
+    /// Numbers below this are reserved by a commit that is durable.
+    durable: u64,
 }
 
 impl Segments {
     /// Starts with what was stored; numbers continue at `next`.
     pub fn new(next: u64) -> Segments {
-        Segments { next: next.max(1), reserved: next, ..Default::default() }
+        Segments { next: next.max(1), reserved: next, durable: next, ..Default::default() }
     }
 
     /// Puts in a stored record.
@@ -35,12 +38,20 @@ impl Segments {
         self.table.insert(segment, record);
     }
 
-    /// A number never used before, for data of this volume that is to go to this pool.
-    pub fn allocate(&mut self, volume: u32, pool: PoolId) -> u64 {
+    /// A number never used before, for data of this volume that is to go to this pool; `None` until a commit has reserved more.
+    pub fn allocate(&mut self, volume: u32, pool: PoolId) -> Option<u64> {
+        if self.next >= self.durable {
+            return None;
+        }
         let segment = self.next;
         self.next += 1;
         self.open.insert(segment, (volume, pool));
-        segment
+        Some(segment)
+    }
+
+    /// A commit that reserved numbers below `reserved` is durable.
+    pub fn reserved_durably(&mut self, reserved: u64) {
+        self.durable = self.durable.max(reserved);
     }
 
     /// Nothing more comes to the number, as nothing was ever stored under it.

@@ -463,8 +463,15 @@ impl State {
 }
 
 impl Catalog for Shard {
-    fn allocate_segment(&self, volume: u32, pool: PoolId) -> u64 {
-        self.lock().segments.allocate(volume, pool)
+    fn allocate_segment(&self, volume: u32, pool: PoolId) -> leeward_data::Result<u64> {
+        loop {
+            let allocated = self.lock().segments.allocate(volume, pool);
+            if let Some(number) = allocated {
+                return Ok(number);
+            }
+            let reserved = self.commit_now(&Ctx::system());
+            reserved.map_err(|e| leeward_data::Error::Store(std::io::Error::other(e.to_string()).into()))?;
+        }
     }
 
     fn unused(&self, segment: u64) {

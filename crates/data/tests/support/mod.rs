@@ -114,8 +114,8 @@ pub struct TestCatalog {
 }
 
 impl Catalog for TestCatalog {
-    fn allocate_segment(&self, _: u32, _: PoolId) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed) + 1
+    fn allocate_segment(&self, _: u32, _: PoolId) -> leeward_data::Result<u64> {
+        Ok(self.next.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     fn object(&self, segment: u64) -> Option<Object> {

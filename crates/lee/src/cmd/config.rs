@@ -30,13 +30,9 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let cell = asked.cell()?;
     let config = settings::load(&cell)?;
     let toml = settings::to_toml(&config)?;
-    let file = cell.settings();
+    let (file, there) = (cell.settings(), settings::are_there(&cell)?);
     output::show(asked.format, &json!({"file": file, "settings": config}), || {
-        let from = if file.exists() {
-            "with defaults where it says nothing"
-        } else {
-            "which is not there: defaults"
-        };
+        let from = if there { "with defaults where it says nothing" } else { "which is not there: defaults" };
         format!("# {}, {from}\n{toml}", file.display())
     })
 }

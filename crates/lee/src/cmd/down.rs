@@ -45,7 +45,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         )));
     }
     let pid = holder.map(|h| h.pid);
-    output::show(asked.format, &json!({"cell": cell.path(), "ended": true, "pid": pid}), || {
+    output::show(asked.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
     })
 }

@@ -42,7 +42,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<ExitCode, Fail> {
 
 fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<ExitCode, Fail> {
     let value = json!({
-        "cell": cell.path(),
+        "cell": cell.name(),
         "running": true,
         "state": "serving",
         "pid": running.pid,
@@ -100,7 +100,7 @@ fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<E
         _ => "starting-or-ending",
     };
     let value = json!({
-        "cell": cell.path(),
+        "cell": cell.name(),
         "running": true,
         "state": state,
         "pid": holder.map(|h| h.pid),
@@ -116,7 +116,7 @@ fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<E
 }
 
 fn show_nothing(asked: &Asked, cell: &CellDir) -> Result<ExitCode, Fail> {
-    let value = json!({"cell": cell.path(), "running": false, "state": "down"});
+    let value = json!({"cell": cell.name(), "running": false, "state": "down"});
     output::show(asked.format, &value, || format!("{cell} is down: start it with `lee up {cell}`"))?;
     Ok(ExitCode::from(NOT_RUNNING))
 }

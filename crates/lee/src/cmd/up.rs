@@ -17,10 +17,14 @@ use std::path::PathBuf;
 /// can do it, too, where fusermount3 is installed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory of the cell: an existing cell, an empty directory, or one to be made
+    /// The cell: a directory (an existing cell, an empty directory, or one to be made), or s3://BUCKET/PREFIX
+    ///
+    /// Of a bucket, AWS_ENDPOINT_URL says on which store it is; region and keys come from the usual AWS variables and profiles.
+    /// A cell in a bucket that another machine serves is taken over.
+    #[arg(value_name = "CELL", verbatim_doc_comment)]
     dir: Option<PathBuf>,
 
-    /// Where to mount it: an empty directory [default: DIR/mnt, which is made]
+    /// Where to mount it: an empty directory [default: DIR/mnt, or for a bucket one below /run, which is made]
     #[arg(long, value_name = "PATH")]
     mount: Option<PathBuf>,
 
@@ -31,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = http::parse)]
     metrics: Vec<SocketAddr>,
 
-    /// Return as soon as it is mounted; the log is DIR/log
+    /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket tells where
     #[arg(long)]
     background: bool,
 
@@ -83,6 +87,9 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         let mut text = String::new();
         for at in &started.stale {
             text.push_str(&format!("took away the dead mount {} that a killed process left\n", at.display()));
+        }
+        if let Some(holder) = &started.took_over {
+            text.push_str(&format!("took the cell over from {holder}\n"));
         }
         let (cell, at) = (started.cell.display(), started.mount.display());
         let made = if started.created { "made the cell" } else { "opened the cell" };

@@ -120,6 +120,19 @@ fn read_batch(r: &mut Reader<'_>) -> Option<Batch> {
     Some(batch)
 }
 
+/// A ride alone, as in a record.
+pub(crate) fn encode_ride(ride: &Ride) -> Vec<u8> {
+    let mut out = vec![0; RIDE_BYTES + ride.bytes.len()];
+    Writer { out: &mut out, at: 0 }.ride(ride);
+    out
+}
+
+/// The ride that [`encode_ride`] laid out.
+pub(crate) fn decode_ride(bytes: &[u8]) -> Option<Ride> {
+    let mut r = Reader { rest: bytes };
+    r.ride().filter(|_| r.rest.is_empty())
+}
+
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

@@ -1,0 +1,236 @@
+//! The objects of a bucket, for threads that wait.
+
+use crate::place::Profile;
+use crate::watched::Watched;
+use crate::{Error, Place, Result, runtime};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, RetryConfig,
+};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// For a connection to be made.
+const CONNECT_WAIT: Duration = Duration::from_secs(4);
+/// For one request and its answer.
+const REQUEST_WAIT: Duration = Duration::from_secs(20);
+/// For a call with its retries.
+const CALL_WAIT: Duration = Duration::from_secs(40);
+/// For the first call: who starts something wants to know.
+const FIRST_WAIT: Duration = Duration::from_secs(8);
+/// For a list, which is many requests.
+const LIST_WAIT: Duration = Duration::from_secs(3600);
+/// No retry begins later than this.
+const RETRY_WAIT: Duration = Duration::from_secs(10);
+const RETRIES_MAX: usize = 5;
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// A bucket below a prefix. Cheap to clone.
+#[derive(Clone)]
+pub struct Bucket {
+    place: Arc<Place>,
+    objects: Arc<PrefixStore<AmazonS3>>,
+}
+
+impl Bucket {
+    /// The bucket at this place, with the credentials of the environment. Asks nothing of the store.
+    ///
+    /// # Errors
+    /// Wrong: what the environment or a profile says cannot be used.
+    pub fn new(place: &Place) -> Result<Bucket> {
+        Self::build(place, with_credentials(builder(place))?)
+    }
+
+    /// The same with these keys. For tests.
+    ///
+    /// # Errors
+    /// Wrong.
+    pub fn with_keys(place: &Place, id: &str, secret: &str) -> Result<Bucket> {
+        Self::build(place, builder(place).with_access_key_id(id).with_secret_access_key(secret))
+    }
+
+    fn build(place: &Place, builder: AmazonS3Builder) -> Result<Bucket> {
+        let s3 = runtime().enter(|| builder.build()).map_err(|e| Error::Wrong(format!("{place}: {e}")))?;
+        let objects = Arc::new(PrefixStore::new(s3, place.url.prefix.as_str()));
+        Ok(Bucket { place: Arc::new(place.clone()), objects })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The objects, for a library that retries for itself: says in the log when the store goes away and comes back.
+    pub fn objects(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(Watched::new(self.objects.clone(), &self.place))
+    }
+
+    /// The first call: an object, or none; answers within seconds, also where nobody is there to answer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn look(&self, name: &str) -> Result<Option<Bytes>> {
+        self.optional(self.within(FIRST_WAIT, name, self.read(name)))
+    }
+
+    /// An object, or none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
+        self.optional(self.within(CALL_WAIT, name, self.read(name)))
+    }
+
+    fn optional(&self, read: Result<Bytes>) -> Result<Option<Bytes>> {
+        match read {
+            Err(Error::Missing(_)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    async fn read(&self, name: &str) -> object_store::Result<Bytes> {
+        self.objects.get(&Path::from(name)).await?.bytes().await
+    }
+
+    /// Up to `len` bytes of an object from `offset`, fewer only at its end.
+    ///
+    /// # Errors
+    /// See [`Error`]; Failed also where the object ends before `offset`.
+    pub fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Bytes> {
+        self.within(CALL_WAIT, name, async {
+            let range = Some(GetRange::Bounded(offset..offset + len));
+            let options = GetOptions { range, ..GetOptions::default() };
+            self.objects.get_opts(&Path::from(name), options).await?.bytes().await
+        })
+    }
+
+    /// Length of an object.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn len(&self, name: &str) -> Result<u64> {
+        self.within(CALL_WAIT, name, async { Ok(self.objects.head(&Path::from(name)).await?.size) })
+    }
+
+    /// Stores an object that must not be there yet.
+    ///
+    /// # Errors
+    /// Exists, also where an earlier attempt of this call was successful though no answer came: compare.
+    pub fn create(&self, name: &str, body: Bytes) -> Result<()> {
+        self.put(name, body, PutMode::Create)
+    }
+
+    /// Stores an object in place of what is there.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn replace(&self, name: &str, body: Bytes) -> Result<()> {
+        self.put(name, body, PutMode::Overwrite)
+    }
+
+    fn put(&self, name: &str, body: Bytes, mode: PutMode) -> Result<()> {
+        self.within(CALL_WAIT, name, async {
+            let options = PutOptions { mode, ..PutOptions::default() };
+            self.objects.put_opts(&Path::from(name), PutPayload::from(body), options).await.map(drop)
+        })
+    }
+
+    /// Removes an object; that it is not there is no error.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn delete(&self, name: &str) -> Result<()> {
+        match self.within(CALL_WAIT, name, self.objects.delete(&Path::from(name))) {
+            Err(Error::Missing(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Names and lengths of all objects below `dir`, in no order. Takes a request a thousand objects.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {
+        self.within(LIST_WAIT, dir, async {
+            let below = Path::from(dir);
+            let found = self.objects.list(Some(&below)).map_ok(|o| (o.location.to_string(), o.size));
+            found.try_collect().await
+        })
+    }
+
+    /// What is directly below the prefix: names of objects and, with a slash, of what has objects below it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn names(&self) -> Result<Vec<String>> {
+        self.within(CALL_WAIT, "", async {
+            let found = self.objects.list_with_delimiter(None).await?;
+            let dirs = found.common_prefixes.iter().map(|p| format!("{p}/"));
+            Ok(dirs.chain(found.objects.iter().map(|o| o.location.to_string())).collect())
+        })
+    }
+
+    fn within<T>(
+        &self,
+        deadline: Duration,
+        name: &str,
+        what: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let done = runtime().wait(async { tokio::time::timeout(deadline, what).await });
+        match done {
+            Ok(done) => done.map_err(|e| Error::of(&self.place, name, &e)),
+            Err(_) => Err(Error::away(&self.place, &format!("not within {} s", deadline.as_secs()))),
+        }
+    }
+}
+
+fn builder(place: &Place) -> AmazonS3Builder {
+    let plain = place.endpoint.as_ref().is_some_and(|e| e.starts_with("http://"));
+    let client = ClientOptions::new()
+        .with_allow_http(plain)
+        .with_connect_timeout(CONNECT_WAIT)
+        .with_timeout(REQUEST_WAIT);
+    let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
+    let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_WAIT };
+    let mut builder = AmazonS3Builder::from_env()
+        .with_client_options(client)
+        .with_retry(retry)
+        // one by one: not every store knows the other way
+        .with_disable_bulk_delete(true)
+        .with_bucket_name(&place.url.bucket);
+    if let Some(endpoint) = &place.endpoint {
+        // of the two variables for it the client library would prefer the other one
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint).with_endpoint(endpoint);
+    }
+    match &place.region {
+        Some(region) => builder.with_region(region),
+        None => builder,
+    }
+}
+
+/// Keys of the profile, where the environment has none.
+fn with_credentials(builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+    let has = |key| builder.get_config_value(&key).is_some();
+    if has(AmazonS3ConfigKey::AccessKeyId) || has(AmazonS3ConfigKey::WebIdentityTokenFile) {
+        return Ok(builder);
+    }
+    let profile = Profile::load()?;
+    let mut builder = builder;
+    for (key, name) in [
+        (AmazonS3ConfigKey::AccessKeyId, "aws_access_key_id"),
+        (AmazonS3ConfigKey::SecretAccessKey, "aws_secret_access_key"),
+        (AmazonS3ConfigKey::Token, "aws_session_token"),
+    ] {
+        if let Some(value) = profile.get(name) {
+            builder = builder.with_config(key, value);
+        }
+    }
+    Ok(builder)
+}

@@ -1,0 +1,220 @@
+//! Which bucket, and where: from the URL, the usual AWS variables, and the profile in `~/.aws`.
+//!
+//! Variables win over the profile. Of a profile the keys `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `region`
+//! and `endpoint_url` count; roles of machines and containers are found by the client library.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// `s3://bucket/prefix`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BucketUrl {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Where in it, without slashes at the ends; may be empty.
+    pub prefix: String,
+}
+
+impl BucketUrl {
+    /// Whether this is meant to be the URL of a bucket.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with("s3://")
+    }
+
+    /// Reads `s3://bucket/prefix`.
+    ///
+    /// # Errors
+    /// Wrong.
+    pub fn parse(text: &str) -> Result<BucketUrl> {
+        let wrong = |what: &str| Error::Wrong(format!("{text}: {what}: write s3://BUCKET/PREFIX"));
+        let rest = text.strip_prefix("s3://").ok_or_else(|| wrong("not the URL of a bucket"))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_matches('/');
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if bucket.is_empty() || !bucket.chars().all(fits) {
+            return Err(wrong("no bucket is named so"));
+        }
+        if !prefix.is_empty()
+            && prefix
+                .split('/')
+                .any(|part| part.is_empty() || part == "." || part == ".." || !part.chars().all(fits))
+        {
+            return Err(wrong("a prefix is made of letters, digits, `-`, `_`, `.` and single slashes"));
+        }
+        Ok(BucketUrl { bucket: bucket.into(), prefix: prefix.into() })
+    }
+}
+
+impl std::fmt::Display for BucketUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.prefix.as_str() {
+            "" => write!(f, "s3://{}", self.bucket),
+            prefix => write!(f, "s3://{}/{prefix}", self.bucket),
+        }
+    }
+}
+
+impl TryFrom<String> for BucketUrl {
+    type Error = Error;
+    fn try_from(text: String) -> Result<BucketUrl> {
+        BucketUrl::parse(&text)
+    }
+}
+
+impl From<BucketUrl> for String {
+    fn from(url: BucketUrl) -> String {
+        url.to_string()
+    }
+}
+
+/// A bucket and where it is. Without secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which bucket.
+    pub url: BucketUrl,
+    /// URL of the store; none: AWS.
+    pub endpoint: Option<String>,
+    /// Region; none: us-east-1.
+    pub region: Option<String>,
+}
+
+impl Place {
+    /// What the URL, the environment and the profile say.
+    ///
+    /// # Errors
+    /// Wrong, where one of them makes no sense.
+    pub fn find(url: &str) -> Result<Place> {
+        let url = BucketUrl::parse(url)?;
+        let profile = Profile::load()?;
+        let endpoint = first_variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+        let region = first_variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
+        let place = Place {
+            url,
+            endpoint: endpoint.or_else(|| profile.get("endpoint_url")),
+            region: region.or_else(|| profile.get("region")),
+        };
+        match &place.endpoint {
+            Some(e) if !e.starts_with("http://") && !e.starts_with("https://") => {
+                Err(Error::Wrong(format!("AWS_ENDPOINT_URL={e}: write http://HOST:PORT or https://HOST")))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn bare(url: &str) -> Result<Place> {
+        Ok(Place { url: BucketUrl::parse(url)?, endpoint: None, region: None })
+    }
+
+    /// Some hex digits that no other place has.
+    pub fn fingerprint(&self) -> String {
+        let text =
+            format!("{}\0{}", self.endpoint.as_deref().unwrap_or_default().trim_end_matches('/'), self.url);
+        // FNV-1a; it names a directory, nothing depends on it against an enemy
+        let mix = |seed: u64| {
+            text.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+        };
+        format!("{:016x}", mix(0xcbf2_9ce4_8422_2325))
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+fn first_variable(names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+}
+
+/// One profile of `~/.aws/credentials` and `~/.aws/config`.
+pub(crate) struct Profile(BTreeMap<String, String>);
+
+impl Profile {
+    /// The profile that `AWS_PROFILE` names, else `default`, which may be missing.
+    pub(crate) fn load() -> Result<Profile> {
+        let named = first_variable(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
+        let name = named.clone().unwrap_or_else(|| "default".into());
+        let mut keys = BTreeMap::new();
+        let mut found = false;
+        for (variable, file, section) in [
+            ("AWS_CONFIG_FILE", "config", format!("profile {name}")),
+            ("AWS_SHARED_CREDENTIALS_FILE", "credentials", name.clone()),
+        ] {
+            let path = match (first_variable(&[variable]), first_variable(&["HOME"])) {
+                (Some(path), _) => PathBuf::from(path),
+                (None, Some(home)) => PathBuf::from(home).join(".aws").join(file),
+                (None, None) => continue,
+            };
+            if let Ok(text) = std::fs::read_to_string(&path) {
+                let sections = [section.as_str(), name.as_str()];
+                found |= read_sections(&text, &sections, &mut keys);
+            }
+        }
+        match named {
+            Some(name) if !found => Err(Error::Wrong(format!(
+                "AWS_PROFILE={name}: no such profile in ~/.aws/config or ~/.aws/credentials: correct the name"
+            ))),
+            _ => Ok(Profile(keys)),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<String> {
+        self.0.get(key).cloned()
+    }
+}
+
+/// Adds the keys of these sections; says whether one was there.
+fn read_sections(text: &str, sections: &[&str], keys: &mut BTreeMap<String, String>) -> bool {
+    let (mut inside, mut found) = (false, false);
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(section) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            inside = sections.contains(&section.trim());
+            found |= inside;
+        } else if let (true, Some((key, value))) =
+            (inside && !line.starts_with(['#', ';']), line.split_once('='))
+        {
+            keys.insert(key.trim().to_ascii_lowercase(), value.trim().to_string());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let url = |text: &str| BucketUrl::parse(text).map(|u| u.to_string());
+        assert_eq!(url("s3://b"), Ok("s3://b".into()));
+        assert_eq!(url("s3://b//x/y.z/"), Ok("s3://b/x/y.z".into()));
+        for wrong in
+            ["s3://", "s3:///x", "http://b/x", "s3://b/../x", "s3://b/a//b", "s3://b/a b", "s3://b c"]
+        {
+            assert!(matches!(url(wrong), Err(Error::Wrong(_))), "{wrong}");
+        }
+        let place = |endpoint: &str| Place {
+            url: BucketUrl::parse("s3://b/p").expect("a URL"),
+            endpoint: Some(endpoint.into()),
+            region: None,
+        };
+        assert_eq!(place("http://h").fingerprint(), place("http://h/").fingerprint());
+        assert_ne!(place("http://h").fingerprint(), place("http://i").fingerprint());
+    }
+
+    #[test]
+    fn profiles_are_read() {
+        let mut keys = BTreeMap::new();
+        let text = "[default]\nregion = a\n[profile x]\n# region=c\nregion=b\n endpoint_url = http://h:1 \n[y]\nregion=d\n";
+        assert!(read_sections(text, &["profile x", "x"], &mut keys));
+        assert_eq!(keys.get("region").map(String::as_str), Some("b"));
+        assert_eq!(keys.get("endpoint_url").map(String::as_str), Some("http://h:1"));
+        assert!(!read_sections(text, &["z"], &mut keys));
+    }
+}

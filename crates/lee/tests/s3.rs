@@ -1,0 +1,239 @@
+//! A cell in a bucket, through the real binary and a real mount, on a store in memory: its life, two processes that want it, and a
+//! store that fails. Two machines are two state directories. Needs root and /dev/fuse; says so and skips elsewhere.
+#![allow(clippy::disallowed_methods)]
+
+mod common;
+
+use common::{PATIENCE, Said, can_mount, is_mounted, lee, run, until};
+use leeward_bucket::server::{Fault, KEY, Server};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const URL: &str = "s3://bucket/a/cell";
+
+/// One machine: its state directory and its mount point.
+struct Machine {
+    root: tempfile::TempDir,
+    endpoint: String,
+    serving: Option<Child>,
+}
+
+impl Machine {
+    fn new(server: &Server) -> Machine {
+        let root = tempfile::Builder::new().prefix("lee-test-").tempdir().expect("a temporary directory");
+        fs::create_dir(root.path().join("mnt")).expect("mkdir");
+        Machine { root, endpoint: server.endpoint(), serving: None }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().expect("it exists").join(name)
+    }
+
+    fn mnt(&self) -> PathBuf {
+        self.path("mnt")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = lee(args);
+        command.env("AWS_ENDPOINT_URL", &self.endpoint).env("AWS_ACCESS_KEY_ID", KEY);
+        command.env("AWS_SECRET_ACCESS_KEY", "secret").env("AWS_REGION", "us-east-1");
+        command.env("LEE_STATE_DIR", self.path("state")).env_remove("AWS_PROFILE");
+        command
+    }
+
+    fn say(&self, args: &[&str]) -> Said {
+        run(&mut self.command(args))
+    }
+
+    /// Asks about the cell.
+    fn ask(&self, args: &[&str]) -> Said {
+        run(self.command(args).env("LEE_CELL", URL))
+    }
+
+    /// Serves it as a child and waits until it is mounted.
+    fn up(&mut self) {
+        let mnt = self.mnt();
+        let errors =
+            fs::OpenOptions::new().append(true).create(true).open(self.path("errors")).expect("a file");
+        let mut command = self.command(&["up", URL, "--mount", mnt.to_str().expect("UTF-8")]);
+        self.serving = Some(command.stdout(Stdio::null()).stderr(errors).spawn().expect("lee starts"));
+        until("lee up", || {
+            let child = self.serving.as_mut().expect("started");
+            assert!(matches!(child.try_wait(), Ok(None)), "it ended: {}", self.errors());
+            is_mounted(&mnt) && self.ask(&["status"]).out.contains("in memory")
+        });
+    }
+
+    fn errors(&self) -> String {
+        fs::read_to_string(self.path("errors")).expect("UTF-8")
+    }
+
+    /// The exit code of the serving process, which ends by itself.
+    fn ended(&mut self) -> Option<i32> {
+        let mut child = self.serving.take().expect("started");
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if let Ok(Some(status)) = child.try_wait() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.serving = Some(child);
+        panic!("it did not end: {}", self.errors());
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.serving.take().expect("started");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.serving.take() {
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        let _ = Command::new("umount").arg("-l").arg(self.mnt()).stderr(Stdio::null()).status();
+    }
+}
+
+fn write_durably(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+fn server() -> Option<Server> {
+    can_mount().then(|| Server::start("bucket"))
+}
+
+#[test]
+fn a_cell_lives_in_a_bucket() {
+    let Some(server) = server() else { return };
+    let mut here = Machine::new(&server);
+    here.ask(&["df"]).bad(1, &["no cell there", "lee up"]);
+    here.up();
+    let mnt = here.mnt();
+    fs::create_dir(mnt.join("dir")).expect("mkdir");
+    write_durably(&mnt.join("dir/small"), b"small").expect("write");
+    let large: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
+    write_durably(&mnt.join("large"), &large).expect("write");
+
+    let status = here.ask(&["status", "--json"]).json();
+    assert_eq!((status["cell"].as_str(), &status["running"]), (Some(URL), &true.into()));
+    here.ask(&["volume", "create", "home"]).good();
+    here.ask(&["quota", "set", "home", "--bytes", "1G"]).good();
+    here.ask(&["snap", "create", "/dir", "before"]).good();
+    here.ask(&["df"]).good();
+    assert!(here.ask(&["fsck"]).good().contains("clean"));
+    // where it is mounted stands for the cell, whatever the environment says
+    let inside =
+        run(here.command(&["status"]).current_dir(&mnt).env("AWS_ENDPOINT_URL", "http://127.0.0.1:1"));
+    assert!(inside.good().contains(URL));
+    assert!(here.ask(&["down"]).good().contains("everything is durable"));
+    assert_eq!(here.ended(), Some(0));
+    assert!(!server.names().iter().any(|name| name.ends_with("/served")), "{:?}", server.names());
+
+    assert_eq!(here.ask(&["status"]).code, 3);
+    assert!(here.ask(&["fsck"]).good().contains("clean"));
+    assert!(here.ask(&["volume", "list"]).good().contains("home"));
+    // nothing of it was here
+    let mut there = Machine::new(&server);
+    there.up();
+    assert_eq!(fs::read(there.mnt().join("large")).expect("read"), large);
+    assert_eq!(fs::read(there.mnt().join("dir/.snap/before/small")).expect("read"), b"small");
+    there.ask(&["down"]).good();
+    assert!(server.names().iter().all(|name| name.starts_with("a/cell/")));
+}
+
+#[test]
+fn a_second_machine_takes_the_cell_over() {
+    let Some(server) = server() else { return };
+    let (mut first, mut second) = (Machine::new(&server), Machine::new(&server));
+    first.up();
+    write_durably(&first.mnt().join("kept"), b"by the first").expect("write");
+    second.ask(&["df"]).bad(1, &["is served by `lee up`", "takes the cell over"]);
+
+    let mut late = fs::File::create(first.mnt().join("late")).expect("create");
+    late.sync_all().expect("sync");
+
+    second.up();
+    write_durably(&second.mnt().join("new"), b"by the second").expect("write");
+    assert_eq!(fs::read(second.mnt().join("kept")).expect("read"), b"by the first");
+    // the first ends by itself, and nothing that it still writes is acknowledged or seen
+    assert!(late.write_all(b"x").and_then(|()| late.sync_all()).is_err(), "acknowledged after the take-over");
+    drop(late);
+    assert_eq!(first.ended(), Some(1));
+    assert!(first.errors().contains("was taken over by another process"), "{}", first.errors());
+    assert!(!is_mounted(&first.mnt()));
+    assert_eq!(fs::read(second.mnt().join("late")).expect("read"), b"");
+    assert!(second.ask(&["fsck"]).good().contains("clean"));
+
+    // and back, after a kill: what was acknowledged is there
+    write_durably(&second.mnt().join("last"), b"acknowledged").expect("write");
+    second.kill();
+    let begun = Instant::now();
+    first.up();
+    write_durably(&first.mnt().join("after"), b"x").expect("write");
+    eprintln!("taken over in {:?}", begun.elapsed());
+    assert_eq!(fs::read(first.mnt().join("last")).expect("read"), b"acknowledged");
+    assert!(first.ask(&["fsck"]).good().contains("clean"));
+    first.ask(&["down"]).good();
+}
+
+#[test]
+fn a_store_that_is_away_is_waited_for() {
+    let Some(server) = server() else { return };
+    let mut here = Machine::new(&server);
+    here.up();
+    let mnt = here.mnt();
+    write_durably(&mnt.join("before"), b"before").expect("write");
+    assert_eq!(fs::read(mnt.join("before")).expect("read"), b"before");
+    server.set_down(true);
+    let (during, content) = (mnt.join("during"), vec![7u8; 3_000_000]);
+    let waiting = std::thread::spawn({
+        let (during, content) = (during.clone(), content.clone());
+        move || write_durably(&during, &content)
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!waiting.is_finished(), "durable without a store");
+    // what is in memory is read, by others too
+    assert_eq!(fs::read(mnt.join("before")).expect("read"), b"before");
+    server.set_down(false);
+    waiting.join().expect("no panic").expect("durable when the store is back");
+    assert!(here.errors().contains("does not answer"), "{}", here.errors());
+
+    for fault in [Fault::Busy, Fault::FailsBefore, Fault::FailsAfter, Fault::BreaksAfter] {
+        server.fail("PUT", "/data/", fault, 2);
+        server.fail("PUT", "/meta/", fault, 2);
+        write_durably(&mnt.join(format!("{fault:?}")), &content).expect("write");
+    }
+    here.kill();
+    here.up();
+    for name in ["during", "Busy", "FailsBefore", "FailsAfter", "BreaksAfter"] {
+        assert!(fs::read(mnt.join(name)).expect("read") == content, "{name}");
+    }
+    assert!(here.ask(&["fsck"]).good().contains("clean"));
+    here.ask(&["down"]).good();
+}
+
+#[test]
+fn what_is_wrong_is_said_within_seconds() {
+    let server = Server::start("bucket");
+    let here = Machine::new(&server);
+    let begun = Instant::now();
+    let up = ["up", URL];
+    run(here.command(&up).env("AWS_ACCESS_KEY_ID", "nobody")).bad(1, &[URL, "AWS_ACCESS_KEY_ID"]);
+    here.say(&["up", "s3://other/cell"]).bad(1, &["no bucket other", "create it"]);
+    run(here.command(&up).env("AWS_ENDPOINT_URL", "http://127.0.0.1:1"))
+        .bad(1, &["does not answer", "AWS_ENDPOINT_URL"]);
+    run(here.command(&up).env("AWS_ENDPOINT_URL", "nonsense"))
+        .bad(1, &["AWS_ENDPOINT_URL=nonsense", "http://HOST"]);
+    run(here.command(&up).env("AWS_PROFILE", "none").env("HOME", here.path("")))
+        .bad(1, &["AWS_PROFILE=none", "no such profile"]);
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    assert_eq!(server.names(), [""; 0]);
+}

@@ -1,0 +1,414 @@
+//! The engine on an object store: SlateDB, an LSM whose log, tables and manifests are objects, with one fenced writer.
+//!
+//! * A commit is one `WriteBatch`, flushed at once: it costs one put. Rides are pairs of the same batch, under keys of their own
+//!   ([`RIDE`]); the commit after a release removes them.
+//! * Opening fences whoever had it open: the log is put with `If-None-Match`, and the place where the other one would put its next
+//!   commit is taken. Its commits fail from then on, and [`Kv::lost`] says so within a second also where it is idle.
+//! * A commit waits for a store that is away as long as it takes, for it may have been done already; reads give up after
+//!   [`READ_WAIT`], opening after [`OPEN_WAIT`].
+//! * Flush, compaction and the removal of old objects are SlateDB's own, on threads of the bucket's runtime. [`Kv::maintain`] has it
+//!   flush after some hundred commits, and when nothing more comes: opening reads one object for each commit since. Fence objects are never removed: that is what keeps a process that slept for days from writing.
+//!
+//! Lock order: `writer`; `released`, `found` and `flushing` alone.
+
+mod cache;
+
+use crate::journal::record::{decode_ride, encode_ride};
+use crate::{Batch, Error, Kv, Moment, Pairs, Result, Ride, Stats, Value};
+use cache::Cache;
+use leeward_bucket::runtime;
+use leeward_env::Env;
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+use slatedb::config::{
+    CloseOptions, CompactionWorkerOptions, CompactorOptions, FlushOptions, FlushType,
+    GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ScanOptions,
+};
+use slatedb::{
+    CloseReason, CompactorBuilder, Db, DbIterator, DbSnapshot, ErrorKind, IterationOrder, Settings,
+    WriteBatch,
+};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// First byte of the keys that the file system gave.
+const RECORD: u8 = b'k';
+/// First byte of the keys of rides: then a number that grows, big endian.
+const RIDE: u8 = b'r';
+/// For a read.
+const READ_WAIT: Duration = Duration::from_secs(45);
+/// For opening, which reads what was committed last.
+const OPEN_WAIT: Duration = Duration::from_secs(60);
+/// For a last flush when it is closed: all is durable already.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+/// Bytes that a scan fetches at a time.
+const SCAN_AHEAD_BYTES: usize = 64 << 10;
+/// A store may be away for that long before SlateDB gives a manifest up, and itself.
+const AWAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Settings of the engine.
+#[derive(Clone, Debug)]
+pub struct SlateOptions {
+    /// Memory for blocks of tables that were read.
+    pub cache_bytes: u64,
+    /// A table in memory is put at this size,
+    pub memtable_bytes: usize,
+    /// or after so many commits: it bounds what opening reads.
+    pub commits_max: u64,
+    /// How often old objects are looked for, and how old they must be: longer than any read takes.
+    pub tidy: Duration,
+}
+
+impl Default for SlateOptions {
+    fn default() -> SlateOptions {
+        SlateOptions {
+            cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            commits_max: 256,
+            tidy: Duration::from_secs(300),
+        }
+    }
+}
+
+/// The engine.
+pub struct SlateKv {
+    db: Db,
+    /// What it is called in messages.
+    name: String,
+    writer: Mutex<Writer>,
+    released: Mutex<Vec<u64>>,
+    found: Mutex<Vec<Ride>>,
+    broken: OnceLock<String>,
+    written_bytes: AtomicU64,
+    /// Commits that opening would read, and how many it may be.
+    unflushed: AtomicU64,
+    commits_max: u64,
+    flushing: Mutex<()>,
+}
+
+/// Where the rides are.
+#[derive(Default)]
+struct Writer {
+    next_ride: u64,
+    rides: BTreeMap<u64, Vec<u64>>,
+}
+
+impl SlateKv {
+    /// Opens or makes the database below `path`, and takes it over from whoever has it open. `name` is for messages.
+    ///
+    /// # Errors
+    /// Io, also where the store does not answer in time; Corrupt.
+    pub fn open(
+        env: &Env,
+        objects: Arc<dyn ObjectStore>,
+        path: &str,
+        name: &str,
+        options: &SlateOptions,
+    ) -> Result<SlateKv> {
+        let begun = env.now();
+        let build = runtime().enter(|| {
+            let compactor = CompactorBuilder::new(path.to_string(), objects.clone())
+                .with_options(compactor_options())
+                .with_runtime(runtime().tables().clone());
+            Db::builder(path.to_string(), objects)
+                .with_settings(settings(options))
+                .with_db_cache(Arc::new(Cache::new(options.cache_bytes)), 0)
+                .with_compactor_builder(compactor)
+                .with_gc_runtime(runtime().tables().clone())
+                .build()
+        });
+        let db = runtime()
+            .wait(async { tokio::time::timeout(OPEN_WAIT, build).await })
+            .map_err(|_| late(&format!("{name}: not opened within {} s", OPEN_WAIT.as_secs())))?
+            .map_err(|e| error(name, &e))?;
+        let kv = SlateKv {
+            db,
+            name: name.to_string(),
+            writer: Mutex::default(),
+            released: Mutex::default(),
+            found: Mutex::default(),
+            broken: OnceLock::new(),
+            written_bytes: AtomicU64::new(0),
+            unflushed: AtomicU64::new(0),
+            commits_max: options.commits_max,
+            flushing: Mutex::default(),
+        };
+        kv.find_rides()?;
+        tracing::debug!(micros = (env.now() - begun) / 1000, "metadata of {name} opened");
+        Ok(kv)
+    }
+
+    fn find_rides(&self) -> Result<()> {
+        let range = vec![RIDE]..vec![RIDE + 1];
+        let pairs = read(&self.name, async {
+            let mut found =
+                self.db.scan_with_options(range, &scan_options(IterationOrder::Ascending)).await?;
+            take(&mut found, usize::MAX).await
+        })?;
+        let (mut writer, mut rides) = (self.writer.lock(), self.found.lock());
+        for (key, value) in pairs {
+            let number = <[u8; 8]>::try_from(&key[..]).map(u64::from_be_bytes);
+            let (Ok(number), Some(ride)) = (number, decode_ride(&value)) else {
+                return Err(Error::Corrupt(format!("{}: a ride", self.name)));
+            };
+            writer.next_ride = number + 1;
+            writer.rides.entry(ride.segment).or_default().push(number);
+            rides.push(ride);
+        }
+        Ok(())
+    }
+
+    fn write(&self, writer: &mut Writer, batch: &Batch) -> Result<()> {
+        let mut all = WriteBatch::new();
+        for (key, value) in &batch.writes {
+            match value {
+                Some(value) => all.put(record_key(key), &value[..]),
+                None => all.delete(record_key(key)),
+            }
+        }
+        for segment in std::mem::take(&mut *self.released.lock()) {
+            for number in writer.rides.remove(&segment).unwrap_or_default() {
+                all.delete(ride_key(number));
+            }
+        }
+        for ride in &batch.rides {
+            all.put(ride_key(writer.next_ride), encode_ride(ride));
+            writer.rides.entry(ride.segment).or_default().push(writer.next_ride);
+            writer.next_ride += 1;
+        }
+        runtime()
+            .wait(async {
+                let written = self.db.write(all).await?;
+                self.db.flush_with_options(FlushOptions { flush_type: FlushType::Wal }).await?;
+                written.await_durable().await
+            })
+            .map_err(|e| error(&self.name, &e))
+    }
+}
+
+impl Drop for SlateKv {
+    fn drop(&mut self) {
+        let close = self.db.close_with_options(CloseOptions::default());
+        let closed = runtime().wait(async { tokio::time::timeout(CLOSE_WAIT, close).await });
+        tracing::debug!(?closed, "metadata of {} closed", self.name);
+    }
+}
+
+impl Kv for SlateKv {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let value = read(&self.name, self.db.get(record_key(key)))?;
+        Ok(value.map(|v| Value::from(&v[..])))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Pairs> {
+        if from >= to || limit == 0 {
+            return Ok(Pairs::new());
+        }
+        let order = if reverse { IterationOrder::Descending } else { IterationOrder::Ascending };
+        read(&self.name, async {
+            let mut found = self.db.scan_with_options(records(from, to), &scan_options(order)).await?;
+            take(&mut found, limit).await
+        })
+    }
+
+    fn moment(&self) -> Box<dyn Moment + '_> {
+        Box::new(SlateMoment { name: &self.name, snapshot: self.db.snapshot() })
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        if let Some(why) = self.broken.get() {
+            return Err(Error::Broken(why.clone()));
+        }
+        for (key, _) in &batch.writes {
+            assert!(key.len() < usize::from(u16::MAX), "a key of {} bytes", key.len());
+        }
+        if batch.writes.is_empty() && batch.rides.is_empty() {
+            return Ok(());
+        }
+        let written = self.write(&mut self.writer.lock(), batch);
+        match &written {
+            Ok(()) => {
+                self.written_bytes.fetch_add(bytes_of(batch), Ordering::Relaxed);
+                self.unflushed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(e) => {
+                let _ = self.broken.set(self.lost().unwrap_or_else(|| e.to_string())); // the first one stays
+            }
+        }
+        written
+    }
+
+    fn take_rides(&self) -> Vec<Ride> {
+        std::mem::take(&mut self.found.lock())
+    }
+
+    fn release_ride(&self, segment: u64) {
+        self.released.lock().push(segment);
+    }
+
+    fn maintain(&self) -> Result<bool> {
+        if let Some(why) = self.broken.get() {
+            return Err(Error::Broken(why.clone()));
+        }
+        let Some(_one) = self.flushing.try_lock() else { return Ok(false) };
+        let commits = self.unflushed.load(Ordering::Relaxed);
+        if commits < self.commits_max {
+            return Ok(false);
+        }
+        read(&self.name, self.db.flush_with_options(FlushOptions { flush_type: FlushType::MemTable }))?;
+        let _ = self
+            .unflushed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(commits)));
+        Ok(true)
+    }
+
+    fn idle(&self) {
+        if self.unflushed.load(Ordering::Relaxed) > 0 {
+            self.unflushed.fetch_add(self.commits_max, Ordering::Relaxed);
+        }
+    }
+
+    fn reserve(&self, _hold: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn lost(&self) -> Option<String> {
+        match self.db.status().close_reason? {
+            CloseReason::Fenced => Some(taken_over(&self.name)),
+            CloseReason::Clean => None,
+            _ => Some(format!("{}: the metadata engine failed: see the log", self.name)),
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let manifest = self.db.manifest();
+        Stats {
+            table_bytes: manifest.all_sst_views().map(|table| table.estimate_size()).sum(),
+            runs: (manifest.l0().len() + manifest.compacted().len()) as u64,
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            ..Stats::default()
+        }
+    }
+}
+
+/// A snapshot of the database.
+struct SlateMoment<'a> {
+    name: &'a str,
+    snapshot: std::result::Result<Arc<DbSnapshot>, slatedb::Error>,
+}
+
+impl Moment for SlateMoment<'_> {
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Pairs> {
+        let snapshot = self.snapshot.as_ref().map_err(|e| error(self.name, e))?;
+        if from >= to {
+            return Ok(Pairs::new());
+        }
+        read(self.name, async {
+            let options = scan_options(IterationOrder::Ascending);
+            let mut found = snapshot.scan_with_options(records(from, to), &options).await?;
+            take(&mut found, limit).await
+        })
+    }
+}
+
+fn record_key(key: &[u8]) -> Vec<u8> {
+    [&[RECORD], key].concat()
+}
+
+fn ride_key(number: u64) -> Vec<u8> {
+    [&[RIDE][..], &number.to_be_bytes()].concat()
+}
+
+fn records(from: &[u8], to: &[u8]) -> Range<Vec<u8>> {
+    record_key(from)..record_key(to)
+}
+
+/// Up to `limit` pairs, without the first byte of their keys.
+async fn take(found: &mut DbIterator, limit: usize) -> std::result::Result<Pairs, slatedb::Error> {
+    let mut pairs = Pairs::new();
+    while pairs.len() < limit
+        && let Some(pair) = found.next().await?
+    {
+        pairs.push((Arc::from(&pair.key[1..]), Arc::from(&pair.value[..])));
+    }
+    Ok(pairs)
+}
+
+fn read<T>(name: &str, what: impl Future<Output = std::result::Result<T, slatedb::Error>>) -> Result<T> {
+    match runtime().wait(async { tokio::time::timeout(READ_WAIT, what).await }) {
+        Ok(done) => done.map_err(|e| error(name, &e)),
+        Err(_) => Err(late(&format!("{name}: the store did not answer within {} s", READ_WAIT.as_secs()))),
+    }
+}
+
+fn late(what: &str) -> Error {
+    Error::Io(io::Error::new(io::ErrorKind::TimedOut, format!("{what}: see the log for why")))
+}
+
+fn taken_over(name: &str) -> String {
+    format!("{name} was taken over by another process, which serves it now")
+}
+
+fn error(name: &str, e: &slatedb::Error) -> Error {
+    match e.kind() {
+        ErrorKind::Closed(CloseReason::Fenced) => Error::Broken(taken_over(name)),
+        ErrorKind::Closed(_) => Error::Broken(format!("{name}: closed: {e}")),
+        ErrorKind::Data => Error::Corrupt(format!("{name}: {e}")),
+        _ => Error::Io(io::Error::other(format!("{name}: {e}"))),
+    }
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    let writes: usize = batch.writes.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
+    let rides: usize = batch.rides.iter().map(|r| r.bytes.len()).sum();
+    (writes + rides) as u64
+}
+
+fn scan_options(order: IterationOrder) -> ScanOptions {
+    ScanOptions::default().with_order(order).with_cache_blocks(true).with_read_ahead_bytes(SCAN_AHEAD_BYTES)
+}
+
+fn settings(options: &SlateOptions) -> Settings {
+    let old = GarbageCollectorDirectoryOptions {
+        interval: Some(options.tidy),
+        min_age: options.tidy,
+        ..GarbageCollectorDirectoryOptions::default()
+    };
+    Settings {
+        // commits are flushed as they come
+        flush_interval: None,
+        manifest_update_timeout: AWAY_MAX,
+        l0_sst_size_bytes: options.memtable_bytes,
+        max_unflushed_bytes: 16 * options.memtable_bytes,
+        garbage_collector_options: Some(GarbageCollectorOptions {
+            manifest_options: Some(old),
+            wal_options: Some(old),
+            wal_fence_options: None,
+            compacted_options: Some(old),
+            compactions_options: Some(old),
+            detach_options: None,
+            ..GarbageCollectorOptions::default()
+        }),
+        ..Settings::default()
+    }
+}
+
+fn compactor_options() -> CompactorOptions {
+    let worker = CompactionWorkerOptions {
+        max_concurrent_compactions: 1,
+        max_subcompactions: 1,
+        max_sst_size: 64 << 20,
+        ..CompactionWorkerOptions::default()
+    };
+    CompactorOptions {
+        max_concurrent_compactions: 1,
+        manifest_update_timeout: AWAY_MAX,
+        worker: Some(worker),
+        ..CompactorOptions::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! A cell in a bucket of an object store: `PREFIX/cell` says what it is, `PREFIX/meta` has the metadata, `PREFIX/data` the segments,
+//! `PREFIX/leeward.toml` the settings if there are any.
+//!
+//! Opening it takes it over: the engine of whoever had it open is fenced. docs/decisions/0016 says why nothing that such a
+//! process still writes or deletes can do harm.
+
+use crate::admin::Failure;
+use crate::cell::{failure, first_batch_of_caller};
+use crate::identity::{self, Identity};
+use crate::pools::Opener;
+use crate::stores::Stores;
+use crate::{Cell, Config, keys};
+use bytes::Bytes;
+use leeward_bucket::{Bucket, Error};
+use leeward_env::Env;
+use leeward_meta::Kv;
+use leeward_meta::slate::{SlateKv, SlateOptions};
+use leeward_pool::S3Store;
+use std::sync::Arc;
+
+/// Segments on their way to the bucket at a time.
+const PUT_THREADS: usize = 6;
+/// The settings, which an administrator may have put there.
+pub const SETTINGS: &str = "leeward.toml";
+/// Who serves the cell: a note for people, nothing relies on it.
+pub const SERVED: &str = "served";
+/// What may be below a prefix before it becomes a cell.
+const OTHERS: [&str; 4] = [SETTINGS, SERVED, "meta/", "data/"];
+
+fn refused(e: Error) -> Failure {
+    let errno = match e {
+        Error::Refused(_) => libc::EACCES,
+        Error::Full(_) => libc::ENOSPC,
+        Error::NoBucket(_) | Error::Missing(_) => libc::ENOENT,
+        Error::Away(_) | Error::Busy(_) => libc::ETIMEDOUT,
+        _ => 0,
+    };
+    Failure { message: e.to_string(), errno }
+}
+
+impl Cell {
+    /// Whether there is a cell. Answers within seconds.
+    pub fn exists_in(bucket: &Bucket) -> Result<bool, Failure> {
+        Ok(bucket.look(identity::NAME).map_err(refused)?.is_some())
+    }
+
+    /// Makes a new cell below a prefix where nothing else is. Its root belongs to the calling user. Of several that do so at the
+    /// same time all succeed or fail with the same cell.
+    pub fn create_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<(), Failure> {
+        let place = bucket.place();
+        if let Some(other) =
+            bucket.names().map_err(refused)?.iter().find(|name| !OTHERS.contains(&name.as_str()))
+        {
+            let what =
+                if other == identity::NAME { "already holds a cell" } else { "is not a cell and not empty" };
+            return Err(failure(format!("{place} {what} ({other} is in it): name another prefix")));
+        }
+        check_conditions(env, bucket)?;
+        let kv = open_engine(env, bucket, config)?;
+        let at = |e: leeward_meta::Error| failure(format!("cannot make a cell in {place}: {e}"));
+        // an interrupted creation, or one beside us, may have come so far
+        if kv.get(&keys::cell()).map_err(at)?.is_none() {
+            kv.commit(&first_batch_of_caller(env)).map_err(at)?;
+        }
+        drop(kv);
+        let text = Identity::new(env).to_text()?;
+        match bucket.create(identity::NAME, text.into()) {
+            Err(Error::Exists(_)) => Ok(()),
+            other => other.map_err(refused),
+        }
+    }
+
+    /// Opens a cell, taking it over from whoever has it open, and starts its threads.
+    pub fn open_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<Arc<Cell>, Failure> {
+        let place = bucket.place();
+        let Some(text) = bucket.look(identity::NAME).map_err(refused)? else {
+            let message =
+                format!("{place}: no cell there: name the URL of one, or make one with `lee up {place}`");
+            return Err(Failure { message, errno: libc::ENOENT });
+        };
+        let identity = Identity::parse(&text, &format!("{place}/{}", identity::NAME), &place.to_string())?;
+        let id = identity.id.clone();
+        if let Some(identity) = identity.upgraded() {
+            bucket.replace(identity::NAME, identity.to_text()?.into()).map_err(refused)?;
+        }
+        let kv = open_engine(env, bucket, config)?;
+        let store = Arc::new(S3Store::new(bucket.clone(), "data"));
+        let with = (id.as_str(), Arc::new(Stores) as Arc<dyn Opener>);
+        Cell::start_threads(env, Box::new(kv), store, config, with, PUT_THREADS).map_err(|e| Failure {
+            message: format!("cannot open the cell in {place}: {e}"),
+            errno: e.errno(),
+        })
+    }
+}
+
+fn open_engine(env: &Env, bucket: &Bucket, config: &Config) -> Result<SlateKv, Failure> {
+    let options =
+        SlateOptions { cache_bytes: u64::from(config.metadata_cache_mib) << 19, ..SlateOptions::default() };
+    SlateKv::open(env, bucket.objects(), "meta", &bucket.place().to_string(), &options)
+        .map_err(|e| failure(format!("cannot open the metadata in {}: {e}", bucket.place())))
+}
+
+/// Refuses a store that does not know conditional puts: there nothing keeps two processes from writing to one cell.
+fn check_conditions(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
+    let name = format!("probe-{:016x}", env.random());
+    let body = Bytes::from_static(b"Leeward asks whether this store knows If-None-Match\n");
+    bucket.create(&name, body.clone()).map_err(refused)?;
+    let again = bucket.create(&name, body);
+    bucket.delete(&name).map_err(refused)?;
+    match again {
+        Err(Error::Exists(_)) => Ok(()),
+        Ok(()) => Err(failure(format!(
+            "{}: this store does not know conditional puts (If-None-Match), without which two processes could write to one \
+             cell: use one that does, such as Ceph 16.2 or later, MinIO or AWS S3",
+            bucket.place()
+        ))),
+        Err(e) => Err(refused(e)),
+    }
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A cell in a bucket of Ceph's RADOS gateway (bench/ceph-up, Debian's packages): kill -9 of lee again and again, fsx, trees compared,
+# a second process that takes the cell over, and the gateway killed and started again under load.
+. "$(dirname "$0")/../lib.sh"
+suite rgw
+CEPH=$WORK/ceph
+PORT=$((20000 + $$ % 20000))
+export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$PORT
+
+have_cell || { skip all "needs a cell"; exit 0; }
+
+ceph_up() { FS=0 ROOT=$CEPH OSDS=1 SIZE=1 OSD_GB=6 OBJECTSTORE=bluestore RGW_PORT=$PORT RGW_THREADS=32 "$ROOT/bench/ceph-up"; }
+server_start() {
+  radosgw --conf "$CEPH/ceph.conf" -n client.rgw.a
+  python3 "$ROOT/tests/tools/bucket.py" make bucket
+}
+server_kill() {
+  local pid
+  pid=$(cat "$CEPH/run/client.rgw.a.pid")
+  kill -9 "$pid"
+  wait_gone "$pid" 20
+}
+
+. "$ROOT/tests/bucket.sh"
+
+on_exit 'ROOT=$CEPH "$ROOT/bench/ceph-down" --wipe'
+run ceph_up ceph_up
+[ "$CASES_FAILED" = 0 ] || exit 1
+python3 "$ROOT/tests/tools/bucket.py" make bucket
+lee_binary
+on_bucket fsx FSX_SECONDS=15
+on_bucket kill9 KILL9_SECONDS="${RGW_KILL9_SECONDS:-30}" OPEN_MS_MAX=10000
+cell_in_bucket
+cell_start
+run trees_come_back trees_come_back
+run few_objects few_objects
+run server_restarts_under_load server_restarts_under_load
+run second_takes_over second_takes_over
+suite_end
