@@ -14,6 +14,68 @@ impl Flow {
     pub const SYSTEM: Flow = Flow { uid: u32::MAX, job: 0 };
 }
 
+/// What is done in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Work {
+    /// Freeing what only removed snapshots saw.
+    Trim,
+    /// Rewriting segments without what is dead in them, and deleting them.
+    Cleaning,
+    /// Freeing removed volumes, and large files and trees.
+    Removal,
+    /// Purging recycle bins.
+    Purge,
+    /// Bringing something back from a snapshot.
+    Restore,
+    /// fsck.
+    Check,
+}
+
+impl Work {
+    const ALL: [Work; 6] =
+        [Work::Trim, Work::Cleaning, Work::Removal, Work::Purge, Work::Restore, Work::Check];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Trim => "trim",
+            Work::Cleaning => "cleaning",
+            Work::Removal => "removal",
+            Work::Purge => "purge",
+            Work::Restore => "restore",
+            Work::Check => "fsck",
+        }
+    }
+
+    /// The job tag of this work: those at the end are nobody else's.
+    fn job(self) -> u32 {
+        u32::MAX - self as u32
+    }
+}
+
+impl Flow {
+    /// This work on behalf of a user.
+    pub fn of_work(self, work: Work) -> Flow {
+        Flow { job: work.job(), ..self }
+    }
+
+    /// As one number.
+    pub fn pack(self) -> u64 {
+        u64::from(self.uid) << 32 | u64::from(self.job)
+    }
+
+    /// From [`Flow::pack`].
+    pub fn unpack(packed: u64) -> Flow {
+        Flow { uid: (packed >> 32) as u32, job: packed as u32 }
+    }
+
+    /// Which work of the system this is, if it is any.
+    pub fn work(self) -> Option<Work> {
+        Work::ALL.into_iter().find(|work| work.job() == self.job)
+    }
+}
+
 /// Scheduling class of a request; a weight, not an absolute priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
@@ -23,6 +85,17 @@ pub enum Class {
     Batch,
     /// The system's own work that nobody waits for.
     Background,
+}
+
+impl Class {
+    /// What it weighs against others.
+    pub fn weight(self) -> u32 {
+        match self {
+            Class::Interactive => 16,
+            Class::Batch => 4,
+            Class::Background => 1,
+        }
+    }
 }
 
 /// Whether a call may block the calling thread.

@@ -2,6 +2,7 @@
 //!
 //! * [`Env`]: monotonic and wall clock, randomness, threads.
 //! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
+//! * [`activity`]: whether users ask for something now, so that background work holds back.
 //! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
 //! * [`histogram`]: how often something took how long.
 //! * [`limits`]: every bound in one place.
@@ -10,6 +11,7 @@
 //! Invariant: nothing outside this crate calls the clock, a random source or `std::thread::spawn`
 //! (`clippy.toml` enforces it).
 
+pub mod activity;
 pub mod ctx;
 pub mod disk;
 pub mod histogram;
@@ -17,5 +19,6 @@ pub mod limits;
 mod real;
 pub mod waits;
 
-pub use ctx::{Class, Ctx, Flow, Wait};
+pub use activity::Activity;
+pub use ctx::{Class, Ctx, Flow, Wait, Work};
 pub use real::{Env, Nanos};

@@ -29,11 +29,13 @@ pub enum Cause {
     Memory,
     /// Data that is read from a store.
     Read,
+    /// Its turn at a store: others' transfers are served first.
+    Store,
 }
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Cause; 9] = [
+    pub const ALL: [Cause; 10] = [
         Cause::Turn,
         Cause::Ceiling,
         Cause::Thread,
@@ -43,6 +45,7 @@ impl Cause {
         Cause::Put,
         Cause::Memory,
         Cause::Read,
+        Cause::Store,
     ];
 
     /// The name in reports and metrics.
@@ -57,6 +60,7 @@ impl Cause {
             Cause::Put => "put",
             Cause::Memory => "memory",
             Cause::Read => "read",
+            Cause::Store => "store",
         }
     }
 }
@@ -122,6 +126,11 @@ pub fn note(cause: Cause, behind: Option<Flow>, nanos: Nanos) {
         waits.add(cause, behind, nanos);
         noted.set(waits);
     });
+}
+
+/// What was noted on this thread since the last [`take`].
+pub fn noted() -> Waits {
+    NOTED.with(Cell::get)
 }
 
 /// What was noted on this thread since the last call.

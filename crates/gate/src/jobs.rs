@@ -79,6 +79,12 @@ impl<T> Jobs<T> {
         charged
     }
 
+    /// The item that [`Jobs::pop`] would give now.
+    pub(crate) fn peek(&self) -> Option<&T> {
+        let waiting = self.jobs.iter().filter(|j| !j.items.is_empty());
+        waiting.min_by_key(|j| (j.start, j.arrival))?.items.front()
+    }
+
     /// Begins the next turn: the job, what the turn will probably cost, the item. `arrival` is for the item after it.
     pub(crate) fn pop(&mut self, arrival: u64) -> Option<(u32, u64, T)> {
         let waiting = self.jobs.iter_mut().filter(|j| !j.items.is_empty());

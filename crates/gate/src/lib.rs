@@ -1,4 +1,5 @@
-//! The fair queue behind the gates: who is next, by what each flow has used. No I/O, no clock, no lock of its own.
+//! What the gates are made of: who is next, by what each flow has used ([`FairQueue`]), and how much may be on its way to a store at once
+//! ([`Window`]). No I/O, no clock, no lock of its own.
 //!
 //! [`FairQueue`] is start-time fair queueing: virtual time instead of rounds, so that a cost need not be known before the
 //! work is done, and a turn takes O(log users) whatever was charged (docs/decisions/0009 has the reasons). It has two levels: users (in a
@@ -12,12 +13,16 @@
 //! * **Ceilings**: a user who has one gets at most what a second allows at once and so much in each second more, see [`Share`].
 //! * **Bounded**: it remembers lines with work waiting or running, or that are ahead of the others; nothing after an idle moment but
 //!   what is left of ceilings, for the second in which that counts.
+//!
+//! [`Window`] keeps a store's own queue short, where nobody can overtake (docs/decisions/0011).
 
 mod ceiling;
 mod jobs;
 mod queue;
+mod window;
 
 pub use queue::{FairQueue, Line, Turn};
+pub use window::{Kind, Transfer, Window};
 
 /// What was said about a user: his part relative to others, and what he gets at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

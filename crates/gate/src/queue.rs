@@ -42,11 +42,7 @@ impl Party {
 
     /// Share relative to others, for a user of this weight (usually [`Line::USUAL`]).
     fn weight(self, of_user: u32) -> u128 {
-        let of_class = match self.class {
-            Class::Interactive => 16,
-            Class::Batch => 4,
-            Class::Background => 1,
-        };
+        let of_class = u128::from(self.class.weight());
         of_class * u128::from(of_user.max(1))
     }
 }
@@ -231,6 +227,12 @@ impl<T> FairQueue<T> {
             let charged = state.jobs.pass(line.flow.job);
             state.begin(line, charged)
         })
+    }
+
+    /// The item that [`FairQueue::pop`] would give now, where nobody has a ceiling.
+    pub fn peek(&self) -> Option<&T> {
+        let (_, _, party) = self.ready.first()?;
+        self.parties.get(party)?.jobs.peek()
     }
 
     /// The next item, if any.

@@ -4,7 +4,7 @@
 //! and two hex digits of a mix of the segment, so that each of the 256 directories stays small.
 //!
 //! * A put writes slices of `limits::STORE_SLICE_BYTES` around the page cache, one after the other: that fills a
-//!   disk's bandwidth and keeps its queue short for others (DISK.md). It ends with a sync of the file and of its
+//!   disk's bandwidth and keeps its queue short for others. Each can wait for its turn. It ends with a sync of the file and of its
 //!   directory. One that fails removes what it wrote, as far as the disk lets it.
 //! * A crash may leave a torn object, or bring back a deleted one (deleting syncs nothing). Both are listed like any
 //!   other; the data log knows which objects it has.
@@ -14,7 +14,7 @@
 //!
 //! Locks: the cache's, never held over a call of the disk.
 
-use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use crate::{AlignedBuf, Error, ObjectId, Pace, Result, Store};
 use leeward_env::Ctx;
 use leeward_env::disk::{Caching, Disk, DiskFile, Space};
 use leeward_env::limits::STORE_SLICE_BYTES;
@@ -50,15 +50,15 @@ impl DirStore {
         format!("{}{}", self.prefix, dir_name(id))
     }
 
-    fn write(&self, id: ObjectId, body: &[u8]) -> io::Result<()> {
-        let file = self.disk.create(&self.path(id), Caching::Direct)?;
+    fn write(&self, id: ObjectId, body: &[u8], pace: Pace<'_>) -> Result<()> {
+        let failed = |e| error(id, e);
+        let file = self.disk.create(&self.path(id), Caching::Direct).map_err(failed)?;
         let mut offset = 0;
         for slice in body.chunks(STORE_SLICE_BYTES) {
-            file.write_at(offset, slice)?;
+            pace(slice.len(), &mut || file.write_at(offset, slice).map_err(failed))?;
             offset += slice.len() as u64;
         }
-        file.sync()?;
-        self.disk.sync_dir(&self.dir(id))
+        file.sync().and_then(|()| self.disk.sync_dir(&self.dir(id))).map_err(failed)
     }
 
     fn remove(&self, id: ObjectId) -> io::Result<()> {
@@ -87,10 +87,13 @@ impl DirStore {
 }
 
 impl Store for DirStore {
-    fn put(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.write(id, body).map_err(|e| {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.put_paced(ctx, id, body, &|_, write| write())
+    }
+
+    fn put_paced(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf, pace: Pace<'_>) -> Result<()> {
+        self.write(id, body, pace).inspect_err(|_| {
             let _ = self.remove(id); // the first error is the one to tell; a torn object is allowed
-            error(id, e)
         })
     }
 

@@ -51,4 +51,14 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Away(_))
     }
+
+    /// Whether the store says that it has too much to do.
+    pub fn is_overload(&self) -> bool {
+        use std::io::ErrorKind::{ResourceBusy, TimedOut, WouldBlock};
+        match self {
+            Error::Busy(_) => true,
+            Error::Io(e) => matches!(e.kind(), ResourceBusy | TimedOut | WouldBlock),
+            _ => false,
+        }
+    }
 }

@@ -3,12 +3,14 @@
 //! A [`Store`] is one place (a directory, a bucket of an object store: [`open_store`]). A [`Pool`] is several stores under a [`Layout`], and a
 //! [`Store`] again ([`layout`](assemble)). A store knows nothing of what is inside an object: its checksums are the
 //! data log's, verified end to end; those of pieces are the layouts', which thereby know whom not to believe.
+//! Before each store stands a gate ([`GatedStore`]): who is next, and how much at once.
 
 pub mod contract;
 mod counted;
 mod dir;
 mod error;
 mod faulty;
+mod gated;
 pub mod label;
 mod layout;
 mod mem;
@@ -24,6 +26,7 @@ pub use layout::{
     BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX,
     SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
 };
+pub use gated::{GateFigures, GatedStore};
 pub use mem::MemStore;
 pub use open::open_store;
 pub use s3::S3Store;
@@ -43,6 +46,9 @@ pub struct ObjectId {
 /// A page-aligned, page-padded buffer, so that a store can write it around the page cache without a copy.
 pub use leeward_env::disk::real::AlignedBuf;
 
+/// Runs a piece of a transfer, of so many bytes, when it is its turn.
+pub type Pace<'a> = &'a dyn Fn(usize, &mut dyn FnMut() -> Result<()>) -> Result<()>;
+
 /// One place where objects are kept.
 ///
 /// Contract (run [`contract::run`] on every implementation and decorator):
@@ -56,6 +62,10 @@ pub use leeward_env::disk::real::AlignedBuf;
 pub trait Store: Send + Sync {
     /// Stores an object. `body.len()` is a multiple of 4096.
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()>;
+    /// The same, each piece within a call of `pace`. A store that cannot transfer in pieces does it all in one.
+    fn put_paced(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf, pace: Pace<'_>) -> Result<()> {
+        pace(body.len(), &mut || self.put(ctx, id, body))
+    }
     /// Reads `buf.len()` bytes at `offset`. Around the page cache where offset, length and address are aligned to 4096.
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Length in bytes.

@@ -4,7 +4,7 @@ use leeward_env::Env;
 use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_pool::{CountedStore, DirStore, FaultyStore, MemStore, Store, contract};
+use leeward_pool::{CountedStore, DirStore, FaultyStore, GatedStore, MemStore, Store, contract};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -57,4 +57,14 @@ fn decorator_without_faults() {
 #[test]
 fn decorator_that_counts() {
     contract::run(&|| Arc::new(CountedStore::new(&Env::sim(1), Arc::new(MemStore::new()))));
+}
+
+#[test]
+fn decorator_with_a_gate() {
+    for fair in [true, false] {
+        let gate = |env: &Env, inner| GatedStore::new(env, inner, 64 << 10, Arc::default(), fair);
+        contract::run(&|| Arc::new(gate(&Env::real(), Arc::new(MemStore::new()))));
+        contract::run(&|| Arc::new(gate(&Env::sim(1), Arc::new(DirStore::new(sim(), "pool")))));
+        contract::run(&|| Arc::new(gate(&Env::real(), Arc::new(DirStore::new(sim(), "pool")))));
+    }
 }

@@ -1,0 +1,273 @@
+//! The gate before a store: who is next, and how much is on its way at once.
+//!
+//! Each transfer is cut in slices, and each slice waits for its turn: lines of flows and classes as in the gate before the file system
+//! ([`FairQueue`], here by bytes), as many at once as the [`Window`] has room for. So the queue is here, where it is fair, and not in the store.
+//!
+//! A read of a user who is alone is not cut and does not wait, but counts.
+//!
+//! Background work rests after each slice while users ask for something ([`Activity`]).
+//!
+//! One lock, never held over a call of the store. In simulations, and when the gate is open, all pass at once.
+
+use crate::{AlignedBuf, ObjectId, Pace, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::waits::{self, Cause};
+use leeward_env::{Activity, Ctx, Env, Flow, Nanos};
+use leeward_gate::{FairQueue, Kind, Line, Transfer, Turn, Window};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// What a request costs beside its bytes, in bytes.
+const REQUEST_BYTES: u64 = 16 << 10;
+
+/// A store behind its gate.
+pub struct GatedStore {
+    inner: Arc<dyn Store>,
+    gate: Arc<Gate>,
+}
+
+struct Gate {
+    env: Env,
+    activity: Arc<Activity>,
+    slice_bytes: usize,
+    /// Nothing is decided.
+    open: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: FairQueue<Waiting>,
+    window: Window,
+    /// Flows of what is on its way.
+    inside: Vec<Flow>,
+    waits: u64,
+    waited: Nanos,
+}
+
+/// A slice that waits for its turn.
+struct Waiting {
+    kind: Kind,
+    bytes: usize,
+    seat: Arc<Seat>,
+}
+
+/// Where a thread waits for its turn.
+#[derive(Default)]
+struct Seat {
+    given: Mutex<Option<(Turn, Transfer)>>,
+    changed: Condvar,
+}
+
+/// What a gate did, and what is at it now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GateFigures {
+    /// Bytes that may be on their way at once.
+    pub window_bytes: u64,
+    /// Bytes that are on their way.
+    pub on_way_bytes: u64,
+    /// Slices that wait for their turn.
+    pub waiting: u64,
+    /// Slices that had to wait.
+    pub waits: u64,
+    /// How long they waited, nanoseconds.
+    pub waited_nanos: u64,
+}
+
+impl GatedStore {
+    /// A gate before `inner`, for slices of so many bytes. `fair`: whether it decides anything.
+    pub fn new(
+        env: &Env,
+        inner: Arc<dyn Store>,
+        slice_bytes: usize,
+        activity: Arc<Activity>,
+        fair: bool,
+    ) -> GatedStore {
+        let state = State {
+            queue: FairQueue::default(),
+            window: Window::new(slice_bytes),
+            inside: Vec::new(),
+            waits: 0,
+            waited: 0,
+        };
+        let open = !fair || env.is_sim();
+        let gate = Gate { env: env.clone(), activity, slice_bytes, open, state: Mutex::new(state) };
+        GatedStore { inner, gate: Arc::new(gate) }
+    }
+
+    /// Whether users ask for something, as it was told.
+    pub fn activity(&self) -> &Arc<Activity> {
+        &self.gate.activity
+    }
+
+    /// What it did so far, and how it is now.
+    pub fn figures(&self) -> GateFigures {
+        let state = self.gate.state.lock();
+        GateFigures {
+            window_bytes: state.window.limit_bytes(),
+            on_way_bytes: state.window.bytes(),
+            waiting: state.queue.len() as u64,
+            waits: state.waits,
+            waited_nanos: state.waited,
+        }
+    }
+}
+
+impl Gate {
+    /// Runs a transfer of one slice when it is its turn.
+    fn pass(&self, ctx: &Ctx, kind: Kind, bytes: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.open {
+            return run();
+        }
+        let mut inside = Inside { gate: self, on_way: Some(self.enter(ctx, kind, bytes)), bytes, took: None };
+        let begun = self.env.now();
+        let result = run();
+        let took = self.env.now().saturating_sub(begun);
+        inside.took = result.is_ok().then_some(took);
+        drop(inside);
+        if result.as_ref().is_err_and(|e| e.is_overload()) {
+            self.state.lock().window.back_off();
+        }
+        if ctx.flow.work().is_some() {
+            self.activity.rest(&self.env, ctx.class, took);
+        }
+        result
+    }
+
+    /// Whether this is a read of a user who is alone: nobody is in its way, and it in nobody's.
+    fn is_lone(&self, ctx: &Ctx, kind: Kind) -> bool {
+        kind == Kind::Read && ctx.flow.work().is_none() && !self.activity.is_shared(self.env.now())
+    }
+
+    /// How much of a read of so many bytes goes at once: a slice, or more while nobody waits and there is room.
+    fn piece(&self, ctx: &Ctx, wanted: usize) -> usize {
+        if self.open || self.is_lone(ctx, Kind::Read) {
+            return wanted;
+        }
+        let state = self.state.lock();
+        let most = if state.queue.is_empty() { state.window.piece() as usize } else { self.slice_bytes };
+        wanted.min(most & !0xfff)
+    }
+
+    fn enter(&self, ctx: &Ctx, kind: Kind, bytes: usize) -> (Turn, Transfer) {
+        let line = Line { flow: ctx.flow, class: ctx.class };
+        let asked = self.env.now();
+        let lone = self.is_lone(ctx, kind);
+        let mut state = self.state.lock();
+        if state.queue.is_empty() && (lone || state.window.has_room(kind, bytes)) {
+            let turn = state.queue.pass(line, Line::USUAL);
+            return (turn, state.begin(line.flow, kind, bytes));
+        }
+        let behind = state.most_inside(line.flow);
+        let seat = Arc::new(Seat::default());
+        state.queue.push(line, Line::USUAL, Waiting { kind, bytes, seat: seat.clone() });
+        state.give();
+        drop(state);
+        let given = seat.wait();
+        let waited = self.env.now().saturating_sub(asked);
+        waits::note(Cause::Store, behind, waited);
+        let mut state = self.state.lock();
+        state.waits += 1;
+        state.waited += waited;
+        given
+    }
+
+    fn leave(&self, (turn, transfer): (Turn, Transfer), bytes: usize, took: Option<Nanos>) {
+        let state = &mut *self.state.lock();
+        match took {
+            Some(nanos) => state.window.end(transfer, nanos, !state.queue.is_empty()),
+            None => state.window.failed(transfer),
+        }
+        if let Some(n) = state.inside.iter().position(|flow| *flow == turn.line.flow) {
+            state.inside.swap_remove(n);
+        }
+        state.queue.done(turn, bytes as u64 + REQUEST_BYTES);
+        state.give();
+    }
+}
+
+/// A slice on its way; it leaves also when the store panics.
+struct Inside<'a> {
+    gate: &'a Gate,
+    on_way: Option<(Turn, Transfer)>,
+    bytes: usize,
+    /// How long it took, if it went well.
+    took: Option<Nanos>,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if let Some(on_way) = self.on_way.take() {
+            self.gate.leave(on_way, self.bytes, self.took);
+        }
+    }
+}
+
+impl Seat {
+    fn wait(&self) -> (Turn, Transfer) {
+        let mut given = self.given.lock();
+        loop {
+            match given.take() {
+                Some(given) => return given,
+                None => self.changed.wait(&mut given),
+            }
+        }
+    }
+}
+
+impl State {
+    /// Gives turns while there is room.
+    fn give(&mut self) {
+        while self.queue.peek().is_some_and(|next| self.window.has_room(next.kind, next.bytes)) {
+            let Some((turn, next)) = self.queue.pop() else { return };
+            let transfer = self.begin(turn.line.flow, next.kind, next.bytes);
+            *next.seat.given.lock() = Some((turn, transfer));
+            next.seat.changed.notify_one();
+        }
+    }
+
+    fn begin(&mut self, flow: Flow, kind: Kind, bytes: usize) -> Transfer {
+        self.inside.push(flow);
+        self.window.begin(kind, bytes)
+    }
+
+    /// Who is inside: another flow than this one if there is one.
+    fn most_inside(&self, flow: Flow) -> Option<Flow> {
+        self.inside.iter().find(|f| **f != flow).or(self.inside.first()).copied()
+    }
+}
+
+impl Store for GatedStore {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        let pace: Pace<'_> = &|bytes, write| self.gate.pass(ctx, Kind::Write, bytes, write);
+        self.inner.put_paced(ctx, id, body, pace)
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (mut at, mut rest) = (offset, buf);
+        loop {
+            let (piece, more) = rest.split_at_mut(self.gate.piece(ctx, rest.len()));
+            let bytes = piece.len();
+            self.gate.pass(ctx, Kind::Read, bytes, || self.inner.get(ctx, id, at, piece))?;
+            if more.is_empty() {
+                return Ok(());
+            }
+            (at, rest) = (at + bytes as u64, more);
+        }
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.inner.len(ctx, id)
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.gate.pass(ctx, Kind::Delete, 0, || self.inner.delete(ctx, id))
+    }
+
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.inner.list(ctx)
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.inner.space()
+    }
+}
