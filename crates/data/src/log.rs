@@ -329,6 +329,8 @@ impl DataLog {
         self.core.seal(&found);
         let result = self.core.await_put(ctx, segment);
         found.waiters.fetch_sub(1, Ordering::Relaxed);
+        // how long, the caller knows
+        waits::note(Cause::Put, *found.behind.lock(), 0);
         result
     }
 
@@ -356,10 +358,11 @@ impl DataLog {
         if pieces.is_empty() {
             return Ok(());
         }
-        let asked = self.core.env.now();
+        let (asked, before) = (self.core.env.now(), waits::noted().of(Cause::Store));
         let read = self.read_groups(ctx, pieces);
         if ctx.wait == Wait::Allowed {
-            waits::note(Cause::Read, None, self.core.env.now().saturating_sub(asked));
+            let (took, for_turn) = (self.core.env.now() - asked, waits::noted().of(Cause::Store) - before);
+            waits::note(Cause::Read, None, took.saturating_sub(for_turn));
         }
         read
     }
@@ -755,11 +758,14 @@ impl Core {
         }
         let class = if segment.is_awaited() { Class::Interactive } else { Class::Batch };
         let ctx = Ctx { flow: segment.flow, class, ..Ctx::system() };
-        match &laid.copied {
-            Some(object) => self.put_object(&ctx, segment.object_in(pool), object)?,
-            None => self.put_object(&ctx, segment.object_in(pool), &segment.object())?,
-        }
-        Ok(())
+        let before = waits::noted().of(Cause::Store);
+        let put = match &laid.copied {
+            Some(object) => self.put_object(&ctx, segment.object_in(pool), object),
+            None => self.put_object(&ctx, segment.object_in(pool), &segment.object()),
+        };
+        let noted = waits::noted();
+        *segment.behind.lock() = noted.behind(Cause::Store).filter(|_| noted.of(Cause::Store) > before);
+        Ok(put?)
     }
 
     fn put_object(&self, ctx: &Ctx, object: Object, bytes: &AlignedBuf) -> leeward_pool::Result<()> {

@@ -32,6 +32,8 @@ pub(crate) struct Segment {
     pub(crate) waiters: AtomicU32,
     /// Appends that the owner has not taken note of yet: until then it must not become durable.
     holds: AtomicU32,
+    /// Whose transfers its put waited for, if it waited for any.
+    pub(crate) behind: Mutex<Option<Flow>>,
     state: Mutex<State>,
     buffer: RwLock<Buffer>,
 }
@@ -74,6 +76,7 @@ impl Segment {
             opened,
             waiters: AtomicU32::new(0),
             holds: AtomicU32::new(0),
+            behind: Mutex::default(),
             state: Mutex::new(State { open: true, ..State::default() }),
             buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0, intact: 0 }),
         }

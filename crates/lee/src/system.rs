@@ -141,6 +141,9 @@ fn passwd(query: Query<'_>) -> Result<Option<Owner>, Fail> {
 
 /// The name of a user, or the number where nobody has it.
 pub fn user_name(uid: u32) -> String {
+    if uid == leeward_env::Flow::SYSTEM.uid {
+        return "(system)".into();
+    }
     // SAFETY: as in `passwd`.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();

@@ -97,6 +97,10 @@ impl Store for DirStore {
         })
     }
 
+    fn slice_bytes(&self) -> usize {
+        STORE_SLICE_BYTES
+    }
+
     fn get(&self, _: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let count = self.open(id)?.read_at(offset, buf)?;
         if count < buf.len() { Err(Error::Short(id)) } else { Ok(()) }

@@ -22,11 +22,11 @@ pub use counted::{CallFigures, CountedStore, StoreFigures};
 pub use dir::DirStore;
 pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
+pub use gated::{GateFigures, GatedStore};
 pub use layout::{
     BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX,
     SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
 };
-pub use gated::{GateFigures, GatedStore};
 pub use mem::MemStore;
 pub use open::open_store;
 pub use s3::S3Store;
@@ -65,6 +65,10 @@ pub trait Store: Send + Sync {
     /// The same, each piece within a call of `pace`. A store that cannot transfer in pieces does it all in one.
     fn put_paced(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf, pace: Pace<'_>) -> Result<()> {
         pace(body.len(), &mut || self.put(ctx, id, body))
+    }
+    /// Bytes that are best transferred at once where others wait.
+    fn slice_bytes(&self) -> usize {
+        leeward_env::limits::SEGMENT_BYTES_MAX
     }
     /// Reads `buf.len()` bytes at `offset`. Around the page cache where offset, length and address are aligned to 4096.
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()>;

@@ -18,6 +18,7 @@ mod alarm;
 mod asking;
 mod failures;
 
+use crate::background::{Background, Meeting};
 use crate::jobs::Jobs;
 use crate::ledger::{Account, Ledger, Queues, Report, Totals};
 use crate::people::{People, Strangers};
@@ -26,7 +27,7 @@ use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
-use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
+use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use leeward_volume::flows::FlowSettings;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
@@ -61,12 +62,13 @@ impl Options {
 
 /// See the module's head. Cheap to clone.
 #[derive(Clone)]
-pub struct Gate(Arc<Shared>);
+pub struct Gate(pub(crate) Arc<Shared>);
 
-struct Shared {
+pub(crate) struct Shared {
     fs: Arc<dyn Fs>,
     env: Env,
     options: Options,
+    activity: Arc<Activity>,
     people: Arc<dyn People>,
     state: Mutex<State>,
     /// Wakes the thread that watches ceilings.
@@ -80,6 +82,8 @@ struct Shared {
 struct State {
     queue: FairQueue<Queued>,
     queued_bytes: usize,
+    /// Steps of background work that run beside the slots.
+    beside: usize,
     /// Flows of the operations that run.
     inside: Vec<Flow>,
     /// Who came last.
@@ -104,11 +108,11 @@ struct Queued {
 }
 
 /// What a queued request does with its turn.
-type Job = Box<dyn FnOnce(&Gate, Arrival) -> Option<Account> + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&Gate, Arrival) -> Option<Account> + Send>;
 
 /// A request on its way.
 #[derive(Clone, Copy)]
-struct Arrival {
+pub(crate) struct Arrival {
     ctx: Ctx,
     /// The user with the job: below the gate a flow is a user.
     line: Line,
@@ -131,7 +135,8 @@ impl Gate {
     /// The same with somebody who knows the groups of users and the jobs of processes.
     pub fn with_people(fs: Arc<dyn Fs>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
         let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
-        Gate(Arc::new(Shared {
+        let gate = Gate(Arc::new(Shared {
+            activity: fs.activity(),
             fs,
             env: env.clone(),
             options,
@@ -141,7 +146,11 @@ impl Gate {
             jobs: Mutex::default(),
             waiting,
             failures,
-        }))
+        }));
+        if options.fair {
+            gate.fs().give_turns(Arc::new(Background(Arc::downgrade(&gate.0))));
+        }
+        gate
     }
 
     /// Other weights and ceilings count from now on, also for what waits.
@@ -254,6 +263,42 @@ impl Gate {
         }
     }
 
+    /// Runs a step of background work in a volume on this thread, when it is its turn.
+    pub(crate) fn background(&self, ctx: &Ctx, volume: u32, step: &mut dyn FnMut()) {
+        let at = self.0.env.now();
+        let line = Line { flow: ctx.flow, class: ctx.class };
+        let (share, waits) = (Share::USUAL, Waits::NONE);
+        let mut arrival = Arrival { ctx: *ctx, line, share, bytes: 0, asked: false, at, waits };
+        let mut state = self.0.state.lock();
+        let behind = state.most_inside(ctx.flow);
+        let (beside, slot) = if state.running() < state.slots(self.0.options, at) {
+            state.beside += 1;
+            (Some(state.enter(&arrival)), None)
+        } else {
+            let meeting = Arc::new(Meeting::default());
+            // one of those who hold the slots will come upon it
+            state.push(arrival, 0, Meeting::stand_by_at(&meeting));
+            (None, Some(meeting))
+        };
+        drop(state);
+        let running = slot.map(Meeting::wait_for_turn);
+        let begun = self.0.env.now();
+        arrival.waits.add(Cause::Turn, behind, begun.saturating_sub(at));
+        waits::take();
+        step();
+        arrival.waits.add_all(&waits::take());
+        let now = self.0.env.now();
+        let mut state = self.0.state.lock();
+        if let Some(turn) = beside {
+            state.beside -= 1;
+            state.left(&turn);
+            state.queue.done(turn, now.saturating_sub(begun));
+        }
+        state.ledger.enter_work((ctx.flow, volume), (at, begun, now), &arrival.waits);
+        drop(state);
+        drop(running);
+    }
+
     /// Gives references back.
     pub fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
         self.run(ctx, Op::Forget { node, count }, |_| ());
@@ -261,6 +306,9 @@ impl Gate {
 
     fn arrive(&self, ctx: Ctx, bytes: u64) -> Arrival {
         let at = self.0.env.now();
+        if self.0.options.fair {
+            self.0.activity.asked(at);
+        }
         let job = self.job_of(&ctx, at);
         let line = Line { flow: Flow { job, ..ctx.flow }, class: ctx.class };
         Arrival { ctx, line, share: Share::USUAL, bytes, asked: true, at, waits: Waits::NONE }
@@ -280,6 +328,7 @@ impl Gate {
     fn see<R>(&self, arrival: &mut Arrival, decide: impl FnOnce(&mut State, &Arrival, Options) -> R) -> R {
         let mut state = self.0.state.lock();
         let ask = state.see(arrival);
+        self.0.activity.share(state.shared_until);
         let decision = decide(&mut state, arrival, self.0.options);
         drop(state);
         if ask {
@@ -296,13 +345,7 @@ impl Gate {
         job: impl FnOnce(&Gate, Arrival) -> Option<Account> + Send + 'static,
     ) {
         let mut state = self.0.state.lock();
-        let (cause, behind) = match state.is_held(&arrival) {
-            true => (Cause::Ceiling, None),
-            false => (Cause::Turn, state.most_inside(arrival.line.flow)),
-        };
-        state.queued_bytes += bytes;
-        let queued = Queued { arrival, cause, behind, bytes, job: Box::new(job) };
-        state.queue.push(arrival.line, arrival.share, queued);
+        state.push(arrival, bytes, Box::new(job));
         let next = state.next(self.0.options, arrival.at);
         self.watch_ceilings(&mut state);
         drop(state);
@@ -329,9 +372,7 @@ impl Gate {
         let now = self.0.env.now();
         let cost = now.saturating_sub(begun);
         let mut state = self.0.state.lock();
-        if let Some(n) = state.inside.iter().position(|flow| *flow == turn.line.flow) {
-            state.inside.swap_remove(n);
-        }
+        state.left(&turn);
         state.queue.done(turn, cost);
         if let Some(account) = account {
             state.ledger.enter(account, cost, now);
@@ -420,7 +461,7 @@ impl State {
         if !options.fair || self.queued_bytes > QUEUED_BYTES_MAX {
             return Some(self.enter(arrival));
         }
-        let free = self.queue.running() < self.slots(options, arrival.at) && !self.queue.has_ready();
+        let free = self.running() < self.slots(options, arrival.at) && !self.queue.has_ready();
         (free && self.may_begin(options, arrival)).then(|| self.enter(arrival))
     }
 
@@ -451,6 +492,26 @@ impl State {
         options.threads - usize::from(now < self.shared_until)
     }
 
+    fn push(&mut self, arrival: Arrival, bytes: usize, job: Job) {
+        let (cause, behind) = match self.is_held(&arrival) {
+            true => (Cause::Ceiling, None),
+            false => (Cause::Turn, self.most_inside(arrival.line.flow)),
+        };
+        self.queued_bytes += bytes;
+        self.queue.push(arrival.line, arrival.share, Queued { arrival, cause, behind, bytes, job });
+    }
+
+    /// Operations that hold a slot.
+    fn running(&self) -> usize {
+        self.queue.running() - self.beside
+    }
+
+    fn left(&mut self, turn: &Turn) {
+        if let Some(n) = self.inside.iter().position(|flow| *flow == turn.line.flow) {
+            self.inside.swap_remove(n);
+        }
+    }
+
     fn enter(&mut self, arrival: &Arrival) -> Turn {
         self.inside.push(arrival.line.flow);
         self.queue.pass(arrival.line, arrival.share)
@@ -458,7 +519,7 @@ impl State {
 
     fn next(&mut self, options: Options, now: Nanos) -> Option<(Turn, Queued)> {
         self.queue.advance(now);
-        if self.queue.running() >= self.slots(options, now) {
+        if self.running() >= self.slots(options, now) {
             return None;
         }
         let (turn, queued) = self.queue.pop()?;

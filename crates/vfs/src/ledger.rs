@@ -116,11 +116,15 @@ impl Row {
         self.total += total;
         self.used_at = now;
         self.latency.add(total);
-        if account.waits == Waits::NONE {
+        self.waited(&account.waits);
+    }
+
+    fn waited(&mut self, waits: &Waits) {
+        if *waits == Waits::NONE {
             return;
         }
-        self.waits.add_all(&account.waits);
-        for (_, behind, nanos) in account.waits.longest_first() {
+        self.waits.add_all(waits);
+        for (_, behind, nanos) in waits.longest_first() {
             behind.into_iter().for_each(|flow| self.waited_behind(flow, nanos));
         }
     }
@@ -198,6 +202,24 @@ impl Ledger {
         if took >= SLOW_MIN {
             self.remember(&account, took, now);
         }
+    }
+
+    /// Enters a step of background work of a flow in a volume: when it came, began and ended.
+    pub(crate) fn enter_work(
+        &mut self,
+        row: (Flow, u32),
+        (at, begun, now): (Nanos, Nanos, Nanos),
+        waits: &Waits,
+    ) {
+        if !self.rows.contains_key(&row) {
+            self.make_room();
+        }
+        let row = self.rows.entry(row).or_default();
+        row.operations += 1;
+        row.service += now.saturating_sub(begun);
+        row.total += now.saturating_sub(at);
+        row.used_at = now;
+        row.waited(waits);
     }
 
     fn enter_waits(&mut self, account: &Account) {
@@ -292,19 +314,25 @@ impl Ledger {
     }
 }
 
+/// What a flow's job is called, or the work of the system that it is.
+fn job_name(flow: Flow, job: impl Fn(u32) -> Option<String>) -> Option<String> {
+    flow.work().map(|work| work.name().to_owned()).or_else(|| job(flow.job))
+}
+
 fn flow_report((flow, volume): &(Flow, u32), row: &Row, job: impl Fn(u32) -> Option<String>) -> FlowReport {
-    FlowReport { uid: flow.uid, job: job(flow.job), volume: *volume, usage: row.usage() }
+    FlowReport { uid: flow.uid, job: job_name(*flow, job), volume: *volume, usage: row.usage() }
 }
 
 fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: Nanos) -> SlowReport {
     let waited = |(cause, behind, nanos): (Cause, Option<Flow>, Nanos)| Waited {
         cause: cause.name().to_owned(),
         behind_uid: behind.map(|f| f.uid),
+        behind_work: behind.and_then(Flow::work).map(|work| work.name().to_owned()),
         nanos,
     };
     SlowReport {
         uid: flow.uid,
-        job: job(flow.job),
+        job: job_name(flow, job),
         operation: Op::NAMES[s.op].to_owned(),
         node: s.node.map(|n| n.0),
         ago_nanos: now.saturating_sub(s.at),
@@ -430,6 +458,8 @@ pub struct Waited {
     pub cause: String,
     /// Behind whom, where that is known.
     pub behind_uid: Option<u32>,
+    /// Behind which work of the system on his behalf, if it was any.
+    pub behind_work: Option<String>,
     /// How long.
     pub nanos: u64,
 }

@@ -9,6 +9,7 @@
 //!
 //! Nothing here does I/O or knows a protocol.
 
+mod background;
 mod cursor;
 mod gate;
 mod jobs;
@@ -23,8 +24,8 @@ pub use gate::{Gate, Options as GateOptions};
 pub use owned::OwnedOp;
 pub use people::People;
 
-use leeward_env::Ctx;
-use leeward_volume::{Cell, Op, Reply, Result, Watcher};
+use leeward_env::{Activity, Ctx};
+use leeward_volume::{Cell, Op, Reply, Result, Turns, Watcher};
 use std::sync::Arc;
 
 /// A file system. Calls may come from several threads at once.
@@ -38,6 +39,14 @@ pub trait Fs: Send + Sync + 'static {
     /// Registers who wants to hear of changes that did not come through a front end (an operator's, later another
     /// door's): the front end drops what it caches of them.
     fn watch(&self, watcher: Arc<dyn Watcher>);
+
+    /// Where it is to be told that users ask for something.
+    fn activity(&self) -> Arc<Activity> {
+        Arc::default()
+    }
+
+    /// From now on background work waits for its turns there.
+    fn give_turns(&self, _: Arc<dyn Turns>) {}
 }
 
 impl Fs for Cell {
@@ -47,5 +56,13 @@ impl Fs for Cell {
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         Cell::watch(self, watcher);
+    }
+
+    fn activity(&self) -> Arc<Activity> {
+        Cell::activity(self).clone()
+    }
+
+    fn give_turns(&self, turns: Arc<dyn Turns>) {
+        Cell::give_turns(self, turns);
     }
 }

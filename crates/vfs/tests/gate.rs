@@ -2,12 +2,12 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 use leeward_env::waits::{self, Cause};
-use leeward_env::{Class, Ctx, Env, Flow, Wait};
+use leeward_env::{Class, Ctx, Env, Flow, Wait, Work};
 use leeward_vfs::ledger::ROWS_MAX;
 use leeward_vfs::{Fs, Gate, GateOptions, People};
 use leeward_volume::flows::{FlowRecord, FlowSettings};
 use leeward_volume::inode::Who;
-use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
+use leeward_volume::{Error, NodeId, Op, Reply, Result, Turns, Watcher};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -20,6 +20,7 @@ struct Standing {
     released: Mutex<bool>,
     changed: Condvar,
     order: Mutex<Vec<u32>>,
+    turns: Mutex<Option<Arc<dyn Turns>>>,
 }
 
 const STANDS: NodeId = NodeId(2);
@@ -56,6 +57,24 @@ impl Fs for Standing {
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {}
+
+    fn give_turns(&self, turns: Arc<dyn Turns>) {
+        *self.turns.lock() = Some(turns);
+    }
+}
+
+/// A step of background work on a thread of its own; `uid` is noted as that of operations is.
+fn work(fs: &Arc<Standing>, uid: u32) -> Receiver<()> {
+    let (done, over) = channel();
+    let turns = fs.turns.lock().clone().expect("given");
+    let fs = fs.clone();
+    thread::spawn(move || {
+        let flow = Flow { uid, job: 0 }.of_work(Work::Trim);
+        let ctx = Ctx { flow, class: Class::Background, ..Ctx::system() };
+        turns.in_turn(&ctx, 3, &mut || fs.order.lock().push(uid));
+        let _ = done.send(());
+    });
+    over
 }
 
 fn gate(threads: usize, fair: bool) -> (Arc<Standing>, Gate) {
@@ -388,4 +407,44 @@ fn jobs_are_found_in_the_background_and_told_by_name() {
     assert!(of_job(None) >= 2, "{:?}", jobs());
     let asked = known.asked.lock().iter().filter(|pid| **pid == 101).count();
     assert!(asked <= 20, "asked {asked} times about one process");
+}
+
+#[test]
+fn a_step_of_background_work_runs_beside_the_slots_while_one_is_free() {
+    let (fs, gate) = gate(2, true);
+    let first = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().len() == 1);
+    work(&fs, 50).recv_timeout(PATIENCE).expect("it has run");
+    let report = gate.report();
+    let row = report.flows.iter().find(|f| f.uid == 50).expect("it is entered");
+    assert_eq!(row.job.as_deref(), Some("trim"));
+    assert_eq!((row.volume, row.usage.operations), (3, 1));
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+}
+
+#[test]
+fn a_step_of_background_work_waits_when_no_slot_is_free_and_users_go_first() {
+    let (fs, gate) = shared_gate(2, true);
+    let first = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().len() == 1);
+    let (done, answers) = channel();
+    for uid in [2, 3] {
+        let done = done.clone();
+        gate.run(user(uid), read(NodeId(9)), move |_| {
+            let _ = done.send(());
+        });
+    }
+    let over = work(&fs, 50);
+    until("all wait", || gate.report().waiting_for_turn == 3);
+    assert!(over.try_recv().is_err());
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+    over.recv_timeout(PATIENCE).expect("it has run");
+    (0..2).for_each(|_| answers.recv_timeout(PATIENCE).expect("answered"));
+    assert_eq!(*fs.order.lock(), [1, 2, 3, 50]);
+    until("it is entered", || {
+        gate.report().flows.iter().any(|f| f.uid == 50 && f.usage.behind_nanos.contains_key(&1))
+    });
+    assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("the slot is free again").is_ok());
 }

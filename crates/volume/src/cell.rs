@@ -21,13 +21,13 @@ use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
 use crate::stores::Stores;
-use crate::{Config, Error, Op, Reply, Result};
+use crate::{Config, Error, Op, Reply, Result, Turns};
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
 use leeward_env::disk::real::RealDisk;
-use leeward_env::{Ctx, Env, Flow};
+use leeward_env::{Activity, Ctx, Env, Flow};
 use leeward_meta::{Batch, Kv, Ride};
-use leeward_pool::{CountedStore, DirStore, Store};
+use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -163,10 +163,12 @@ impl Cell {
             put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
-        let store = Arc::new(CountedStore::new(env, store));
+        let gate =
+            Arc::new(GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair));
+        let store = Arc::new(CountedStore::new(env, gate.clone()));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let shard =
-            Shard::new(env.clone(), config.clone(), kv, log, Pools::new(env, id, store, opener), state);
+        let pools = Pools::new(env, id, store, opener);
+        let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
         shard.recover()?;
@@ -226,6 +228,16 @@ impl Cell {
             return Err(Error::Io("the cell is closed".into()));
         }
         self.shard.call(ctx, &op)
+    }
+
+    /// Where front ends say that users ask for something.
+    pub fn activity(&self) -> &Arc<Activity> {
+        self.shard.gate.activity()
+    }
+
+    /// From now on background work waits for its turns there.
+    pub fn give_turns(&self, turns: Arc<dyn Turns>) {
+        *self.shard.turns.lock() = Some(turns);
     }
 
     /// Runs an operator's request.
@@ -540,12 +552,14 @@ impl Shard {
     fn maintain_turn(&self) {
         // beside the upkeep thread: a flush need not wait for a long compaction
         let mut busy = did("metadata upkeep", self.engine_step());
+        // writers wait for the space, if they have not given up
+        let _hurry = (self.space(0).1 == 0).then(|| self.gate.activity().hurry());
         let alone = self.housekeeping.lock();
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("recycle bin", self.bin_step());
         busy |= did("freeing", self.reclaim_step());
         busy |= did("scheduled snapshots", self.schedule_step());
-        busy |= did("trim", self.trim_turn());
+        busy |= did("trim", self.trim_step());
         busy |= did("cleaning", self.clean_turn());
         busy |= did("moving", self.move_turn());
         drop(alone);

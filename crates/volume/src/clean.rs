@@ -12,7 +12,7 @@ use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::{Object, PoolId, SegmentInfo};
-use leeward_env::Ctx;
+use leeward_env::{Class, Ctx, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -30,6 +30,8 @@ const QUIET: Duration = Duration::from_millis(500);
 const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
 const LOOKUP_STEP: usize = 64;
+/// Back references that are forgotten in one hold of the lock.
+const FORGET_STEP: usize = 256;
 
 impl Tx<'_> {
     /// The ranges of `segment` that a window of a file uses now. An inode that is gone uses nothing.
@@ -80,9 +82,13 @@ fn unreadable(node: NodeId) -> Error {
 impl Shard {
     /// Cleans a segment; as [`Shard::clean_step`], but gives way to users.
     pub(crate) fn clean_turn(&self) -> Result<bool> {
-        let (total, free) = self.space(0);
-        let gives_way = self.log.quiet_for() < QUIET && free > total / SHORT_PART;
+        let gives_way = self.log.quiet_for() < QUIET && !self.is_space_short();
         self.clean_worst(if gives_way { TOLERATED_PART_BUSY } else { TOLERATED_PART })
+    }
+
+    fn is_space_short(&self) -> bool {
+        let (total, free) = self.space(0);
+        free <= total / SHORT_PART
     }
 
     /// Cleans the segment where most is to be gained; `true` when there was one.
@@ -129,7 +135,10 @@ impl Shard {
 
     /// Rewrites one segment, into `pool`; `false` when it had better be left alone.
     pub(crate) fn clean(&self, object: Object, pool: PoolId) -> Result<bool> {
-        let ctx = Ctx::system();
+        let mut ctx = self.work_ctx(Work::Cleaning, None);
+        if self.is_space_short() {
+            ctx.class = Class::Batch;
+        }
         let mut used: BTreeSet<(NodeId, u32)> = BTreeSet::new();
         for chunk in self.log.index(&ctx, object)? {
             let node = NodeId::new(chunk.owner.volume, chunk.owner.inode);
@@ -169,12 +178,13 @@ impl Shard {
     ) -> Result<(Vec<Range<u32>>, u64)> {
         let users: Vec<_> = users.into_iter().collect();
         let (mut ranges, mut found) = (Vec::new(), 0);
-        for step in users.chunks(LOOKUP_STEP) {
-            let mut used = self.transact(ctx, |tx| {
+        for step in users.chunks(self.step_size(LOOKUP_STEP)) {
+            let look = |tx: &mut Tx<'_>| {
                 step.iter()
                     .map(|(node, window)| tx.used_by(*node, *window, segment))
                     .collect::<TxResult<Vec<_>>>()
-            })?;
+            };
+            let mut used = self.in_turn(ctx, 0, || self.transact(ctx, look))?;
             // after what is live: what dies in between is then in both
             for ((node, window), used) in step.iter().zip(&mut used) {
                 self.used_in_history(*node, *window, segment, used)?;
@@ -256,7 +266,7 @@ impl Shard {
     }
 
     fn delete_object(&self, object: Object) -> Result<()> {
-        let ctx = Ctx::system();
+        let ctx = self.work_ctx(Work::Cleaning, None);
         let now = self.lock().segments.get(object.segment).map(|r| r.object(object.segment));
         if now == Some(object) {
             // a leftover of a rewriting that a crash ended, and that has been done again since
@@ -272,14 +282,15 @@ impl Shard {
     pub(crate) fn forget_backrefs(&self, ctx: &Ctx, segment: u64) -> Result<()> {
         let (from, to) = keys::backref_range(segment);
         loop {
-            let (page, _) = self.scan(&from, &to, 1024)?;
+            let (page, _) = self.scan(&from, &to, self.step_size(FORGET_STEP))?;
             if page.is_empty() {
                 return Ok(());
             }
-            self.transact(ctx, |tx| {
+            let forget = |tx: &mut Tx<'_>| {
                 page.iter().for_each(|(key, _)| tx.remove(key.clone()));
                 Ok(())
-            })?;
+            };
+            self.in_turn(ctx, 0, || self.transact(ctx, forget))?;
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use leeward_data::CacheFigures;
 use leeward_env::histogram::Histogram;
 use leeward_meta::Stats;
-use leeward_pool::StoreFigures;
+use leeward_pool::{GateFigures, StoreFigures};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +38,8 @@ pub struct Figures {
     pub engine: Stats,
     /// What was asked of the stores of all pools.
     pub store: StoreFigures,
+    /// The gate before the store.
+    pub gate: GateFigures,
     /// The cache of file data.
     pub cache: CacheFigures,
     /// Most bytes in memory that are not stored yet.
@@ -74,6 +76,7 @@ impl Shard {
             record_cache_bytes: self.cache.bytes(),
             engine: self.kv.stats(),
             store: self.pools.own().figures(),
+            gate: self.gate.figures(),
             cache: self.log.cache_figures(),
             dirty_bytes_max: self.log.dirty_bytes_max(),
             damaged_reads: self.log.damaged_reads(),

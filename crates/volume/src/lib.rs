@@ -53,6 +53,7 @@ mod snapshots;
 mod statistics;
 mod stores;
 mod trim;
+mod turns;
 mod versions;
 mod wake;
 
@@ -64,3 +65,4 @@ pub use identity::FORMAT;
 pub use leeward_pool::{CallFigures, Condition, Health, Layout, StoreState};
 pub use op::{NodeId, Op, Reply};
 pub use pools::Opener;
+pub use turns::Turns;

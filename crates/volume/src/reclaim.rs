@@ -9,9 +9,9 @@ use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Work};
 
-/// Records that one step frees.
+/// Records that one step frees, of an inode in one hold of the lock.
 const STEP_RECORDS: usize = 256;
 /// Records of a removed volume that are freed in one hold of the lock.
 const HOLD_RECORDS: usize = 64;
@@ -39,18 +39,18 @@ impl Tx<'_> {
         self.remove_versioned(key)
     }
 
-    /// One step; `true` when the inode is gone. What is below a directory goes first.
-    fn free_inode_step(&mut self, node: NodeId) -> TxResult<bool> {
+    /// One step, of at most so many records; `true` when the inode is gone. What is below a directory goes first.
+    fn free_inode_step(&mut self, node: NodeId, most: usize) -> TxResult<bool> {
         if self.get(&keys::inode(node))?.is_some() && self.inode(node)?.entries() > 0 {
-            self.empty_step(node)?;
+            self.empty_step(node, most)?;
             return Ok(false);
         }
         self.discard_deltas(node);
         self.as_of_last_change(node)?;
         let (from, to) = keys::node_range(node);
-        let records = self.scan(&from, &to, STEP_RECORDS + 1, true)?;
-        let finished = records.len() <= STEP_RECORDS;
-        for (key, value) in records.into_iter().take(STEP_RECORDS) {
+        let records = self.scan(&from, &to, most + 1, true)?;
+        let finished = records.len() <= most;
+        for (key, value) in records.into_iter().take(most) {
             self.free_record(key, &value)?;
         }
         if finished {
@@ -60,9 +60,9 @@ impl Tx<'_> {
     }
 
     /// Takes some names out of a directory that nobody can reach. Its directories become orphans.
-    fn empty_step(&mut self, dir: NodeId) -> TxResult<()> {
+    fn empty_step(&mut self, dir: NodeId, most: usize) -> TxResult<()> {
         let (from, to) = keys::tag_range(dir, tag::DENTRY);
-        for (key, value) in self.scan(&from, &to, STEP_RECORDS, false)? {
+        for (key, value) in self.scan(&from, &to, most, false)? {
             let Some(parsed) = keys::parse(&key) else { continue };
             let entry = Dentry::decode(&value)?;
             self.remove_entry(dir, parsed.rest, Kind::File)?;
@@ -105,8 +105,8 @@ impl Tx<'_> {
     }
 
     /// Drops some records of a range. Returns the last of them.
-    fn drop_some(&mut self, from: &Key, to: &Key) -> TxResult<Option<Key>> {
-        let records = self.scan(from, to, HOLD_RECORDS, false)?;
+    fn drop_some(&mut self, from: &Key, to: &Key, most: usize) -> TxResult<Option<Key>> {
+        let records = self.scan(from, to, most, false)?;
         let last = records.last().map(|(key, _)| key.clone());
         records.into_iter().for_each(|(key, value)| self.drop_record(key, &value));
         Ok(last)
@@ -146,14 +146,16 @@ fn volume_ranges(volume: u32) -> [(Key, Key); 7] {
 impl Shard {
     /// One step of freeing; `true` when there was something to do.
     pub(crate) fn reclaim_step(&self) -> Result<bool> {
-        let ctx = Ctx::system();
         let (node, volume) = {
             let mut st = self.lock();
             let node = st.reclaim.pop_front();
             (node, st.volumes.iter().find(|(_, v)| v.removing).map(|(id, _)| *id))
         };
         if let Some(node) = node {
-            match self.transact(&ctx, |tx| tx.free_inode_step(node)) {
+            let ctx = self.work_ctx(Work::Removal, Some(node.volume()));
+            let most = self.step_size(STEP_RECORDS);
+            let free = || self.transact(&ctx, |tx| tx.free_inode_step(node, most));
+            match self.in_turn(&ctx, node.volume(), free) {
                 Ok(true) => {}
                 // behind what it may have left to do
                 Ok(false) => self.lock().reclaim.push_back(node),
@@ -165,7 +167,7 @@ impl Shard {
             return Ok(true);
         }
         if let Some(volume) = volume {
-            self.free_volume_step(&ctx, volume)?;
+            self.free_volume_step(&self.work_ctx(Work::Removal, Some(volume)), volume)?;
             return Ok(true);
         }
         Ok(false)
@@ -181,8 +183,10 @@ impl Shard {
         let to = &ranges[sweep.range].1;
         // into the engine's memory: what is read under the lock is then there
         self.scan(&sweep.from, to, STEP_RECORDS)?;
-        for _ in 0..STEP_RECORDS / HOLD_RECORDS {
-            match self.transact(ctx, |tx| tx.drop_some(&sweep.from, to))? {
+        let most = self.step_size(HOLD_RECORDS);
+        for _ in 0..STEP_RECORDS / most {
+            let drop = || self.transact(ctx, |tx| tx.drop_some(&sweep.from, to, most));
+            match self.in_turn(ctx, volume, drop)? {
                 Some(last) => (sweep.from, sweep.found) = (keys::after(&last), true),
                 None => {
                     sweep.range += 1;

@@ -18,7 +18,7 @@ use crate::op::{Kind, NodeId, Time};
 use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::PoolId;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Work};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -273,6 +273,7 @@ impl Shard {
                 Err(Error::NoSpace) if self.lock().bins.volumes().next().is_some() => Self::may_wait(ctx)?,
                 other => return other,
             }
+            let _hurry = self.gate.activity().hurry();
             let purged = self.purge_for_space(volume, bytes as i64)?;
             self.give_back(pool, bytes)?;
             if !purged {
@@ -295,17 +296,18 @@ impl Shard {
     /// Purges some entries with stamps up to `upto`, oldest first, until so many bytes count no longer. Returns how many.
     fn purge_oldest(&self, volume: u32, upto: u64, bytes: i64) -> Result<usize> {
         let (from, to) = keys::bin_range(volume, 0);
+        let ctx = self.work_ctx(Work::Purge, Some(volume));
         let (page, _) = self.scan(&from, &to, STEP_ENTRIES)?;
         let (mut purged, mut freed) = (0, 0);
         for (key, _) in &page {
             if keys::parse_binned(key).is_none_or(|(stamp, _)| stamp > upto) || freed >= bytes {
                 break;
             }
-            let by = self.transact(&Ctx::system(), |tx| tx.purge(key))?;
+            let by = self.in_turn(&ctx, volume, || self.transact(&ctx, |tx| tx.purge(key)))?;
             purged += usize::from(by.is_some());
             freed += by.map_or(0, |by| by.bytes);
         }
-        self.transact(&Ctx::system(), |tx| tx.look_for_oldest(volume))?;
+        self.transact(&ctx, |tx| tx.look_for_oldest(volume))?;
         Ok(purged)
     }
 

@@ -15,7 +15,7 @@ use crate::ops::check_name;
 use crate::pending::Pending;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Work};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -309,8 +309,8 @@ impl Shard {
         all_of_dir: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Usage> {
-        let ctx = Ctx::system();
         let (volume, epoch) = self.lock().snapshot_of(r.source.volume())?;
+        let ctx = self.work_ctx(Work::Restore, Some(volume));
         if volume != r.dir.volume() {
             return Err(Error::CrossVolume);
         }
@@ -368,24 +368,30 @@ impl Shard {
             }
             self.restore_page(ctx, dir.to, &page, &mut tree)?;
             while let Some((file, window)) = tree.files.pop() {
-                let next = self.transact(ctx, |tx| tx.restore_windows(file, window))?;
-                tree.files.extend(next.map(|next| (file, next)));
+                self.restore_large(ctx, file, window, &mut tree)?;
             }
             progress(Progress { phase: "files".into(), done: tree.done.files + tree.done.dirs, total: 0 });
         }
         while let Some((file, window)) = tree.files.pop() {
-            let next = self.transact(ctx, |tx| tx.restore_windows(file, window))?;
-            tree.files.extend(next.map(|next| (file, next)));
+            self.restore_large(ctx, file, window, &mut tree)?;
         }
         Ok(tree.done)
     }
 
+    fn restore_large(&self, ctx: &Ctx, file: Pair, window: u32, tree: &mut Tree) -> Result<()> {
+        let restore = || self.transact(ctx, |tx| tx.restore_windows(file, window));
+        let next = self.in_turn(ctx, file.to.volume(), restore)?;
+        tree.files.extend(next.map(|next| (file, next)));
+        Ok(())
+    }
+
     /// Some entries of a directory in a snapshot, after a name, and whether there are more.
     fn page_of(&self, dir: NodeId, after: &[u8]) -> Result<(Vec<Named>, bool)> {
-        let Reply::Entries(entries) = self.list(&Ctx::system(), dir, after, STEP_ENTRIES, false)? else {
+        let most = self.step_size(STEP_ENTRIES);
+        let Reply::Entries(entries) = self.list(&Ctx::system(), dir, after, most, false)? else {
             return Ok((Vec::new(), false));
         };
-        let more = entries.len() == STEP_ENTRIES;
+        let more = entries.len() == most;
         let page = entries.into_iter().map(|e| (e.name, Dentry { node: e.node, kind: e.kind }));
         Ok((page.collect(), more))
     }
@@ -395,7 +401,8 @@ impl Shard {
         let seq = self.lock().publish_seq;
         let read = |(name, from): &Named| [keys::inode(from.node), keys::dentry(to, name)];
         self.load_all(page.iter().flat_map(read).collect(), seq)?;
-        let done = self.transact(ctx, |tx| tx.restore_entries(to, page, &tree.linked))?;
+        let restore = || self.transact(ctx, |tx| tx.restore_entries(to, page, &tree.linked));
+        let done = self.in_turn(ctx, to.volume(), restore)?;
         for entry in done {
             let pair = Pair { from: entry.from, to: entry.to };
             if entry.is_dir {
@@ -431,7 +438,8 @@ impl Shard {
         }
         let names: Vec<Box<[u8]>> = names.into_iter().collect();
         for step in names.chunks(SWAP_ENTRIES) {
-            self.transact(ctx, |tx| tx.swap_entries(staging, dir, step))?;
+            let swap = || self.transact(ctx, |tx| tx.swap_entries(staging, dir, step));
+            self.in_turn(ctx, dir.volume(), swap)?;
             step.iter().for_each(|name| self.tell_entry(dir, name));
         }
         Ok(())

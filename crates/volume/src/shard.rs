@@ -23,12 +23,13 @@ use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
 use crate::wake::Wake;
-use crate::{Config, Watcher};
+use crate::{Config, Turns, Watcher};
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
-use leeward_env::{Ctx, Env, Nanos, Wait};
+use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
 use leeward_meta::Kv;
+use leeward_pool::GatedStore;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -132,6 +133,8 @@ pub struct Shard {
     pub log: Arc<DataLog>,
     /// The pools below it.
     pub pools: Pools,
+    /// The gate before the cell's own store.
+    pub gate: Arc<GatedStore>,
     /// See the module's head for the lock order.
     state: Mutex<State>,
     /// Clean records.
@@ -155,6 +158,10 @@ pub struct Shard {
     /// Whether the engine holds space back for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+    /// Who gives background work its turns, where users come through a gate.
+    pub turns: Mutex<Option<Arc<dyn Turns>>>,
+    /// Whose background work is in its turn now, packed; 0: nobody's.
+    pub worker: AtomicU64,
 }
 
 impl Shard {
@@ -164,7 +171,7 @@ impl Shard {
         config: Config,
         kv: Box<dyn Kv>,
         log: Arc<DataLog>,
-        pools: Pools,
+        (pools, gate): (Pools, Arc<GatedStore>),
         state: State,
     ) -> Arc<Shard> {
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
@@ -175,6 +182,7 @@ impl Shard {
             kv,
             log,
             pools,
+            gate,
             state: Mutex::new(state),
             cache,
             committer: Committer::default(),
@@ -187,6 +195,8 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
+            turns: Mutex::default(),
+            worker: AtomicU64::new(0),
         });
         let (stored, locked_until) = {
             let st = shard.lock();
@@ -200,8 +210,9 @@ impl Shard {
     /// The state, locked.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.try_lock().unwrap_or_else(|| {
+            let worker = self.worker.load(Ordering::Relaxed);
             let (state, waited) = self.timed(|| self.state.lock());
-            waits::note(Cause::Lock, None, waited);
+            waits::note(Cause::Lock, (worker > 0).then(|| Flow::unpack(worker)), waited);
             state
         })
     }

@@ -9,18 +9,14 @@ use crate::keys::{self, Dead, EpochPair, Key};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::Tally;
-use leeward_env::Ctx;
+use leeward_env::{Class, Work};
 use leeward_meta::Value;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Entries of a deadlist that one step reads.
 const STEP_ENTRIES: usize = 512;
 /// Entries that are freed in one hold of the lock.
 const HOLD_ENTRIES: usize = 64;
-/// Beside others trim rests so many times as long as it works.
-const REST: u32 = 3;
-/// Unless so many entries wait under one pair, or so many pairs.
+/// Trim is behind when so many entries wait under one pair, or so many pairs: it then gets more of the time beside users.
 const BEHIND_ENTRIES: i64 = 1 << 20;
 const BEHIND_PAIRS: usize = 1 << 10;
 
@@ -57,21 +53,6 @@ fn damaged(volume: u32, pair: EpochPair) -> Error {
 }
 
 impl Shard {
-    /// [`Shard::trim_step`], and a rest when others work and trim is not far behind: nobody waits for it.
-    pub(crate) fn trim_turn(&self) -> Result<bool> {
-        let operations = || self.counters.operations.load(Ordering::Relaxed);
-        let (start, before) = (self.env.now(), operations());
-        if !self.trim_step()? {
-            return Ok(false);
-        }
-        let worked = Duration::from_nanos(self.env.now().saturating_sub(start));
-        let behind = self.lock().snapshots.doomed_exceeds(BEHIND_ENTRIES, BEHIND_PAIRS);
-        if operations() != before && !behind {
-            self.env.sleep(worked * REST);
-        }
-        Ok(true)
-    }
-
     /// One step of trim; `true` when there was something to do.
     pub(crate) fn trim_step(&self) -> Result<bool> {
         let (volume, pair, from) = {
@@ -80,13 +61,17 @@ impl Shard {
             let at = st.trimmed.as_ref().filter(|(v, p, _)| (*v, *p) == (volume, pair));
             (volume, pair, at.map_or_else(|| keys::dead_range(volume, pair).0, |(.., key)| key.clone()))
         };
-        let ctx = Ctx::system();
+        let mut ctx = self.work_ctx(Work::Trim, Some(volume));
+        if self.lock().snapshots.doomed_exceeds(BEHIND_ENTRIES, BEHIND_PAIRS) {
+            ctx.class = Class::Batch;
+        }
         if self.committer.is_behind() {
             self.commit_now(&ctx)?;
         }
         let (entries, next) = self.scan(&from, &keys::dead_range(volume, pair).1, STEP_ENTRIES)?;
-        for some in entries.chunks(HOLD_ENTRIES) {
-            if !self.transact(&ctx, |tx| tx.trim(volume, pair, some))? {
+        for some in entries.chunks(self.step_size(HOLD_ENTRIES)) {
+            let free = || self.transact(&ctx, |tx| tx.trim(volume, pair, some));
+            if !self.in_turn(&ctx, volume, free)? {
                 return Ok(true);
             }
         }

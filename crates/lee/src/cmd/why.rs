@@ -13,7 +13,7 @@ use std::path::Path;
 /// Explain the slowest operations of the last ten minutes
 ///
 /// For each what it was, how long it took, and what of that was waiting: for its turn, its user's ceiling, a thread, the lock of the metadata, records that were
-/// not in memory, a commit, its data to be stored, memory for more data, or data to be read; and behind whom, where that is known.
+/// not in memory, a commit, its data to be stored, memory for more data, data to be read, or its turn at the store; and behind whom, where that is known.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A user, or a path in the cell or below its mount, with all below it [default: everybody]
@@ -100,7 +100,7 @@ fn explain(flows: &Flows, of: &Of) -> Shown {
 fn row(slow: &SlowReport, path: Option<String>) -> Row {
     let wait = |w: &Waited| Wait {
         for_what: w.cause.clone(),
-        behind: w.behind_uid.map(system::user_name),
+        behind: w.behind_work.clone().or_else(|| w.behind_uid.map(system::user_name)),
         milliseconds: w.nanos as f64 / 1e6,
     };
     Row {
@@ -159,7 +159,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn slow(uid: u32, node: u64, took_nanos: u64) -> SlowReport {
-        let commit = Waited { cause: "commit".into(), behind_uid: Some(4_000_001), nanos: took_nanos / 2 };
+        let commit = Waited {
+            cause: "commit".into(),
+            behind_uid: Some(4_000_001),
+            behind_work: None,
+            nanos: took_nanos / 2,
+        };
         SlowReport {
             uid,
             job: None,

@@ -183,7 +183,7 @@ pub const METRICS: &[Metric] = &[
         out.count(&[], s.figures.cache.bytes_max);
     }),
     // the store
-    histogram("leeward_store_seconds", "How long calls of the store took, also those that failed.", |s, out| {
+    histogram("leeward_store_seconds", "How long calls of the store took with their waits for a turn, also those that failed.", |s, out| {
         calls(s, |name, c| out.histogram(&[name], &c.took));
     })
     .by(&["call"]),
@@ -197,6 +197,21 @@ pub const METRICS: &[Metric] = &[
         |s, out| calls(s, |name, c| out.count(&[name], c.errors)),
     )
     .by(&["call"]),
+    gauge("leeward_store_window_bytes", "What the gate before the store lets be on its way at once.", |s, out| {
+        out.count(&[], s.figures.gate.window_bytes);
+    }),
+    gauge("leeward_store_on_way_bytes", "What is on its way to the store or from it.", |s, out| {
+        out.count(&[], s.figures.gate.on_way_bytes);
+    }),
+    gauge("leeward_store_queue_length", "Slices of transfers that wait for their turn at the store.", |s, out| {
+        out.count(&[], s.figures.gate.waiting);
+    }),
+    counter("leeward_store_waits_total", "Slices of transfers that had to wait for their turn at the store.", |s, out| {
+        out.count(&[], s.figures.gate.waits);
+    }),
+    counter("leeward_store_wait_seconds_total", "How long they waited.", |s, out| {
+        out.nanos(&[], s.figures.gate.waited_nanos);
+    }),
     counter("leeward_damaged_reads_total", "Reads of users that found stored data damaged.", |s, out| {
         out.count(&[], s.figures.damaged_reads);
     }),

@@ -151,11 +151,11 @@ impl Shard {
         history: &mut History,
         mut references: impl FnMut(Addr, u32),
     ) -> Result<()> {
-        each(moment, keys::history_range(volume), |k, v| {
+        self.each_in_turn(moment, keys::history_range(volume), |k, v| {
             let done = history.version(k, v);
             done.or_else(|e| note(history, e))
         })?;
-        each(moment, keys::deadlist_range(volume), |k, v| {
+        self.each_in_turn(moment, keys::deadlist_range(volume), |k, v| {
             match history.entry(k, v) {
                 Ok(Some((addr, len))) => references(addr, len),
                 Ok(None) => {}

@@ -15,7 +15,7 @@ use crate::records::each;
 use crate::shard::Shard;
 use history::{History, data_of};
 use leeward_data::{Object, PoolId};
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Work};
 use leeward_meta::Moment;
 use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +24,8 @@ use std::ops::Range;
 
 /// Findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 10_000;
+/// Records that one step reads.
+const STEP_RECORDS: usize = 512;
 
 /// What is known of an inode from its own records, and from others'.
 #[derive(Default)]
@@ -341,7 +343,7 @@ impl Shard {
         })?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
-            each(moment, keys::volume_range(*volume), |k, v| {
+            self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {
                 if c.report.inodes % 10_000 == 0 {
                     let (done, total) = (done as u64, volumes.len() as u64);
                     progress(Progress {
@@ -373,11 +375,33 @@ impl Shard {
         Ok(c)
     }
 
+    /// [`each`], in steps that wait for their turns.
+    fn each_in_turn(
+        &self,
+        moment: &dyn Moment,
+        (mut from, to): (Key, Key),
+        mut f: impl FnMut(&Key, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let ctx = self.work_ctx(Work::Check, None);
+        loop {
+            let most = self.step_size(STEP_RECORDS);
+            let page = self.in_turn(&ctx, 0, || {
+                let page = moment.scan(&from, &to, most)?;
+                page.iter().try_for_each(|(key, value)| f(key, value))?;
+                Ok::<_, Error>(page)
+            })?;
+            match page.last() {
+                Some((last, _)) if page.len() == most => from = keys::after(last),
+                _ => return Ok(()),
+            }
+        }
+    }
+
     /// Volumes on their way out still reference data.
     fn count_removed_volumes(&self, moment: &dyn Moment, removing: &[u32], c: &mut Census) -> Result<()> {
         for &volume in removing {
             let mut apart = Census::default();
-            each(moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
+            self.each_in_turn(moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
             self.census_history(moment, volume, &mut History::default(), |addr, len| {
                 *apart.references.entry(addr.segment).or_default() += u64::from(len);
             })?;
@@ -389,7 +413,7 @@ impl Shard {
     }
 
     fn verify_segments(&self, c: &mut Census, progress: &mut dyn FnMut(Progress)) -> Result<Damage> {
-        let ctx = Ctx::system();
+        let ctx = self.work_ctx(Work::Check, None);
         let mut damage = Damage::default();
         let mut all: Vec<u64> = c.segments.keys().copied().collect();
         all.sort_unstable();
