@@ -237,7 +237,11 @@ impl Kv for SlateKv {
                 self.unflushed.fetch_add(1, Ordering::Relaxed);
             }
             Err(e) => {
-                let _ = self.broken.set(self.lost().unwrap_or_else(|| e.to_string())); // the first one stays
+                let why = match e {
+                    Error::Broken(why) => why.clone(),
+                    e => self.lost().unwrap_or_else(|| e.to_string()),
+                };
+                let _ = self.broken.set(why); // the first one stays
             }
         }
         written
@@ -278,10 +282,12 @@ impl Kv for SlateKv {
     }
 
     fn lost(&self) -> Option<String> {
-        match self.db.status().close_reason? {
-            CloseReason::Fenced => Some(taken_over(&self.name)),
-            CloseReason::Clean => None,
-            _ => Some(format!("{}: the metadata engine failed: see the log", self.name)),
+        let taken = taken_over(&self.name);
+        match self.db.status().close_reason {
+            Some(CloseReason::Fenced) => Some(taken),
+            // a commit may have been told before the status says so
+            Some(CloseReason::Clean) | None => self.broken.get().filter(|why| **why == taken).cloned(),
+            Some(_) => Some(format!("{}: the metadata engine failed: see the log", self.name)),
         }
     }
 
