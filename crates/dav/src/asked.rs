@@ -1,0 +1,253 @@
+//! A request whose sender is known: what it may do where, and the files as it sees them.
+
+use crate::body::Body;
+use crate::head::ifs::{Ifs, What};
+use crate::locks::Change;
+use crate::oops::{Oops, Result};
+use crate::path::DavPath;
+use crate::server::Shared;
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use leeward_auth::{Activity, Grants, Refusal, Rule, Verdict, Via};
+use leeward_door::{Found, Path, Tree, Who, notes};
+use leeward_env::Door;
+use leeward_volume::Error;
+use leeward_volume::op::Attr;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most other resources whose entity tags a header `If` may ask for.
+const IF_RESOURCES_MAX: usize = 16;
+/// What says that anybody may read.
+const PUBLIC: &[&[u8]] = &[b"leeward.public"];
+
+/// See the module's head.
+pub(crate) struct Asked {
+    pub(crate) dav: Arc<Shared>,
+    pub(crate) method: Method,
+    pub(crate) path: DavPath,
+    pub(crate) headers: HeaderMap,
+    pub(crate) host: Option<String>,
+    pub(crate) verdict: Verdict,
+}
+
+/// A path, and the tree to reach it in.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) tree: Tree,
+    pub(crate) path: Path,
+    /// As it was asked for.
+    pub(crate) dav: DavPath,
+}
+
+impl Asked {
+    /// Whether there is a credential.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.verdict.via == Via::Nothing
+    }
+
+    /// Whether the credential covers this.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn allow(&self, activity: Activity, at: &DavPath) -> Result<()> {
+        Ok(self.verdict.check(activity, &at.cell())?)
+    }
+
+    /// Where the request is for, if the credential covers this.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn place(&self, activity: Activity) -> Result<Place> {
+        self.place_at(activity, &self.path)
+    }
+
+    /// The same for another path. Symbolic links are not followed out of what the credential covers: the tree begins there.
+    ///
+    /// # Errors
+    /// 403.
+    pub(crate) fn place_at(&self, activity: Activity, at: &DavPath) -> Result<Place> {
+        self.allow(activity, at)?;
+        let cell = at.cell();
+        let covers = |rule: &&Rule| rule.path.contains(&cell) && rule.rights.has(activity);
+        self.tree(at, self.rules().iter().find(covers))
+    }
+
+    /// Two paths in one tree.
+    ///
+    /// # Errors
+    /// 403, also where no single right covers both.
+    pub(crate) fn places(&self, from: (Activity, &DavPath), to: (Activity, &DavPath)) -> Result<(Place, Place)> {
+        self.allow(from.0, from.1)?;
+        self.allow(to.0, to.1)?;
+        let covers = |rule: &Rule, (activity, at): (Activity, &DavPath)| {
+            rule.path.contains(&at.cell()) && rule.rights.has(activity)
+        };
+        let rule = self.rules().iter().find(|rule| covers(rule, from) && covers(rule, to));
+        if rule.is_none() && self.verdict.grants != Grants::All {
+            let (from, to) = (from.1.shown(), to.1.shown());
+            return Err(Refusal::OutOfScope(format!("no single right covers {from} and {to}")).into());
+        }
+        Ok((self.tree(from.1, rule)?, self.tree(to.1, rule)?))
+    }
+
+    fn rules(&self) -> &[Rule] {
+        match &self.verdict.grants {
+            Grants::All => &[],
+            Grants::Rules(rules) => rules,
+        }
+    }
+
+    fn tree(&self, at: &DavPath, rule: Option<&Rule>) -> Result<Place> {
+        let who = &self.verdict.who;
+        let user = Who::new(&who.name, who.uid, who.gid(), who.gids.get(1..).unwrap_or_default());
+        let top = rule.map_or(0, |rule| rule.path.components().count());
+        let base = DavPath::default();
+        let base = at.names()[..top].iter().fold(base, |path, name| path.join(name)).below(0)?;
+        let tree = self.dav.files.tree(&user, Door::Http, &base);
+        Ok(Place { tree, path: at.below(top)?, dav: at.clone() })
+    }
+
+    /// Who comes without a credential reads where a volume says that anybody may, and does nothing else.
+    ///
+    /// # Errors
+    /// 401.
+    pub(crate) async fn check_anonymous(&self) -> Result<()> {
+        let reads = matches!(self.method, Method::GET | Method::HEAD) || self.method.as_str() == "PROPFIND";
+        let ask = || Oops::new(StatusCode::UNAUTHORIZED, "who are you?").ask_who(&self.dav.settings.realm);
+        if !reads {
+            return Err(ask());
+        }
+        let place = self.place(Activity::Stat)?;
+        match place.tree.stat(&place.path, PUBLIC).await {
+            Ok(found) if found.xattrs[0].as_deref() == Some(b"1") => Ok(()),
+            // what is not there is not told either
+            _ => Err(ask()),
+        }
+    }
+
+    /// Holds the header `If` and all locks against what the request is about to change.
+    ///
+    /// # Errors
+    /// 412, 423.
+    pub(crate) async fn check_locks(&self, changes: &[(&DavPath, Change)]) -> Result<()> {
+        let ifs = Ifs::of(&self.headers)?;
+        let tags = self.tags_asked_for(&ifs).await?;
+        let holds = ifs.hold(|of, what| {
+            let at = of.unwrap_or(&self.path);
+            match what {
+                What::Token(token) => self.dav.locks.has(at, token),
+                What::Tag(tag) => tags.get(at).is_some_and(|is| is.as_ref() == Some(tag)),
+            }
+        });
+        if !holds {
+            return Err(Oops::precondition());
+        }
+        let tokens: Vec<&str> = ifs.tokens().collect();
+        for (path, change) in changes {
+            if let Some(at) = self.dav.locks.hinders(path, *change, &self.verdict.who.name, &tokens) {
+                return Err(Oops::locked(at.encoded()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The entity tags of resources that `If` asks about.
+    async fn tags_asked_for(&self, ifs: &Ifs) -> Result<BTreeMap<DavPath, Option<String>>> {
+        let mut tags = BTreeMap::new();
+        for group in &ifs.0 {
+            let asks = group.conditions.iter().any(|condition| matches!(condition.what, What::Tag(_)));
+            let at = group.of.as_ref().unwrap_or(&self.path);
+            if !asks || tags.contains_key(at) {
+                continue;
+            }
+            if tags.len() == IF_RESOURCES_MAX {
+                return Err(Oops::bad("If asks about too many resources"));
+            }
+            let place = self.place_at(Activity::Stat, at)?;
+            let found = place.tree.stat(&place.path, &[]).await.ok();
+            tags.insert(at.clone(), found.map(|found| etag(&found.attr)));
+        }
+        Ok(tags)
+    }
+}
+
+impl Place {
+    /// What is there; `None`: nothing.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) async fn found(&self, xattrs: &'static [&'static [u8]]) -> Result<Option<Found>> {
+        match self.tree.stat(&self.path, xattrs).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(e) => Err(self.oops(&e)),
+        }
+    }
+
+    /// What must be there.
+    ///
+    /// # Errors
+    /// 404; it cannot be looked at.
+    pub(crate) async fn must(&self, xattrs: &'static [&'static [u8]]) -> Result<Found> {
+        match self.tree.stat(&self.path, xattrs).await {
+            Ok(found) => Ok(found),
+            // a file on the way, or a slash after a file's name: nothing is there
+            Err(Error::NotDir) => Err(self.oops(&Error::NotFound)),
+            Err(e) => Err(self.oops(&e)),
+        }
+    }
+
+    /// The directory that it is in must be there.
+    ///
+    /// # Errors
+    /// 409.
+    pub(crate) async fn check_parent(&self) -> Result<()> {
+        let Some((above, _)) = self.path.split() else { return Ok(()) };
+        match self.tree.access(&above, 0).await {
+            Ok(attr) if attr.kind == leeward_volume::op::Kind::Dir => Ok(()),
+            Ok(_) | Err(Error::NotFound | Error::NotDir) => {
+                let parent = self.dav.parent().unwrap_or_default().shown();
+                Err(Oops::conflict(format!("there is no directory {parent}: make it first (MKCOL)")))
+            }
+            Err(e) => Err(self.oops(&e)),
+        }
+    }
+
+    /// What has this name in it.
+    pub(crate) fn join(&self, name: &[u8]) -> Place {
+        let below = Path::parse(name).expect("a name is a path");
+        Place { tree: self.tree.clone(), path: self.path.join(&below), dav: self.dav.join(name) }
+    }
+
+    /// The same without a slash at its end.
+    pub(crate) fn plain(self) -> Place {
+        let path = Path::parse(self.path.as_bytes()).expect("it was one with the slash");
+        Place { tree: self.tree, path, dav: self.dav.with_slash(false) }
+    }
+
+    /// An error about it.
+    pub(crate) fn oops(&self, e: &Error) -> Oops {
+        Oops::at(&self.dav.shown(), e)
+    }
+}
+
+/// The entity tag of what has these attributes, with quotes. The same wherever it is shown: so it goes by attributes alone.
+pub(crate) fn etag(attr: &Attr) -> String {
+    format!("\"{}\"", notes::etag_of(&notes::Sums::default(), attr))
+}
+
+/// The whole body of a request.
+///
+/// # Errors
+/// 413, or it ended early.
+pub(crate) async fn read_all(body: Body, bytes_max: usize) -> Result<Bytes> {
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(all) => Ok(all.to_bytes()),
+        Err(e) if e.is::<LengthLimitError>() => {
+            Err(Oops::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {bytes_max} bytes")))
+        }
+        Err(_) => Err(Oops::bad("the body ended early")),
+    }
+}

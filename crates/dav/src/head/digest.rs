@@ -1,0 +1,211 @@
+//! Checksums in headers: `Want-Digest` and `Digest` as the grid's clients have them (RFC 3230, Adler-32 in hexadecimal),
+//! and `Want-Repr-Digest` and `Repr-Digest` (RFC 9530). Both may also come with what is uploaded, to be held against it.
+
+use super::list;
+use crate::sums::{self, Algorithm};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderMap;
+use leeward_door::notes::Sums;
+
+/// Which checksums a client wants of a file, and in which form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// `Digest`.
+    Digest(Vec<Algorithm>),
+    /// `Repr-Digest`.
+    Repr(Vec<Algorithm>),
+}
+
+impl Wanted {
+    /// What the request asks for; the older form counts when both are there.
+    pub fn of(headers: &HeaderMap) -> Option<Wanted> {
+        let digest = wants(&list(headers, "want-digest"), ';', |part| part.trim().strip_prefix("q="));
+        if !digest.is_empty() {
+            return Some(Wanted::Digest(digest));
+        }
+        let repr = wants(&list(headers, "want-repr-digest"), '=', Some);
+        (!repr.is_empty()).then_some(Wanted::Repr(repr))
+    }
+
+    /// The checksums that it asks for.
+    pub fn algorithms(&self) -> &[Algorithm] {
+        match self {
+            Wanted::Digest(algorithms) | Wanted::Repr(algorithms) => algorithms,
+        }
+    }
+
+    /// Name and value of the header that answers with those of them that are known.
+    pub fn answer(&self, sums: &Sums) -> Option<(&'static str, String)> {
+        let (name, form): (_, fn(Algorithm, &[u8]) -> String) = match self {
+            Wanted::Digest(_) => ("digest", digest),
+            Wanted::Repr(_) => ("repr-digest", repr),
+        };
+        let known = self.algorithms().iter().filter_map(|a| Some(form(*a, &sums::value(sums, *a)?)));
+        let known: Vec<_> = known.collect();
+        (!known.is_empty()).then(|| (name, known.join(",")))
+    }
+}
+
+/// The algorithms of a list that we know and that are not refused by a weight of nothing, each once.
+fn wants(text: &str, mark: char, weight: fn(&str) -> Option<&str>) -> Vec<Algorithm> {
+    let mut known = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let (name, rest) = part.split_once(mark).unwrap_or((part, ""));
+        let refused = weight(rest).and_then(|w| w.trim().parse::<f32>().ok()).is_some_and(|w| w <= 0.0);
+        if let Some(algorithm) = Algorithm::named(name.trim()).filter(|a| !refused && !known.contains(a)) {
+            known.push(algorithm);
+        }
+    }
+    known
+}
+
+/// `adler32=11e60398`, `md5=BASE64`.
+fn digest(algorithm: Algorithm, value: &[u8]) -> String {
+    match algorithm {
+        Algorithm::Adler32 => format!("adler32={}", sums::hex(value)),
+        Algorithm::Md5 => format!("md5={}", BASE64.encode(value)),
+        Algorithm::Sha256 => format!("sha-256={}", BASE64.encode(value)),
+    }
+}
+
+/// `sha-256=:BASE64:`.
+fn repr(algorithm: Algorithm, value: &[u8]) -> String {
+    let name = match algorithm {
+        Algorithm::Adler32 => "adler",
+        Algorithm::Md5 => "md5",
+        Algorithm::Sha256 => "sha-256",
+    };
+    format!("{name}=:{}:", BASE64.encode(value))
+}
+
+/// A checksum that somebody says of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which one.
+    pub algorithm: Algorithm,
+    /// What it should be; what cannot be read is never right.
+    pub value: Vec<u8>,
+}
+
+impl Claim {
+    /// Whether it is so; what is not known is not.
+    pub fn holds(&self, sums: &Sums) -> bool {
+        sums::value(sums, self.algorithm).is_some_and(|value| value == self.value)
+    }
+}
+
+/// The checksums that come with an upload, or with another server's answer: `Digest`, `Repr-Digest`, `Content-Digest` (the
+/// content is sent as it is, so both are of the same bytes), `Content-MD5` and `OC-Checksum`. Algorithms that we do not know are left out.
+pub fn claims(headers: &HeaderMap) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    for name in ["digest", "repr-digest", "content-digest"] {
+        let text = list(headers, name);
+        let parts = text.split(',').filter_map(|part| part.trim().split_once('='));
+        claims.extend(parts.filter_map(|(name, value)| claim(name, value)));
+    }
+    let md5 = list(headers, "content-md5");
+    claims.extend((!md5.is_empty()).then(|| claim("md5", &md5)).flatten());
+    let owncloud = list(headers, "oc-checksum");
+    claims.extend(owncloud.split_once(':').and_then(|(name, value)| claim(name, value)));
+    claims
+}
+
+/// The value is in hexadecimal or base64, in colons or not: its length tells.
+fn claim(name: &str, value: &str) -> Option<Claim> {
+    let algorithm = Algorithm::named(name.trim())?;
+    let value = value.trim().trim_matches(':');
+    // some servers leave out the zeros at the beginning
+    let padded = match algorithm {
+        Algorithm::Adler32 if value.len() < 8 && !value.ends_with('=') => format!("{value:0>8}"),
+        _ => value.to_string(),
+    };
+    let value = if padded.len() == 2 * algorithm.bytes() { sums::unhex(&padded) } else { BASE64.decode(value).ok() };
+    Some(Claim { algorithm, value: value.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sums::Running;
+    use Algorithm::*;
+    use proptest::prelude::*;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        list.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn sums() -> Sums {
+        let mut running = Running::default();
+        running.add(b"Wikipedia");
+        running.end()
+    }
+
+    #[test]
+    fn what_clients_ask_for() {
+        let of = |list: &[(&'static str, &str)]| Wanted::of(&headers(list));
+        assert_eq!(of(&[("want-digest", "adler32")]), Some(Wanted::Digest(vec![Adler32])));
+        assert_eq!(of(&[("want-digest", "sha, MD5;q=0.3,adler32;q=1")]), Some(Wanted::Digest(vec![Md5, Adler32])));
+        assert_eq!(of(&[("want-digest", "md5;q=0, adler32,adler32")]), Some(Wanted::Digest(vec![Adler32])));
+        let repr = of(&[("want-repr-digest", "sha-256=10, adler=1, md5=0")]);
+        assert_eq!(repr, Some(Wanted::Repr(vec![Sha256, Adler32])));
+        assert_eq!(of(&[("want-digest", "md5"), ("want-repr-digest", "md5=1")]), Some(Wanted::Digest(vec![Md5])));
+        assert_eq!(of(&[("want-digest", "crc32c")]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn answers_are_in_the_form_that_clients_parse() {
+        let answer = |wanted: Wanted| wanted.answer(&sums()).unwrap();
+        assert_eq!(
+            answer(Wanted::Digest(vec![Adler32, Md5])),
+            ("digest", "adler32=11e60398,md5=nGdyhoZqrDj46bZg9UEYFA==".into())
+        );
+        assert_eq!(answer(Wanted::Repr(vec![Adler32])), ("repr-digest", "adler=:EeYDmA==:".into()));
+    }
+
+    #[test]
+    fn claims_hold_or_not() {
+        for (name, value) in [
+            ("digest", "adler32=11e60398"),
+            ("digest", "ADLER32=11E60398"),
+            ("digest", "md5=nGdyhoZqrDj46bZg9UEYFA=="),
+            ("digest", "md5=9c677286866aac38f8e9b660f5411814"),
+            ("repr-digest", "adler=:EeYDmA==:"),
+            ("content-digest", "md5=:nGdyhoZqrDj46bZg9UEYFA==:"),
+            ("content-md5", "nGdyhoZqrDj46bZg9UEYFA=="),
+            ("oc-checksum", "ADLER32:11e60398"),
+        ] {
+            let claims = claims(&headers(&[(name, value)]));
+            assert!(claims.len() == 1 && claims[0].holds(&sums()), "{name}: {value}");
+        }
+        for value in ["adler32=11e60399", "md5=", "adler32=", "sha-256=zz", "md5=9c677286866aac38f8e9b660f541181é"] {
+            let Ok(value) = value.parse() else { continue };
+            let claims = claims(&[(http::header::HeaderName::from_static("digest"), value)].into_iter().collect());
+            assert!(claims.len() == 1 && !claims[0].holds(&sums()));
+        }
+        assert_eq!(claims(&headers(&[("digest", "crc32c=abcd, x")])), []);
+        let short = claim("adler32", "398").expect("known");
+        assert_eq!(short.value, [0, 0, 3, 0x98]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_taken_or_left(text in "[ -~]{0,60}") {
+            let headers = headers(&[("want-digest", &text), ("want-repr-digest", &text), ("digest", &text)]);
+            let _ = (Wanted::of(&headers), claims(&headers));
+        }
+
+        #[test]
+        fn what_we_answer_we_understand(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
+            let mut running = Running::default();
+            running.add(&bytes);
+            let sums = running.end();
+            for wanted in [Wanted::Digest(Algorithm::ALL.into()), Wanted::Repr(Algorithm::ALL.into())] {
+                let (name, value) = wanted.answer(&sums).unwrap();
+                let claims = claims(&headers(&[(name, &value)]));
+                prop_assert!(claims.len() == 3 && claims.iter().all(|claim| claim.holds(&sums)));
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Locks of WebDAV clients: on paths, in memory, with an end.
+//!
+//! They bind WebDAV clients to each other, nobody else: the mount and S3 do not know them. They go when their time is over,
+//! when they are given up, and with the process. A lock is on a path, not on the file that is there.
+//!
+//! One mutex; everything is a walk over the few locks on the way to a path, or below it.
+
+use crate::path::DavPath;
+use leeward_env::{Env, Nanos};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most locks at a time.
+const LOCKS_MAX: usize = 65_536;
+/// Most locks of one user.
+const LOCKS_OF_ONE_MAX: usize = 4096;
+/// Longest time for which a lock is given.
+pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// A lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// `urn:uuid:...`, unguessable.
+    pub token: String,
+    /// What is locked.
+    pub path: DavPath,
+    /// Whether everything below it is, too.
+    pub deep: bool,
+    /// Whether others may have one, too.
+    pub shared: bool,
+    /// Whose it is.
+    pub user: Arc<str>,
+    /// What the client said of itself, XML.
+    pub owner: Option<String>,
+    /// When it ends, monotonic nanoseconds.
+    pub until: Nanos,
+}
+
+/// A lock that is asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Where.
+    pub path: DavPath,
+    /// With everything below.
+    pub deep: bool,
+    /// Shared.
+    pub shared: bool,
+    /// For whom.
+    pub user: Arc<str>,
+    /// What the client says of itself.
+    pub owner: Option<String>,
+    /// For how long.
+    pub time: Duration,
+}
+
+/// Why there is no lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoLock {
+    /// Another lock is there.
+    Taken(DavPath),
+    /// There are too many.
+    Full,
+}
+
+/// What a request is about to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The content or properties of what is there.
+    Content,
+    /// A name in a directory comes.
+    NewName,
+    /// A name goes, with everything below.
+    Tree,
+}
+
+/// All locks.
+pub struct Locks {
+    env: Env,
+    state: Mutex<BTreeMap<DavPath, Vec<Lock>>>,
+}
+
+impl Locks {
+    /// None.
+    pub fn new(env: &Env) -> Locks {
+        Locks { env: env.clone(), state: Mutex::default() }
+    }
+
+    /// Takes a lock.
+    ///
+    /// # Errors
+    /// Who has one in its way, or that there are too many.
+    pub fn take(&self, wish: Wish) -> Result<Lock, NoLock> {
+        let now = self.env.now();
+        let state = &mut *self.state.lock();
+        let key = wish.path.clone().with_slash(false);
+        let hinders = |lock: &&Lock| !(wish.shared && lock.shared);
+        if let Some(other) = covering(state, &key, now).find(hinders) {
+            return Err(NoLock::Taken(other.path.clone()));
+        }
+        if wish.deep && let Some(other) = below(state, &key, now).find(hinders) {
+            return Err(NoLock::Taken(other.path.clone()));
+        }
+        let all = || state.values().flatten();
+        if all().count() >= LOCKS_MAX {
+            state.retain(|_, locks| {
+                locks.retain(|lock| lock.until > now);
+                !locks.is_empty()
+            });
+        }
+        let all = || state.values().flatten();
+        if all().count() >= LOCKS_MAX || all().filter(|l| l.user == wish.user).count() >= LOCKS_OF_ONE_MAX {
+            return Err(NoLock::Full);
+        }
+        let lock = Lock {
+            token: format!("urn:uuid:{}", uuid(self.env.random(), self.env.random())),
+            path: key.clone(),
+            deep: wish.deep,
+            shared: wish.shared,
+            user: wish.user,
+            owner: wish.owner,
+            until: until(now, wish.time),
+        };
+        state.entry(key).or_default().push(lock.clone());
+        Ok(lock)
+    }
+
+    /// Prolongs the lock with this token that covers a path, if it is this user's.
+    pub fn refresh(&self, path: &DavPath, token: &str, user: &str, time: Duration) -> Option<Lock> {
+        let now = self.env.now();
+        let mut state = self.state.lock();
+        let found = covering(&state, path, now).find(|l| l.token == token && *l.user == *user)?.path.clone();
+        let lock = state.get_mut(&found)?.iter_mut().find(|lock| lock.token == token)?;
+        lock.until = until(now, time);
+        Some(lock.clone())
+    }
+
+    /// Gives up the lock with this token that covers a path, if it is this user's.
+    pub fn give_up(&self, path: &DavPath, token: &str, user: &str) -> bool {
+        let now = self.env.now();
+        let mut state = self.state.lock();
+        let found = covering(&state, path, now).find(|lock| lock.token == token && *lock.user == *user);
+        let Some(at) = found.map(|lock| lock.path.clone()) else { return false };
+        remove(&mut state, &at, |lock| lock.token == token);
+        true
+    }
+
+    /// The locks that cover a path.
+    pub fn of(&self, path: &DavPath) -> Vec<Lock> {
+        let now = self.env.now();
+        covering(&self.state.lock(), path, now).cloned().collect()
+    }
+
+    /// Whether a lock with this token covers a path.
+    pub fn has(&self, path: &DavPath, token: &str) -> bool {
+        let now = self.env.now();
+        covering(&self.state.lock(), path, now).any(|lock| lock.token == token)
+    }
+
+    /// Where a lock hinders a change at a path by a user who named these tokens.
+    pub fn hinders(&self, path: &DavPath, change: Change, user: &str, tokens: &[&str]) -> Option<DavPath> {
+        let now = self.env.now();
+        let state = self.state.lock();
+        // of shared locks on the same path one that is his opens all
+        let opens = |lock: &Lock| *lock.user == *user && tokens.contains(&lock.token.as_str());
+        let mut closed = covering(&state, path, now).filter(|lock| !opens(lock) && !shared_with(&state, lock, &opens));
+        if let Some(lock) = closed.next() {
+            return Some(lock.path.clone());
+        }
+        let parent = path.parent().filter(|_| change != Change::Content);
+        let of_parent = parent.iter().flat_map(|dir| covering(&state, dir, now));
+        let of_tree = below(&state, path, now).filter(|_| change == Change::Tree);
+        let hinders = |lock: &&Lock| !opens(lock) && !shared_with(&state, lock, &opens);
+        of_parent.chain(of_tree).find(hinders).map(|lock| lock.path.clone())
+    }
+
+    /// What was at a path is gone, with everything below: so are the locks.
+    pub fn forget_tree(&self, path: &DavPath) {
+        let mut state = self.state.lock();
+        let gone: Vec<DavPath> = range(&state, path).map(|(at, _)| at.clone()).collect();
+        gone.iter().for_each(|at| remove(&mut state, at, |_| true));
+    }
+
+    /// Seconds that a lock still has.
+    pub fn seconds_left(&self, lock: &Lock) -> u64 {
+        lock.until.saturating_sub(self.env.now()).div_ceil(1_000_000_000)
+    }
+}
+
+type State = BTreeMap<DavPath, Vec<Lock>>;
+
+fn until(now: Nanos, time: Duration) -> Nanos {
+    now.saturating_add(time.min(LONGEST).as_nanos() as Nanos)
+}
+
+/// Locks on a path, and deep ones on what is above it.
+fn covering<'s>(state: &'s State, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
+    let path = path.clone().with_slash(false);
+    let mut ways = vec![path.clone()];
+    let mut at = path.parent();
+    while let Some(dir) = at {
+        at = dir.parent();
+        ways.push(dir.with_slash(false));
+    }
+    ways.into_iter().enumerate().flat_map(move |(n, way)| {
+        let locks = state.get(&way).map(Vec::as_slice).unwrap_or_default();
+        locks.iter().filter(move |lock| lock.until > now && (n == 0 || lock.deep))
+    })
+}
+
+/// Locks at a path and below it.
+fn below<'s>(state: &'s State, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
+    range(state, path).flat_map(|(_, locks)| locks).filter(move |lock| lock.until > now)
+}
+
+fn range<'s>(state: &'s State, path: &DavPath) -> impl Iterator<Item = (&'s DavPath, &'s Vec<Lock>)> {
+    let from = path.clone().with_slash(false);
+    let within = from.clone();
+    state.range(from..).take_while(move |(at, _)| at.is_within(&within))
+}
+
+/// Whether somebody whom `opens` lets through shares this lock.
+fn shared_with(state: &State, lock: &Lock, opens: &impl Fn(&Lock) -> bool) -> bool {
+    lock.shared && state.get(&lock.path).is_some_and(|locks| locks.iter().any(|l| l.shared && opens(l)))
+}
+
+fn remove(state: &mut State, at: &DavPath, which: impl Fn(&Lock) -> bool) {
+    if let Some(locks) = state.get_mut(at) {
+        locks.retain(|lock| !which(lock));
+        if locks.is_empty() {
+            state.remove(at);
+        }
+    }
+}
+
+/// A random UUID (version 4).
+fn uuid(high: u64, low: u64) -> String {
+    let high = high & !0xf000 | 0x4000;
+    let low = low & !(0b11 << 62) | 0b10 << 62;
+    let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xffff);
+    format!("{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> DavPath {
+        DavPath::parse(text).unwrap()
+    }
+
+    fn wish(at: &str, user: &str, deep: bool, shared: bool) -> Wish {
+        let time = Duration::from_secs(60);
+        Wish { path: path(at), deep, shared, user: user.into(), owner: None, time }
+    }
+
+    #[test]
+    fn exclusive_locks_exclude() {
+        let locks = Locks::new(&Env::sim(1));
+        let a = locks.take(wish("/a/", "me", true, false)).unwrap();
+        assert_eq!(locks.take(wish("/a", "you", false, true)), Err(NoLock::Taken(path("/a"))));
+        assert_eq!(locks.take(wish("/a/b", "you", false, false)), Err(NoLock::Taken(path("/a"))));
+        assert_eq!(locks.take(wish("/", "you", true, false)), Err(NoLock::Taken(path("/a"))));
+        let root = locks.take(wish("/", "you", false, false)).unwrap();
+        assert!(locks.take(wish("/ab", "you", true, false)).is_ok());
+        assert!(!locks.give_up(&path("/a"), &a.token, "you") && !locks.give_up(&path("/x"), &a.token, "me"));
+        assert!(locks.give_up(&path("/a/b"), &a.token, "me"), "by any path that it covers");
+        assert!(locks.take(wish("/a/b", "you", false, false)).is_ok());
+        assert!(root.token.starts_with("urn:uuid:") && root.token.len() == 45 && root.token != a.token);
+    }
+
+    #[test]
+    fn who_names_the_token_and_is_its_user_may_change() {
+        let locks = Locks::new(&Env::sim(1));
+        let lock = locks.take(wish("/a/f", "me", false, false)).unwrap();
+        let hinders = |at: &str, change, user: &str, tokens: &[&str]| {
+            locks.hinders(&path(at), change, user, tokens).map(|at| at.encoded())
+        };
+        let at_f = Some("/a/f".to_string());
+        assert_eq!(hinders("/a/f", Change::Content, "me", &[]), at_f);
+        assert_eq!(hinders("/a/f", Change::Content, "you", &[&lock.token]), at_f);
+        assert_eq!(hinders("/a/f", Change::Content, "me", &[&lock.token]), None);
+        assert_eq!(hinders("/a", Change::Content, "you", &[]), None);
+        assert_eq!(hinders("/a", Change::Tree, "you", &[]), at_f, "it would go with the directory");
+        assert_eq!(hinders("/a/g", Change::NewName, "you", &[]), None);
+        let dir = locks.take(wish("/d/", "me", false, false)).unwrap();
+        assert_eq!(hinders("/d/g", Change::NewName, "you", &[]), Some("/d".into()));
+        assert_eq!(hinders("/d/g", Change::Content, "you", &[]), None);
+        assert_eq!(hinders("/d/g", Change::NewName, "me", &[&dir.token]), None);
+    }
+
+    #[test]
+    fn shared_locks_share() {
+        let locks = Locks::new(&Env::sim(1));
+        let mine = locks.take(wish("/f", "me", false, true)).unwrap();
+        let yours = locks.take(wish("/f", "you", false, true)).unwrap();
+        assert!(locks.take(wish("/f", "they", false, false)).is_err());
+        let hinders = |user: &str, token: &str| locks.hinders(&path("/f"), Change::Content, user, &[token]);
+        assert_eq!(hinders("me", &mine.token), None);
+        assert_eq!(hinders("you", &yours.token), None);
+        assert_eq!(hinders("they", &yours.token), Some(path("/f")));
+    }
+
+    #[test]
+    fn locks_end() {
+        let env = Env::sim(1);
+        let locks = Locks::new(&env);
+        let lock = locks.take(wish("/f", "me", false, false)).unwrap();
+        env.advance(Duration::from_secs(50));
+        assert_eq!(locks.seconds_left(&lock), 10);
+        assert!(locks.refresh(&path("/f"), &lock.token, "you", Duration::from_secs(60)).is_none());
+        assert!(locks.refresh(&path("/f"), &lock.token, "me", Duration::from_secs(60)).is_some());
+        env.advance(Duration::from_secs(50));
+        assert!(locks.has(&path("/f"), &lock.token));
+        env.advance(Duration::from_secs(10));
+        assert!(!locks.has(&path("/f"), &lock.token) && locks.of(&path("/f")).is_empty());
+        assert!(locks.take(wish("/f", "you", false, false)).is_ok());
+    }
+
+    #[test]
+    fn locks_go_with_what_they_are_on_and_are_bounded() {
+        let locks = Locks::new(&Env::sim(1));
+        for n in 0..LOCKS_OF_ONE_MAX {
+            locks.take(wish(&format!("/d/{n}"), "me", false, false)).unwrap();
+        }
+        assert_eq!(locks.take(wish("/e", "me", false, false)), Err(NoLock::Full));
+        assert!(locks.take(wish("/e", "you", false, false)).is_ok());
+        locks.forget_tree(&path("/d"));
+        assert!(locks.of(&path("/d/1")).is_empty() && !locks.of(&path("/e")).is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! PROPFIND: what is said of files and directories.
+
+use super::dead::{self, Dead};
+use super::pages::{Page, pages};
+use crate::asked::{Asked, Place, etag, read_all};
+use crate::body::{self, Answer, Body};
+use crate::head::{self, Depth};
+use crate::locks::{Lock, Locks};
+use crate::oops::{Oops, Result};
+use crate::path::DavPath;
+use crate::server::Shared;
+use crate::xml::answer::{self, Property, escaped};
+use crate::xml::request::{BODY_BYTES_MAX, Find};
+use crate::xml::{DAV, Name};
+use crate::{date, kind};
+use http::{StatusCode, header};
+use leeward_auth::Activity;
+use leeward_volume::op::{Attr, Entry, Kind};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// What there is of everything, in the order in which it is said. Those of quotas are said when they are asked for (RFC 4331).
+const LIVE: [&str; 9] = [
+    "creationdate",
+    "displayname",
+    "getcontentlength",
+    "getcontenttype",
+    "getetag",
+    "getlastmodified",
+    "lockdiscovery",
+    "resourcetype",
+    "supportedlock",
+];
+const QUOTA_USED: &str = "quota-used-bytes";
+const QUOTA_AVAILABLE: &str = "quota-available-bytes";
+/// Namespaces that we know and have nothing more of: they are not looked for among dead properties.
+const NOT_DEAD: [&str; 4] = [DAV, "http://owncloud.org/ns", "http://apache.org/dav/props/", "LCGDM:"];
+
+const SUPPORTED_LOCK: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>\
+                              <D:lockentry><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>";
+
+/// PROPFIND.
+pub(crate) async fn propfind(asked: &Asked, body: Body) -> Result<Answer> {
+    let find = Arc::new(Find::parse(&read_all(body, BODY_BYTES_MAX).await?)?);
+    let depth = head::depth(&asked.headers, Depth::Infinity)?;
+    if depth == Depth::Infinity {
+        let why = "a whole tree is not described at once: send Depth 0 or 1";
+        return Err(Oops::new(StatusCode::FORBIDDEN, why).with("propfind-finite-depth", None));
+    }
+    let place = asked.place(Activity::Stat)?;
+    let found = place.must(&[]).await?;
+    let is_dir = found.attr.kind == Kind::Dir;
+    let teller = Teller { dav: asked.dav.clone(), find };
+    let mut text = answer::BEGIN.to_string();
+    let at = Place { dav: place.dav.clone().with_slash(is_dir), ..place };
+    teller.tell(&at, &found.attr, &mut text).await;
+    let mut answer = body::empty(StatusCode::MULTI_STATUS);
+    *answer.body_mut() = if depth == Depth::One && is_dir {
+        let dir = asked.place(Activity::List)?;
+        pages(Place { dav: at.dav, ..dir }, text, teller, answer::END).await?
+    } else {
+        body::full(text + answer::END)
+    };
+    Ok(body::headers(answer, [(header::CONTENT_TYPE, answer::CONTENT_TYPE)]))
+}
+
+/// Tells properties.
+struct Teller {
+    dav: Arc<Shared>,
+    find: Arc<Find>,
+}
+
+impl Page for Teller {
+    async fn write(&mut self, dir: &Place, entries: &[Entry], out: &mut String) {
+        for entry in entries {
+            let Some(attr) = &entry.attr else { continue };
+            let mut place = dir.join(&entry.name);
+            place.dav = place.dav.with_slash(entry.kind == Kind::Dir);
+            self.tell(&place, attr, out).await;
+        }
+    }
+}
+
+impl Teller {
+    async fn tell(&self, place: &Place, attr: &Attr, out: &mut String) {
+        let told = Told { place, attr, locks: &self.dav.locks };
+        let mut found = Vec::new();
+        let mut missing = Vec::new();
+        let (names, all): (&[Name], bool) = match &*self.find {
+            Find::These(names) => (names, false),
+            Find::All(more) => (more, true),
+            Find::Names => (&[], true),
+        };
+        let dead = if all || names.iter().any(may_be_dead) { dead_of(place).await } else { Dead::default() };
+        if all {
+            found.extend(LIVE.iter().filter_map(|local| told.live(local)));
+            found.extend(dead.all());
+        }
+        for name in names.iter().filter(|name| !found.iter().any(|p: &Property| p.name == **name)).cloned().collect::<Vec<_>>() {
+            match self.one(&told, &dead, &name).await {
+                Some(property) => found.push(property),
+                None => missing.push(Property { name, value: None }),
+            }
+        }
+        if *self.find == Find::Names {
+            found.iter_mut().for_each(|property| property.value = None);
+        }
+        answer::response(out, &place.dav.encoded(), &[(StatusCode::OK, found), (StatusCode::NOT_FOUND, missing)]);
+    }
+
+    async fn one(&self, told: &Told<'_>, dead: &Dead, name: &Name) -> Option<Property> {
+        if name.space != DAV {
+            return dead.get(name);
+        }
+        if [QUOTA_USED, QUOTA_AVAILABLE].contains(&&*name.local) {
+            return quota(told.place, told.attr, &name.local).await;
+        }
+        told.live(&name.local)
+    }
+}
+
+fn may_be_dead(name: &Name) -> bool {
+    !NOT_DEAD.contains(&&*name.space)
+}
+
+async fn dead_of(place: &Place) -> Dead {
+    let found = place.tree.stat(&place.path, &[dead::ATTRIBUTE]).await;
+    Dead::of(found.ok().and_then(|found| found.xattrs.into_iter().next().flatten()).as_deref())
+}
+
+/// What is used below a directory, and what still fits there (RFC 4331).
+async fn quota(place: &Place, attr: &Attr, local: &str) -> Option<Property> {
+    if attr.kind != Kind::Dir {
+        return None;
+    }
+    let (used, figures) = place.tree.space(&place.path).await.ok()?;
+    let bytes = if local == QUOTA_USED { used } else { figures.free_bytes };
+    Some(Property::dav(local, bytes.to_string()))
+}
+
+/// What has properties.
+struct Told<'a> {
+    place: &'a Place,
+    attr: &'a Attr,
+    locks: &'a Locks,
+}
+
+impl Told<'_> {
+    fn live(&self, local: &str) -> Option<Property> {
+        let (attr, path) = (self.attr, &self.place.dav);
+        let is_dir = attr.kind == Kind::Dir;
+        let value = match local {
+            "creationdate" => date::iso(attr.btime.secs),
+            "displayname" => escaped(&String::from_utf8_lossy(path.name().unwrap_or(b"/"))).into_owned(),
+            "getcontentlength" if !is_dir => attr.size.to_string(),
+            "getcontenttype" if !is_dir => kind::of(path.name().unwrap_or_default()).into(),
+            "getetag" => escaped(&etag(attr)).into_owned(),
+            "getlastmodified" => date::http(attr.mtime.secs),
+            "lockdiscovery" => locks_as_xml(self.locks, &self.locks.of(path)),
+            "resourcetype" => if is_dir { "<D:collection/>" } else { "" }.into(),
+            "supportedlock" => SUPPORTED_LOCK.into(),
+            _ => return None,
+        };
+        Some(Property::dav(local, value))
+    }
+}
+
+/// The value of `lockdiscovery`.
+pub(crate) fn locks_as_xml(locks: &Locks, list: &[Lock]) -> String {
+    let mut out = String::new();
+    for lock in list {
+        let scope = if lock.shared { "shared" } else { "exclusive" };
+        let depth = if lock.deep { "infinity" } else { "0" };
+        let owner = lock.owner.as_deref().map(|owner| format!("<D:owner>{owner}</D:owner>")).unwrap_or_default();
+        let (seconds, root): (u64, &DavPath) = (locks.seconds_left(lock), &lock.path);
+        let _ = write!(
+            out,
+            "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
+             <D:depth>{depth}</D:depth>{owner}<D:timeout>Second-{seconds}</D:timeout>\
+             <D:locktoken><D:href>{}</D:href></D:locktoken><D:lockroot><D:href>{}</D:href></D:lockroot></D:activelock>",
+            escaped(&lock.token),
+            escaped(&root.encoded())
+        );
+    }
+    out
+}

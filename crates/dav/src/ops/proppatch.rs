@@ -1,0 +1,52 @@
+//! PROPPATCH: all changes of a request, or none.
+
+use super::dead::{self, Dead};
+use crate::asked::{Asked, read_all};
+use crate::body::{self, Answer, Body};
+use crate::locks::Change;
+use crate::oops::{Oops, Result};
+use crate::xml::answer::{self, Property};
+use crate::xml::request::{BODY_BYTES_MAX, Patch};
+use crate::xml::{DAV, Name};
+use http::StatusCode;
+use leeward_auth::Activity;
+use leeward_volume::op::Kind;
+
+/// PROPPATCH.
+pub(crate) async fn proppatch(asked: &Asked, body: Body) -> Result<Answer> {
+    let patches = Patch::parse(&read_all(body, BODY_BYTES_MAX).await?)?;
+    let place = asked.place(Activity::UpdateMetadata)?;
+    let found = place.must(&[dead::ATTRIBUTE]).await?;
+    asked.check_locks(&[(&asked.path, Change::Content)]).await?;
+    let is_protected = |patch: &Patch| patch.name().space == DAV;
+    let propstats = if patches.iter().any(is_protected) {
+        let (wrong, others): (Vec<&Patch>, Vec<&Patch>) = patches.iter().partition(|patch| is_protected(patch));
+        vec![(StatusCode::FORBIDDEN, names(&wrong)), (StatusCode::FAILED_DEPENDENCY, names(&others))]
+    } else {
+        let mut dead = Dead::of(found.xattrs[0].as_deref());
+        patches.iter().for_each(|patch| dead.apply(patch));
+        let value = dead.to_attribute();
+        if value.as_ref().is_some_and(|value| value.len() > dead::BYTES_MAX) {
+            let why = format!("properties of {} would take more than {} bytes", place.dav.shown(), dead::BYTES_MAX);
+            return Err(Oops::new(StatusCode::INSUFFICIENT_STORAGE, why));
+        }
+        let set = vec![(dead::ATTRIBUTE.to_vec(), value)];
+        place.tree.set_xattrs(&place.path, set).await.map_err(|e| place.oops(&e))?;
+        vec![(StatusCode::OK, names(&patches.iter().collect::<Vec<_>>()))]
+    };
+    let href = place.dav.clone().with_slash(found.attr.kind == Kind::Dir).encoded();
+    let mut text = answer::BEGIN.to_string();
+    answer::response(&mut text, &href, &propstats);
+    Ok(body::xml(StatusCode::MULTI_STATUS, text + answer::END))
+}
+
+/// The properties of some changes, each once, without values.
+fn names(patches: &[&Patch]) -> Vec<Property> {
+    let mut names: Vec<&Name> = Vec::new();
+    for patch in patches {
+        if !names.contains(&patch.name()) {
+            names.push(patch.name());
+        }
+    }
+    names.into_iter().map(|name| Property { name: name.clone(), value: None }).collect()
+}

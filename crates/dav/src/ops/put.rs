@@ -1,0 +1,182 @@
+//! PUT: streamed to a file without a name, which takes its place when all of it is there, durable and verified.
+
+use crate::asked::{Asked, Place, etag};
+use crate::body::{self, Answer, Body};
+use crate::head::condition::{self, Current, Verdict};
+use crate::head::digest::{self, Claim};
+use crate::locks::Change;
+use crate::oops::{Oops, Result};
+use crate::sums;
+use http::{StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use leeward_auth::Activity;
+use leeward_door::{Finish, Found, Upload, notes};
+use leeward_volume::Error;
+use leeward_volume::op::{Attr, Kind, Over, Time};
+
+/// PUT.
+pub(crate) async fn put(asked: &Asked, mut body: Body) -> Result<Answer> {
+    if asked.headers.contains_key(header::CONTENT_RANGE) {
+        return Err(Oops::bad("a part of a file cannot be put: send all of it"));
+    }
+    let target = Target::of(asked).await?;
+    let mut writing = target.begin(body.size_hint().exact()).await?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Oops::bad("the body ended early: nothing was stored"))?;
+        if let Ok(bytes) = frame.into_data() {
+            writing.write(bytes).await?;
+        }
+    }
+    let replaced = target.replaces();
+    let attr = writing.finish(&digest::claims(&asked.headers), modified_of(asked)).await?;
+    let status = if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
+    let answer = body::headers(body::empty(status), [(header::ETAG, etag(&attr).as_str())]);
+    Ok(if asked.headers.contains_key("x-oc-mtime") {
+        body::headers(answer, [(http::HeaderName::from_static("x-oc-mtime"), "accepted")])
+    } else {
+        answer
+    })
+}
+
+/// The time of modification that a client wants its file to have, seconds since 1970.
+fn modified_of(asked: &Asked) -> Option<Time> {
+    let text = asked.headers.get("x-oc-mtime")?.to_str().ok()?;
+    let secs = text.split('.').next()?.parse().ok()?;
+    Some(Time { secs, nanos: 0 })
+}
+
+/// Where a file is to be put: all that can be checked before its content is there has been.
+pub(crate) struct Target {
+    place: Place,
+    over: Over,
+    found: Option<Found>,
+}
+
+impl Target {
+    /// For the path of this request.
+    ///
+    /// # Errors
+    /// Conditions, locks, rights; there is a directory, or none above.
+    pub(crate) async fn of(asked: &Asked) -> Result<Target> {
+        let refused = |why: &str| {
+            let why = format!("{}: {why}", asked.path.shown());
+            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
+        };
+        if asked.path.has_slash() || asked.path.names().is_empty() {
+            return Err(refused("is a directory: a file's name does not end in a slash"));
+        }
+        let found = match asked.place(Activity::Stat)?.found(&[]).await {
+            // a file is above: whoever makes the directory will be told
+            Err(oops) if oops.status == StatusCode::CONFLICT => None,
+            other => other?,
+        };
+        let place = asked.place(if found.is_some() { Activity::Modify } else { Activity::Create })?;
+        if found.as_ref().is_some_and(|found| found.attr.kind == Kind::Dir) {
+            return Err(refused("is a directory"));
+        }
+        let tag = found.as_ref().map(|found| (etag(&found.attr), found.attr.mtime.secs));
+        let current = tag.as_ref().map(|(etag, modified)| Current { etag, modified: *modified });
+        if condition::check(&asked.headers, false, current)? != Verdict::Go {
+            return Err(Oops::precondition());
+        }
+        let change = if found.is_some() { Change::Content } else { Change::NewName };
+        asked.check_locks(&[(&asked.path, change)]).await?;
+        place.check_parent().await?;
+        let may_replace = asked.allow(Activity::Modify, &asked.path).is_ok();
+        let over = over(found.as_ref(), may_replace, is_conditional(asked));
+        Ok(Target { place, over, found })
+    }
+
+    /// Whether something is there.
+    pub(crate) fn replaces(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Refuses to replace: `Overwrite: F`.
+    ///
+    /// # Errors
+    /// 412: something is there.
+    pub(crate) fn only_new(mut self) -> Result<Target> {
+        if self.replaces() {
+            let why = format!("{} is there already, and Overwrite is F", self.place.dav.shown());
+            return Err(Oops::new(StatusCode::PRECONDITION_FAILED, why));
+        }
+        self.over = Over::Nothing;
+        Ok(self)
+    }
+
+    /// Begins to write. `bytes`: how many will come, if that is known.
+    ///
+    /// # Errors
+    /// As `open` gives them; a quota without room.
+    pub(crate) async fn begin(&self, bytes: Option<u64>) -> Result<Writing> {
+        let upload = self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
+        let (place, over) = (self.place.clone(), self.over);
+        Ok(Writing { place, over, upload, sums: sums::Running::default() })
+    }
+}
+
+/// What it may take the place of: what was judged, where that matters.
+fn over(found: Option<&Found>, may_replace: bool, conditional: bool) -> Over {
+    match found {
+        Some(found) if conditional => Over::This(found.attr.node, found.attr.ctime),
+        None if conditional || !may_replace => Over::Nothing,
+        _ => Over::Any,
+    }
+}
+
+fn is_conditional(asked: &Asked) -> bool {
+    ["if-match", "if-none-match", "if-unmodified-since", "if"].iter().any(|name| asked.headers.contains_key(*name))
+}
+
+/// A file on its way. Dropped, nothing is left of it.
+pub(crate) struct Writing {
+    place: Place,
+    over: Over,
+    upload: Upload,
+    sums: sums::Running,
+}
+
+impl Writing {
+    /// More content.
+    ///
+    /// # Errors
+    /// As `write` gives them.
+    pub(crate) async fn write(&mut self, bytes: bytes::Bytes) -> Result<()> {
+        self.sums.add(&bytes);
+        self.upload.write(bytes).await.map_err(|e| self.place.oops(&e))
+    }
+
+    /// Bytes so far.
+    pub(crate) fn size(&self) -> u64 {
+        self.upload.size()
+    }
+
+    /// That was all: it gets its name, if it is what is claimed.
+    ///
+    /// # Errors
+    /// 400: a checksum is another. 412: something else is there now.
+    pub(crate) async fn finish(self, claims: &[Claim], modified: Option<Time>) -> Result<Attr> {
+        let sums = self.sums.end();
+        if let Some(claim) = claims.iter().find(|claim| !claim.holds(&sums)) {
+            let name = claim.algorithm.key();
+            let is = sums.get(name).unwrap_or_default();
+            return Err(Oops::bad(format!("the content has {name} {is}, not what was said of it: nothing was stored")));
+        }
+        let wall = self.place.tree.files().env().wall();
+        let now = Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 };
+        let modified = modified.unwrap_or(now);
+        let attribute = sums.to_attribute(self.upload.size(), modified);
+        let finish = Finish {
+            over: self.over,
+            xattrs: vec![(notes::SUMS.to_vec(), attribute)],
+            modified: Some(modified),
+            parents: false,
+        };
+        self.upload.finish(finish).await.map_err(|e| match e {
+            Error::Exists | Error::Changed => Oops::precondition(),
+            e => self.place.oops(&e),
+        })
+    }
+}

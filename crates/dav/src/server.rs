@@ -1,0 +1,202 @@
+//! The door: from a request to who asks, to the method, to an answer.
+
+use crate::asked::{Asked, read_all};
+use crate::body::{self, Answer, Body};
+use crate::locks::Locks;
+use crate::oops::{Oops, Result};
+use crate::ops::{copy, get, lock, propfind, proppatch, put, remove};
+use crate::path::DavPath;
+use crate::third::{NoPlan, Plan, Transfers};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+use leeward_auth::{Authority, Refusal, Verdict};
+use leeward_door::Files;
+use leeward_door::listen::{Answer as Answering, Client, Site, Told};
+use leeward_env::{Door, Env, Wait};
+use std::sync::Arc;
+
+/// All methods, for `Allow`.
+pub(crate) const METHODS: &str =
+    "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+/// Longest request for a macaroon.
+const MACAROON_BYTES_MAX: usize = 16 << 10;
+const MACAROON_REQUEST: &str = "application/macaroon-request";
+
+/// How the door is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What a browser shows when it asks for a name and a password.
+    pub realm: String,
+    /// Where the door is: said in tokens.
+    pub location: String,
+}
+
+/// HTTP and WebDAV.
+pub struct Dav(Arc<Shared>);
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) files: Files,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) env: Env,
+    pub(crate) locks: Locks,
+    pub(crate) transfers: Transfers,
+    pub(crate) settings: Settings,
+}
+
+impl Dav {
+    /// A door to these files.
+    pub fn new(files: Files, authority: Arc<Authority>, transfers: Transfers, settings: Settings) -> Dav {
+        let env = files.env().clone();
+        let locks = Locks::new(&env);
+        Dav(Arc::new(Shared { files, authority, env, locks, transfers, settings }))
+    }
+}
+
+impl Site for Dav {
+    fn door(&self) -> Door {
+        Door::Http
+    }
+
+    fn answer(self: Arc<Self>, request: Request<Body>, _: Client) -> Answering {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            let mut told = Told { operation: operation(request.method()), ..Told::default() };
+            let mut answer = match shared.handle(request, &mut told).await {
+                Ok(answer) => answer,
+                Err(oops) => {
+                    told.error = Some(oops.why.as_str().into());
+                    oops.answer().map(body::full)
+                }
+            };
+            answer.extensions_mut().insert(told);
+            answer
+        })
+    }
+}
+
+/// The method's name, for those that there are.
+fn operation(method: &Method) -> Option<&'static str> {
+    METHODS.split(", ").find(|known| *known == method.as_str())
+}
+
+impl Shared {
+    async fn handle(self: Arc<Shared>, request: Request<Body>, told: &mut Told) -> Result<Answer> {
+        let (head, body) = request.into_parts();
+        if head.method == Method::OPTIONS {
+            return Ok(options());
+        }
+        let path = DavPath::parse(head.uri.path())?;
+        let verdict = self.who(&head.headers).await?;
+        told.user = Some(verdict.who.name.clone());
+        let Parts { method, headers, uri, .. } = head;
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
+        let asked = Asked { dav: self, method, path, headers, host, verdict };
+        if asked.is_anonymous() {
+            asked.check_anonymous().await?;
+        }
+        let answered = dispatch(&asked, body).await;
+        answered.map_err(|oops| match oops.status {
+            StatusCode::FORBIDDEN if asked.is_anonymous() => oops.ask_who(&asked.dav.settings.realm),
+            _ => oops,
+        })
+    }
+
+    /// Whose request it is. What would have to wait is asked again on a thread that may.
+    async fn who(self: &Arc<Shared>, headers: &HeaderMap) -> Result<Verdict> {
+        let Some(credential) = Credential::of(headers)? else { return Ok(Verdict::anonymous()) };
+        match credential.judge(&self.authority, Wait::Never) {
+            Err(Refusal::WouldBlock) => {}
+            judged => return Ok(judged?),
+        }
+        let authority = self.authority.clone();
+        let judged = tokio::task::spawn_blocking(move || credential.judge(&authority, Wait::Allowed)).await;
+        judged.map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?.map_err(Oops::from)
+    }
+}
+
+/// What is in `Authorization`.
+enum Credential {
+    Basic(String, String),
+    Bearer(String),
+}
+
+impl Credential {
+    fn of(headers: &HeaderMap) -> Result<Option<Credential>> {
+        let Some(text) = crate::head::once(headers, "authorization")? else { return Ok(None) };
+        let unknown = || Oops::from(Refusal::Malformed("Authorization is Basic or Bearer".into()));
+        let (scheme, rest) = text.split_once(' ').ok_or_else(unknown)?;
+        let rest = rest.trim();
+        match scheme.to_ascii_lowercase().as_str() {
+            "bearer" => Ok(Some(Credential::Bearer(rest.into()))),
+            "basic" => {
+                let bytes = BASE64.decode(rest).map_err(|_| unknown())?;
+                let text = String::from_utf8(bytes).map_err(|_| unknown())?;
+                let (name, password) = text.split_once(':').ok_or_else(unknown)?;
+                Ok(Some(Credential::Basic(name.into(), password.into())))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    fn judge(&self, authority: &Authority, wait: Wait) -> std::result::Result<Verdict, Refusal> {
+        match self {
+            Credential::Basic(name, password) => authority.basic(name, password, wait),
+            Credential::Bearer(token) => authority.bearer(token, wait),
+        }
+    }
+}
+
+fn options() -> Answer {
+    let list = [
+        (header::ALLOW, METHODS),
+        (HeaderName::from_static("dav"), "1, 2"),
+        (HeaderName::from_static("ms-author-via"), "DAV"),
+        (header::ACCEPT_RANGES, "bytes"),
+    ];
+    body::headers(body::empty(StatusCode::OK), list)
+}
+
+async fn dispatch(asked: &Asked, body: Body) -> Result<Answer> {
+    match asked.method.as_str() {
+        "GET" => get::get(asked).await,
+        "HEAD" => get::head(asked).await,
+        "PUT" => put::put(asked, body).await,
+        "DELETE" => remove::delete(asked).await,
+        "MKCOL" => remove::mkcol(asked, body).await,
+        "COPY" => match Plan::of(&asked.headers, asked.host.as_deref()) {
+            Ok(plan) => asked.dav.transfers.begin(asked, plan).await,
+            Err(NoPlan::Here) => copy::copy(asked).await,
+            Err(NoPlan::Bad(bad)) => Err(bad.into()),
+            Err(NoPlan::Scheme(why)) => Err(Oops::new(StatusCode::NOT_IMPLEMENTED, why)),
+        },
+        "MOVE" => copy::rename(asked).await,
+        "PROPFIND" => propfind::propfind(asked, body).await,
+        "PROPPATCH" => proppatch::proppatch(asked, body).await,
+        "LOCK" => lock::lock(asked, body).await,
+        "UNLOCK" => lock::unlock(asked).await,
+        "POST" => post(asked, body).await,
+        other => {
+            let why = format!("{other} is not spoken here");
+            Err(Oops::new(StatusCode::NOT_IMPLEMENTED, why).header(header::ALLOW, METHODS))
+        }
+    }
+}
+
+/// A request for a token that gives less than the one it comes with.
+async fn post(asked: &Asked, body: Body) -> Result<Answer> {
+    let kind = crate::head::once(&asked.headers, "content-type")?.unwrap_or_default();
+    if kind.split(';').next().unwrap_or_default().trim() != MACAROON_REQUEST {
+        let why = format!("POST takes a body of {MACAROON_REQUEST}; a file is put");
+        return Err(Oops::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let body = read_all(body, MACAROON_BYTES_MAX).await?;
+    let dav = &asked.dav;
+    let minted = dav.authority.macaroon(&asked.verdict, &asked.path.cell(), &body, &dav.settings.location)?;
+    let text = serde_json::json!({ "macaroon": minted.macaroon, "expires_in": minted.expires_in }).to_string();
+    let list = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    Ok(body::headers(body::with(StatusCode::OK, text), list))
+}

@@ -1,0 +1,128 @@
+//! Checksums of whole files: the three that the grid and its clients speak of, computed as bytes go by. They are kept with a file
+//! by `leeward_door::notes`, for all doors, and count only while the file has the content that they are of.
+
+use leeward_door::notes::Sums;
+use md5::{Digest as _, Md5};
+use simd_adler32::Adler32;
+
+/// A way to compute a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// Adler-32.
+    Adler32,
+    /// MD5.
+    Md5,
+    /// SHA-256.
+    Sha256,
+}
+
+impl Algorithm {
+    /// All there are, in the order in which they are said.
+    pub const ALL: [Algorithm; 3] = [Algorithm::Adler32, Algorithm::Md5, Algorithm::Sha256];
+
+    /// By any of the names that clients use, in any case.
+    pub fn named(name: &str) -> Option<Algorithm> {
+        match name.to_ascii_lowercase().as_str() {
+            "adler32" | "adler" => Some(Algorithm::Adler32),
+            "md5" => Some(Algorithm::Md5),
+            "sha-256" | "sha256" => Some(Algorithm::Sha256),
+            _ => None,
+        }
+    }
+
+    /// Its name where checksums are kept.
+    pub fn key(self) -> &'static str {
+        match self {
+            Algorithm::Adler32 => "adler32",
+            Algorithm::Md5 => "md5",
+            Algorithm::Sha256 => "sha256",
+        }
+    }
+
+    /// Bytes of its values.
+    pub fn bytes(self) -> usize {
+        match self {
+            Algorithm::Adler32 => 4,
+            Algorithm::Md5 => 16,
+            Algorithm::Sha256 => 32,
+        }
+    }
+}
+
+/// The value of one checksum, where it is known.
+pub fn value(sums: &Sums, algorithm: Algorithm) -> Option<Vec<u8>> {
+    unhex(sums.get(algorithm.key())?).filter(|value| value.len() == algorithm.bytes())
+}
+
+/// Checksums of bytes that come one after the other.
+pub struct Running {
+    adler32: Adler32,
+    md5: Md5,
+    sha256: ring::digest::Context,
+}
+
+impl Default for Running {
+    fn default() -> Running {
+        let sha256 = ring::digest::Context::new(&ring::digest::SHA256);
+        Running { adler32: Adler32::new(), md5: Md5::new(), sha256 }
+    }
+}
+
+impl Running {
+    /// The next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.adler32.write(bytes);
+        self.md5.update(bytes);
+        self.sha256.update(bytes);
+    }
+
+    /// The checksums of all that came.
+    pub fn end(self) -> Sums {
+        let mut sums = Sums::default();
+        sums.set(Algorithm::Adler32.key(), &hex(&self.adler32.finish().to_be_bytes()));
+        sums.set(Algorithm::Md5.key(), &hex(&self.md5.finalize()));
+        sums.set(Algorithm::Sha256.key(), &hex(self.sha256.finish().as_ref()));
+        sums
+    }
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes of hexadecimal digits.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>()?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(parts: &[&[u8]]) -> Sums {
+        let mut running = Running::default();
+        parts.iter().for_each(|part| running.add(part));
+        running.end()
+    }
+
+    #[test]
+    fn known_values() {
+        let sums = of(&[b"Wiki", b"", b"pedia"]);
+        assert_eq!(sums.get("adler32"), Some("11e60398"));
+        assert_eq!(sums.get("md5"), Some("9c677286866aac38f8e9b660f5411814"));
+        assert_eq!(of(&[]).get("adler32"), Some("00000001"));
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(of(&[b"abc"]).get("sha256"), Some(abc));
+        assert_eq!(value(&sums, Algorithm::Adler32), Some(vec![0x11, 0xe6, 0x03, 0x98]));
+        assert_eq!(value(&Sums::default(), Algorithm::Md5), None);
+    }
+
+    #[test]
+    fn hexadecimal_there_and_back() {
+        assert_eq!(unhex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
+        assert_eq!((unhex("abc"), unhex("zz"), unhex("é")), (None, None, None));
+    }
+}

@@ -1,0 +1,90 @@
+//! A body on its way to another server, which knows how far it is.
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http_body::{Body, Frame, SizeHint};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+/// How much has been sent. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Sent(Arc<(AtomicU64, AtomicBool)>);
+
+impl Sent {
+    /// Bytes handed to the connection.
+    pub fn bytes(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether that was all.
+    pub fn ended(&self) -> bool {
+        self.0.1.load(Ordering::Relaxed)
+    }
+
+    /// More went.
+    pub fn add(&self, bytes: u64) {
+        self.0.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.1.store(true, Ordering::Relaxed);
+    }
+}
+
+type Chunks = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// See the module's head.
+pub struct Outgoing {
+    chunks: Option<Chunks>,
+    left: u64,
+    sent: Sent,
+}
+
+impl Outgoing {
+    /// Nothing.
+    pub fn empty() -> Outgoing {
+        let sent = Sent::default();
+        sent.end();
+        Outgoing { chunks: None, left: 0, sent }
+    }
+
+    /// These chunks, `size` bytes in all, counted in `sent`.
+    pub fn new(chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static, size: u64, sent: Sent) -> Outgoing {
+        Outgoing { chunks: Some(Box::pin(chunks)), left: size, sent }
+    }
+
+    /// How far it is.
+    pub fn sent(&self) -> Sent {
+        self.sent.clone()
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
+        let next = std::task::ready!(chunks.as_mut().poll_next(cx));
+        match &next {
+            Some(Ok(chunk)) => {
+                self.sent.add(chunk.len() as u64);
+                self.left = self.left.saturating_sub(chunk.len() as u64);
+            }
+            None => self.sent.end(),
+            Some(Err(_)) => {}
+        }
+        Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.chunks.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

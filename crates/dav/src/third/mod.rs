@@ -1,0 +1,249 @@
+//! Third-party copies: a client tells this server to fetch a file from another one (pull), or to send one there (push), and is told how
+//! far it is until it is done (performance markers).
+//!
+//! The answer begins at once; what comes of it is in its last line. When the client goes away the transfer ends, and nothing is left of it
+//! here. Credentials for the other server are in the request and in nothing else: not kept, not logged.
+
+mod body;
+mod plan;
+pub mod remote;
+mod verify;
+
+pub(crate) use plan::{NoPlan, Plan};
+
+use crate::asked::{Asked, Place};
+use crate::body::{Answer, BoxError, empty, headers, stream as stream_body};
+use crate::head::digest;
+use crate::marker;
+use crate::oops::{Oops, Result};
+use crate::ops::copy;
+use crate::ops::put::{Target, Writing};
+use crate::sums::{Algorithm, Running, value};
+use body::{Outgoing, Sent};
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http_body_util::BodyExt;
+use leeward_auth::Activity;
+use leeward_door::{File, notes};
+use leeward_env::Env;
+use parking_lot::Mutex;
+use plan::Direction;
+use remote::{Failed, IDLE, Remote, shown};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use verify::Verifier;
+
+/// How often the client is told how far it is.
+const MARKER_EVERY: Duration = Duration::from_secs(5);
+/// When who was refused for others' sake may come again, seconds.
+const COME_AGAIN: &str = "15";
+
+/// All third-party copies of a door.
+pub struct Transfers {
+    remote: Remote,
+    slots: Arc<Semaphore>,
+}
+
+/// How far a transfer is. Cheap to clone.
+#[derive(Clone, Default)]
+struct Progress {
+    sent: Sent,
+    peer: Arc<Mutex<Option<SocketAddr>>>,
+}
+
+impl Progress {
+    fn marker(&self, env: &Env) -> Bytes {
+        marker::marker(env.wall() / 1_000_000_000, self.sent.bytes(), *self.peer.lock()).into()
+    }
+}
+
+/// What is to be done, with all that could be checked before.
+enum Errand {
+    Pull(Target),
+    Push(Box<(Place, File)>),
+}
+
+impl Transfers {
+    /// At most `most` at a time.
+    pub fn new(remote: Remote, most: usize) -> Transfers {
+        Transfers { remote, slots: Arc::new(Semaphore::new(most)) }
+    }
+
+    /// Begins a transfer.
+    ///
+    /// # Errors
+    /// It may not be made, or there are too many (429).
+    pub(crate) async fn begin(&self, asked: &Asked, plan: Plan) -> Result<Answer> {
+        let errand = match plan.direction {
+            Direction::Pull => Errand::Pull(copy::target(asked).await?),
+            Direction::Push => {
+                let place = asked.place(Activity::Read)?;
+                let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.oops(&e))?;
+                Errand::Push(Box::new((place, file)))
+            }
+        };
+        let slot = self.slots.clone().try_acquire_owned().map_err(|_| {
+            Oops::new(StatusCode::TOO_MANY_REQUESTS, "as many transfers as this server makes at a time are on their way")
+                .header(header::RETRY_AFTER, COME_AGAIN)
+        })?;
+        let transfer = Transfer { env: asked.dav.env.clone(), remote: self.remote.clone(), plan, progress: Progress::default() };
+        let mut answer = empty(StatusCode::CREATED);
+        *answer.body_mut() = transfer.start(errand, slot);
+        Ok(headers(answer, [(header::CONTENT_TYPE, marker::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")]))
+    }
+}
+
+/// One on its way.
+struct Transfer {
+    env: Env,
+    remote: Remote,
+    plan: Plan,
+    progress: Progress,
+}
+
+/// Ends a task when the answer that it works for is dropped.
+struct Leash(AbortHandle);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Transfer {
+    /// The answer's body: markers, then how it ended.
+    fn start(self, errand: Errand, slot: OwnedSemaphorePermit) -> crate::body::Body {
+        let (tell, told) = mpsc::channel::<Bytes>(4);
+        let task = tokio::spawn(async move {
+            let _slot = slot;
+            let (env, progress) = (self.env.clone(), self.progress.clone());
+            let mut work = std::pin::pin!(self.run(errand));
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut work => break ended,
+                    () = tokio::time::sleep(MARKER_EVERY) => {
+                        // a client that is slow to read misses some
+                        let _ = tell.try_send(progress.marker(&env));
+                    }
+                }
+            };
+            let last = match ended {
+                Ok(()) => marker::SUCCESS.to_string(),
+                Err(Failed(why)) => marker::failure(&why),
+            };
+            let _ = tell.send(progress.marker(&env)).await;
+            let _ = tell.send(last.into()).await;
+        });
+        let leash = Leash(task.abort_handle());
+        let lines = stream::unfold((told, leash), |(mut told, leash)| async move {
+            told.recv().await.map(|line| (Ok::<_, BoxError>(line), (told, leash)))
+        });
+        stream_body(lines)
+    }
+
+    async fn run(&self, errand: Errand) -> std::result::Result<(), Failed> {
+        match errand {
+            Errand::Pull(target) => self.pull(target).await,
+            Errand::Push(what) => self.push(&what.0, what.1).await,
+        }
+    }
+
+    fn verifier(&self) -> Verifier<'_> {
+        Verifier { remote: &self.remote, plan: &self.plan }
+    }
+
+    /// What is said to the other server.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.plan.headers.clone();
+        self.verifier().ask_for(&mut headers);
+        headers
+    }
+
+    async fn pull(&self, target: Target) -> std::result::Result<(), Failed> {
+        let peer = |at| *self.progress.peer.lock() = Some(at);
+        let there = &self.plan.there;
+        let answer = self.remote.send(Method::GET, there, &self.headers(), |_| Outgoing::empty(), peer).await?;
+        if answer.response.status() != StatusCode::OK {
+            return Err(remote::refusal("the source", answer).await);
+        }
+        let claims = digest::claims(answer.response.headers());
+        let mut body = answer.response.into_body();
+        let size = http_body::Body::size_hint(&body).exact();
+        let mut writing = target.begin(size).await.map_err(ours)?;
+        loop {
+            let frame = tokio::time::timeout(IDLE, body.frame()).await;
+            let frame = frame.map_err(|_| Failed(format!("{} sends nothing more", shown(there))))?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|e| Failed(format!("{}: {e}", shown(there))))?;
+            if let Ok(bytes) = frame.into_data() {
+                self.progress.sent.add(bytes.len() as u64);
+                writing.write(bytes).await.map_err(ours)?;
+            }
+        }
+        self.end_pull(writing, size, claims).await
+    }
+
+    async fn end_pull(
+        &self,
+        writing: Writing,
+        size: Option<u64>,
+        claims: Vec<digest::Claim>,
+    ) -> std::result::Result<(), Failed> {
+        if size.is_some_and(|size| size != writing.size()) {
+            return Err(Failed(format!("{} ended early", shown(&self.plan.there))));
+        }
+        let claims = self.verifier().claims(claims, "the source").await?;
+        writing.finish(&claims, None).await.map(drop).map_err(ours)
+    }
+
+    async fn push(&self, place: &Place, file: File) -> std::result::Result<(), Failed> {
+        let kept = notes::Sums::of(file.xattrs[0].as_deref(), &file.attr);
+        let size = file.attr.size;
+        let running = Arc::new(Mutex::new(Running::default()));
+        let sent = self.progress.sent.clone();
+        let body = |headers: &mut HeaderMap| {
+            *running.lock() = Running::default();
+            headers.insert(header::CONTENT_LENGTH, size.into());
+            if let Some((name, text)) = digest::Wanted::Digest(vec![Algorithm::Adler32]).answer(&kept)
+                && let Ok(text) = HeaderValue::from_str(&text)
+            {
+                headers.insert(name, text);
+            }
+            let running = running.clone();
+            let chunks = file.clone().stream(0..size).map(move |chunk| {
+                let chunk = chunk.map_err(|e| std::io::Error::other(e.to_string()))?;
+                running.lock().add(&chunk);
+                Ok(chunk)
+            });
+            Outgoing::new(chunks, size, sent.clone())
+        };
+        let peer = |at| *self.progress.peer.lock() = Some(at);
+        let answer = self.remote.send(Method::PUT, &self.plan.there, &self.headers(), body, peer).await?;
+        if !answer.response.status().is_success() {
+            return Err(remote::refusal("the destination", answer).await);
+        }
+        let claims = digest::claims(answer.response.headers());
+        drop(answer);
+        let claims = self.verifier().claims(claims, "the destination").await?;
+        let sums = std::mem::take(&mut *running.lock()).end();
+        if value(&kept, Algorithm::Adler32).is_some_and(|is| Some(is) != value(&sums, Algorithm::Adler32)) {
+            return Err(Failed(format!("{} was changed while it was sent", place.dav.shown())));
+        }
+        match claims.iter().find(|claim| !claim.holds(&sums)) {
+            None => Ok(()),
+            Some(claim) => {
+                let name = claim.algorithm.key();
+                let (is, says) = (sums.get(name).unwrap_or_default(), crate::sums::hex(&claim.value));
+                Err(Failed(format!("the destination says {name} {says} of what has {is}")))
+            }
+        }
+    }
+}
+
+fn ours(oops: Oops) -> Failed {
+    Failed(oops.why)
+}

@@ -1,0 +1,293 @@
+//! The other server of a third-party copy: one HTTP/1.1 request at a time, each on a connection of its own.
+//!
+//! A connection of our own, and not a client library's pool: performance markers name the peer while bytes flow, and a
+//! transfer that is given up must be gone at once. Nothing that is sent or answered is logged: credentials are in it.
+//!
+//! Whoever may upload may make this server fetch an address. So addresses of this machine and of its link are refused, unless the
+//! door itself listens there only (tests).
+
+use super::body::Outgoing;
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// For a connection to be made, to each address.
+const CONNECT: Duration = Duration::from_secs(15);
+/// For an answer to begin once the request is sent: a server may have to compute a checksum, or fetch a file from tape.
+pub const FIRST_BYTE: Duration = Duration::from_secs(120);
+/// For bytes to move on.
+pub const IDLE: Duration = Duration::from_secs(60);
+/// Most redirects that are followed.
+const REDIRECTS_MAX: usize = 8;
+/// Most of an error's body that is passed on, bytes.
+const SAID_BYTES_MAX: usize = 300;
+
+/// Why the other server could not be used; may be shown to the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failed(pub String);
+
+/// How to reach other servers. Cheap to clone.
+#[derive(Clone)]
+pub struct Remote {
+    tls: Arc<ClientConfig>,
+    local: bool,
+}
+
+/// An answer, with who gave it.
+pub struct Answer {
+    /// Status, headers, body.
+    pub response: Response<Incoming>,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// What answered, after redirects.
+    pub uri: Uri,
+}
+
+impl Remote {
+    /// `local`: also addresses of this machine, and without TLS.
+    pub fn new(tls: Arc<ClientConfig>, local: bool) -> Remote {
+        Remote { tls, local }
+    }
+
+    /// Whether it can be asked at all.
+    pub fn speaks(uri: &Uri) -> bool {
+        matches!(uri.scheme_str(), Some("https" | "davs" | "http" | "dav")) && uri.host().is_some()
+    }
+
+    /// Asks without a body, and follows redirects.
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not answer in time. Any status is an answer.
+    pub async fn ask(&self, method: Method, uri: &Uri, headers: &HeaderMap) -> Result<Answer, Failed> {
+        self.send(method, uri, headers, |_| Outgoing::empty(), |_| ()).await
+    }
+
+    /// Sends a body, which `body` makes anew for each redirect; `peer` is told where it goes.
+    ///
+    /// # Errors
+    /// As of [`Remote::ask`].
+    pub async fn send(
+        &self,
+        method: Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        mut body: impl FnMut(&mut HeaderMap) -> Outgoing,
+        mut peer: impl FnMut(SocketAddr),
+    ) -> Result<Answer, Failed> {
+        let (mut uri, mut headers) = (uri.clone(), headers.clone());
+        for _ in 0..=REDIRECTS_MAX {
+            let mut sent = headers.clone();
+            let outgoing = body(&mut sent);
+            let answer = self.once(&method, &uri, sent, outgoing, &mut peer).await?;
+            let Some(next) = redirected(&answer)? else { return Ok(answer) };
+            if next.authority() != uri.authority() {
+                // who is meant by it is the first server alone; what it wants to tell the next one is in the URL
+                headers.remove(header::AUTHORIZATION);
+            }
+            uri = next;
+        }
+        Err(Failed(format!("{} redirects too often", shown(&uri))))
+    }
+
+    async fn once(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: HeaderMap,
+        body: Outgoing,
+        peer: &mut impl FnMut(SocketAddr),
+    ) -> Result<Answer, Failed> {
+        let tls = match uri.scheme_str() {
+            Some("https" | "davs") => true,
+            Some("http" | "dav") if self.local => false,
+            _ => return Err(Failed(format!("{} is not https", shown(uri)))),
+        };
+        let host = uri.host().ok_or_else(|| Failed("the URL names no host".into()))?.trim_matches(['[', ']']);
+        let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let (stream, address) = self.connect(host, port).await?;
+        peer(address);
+        let request = request(method, uri, host, headers, body)?;
+        let sends_body = *method == Method::PUT;
+        let response = if tls {
+            let name = ServerName::try_from(host.to_string()).map_err(|_| Failed(format!("{host} is no name of a server")))?;
+            let connecting = TlsConnector::from(self.tls.clone()).connect(name, stream);
+            let stream = within(CONNECT, "TLS with", host, connecting).await?;
+            exchange(stream, request, host, sends_body).await?
+        } else {
+            exchange(stream, request, host, sends_body).await?
+        };
+        Ok(Answer { response, peer: address, uri: uri.clone() })
+    }
+
+    /// The first address that answers.
+    async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failed> {
+        let found = within(CONNECT, "looking up", host, tokio::net::lookup_host((host, port))).await?;
+        let mut last = Failed(format!("{host} has no address that may be used from here"));
+        for address in found.filter(|address| self.local || may_reach(address.ip())) {
+            match within(CONNECT, "connecting to", host, TcpStream::connect(address)).await {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok((stream, address));
+                }
+                Err(failed) => last = failed,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Addresses that are somebody else's.
+fn may_reach(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            !(ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast())
+        }
+        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
+            Some(ip) => may_reach(IpAddr::V4(ip)),
+            None => !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local()),
+        },
+    }
+}
+
+fn request(
+    method: &Method,
+    uri: &Uri,
+    host: &str,
+    headers: HeaderMap,
+    body: Outgoing,
+) -> Result<Request<Outgoing>, Failed> {
+    let wrong = |_| Failed(format!("{} cannot be asked for", shown(uri)));
+    let target: Uri = uri.path_and_query().map_or("/", |path| path.as_str()).parse().map_err(|_| Failed(format!("{} has no path", shown(uri))))?;
+    let mut request = Request::new(body);
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers;
+    let authority = uri.authority().map_or(host, |authority| authority.as_str());
+    let agent = concat!("leeward/", env!("CARGO_PKG_VERSION"));
+    request.headers_mut().insert(header::HOST, HeaderValue::from_str(authority).map_err(wrong)?);
+    request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(agent));
+    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(request)
+}
+
+/// Sends the request; the connection lives in a task of its own that ends with it. A body that is sent has its own time limit for
+/// moving on, and may take as long as it does.
+async fn exchange<S>(stream: S, request: Request<Outgoing>, host: &str, sends_body: bool) -> Result<Response<Incoming>, Failed>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let said = |e: hyper::Error| Failed(format!("{host}: {e}"));
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    let sent = request.body().sent();
+    let driver = tokio::spawn(connection);
+    let answer = sender.send_request(request);
+    tokio::pin!(answer);
+    let mut before = 0;
+    loop {
+        let limit = if sends_body && !sent.ended() { IDLE } else { FIRST_BYTE };
+        match tokio::time::timeout(limit, &mut answer).await {
+            Ok(answer) => return answer.map_err(said),
+            Err(_) if sent.bytes() > before => before = sent.bytes(),
+            Err(_) => {
+                driver.abort();
+                return Err(Failed(format!("{host} does not answer")));
+            }
+        }
+    }
+}
+
+async fn within<T, E: std::fmt::Display>(
+    limit: Duration,
+    doing: &str,
+    host: &str,
+    what: impl Future<Output = Result<T, E>>,
+) -> Result<T, Failed> {
+    match tokio::time::timeout(limit, what).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(e)) => Err(Failed(format!("{doing} {host}: {e}"))),
+        Err(_) => Err(Failed(format!("{doing} {host}: no answer"))),
+    }
+}
+
+/// Where an answer leads on to.
+fn redirected(answer: &Answer) -> Result<Option<Uri>, Failed> {
+    use StatusCode as S;
+    let redirects = [S::MOVED_PERMANENTLY, S::FOUND, S::SEE_OTHER, S::TEMPORARY_REDIRECT, S::PERMANENT_REDIRECT];
+    if !redirects.contains(&answer.response.status()) {
+        return Ok(None);
+    }
+    let wrong = || Failed(format!("{} redirects to nowhere", shown(&answer.uri)));
+    let text = answer.response.headers().get(header::LOCATION).and_then(|l| l.to_str().ok()).ok_or_else(wrong)?;
+    let next: Uri = text.parse().map_err(|_| wrong())?;
+    if next.authority().is_some() {
+        if answer.uri.scheme() == Some(&Scheme::HTTPS) && next.scheme() == Some(&Scheme::HTTP) {
+            return Err(Failed(format!("{} redirects away from https", shown(&answer.uri))));
+        }
+        return Ok(Some(next));
+    }
+    let mut parts = answer.uri.clone().into_parts();
+    parts.path_and_query = next.into_parts().path_and_query;
+    Uri::from_parts(parts).map(Some).map_err(|_| wrong())
+}
+
+/// A URL as it may be shown: without its query, where capabilities are.
+pub fn shown(uri: &Uri) -> String {
+    let authority = uri.authority().map_or("", |a| a.as_str());
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{}://{host}{}", uri.scheme_str().unwrap_or_default(), uri.path())
+}
+
+/// What a server said when it refused, for the client: status and the beginning of the text, on one line.
+pub async fn refusal(what: &str, answer: Answer) -> Failed {
+    use http_body_util::BodyExt;
+    let status = answer.response.status();
+    let mut body = answer.response.into_body();
+    let mut said = Vec::new();
+    while said.len() < SAID_BYTES_MAX
+        && let Ok(Some(Ok(frame))) = tokio::time::timeout(IDLE, body.frame()).await
+    {
+        said.extend(frame.into_data().unwrap_or_default().iter().take(SAID_BYTES_MAX - said.len()));
+    }
+    let text = String::from_utf8_lossy(&said);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Failed(format!("{what} {}: {status} {text}", shown(&answer.uri)).trim_end().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_not_reached() {
+        for text in ["127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "::1", "::", "fe80::1", "::ffff:127.0.0.1", "224.0.0.1"] {
+            assert!(!may_reach(text.parse().unwrap()), "{text}");
+        }
+        for text in ["192.0.2.1", "10.1.2.3", "2001:db8::1", "fd00::1"] {
+            assert!(may_reach(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_has_no_capability_in_it() {
+        let uri: Uri = "https://user:pw@host:1094/a/b?authz=secret".parse().unwrap();
+        assert_eq!(shown(&uri), "https://host:1094/a/b");
+    }
+
+    #[test]
+    fn which_urls_can_be_asked() {
+        let speaks = |text: &str| Remote::speaks(&text.parse().unwrap());
+        assert!(speaks("https://a/b") && speaks("davs://a/b") && speaks("http://a/b"));
+        assert!(!speaks("gsiftp://a/b") && !speaks("root://a//b") && !speaks("/b"));
+    }
+}

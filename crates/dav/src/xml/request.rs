@@ -1,0 +1,166 @@
+//! What the bodies of PROPFIND, PROPPATCH and LOCK ask for.
+
+use super::Name;
+use super::tree::{BadXml, Element};
+
+/// Most bytes of such a body.
+pub const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// Which properties a PROPFIND wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// Those that there are, and these besides.
+    All(Vec<Name>),
+    /// The names of those that there are.
+    Names,
+    /// These.
+    These(Vec<Name>),
+}
+
+impl Find {
+    /// Reads a body; an empty one wants all.
+    ///
+    /// # Errors
+    /// It is no well-formed `propfind`.
+    pub fn parse(body: &[u8]) -> Result<Find, BadXml> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Find::All(Vec::new()));
+        }
+        let root = root(body, "propfind")?;
+        let names = |element: &Element| element.elements().map(|e| e.name.clone()).collect();
+        if let Some(these) = root.child("prop") {
+            return Ok(Find::These(names(these)));
+        }
+        if root.child("propname").is_some() {
+            return Ok(Find::Names);
+        }
+        match root.child("allprop") {
+            Some(_) => Ok(Find::All(root.child("include").map(names).unwrap_or_default())),
+            None => Err(BadXml("a propfind has prop, propname or allprop in it".into())),
+        }
+    }
+}
+
+/// One change of a PROPPATCH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// The property gets this value, which is XML that stands for itself.
+    Set(Name, String),
+    /// The property goes.
+    Remove(Name),
+}
+
+impl Patch {
+    /// The property.
+    pub fn name(&self) -> &Name {
+        match self {
+            Patch::Set(name, _) | Patch::Remove(name) => name,
+        }
+    }
+
+    /// Reads a body: changes in the order in which they are to be made.
+    ///
+    /// # Errors
+    /// It is no well-formed `propertyupdate` with a change in it.
+    pub fn parse(body: &[u8]) -> Result<Vec<Patch>, BadXml> {
+        let root = root(body, "propertyupdate")?;
+        let mut patches = Vec::new();
+        for change in root.elements() {
+            let set = change.name.is("set");
+            if !set && !change.name.is("remove") {
+                continue;
+            }
+            for property in change.elements().filter(|e| e.name.is("prop")).flat_map(Element::elements) {
+                let name = property.name.clone();
+                patches.push(if set { Patch::Set(name, property.inner()) } else { Patch::Remove(name) });
+            }
+        }
+        if patches.is_empty() { Err(BadXml("a propertyupdate has a property in it".into())) } else { Ok(patches) }
+    }
+}
+
+/// What a LOCK wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockInfo {
+    /// Whether others may have such a lock, too.
+    pub shared: bool,
+    /// What the client says of its user: XML that stands for itself.
+    pub owner: Option<String>,
+}
+
+impl LockInfo {
+    /// Reads a body; an empty one refreshes a lock.
+    ///
+    /// # Errors
+    /// It is no well-formed `lockinfo` of a lock for writing.
+    pub fn parse(body: &[u8]) -> Result<Option<LockInfo>, BadXml> {
+        if body.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let root = root(body, "lockinfo")?;
+        let write = root.child("locktype").is_some_and(|kind| kind.child("write").is_some());
+        let scope = root.child("lockscope").ok_or_else(|| BadXml("a lockinfo has lockscope in it".into()))?;
+        let shared = scope.child("shared").is_some();
+        if !write || shared == scope.child("exclusive").is_some() {
+            return Err(BadXml("a lock is for writing, and exclusive or shared".into()));
+        }
+        Ok(Some(LockInfo { shared, owner: root.child("owner").map(Element::inner) }))
+    }
+}
+
+fn root(body: &[u8], local: &str) -> Result<Element, BadXml> {
+    let root = Element::parse(body)?;
+    if root.name.is(local) { Ok(root) } else { Err(BadXml(format!("it is no {local} of {}", super::DAV))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_propfind_wants() {
+        assert_eq!(Find::parse(b" "), Ok(Find::All(vec![])));
+        let these = br#"<propfind xmlns="DAV:"><prop><getetag/><x xmlns="u:"/></prop></propfind>"#;
+        let x = Name { space: "u:".into(), local: "x".into() };
+        assert_eq!(Find::parse(these), Ok(Find::These(vec![Name::dav("getetag"), x])));
+        assert_eq!(Find::parse(b"<propfind xmlns='DAV:'><propname/></propfind>"), Ok(Find::Names));
+        let all = b"<propfind xmlns='DAV:'><allprop/><include><acl/></include></propfind>";
+        assert_eq!(Find::parse(all), Ok(Find::All(vec![Name::dav("acl")])));
+        for body in ["<propfind/>", "<propfind xmlns='DAV:'/>", "<x xmlns='DAV:'><prop/></x>", "<propfind"] {
+            assert!(Find::parse(body.as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn changes_keep_their_order() {
+        let body = br#"<D:propertyupdate xmlns:D="DAV:" xmlns:u="u:">
+            <D:set><D:prop><u:a>1<u:b/></u:a></D:prop></D:set>
+            <D:remove><D:prop><u:c/></D:prop></D:remove>
+            <D:set><D:prop><u:c>2</u:c></D:prop></D:set></D:propertyupdate>"#;
+        let name = |local: &str| Name { space: "u:".into(), local: local.into() };
+        let expected = vec![
+            Patch::Set(name("a"), "1<b xmlns=\"u:\"/>".into()),
+            Patch::Remove(name("c")),
+            Patch::Set(name("c"), "2".into()),
+        ];
+        assert_eq!(Patch::parse(body), Ok(expected));
+        assert!(Patch::parse(b"<propertyupdate xmlns='DAV:'/>").is_err());
+        assert!(Patch::parse(b"").is_err());
+    }
+
+    #[test]
+    fn what_a_lock_wants() {
+        let body = |scope: &str| {
+            format!(
+                "<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope><locktype><write/></locktype>\
+                 <owner><href>me</href></owner></lockinfo>"
+            )
+        };
+        let of = |scope: &str| LockInfo::parse(body(scope).as_bytes());
+        let owner = Some("<href xmlns=\"DAV:\">me</href>".to_string());
+        assert_eq!(of("<exclusive/>"), Ok(Some(LockInfo { shared: false, owner: owner.clone() })));
+        assert_eq!(of("<shared/>"), Ok(Some(LockInfo { shared: true, owner })));
+        assert!(of("").is_err() && of("<shared/><exclusive/>").is_err());
+        assert_eq!(LockInfo::parse(b""), Ok(None));
+    }
+}

@@ -1,0 +1,298 @@
+//! Bodies of requests as trees of elements.
+//!
+//! A tree has at most so many elements, so deep, of a body that is bounded already; there is no document type, so nothing that
+//! expands or is fetched. What is understood is written again with the namespaces said at each element: so a property's
+//! value means the same wherever it is put later.
+
+use super::Name;
+use quick_xml::NsReader;
+use quick_xml::escape::{escape, resolve_predefined_entity};
+use quick_xml::events::{BytesRef, BytesStart, Event};
+use quick_xml::name::ResolveResult;
+use std::fmt::Write as _;
+
+/// Most elements of a request.
+const ELEMENTS_MAX: usize = 4096;
+/// Most elements within each other.
+const DEPTH_MAX: usize = 32;
+/// Most attributes of an element.
+const ATTRIBUTES_MAX: usize = 32;
+
+/// Why a body is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the XML of the request is refused: {0}")]
+pub struct BadXml(pub String);
+
+/// An element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// Its name.
+    pub name: Name,
+    /// Attributes but for those that declare namespaces.
+    pub attributes: Vec<(Name, String)>,
+    /// What is in it, in order.
+    pub content: Vec<Node>,
+}
+
+/// What is in an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// Another element.
+    Element(Element),
+    /// Text, as it means.
+    Text(String),
+}
+
+impl Element {
+    /// Reads a whole document.
+    ///
+    /// # Errors
+    /// It is not well-formed, has a document type, or is too large.
+    pub fn parse(bytes: &[u8]) -> Result<Element, BadXml> {
+        Parser::new(bytes)?.document()
+    }
+
+    /// The elements in it.
+    pub fn elements(&self) -> impl Iterator<Item = &Element> {
+        self.content.iter().filter_map(|node| match node {
+            Node::Element(element) => Some(element),
+            Node::Text(_) => None,
+        })
+    }
+
+    /// The first element in it with this name of WebDAV's own.
+    pub fn child(&self, local: &str) -> Option<&Element> {
+        self.elements().find(|element| element.name.is(local))
+    }
+
+    /// What is in it, as XML that stands for itself.
+    pub fn inner(&self) -> String {
+        let mut out = String::new();
+        self.content.iter().for_each(|node| node.write(&mut out));
+        out
+    }
+
+    /// The element as XML that stands for itself.
+    pub fn outer(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        let local = &self.name.local;
+        // a default namespace: what has none is said to have none
+        let _ = write!(out, "<{local} xmlns=\"{}\"", escape(&*self.name.space));
+        for (n, (name, value)) in self.attributes.iter().enumerate() {
+            let value = escape(&**value);
+            let _ = match &*name.space {
+                "" => write!(out, " {}=\"{value}\"", name.local),
+                XML => write!(out, " xml:{}=\"{value}\"", name.local),
+                space => write!(out, " xmlns:a{n}=\"{}\" a{n}:{}=\"{value}\"", escape(space), name.local),
+            };
+        }
+        if self.content.is_empty() {
+            out.push_str("/>");
+            return;
+        }
+        out.push('>');
+        self.content.iter().for_each(|node| node.write(out));
+        let _ = write!(out, "</{local}>");
+    }
+}
+
+impl Node {
+    fn write(&self, out: &mut String) {
+        match self {
+            Node::Element(element) => element.write(out),
+            Node::Text(text) => out.push_str(&escape(&**text)),
+        }
+    }
+}
+
+/// The namespace of `xml:lang`.
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+
+struct Parser<'b> {
+    reader: NsReader<&'b [u8]>,
+    elements: usize,
+}
+
+fn bad(why: impl ToString) -> BadXml {
+    BadXml(why.to_string())
+}
+
+impl<'b> Parser<'b> {
+    fn new(bytes: &'b [u8]) -> Result<Parser<'b>, BadXml> {
+        let text = std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8"))?;
+        if text.chars().any(|c| !is_allowed(c)) {
+            return Err(bad("it has a character that XML does not allow"));
+        }
+        Ok(Parser { reader: NsReader::from_reader(bytes), elements: 0 })
+    }
+
+    fn document(mut self) -> Result<Element, BadXml> {
+        let mut root = None;
+        loop {
+            match self.reader.read_event().map_err(bad)? {
+                Event::Start(start) if root.is_none() => root = Some(self.element(&start, false, 1)?),
+                Event::Empty(start) if root.is_none() => root = Some(self.element(&start, true, 1)?),
+                Event::Eof => return root.ok_or_else(|| bad("it has no element")),
+                Event::Text(text) if text.trim_ascii().is_empty() || text.trim_ascii() == b"\xef\xbb\xbf" => {}
+                Event::Decl(_) | Event::Comment(_) | Event::PI(_) => {}
+                Event::DocType(_) => return Err(bad("a document type is not allowed")),
+                _ => return Err(bad("there is something outside of its element")),
+            }
+        }
+    }
+
+    fn element(&mut self, start: &BytesStart<'_>, empty: bool, depth: usize) -> Result<Element, BadXml> {
+        self.elements += 1;
+        if self.elements > ELEMENTS_MAX || depth > DEPTH_MAX {
+            return Err(bad("it has too many elements"));
+        }
+        let (space, local) = self.reader.resolver().resolve_element(start.name());
+        let name = name(space, local.as_ref())?;
+        let attributes = self.attributes(start)?;
+        let content = if empty { Vec::new() } else { self.content(depth)? };
+        Ok(Element { name, attributes, content })
+    }
+
+    fn attributes(&self, start: &BytesStart<'_>) -> Result<Vec<(Name, String)>, BadXml> {
+        let mut found: Vec<(Name, String)> = Vec::new();
+        for (n, attribute) in start.attributes().enumerate() {
+            let attribute = attribute.map_err(bad)?;
+            if n >= ATTRIBUTES_MAX {
+                return Err(bad("an element has too many attributes"));
+            }
+            if attribute.key.as_namespace_binding().is_some() {
+                continue;
+            }
+            let (space, local) = self.reader.resolver().resolve_attribute(attribute.key);
+            let name = name(space, local.as_ref())?;
+            let raw = std::str::from_utf8(&attribute.value).map_err(bad)?;
+            let value = quick_xml::escape::unescape(raw).map_err(bad)?.into_owned();
+            found.push((name, value));
+        }
+        Ok(found)
+    }
+
+    fn content(&mut self, depth: usize) -> Result<Vec<Node>, BadXml> {
+        let mut content = Vec::new();
+        loop {
+            match self.reader.read_event().map_err(bad)? {
+                Event::Start(start) => content.push(Node::Element(self.element(&start, false, depth + 1)?)),
+                Event::Empty(start) => content.push(Node::Element(self.element(&start, true, depth + 1)?)),
+                Event::Text(text) => add(&mut content, &text.decode().map_err(bad)?),
+                Event::CData(text) => add(&mut content, &text.decode().map_err(bad)?),
+                Event::GeneralRef(entity) => add(&mut content, &resolved(&entity)?),
+                Event::End(_) => return Ok(content),
+                Event::Comment(_) | Event::PI(_) => {}
+                Event::Eof => return Err(bad("it ends too early")),
+                Event::DocType(_) | Event::Decl(_) => return Err(bad("a declaration is out of place")),
+            }
+        }
+    }
+}
+
+/// Texts that follow each other are one.
+fn add(content: &mut Vec<Node>, text: &str) {
+    match content.last_mut() {
+        Some(Node::Text(before)) => before.push_str(text),
+        _ => content.push(Node::Text(text.into())),
+    }
+}
+
+/// `&amp;` and `&#38;`; there are no others without a document type.
+fn resolved(entity: &BytesRef<'_>) -> Result<String, BadXml> {
+    if let Some(character) = entity.resolve_char_ref().map_err(bad)? {
+        return if is_allowed(character) { Ok(character.into()) } else { Err(bad("it names a character that XML does not allow")) };
+    }
+    let name = entity.decode().map_err(bad)?;
+    resolve_predefined_entity(&name).map(str::to_string).ok_or_else(|| bad(format!("there is no entity {name}")))
+}
+
+fn name(space: ResolveResult<'_>, local: &[u8]) -> Result<Name, BadXml> {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_string).map_err(bad);
+    let space = match space {
+        ResolveResult::Bound(space) => text(space.as_ref())?,
+        ResolveResult::Unbound => String::new(),
+        ResolveResult::Unknown(_) => return Err(bad("a prefix stands for no namespace")),
+    };
+    let space = quick_xml::escape::unescape(&space).map_err(bad)?.into_owned();
+    let local = text(local)?;
+    if !is_name(&local) {
+        return Err(bad("it has a name that XML does not allow"));
+    }
+    Ok(Name { space, local })
+}
+
+/// Whether it may be written as the name of an element again. The reader takes more than that.
+fn is_name(local: &str) -> bool {
+    let begins = |c: char| c.is_alphabetic() || c == '_';
+    let goes_on = |c: char| begins(c) || c.is_numeric() || matches!(c, '-' | '.' | '\u{b7}') || c > '\u{2ff}';
+    let mut characters = local.chars();
+    characters.next().is_some_and(|c| begins(c) || c > '\u{2ff}') && characters.all(goes_on)
+}
+
+/// What XML 1.0 allows in a document.
+pub(super) fn is_allowed(c: char) -> bool {
+    !matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_have_their_namespaces() {
+        let xml = br#"<?xml version="1.0"?><a:x xmlns:a="DAV:" xmlns="u:"><y z="1 &lt; 2" a:z="3"/>t&amp;&#65;<![CDATA[<]]><!-- no --></a:x>"#;
+        let root = Element::parse(xml).unwrap();
+        assert!(root.name.is("x"));
+        let y = root.elements().next().unwrap();
+        assert_eq!((y.name.space.as_str(), y.name.local.as_str()), ("u:", "y"));
+        assert_eq!(y.attributes[0].1, "1 < 2");
+        assert_eq!(y.attributes[1].0, Name::dav("z"));
+        assert_eq!(root.content[1], Node::Text("t&A<".into()));
+    }
+
+    #[test]
+    fn what_is_written_is_the_same_again() {
+        let xml = br#"<v xmlns="DAV:" xmlns:b="urn:b&amp;c" xml:lang="de"><b:c b:d="&quot;"><e xmlns=""/></b:c> a &lt; b</v>"#;
+        let root = Element::parse(xml).unwrap();
+        assert_eq!(Element::parse(root.outer().as_bytes()).unwrap(), root);
+        assert!(root.outer().contains("xml:lang=\"de\""), "{}", root.outer());
+    }
+
+    #[test]
+    fn bombs_and_traps_are_refused() {
+        let laughs = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]><x>&b;</x>";
+        let outside = "<!DOCTYPE x [<!ENTITY a SYSTEM \"file:///etc/passwd\">]><x>&a;</x>";
+        let deep = format!("{}{}", "<a>".repeat(DEPTH_MAX + 1), "</a>".repeat(DEPTH_MAX + 1));
+        let wide = format!("<a>{}</a>", "<b/>".repeat(ELEMENTS_MAX));
+        let attributes: String = (0..=ATTRIBUTES_MAX).map(|n| format!(" a{n}=''")).collect();
+        let many = format!("<a{attributes}/>");
+        for xml in [
+            laughs, outside, &deep, &wide, &many, "<x>&a;</x>", "<x>&#0;</x>", "<x>\u{1}</x>", "<a:x/>", "<x", "<x>", "</x>",
+            "<x></y>", "<x/><y/>", "x", "", "<x a='1' a='2'/>", "<1/>", "<x/>y",
+        ] {
+            assert!(Element::parse(xml.as_bytes()).is_err(), "{}", &xml[..xml.len().min(60)]);
+        }
+        assert!(Element::parse(b"\xff\xfe<\0x\0/\0>\0").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Element::parse(&bytes);
+        }
+
+        #[test]
+        fn what_is_taken_can_be_written(text in "<a( x:b=\"[a-z&;]{0,4}\")?( xmlns:x=\"[a-z<]{0,3}\")?>(<[a-z!?/:]{0,4}/?>|[a-z&;#0-9]{0,6}){0,4}</a>") {
+            if let Ok(root) = Element::parse(text.as_bytes()) {
+                prop_assert_eq!(Element::parse(root.outer().as_bytes()), Ok(root));
+            }
+        }
+    }
+}
