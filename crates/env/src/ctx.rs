@@ -1,5 +1,9 @@
 //! The request context: who asks, in which class, and how patiently.
 
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fmt;
+
 /// What fairness is between: a user, subdivided by a job tag where one is known (0: none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
@@ -107,6 +111,71 @@ pub enum Wait {
     Allowed,
 }
 
+/// Which way a request came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Door {
+    /// The kernel's mount, or this process itself: whoever caches what it changes knows of it, or is told.
+    #[default]
+    Mount,
+    /// S3.
+    S3,
+    /// HTTP and WebDAV.
+    Http,
+}
+
+impl Door {
+    /// The name in reports and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Door::Mount => "mount",
+            Door::S3 => "s3",
+            Door::Http => "http",
+        }
+    }
+}
+
+/// The groups of a user besides the primary one: a short list that many requests share, so that a context can be copied.
+///
+/// Each list that ever occurred is kept for the life of the process: there are about as many as users, and only operators make new ones.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Groups(&'static [u32]);
+
+impl Groups {
+    /// These, in any order.
+    pub fn of(gids: &[u32]) -> Groups {
+        static KNOWN: Mutex<BTreeSet<&'static [u32]>> = Mutex::new(BTreeSet::new());
+        let mut sorted = gids.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.is_empty() {
+            return Groups::default();
+        }
+        let mut known = KNOWN.lock();
+        if let Some(list) = known.get(&sorted[..]) {
+            return Groups(list);
+        }
+        let list: &'static [u32] = Box::leak(sorted.into_boxed_slice());
+        known.insert(list);
+        Groups(list)
+    }
+
+    /// In order.
+    pub fn all(self) -> &'static [u32] {
+        self.0
+    }
+
+    /// Whether this is one of them.
+    pub fn contains(self, gid: u32) -> bool {
+        self.0.binary_search(&gid).is_ok()
+    }
+}
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Immutable request context.
 #[derive(Clone, Copy, Debug)]
 pub struct Ctx {
@@ -114,6 +183,10 @@ pub struct Ctx {
     pub uid: u32,
     /// Acting primary group id.
     pub gid: u32,
+    /// The groups besides that, where the front end knows them. The kernel does not tell them: see [`Ctx::groups`].
+    pub gids: Groups,
+    /// Which way it came in.
+    pub door: Door,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -133,6 +206,8 @@ impl Ctx {
         Ctx {
             uid,
             gid,
+            gids: Groups::default(),
+            door: Door::Mount,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -141,9 +216,10 @@ impl Ctx {
         }
     }
 
-    /// The groups of who asks: the primary one and, where the process is known, those it has besides.
+    /// The groups of who asks: the primary one and those it has besides, as the front end or the process says.
     pub fn groups(&self) -> Vec<u32> {
         let mut gids = vec![self.gid];
+        gids.extend(self.gids.all());
         if self.pid > 0
             && let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
             && let Some(listed) = status.lines().find_map(|line| line.strip_prefix("Groups:"))
@@ -158,6 +234,8 @@ impl Ctx {
         Ctx {
             uid: 0,
             gid: 0,
+            gids: Groups::default(),
+            door: Door::Mount,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,

@@ -20,5 +20,5 @@ mod real;
 pub mod waits;
 
 pub use activity::Activity;
-pub use ctx::{Class, Ctx, Flow, Wait, Work};
+pub use ctx::{Class, Ctx, Door, Flow, Groups, Wait, Work};
 pub use real::{Env, Nanos};

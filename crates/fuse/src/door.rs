@@ -13,7 +13,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use leeward_env::{Class, Ctx, Flow, Wait, limits};
+use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
 use leeward_vfs::Gate;
 use leeward_volume::op::{Attr, Make, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
@@ -94,6 +94,8 @@ fn ctx(req: &Request) -> Ctx {
     Ctx {
         uid: req.uid(),
         gid: req.gid(),
+        gids: Groups::default(),
+        door: leeward_env::Door::Mount,
         pid: req.pid(),
         flow: Flow { uid: req.uid(), job: 0 },
         class: Class::Interactive,

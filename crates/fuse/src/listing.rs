@@ -10,7 +10,7 @@ use crate::convert::{errno, file_attr, file_type, ino};
 use crate::door::{GENERATION, name_ttl};
 use fuser::{FileAttr, FileType, ReplyDirectory, ReplyDirectoryPlus};
 use leeward_env::Ctx;
-use leeward_vfs::{Cursor, Gate, Place};
+use leeward_vfs::{Attempt, Cursor, Gate, Outcome, Place};
 use leeward_volume::op::{Attr, Entry, Kind, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
@@ -155,12 +155,13 @@ impl Listing {
     pub(crate) fn answer<F: Filler>(self, reply: F) {
         let (gate, ctx, dir) = (self.gate.clone(), self.ctx, self.dir);
         let like = Op::List { dir, after: b"", limit: 0, attrs: F::ATTRS };
-        gate.run_all(ctx, like, (self, reply), |ctx, (listing, mut reply)| {
+        gate.run_all(ctx, (like, 0), (self, reply), |ctx, (listing, mut reply)| {
             match listing.fill(ctx, &mut reply) {
-                Err(Error::WouldBlock) => Some((listing, reply)),
+                Err(Error::WouldBlock) => Attempt::Wait((listing, reply)),
                 result => {
+                    let outcome = Outcome { failed: result.is_err(), ..Outcome::default() };
                     finish(reply, result);
-                    None
+                    Attempt::Done(outcome)
                 }
             }
         });

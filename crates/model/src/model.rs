@@ -16,7 +16,7 @@ use crate::step::Path;
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
 use leeward_volume::op::{
-    Allocate, Entry, Make, RenameMode, Seek, SetAttr, SetTime, StatFs, Time, XattrMode,
+    Allocate, Entry, Make, Over, RenameMode, Seek, SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::collections::BTreeMap;
@@ -75,6 +75,8 @@ impl Model {
                 _ => Err(Error::Invalid),
             },
             Op::Make { dir, name, make, mode, umask } => self.make(ctx, dir.0, name, make, mode & !umask),
+            Op::MakeUnnamed { dir, mode, umask, .. } => self.make_unnamed(ctx, dir.0, mode & !umask),
+            Op::Place { node, dir, name, over } => self.place_file(node.0, dir.0, name, over),
             Op::Link { node, dir, name } => self.link(ctx, node.0, dir.0, name),
             Op::Unlink { dir, name } => self.unlink(dir.0, name),
             Op::RmDir { dir, name } => self.rmdir(dir.0, name),
@@ -281,6 +283,17 @@ impl Model {
         if matches!(make, Make::Symlink(target) if target.len() > limits::SYMLINK_BYTES_MAX) {
             return Err(Error::NameTooLong);
         }
+        let ino = self.new_node(ctx, dir, make, mode)?;
+        self.node_mut(ino)?.names = 1;
+        self.set_entry(dir, name, Some(ino))?;
+        if make == Make::Dir {
+            self.node_mut(dir)?.subdirs += 1;
+        }
+        self.referenced(ctx, ino)
+    }
+
+    /// A node without a name, as `dir` hands things down.
+    fn new_node(&mut self, ctx: &Ctx, dir: Ino, make: Make<'_>, mode: u32) -> Result<Ino> {
         let now = self.now();
         let parent = self.node(dir)?;
         let inherits = parent.mode & 0o2000 != 0;
@@ -288,7 +301,7 @@ impl Model {
             mode: mode & 0o7777 | if inherits && make == Make::Dir { 0o2000 } else { 0 },
             uid: ctx.uid,
             gid: if inherits { parent.gid } else { ctx.gid },
-            names: 1,
+            names: 0,
             subdirs: 0,
             refs: 0,
             atime: now,
@@ -301,11 +314,49 @@ impl Model {
         let ino = self.next;
         self.next += 1;
         self.nodes.insert(ino, Arc::new(node));
-        self.set_entry(dir, name, Some(ino))?;
-        if make == Make::Dir {
-            self.node_mut(dir)?.subdirs += 1;
+        Ok(ino)
+    }
+
+    fn make_unnamed(&mut self, ctx: &Ctx, dir: Ino, mode: u32) -> Result<Reply> {
+        self.node(dir)?.entries()?;
+        if self.node(dir)?.names == 0 {
+            return Err(Error::NotFound);
         }
+        let ino = self.new_node(ctx, dir, Make::File, mode)?;
         self.referenced(ctx, ino)
+    }
+
+    fn place_file(&mut self, ino: Ino, dir: Ino, name: &[u8], over: Over) -> Result<Reply> {
+        let old = match self.vacant(dir, name) {
+            Ok(()) => None,
+            Err(Error::Exists) => Some(self.child(dir, name)?),
+            Err(e) => return Err(e),
+        };
+        let node = self.node(ino)?;
+        match node.is_dir() {
+            true => return Err(Error::IsDir),
+            false if node.names > 0 || !matches!(node.body, Body::File(_)) => return Err(Error::Invalid),
+            false => {}
+        }
+        match (old, over) {
+            (Some(old), _) if self.node(old)?.is_dir() => return Err(Error::IsDir),
+            (Some(_), Over::Nothing) => return Err(Error::Exists),
+            (Some(old), Over::This(node, changed)) if NodeId(old) == node => {
+                if self.node(old)?.ctime != changed {
+                    return Err(Error::Changed);
+                }
+            }
+            (_, Over::This(..)) => return Err(Error::Changed),
+            (_, Over::Any) | (None, Over::Nothing) => {}
+        }
+        if let Some(old) = old {
+            self.drop_name(old)?;
+        }
+        self.set_entry(dir, name, Some(ino))?;
+        let now = self.now();
+        let node = self.node_mut(ino)?;
+        (node.names, node.ctime) = (1, now);
+        self.attr_reply(ino)
     }
 
     fn link(&mut self, ctx: &Ctx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Reply> {

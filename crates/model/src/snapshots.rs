@@ -209,6 +209,7 @@ impl Model {
         let name = match *op {
             Op::Lookup { name, .. }
             | Op::Make { name, .. }
+            | Op::Place { name, .. }
             | Op::Unlink { name, .. }
             | Op::RmDir { name, .. } => name,
             _ => return None,
@@ -218,7 +219,7 @@ impl Model {
         }
         Some(match op {
             Op::Lookup { .. } => self.attr_reply(snap_dir_of(dir)),
-            Op::Make { .. } => Err(Error::Exists),
+            Op::Make { .. } | Op::Place { .. } => Err(Error::Exists),
             _ => Err(Error::NotPermitted),
         })
     }
@@ -374,6 +375,8 @@ fn changes(op: &Op<'_>) -> bool {
         op,
         Op::SetAttr { .. }
             | Op::Make { .. }
+            | Op::MakeUnnamed { .. }
+            | Op::Place { .. }
             | Op::Unlink { .. }
             | Op::RmDir { .. }
             | Op::Write { .. }

@@ -20,7 +20,7 @@ mod failures;
 
 use crate::background::{Background, Meeting};
 use crate::jobs::Jobs;
-use crate::ledger::{Account, Ledger, Queues, Report, Totals};
+use crate::ledger::{Account, Ledger, Outcome, Queues, Report, Totals};
 use crate::people::{People, Strangers};
 use crate::shares::Shares;
 use crate::waiting::Waiting;
@@ -105,6 +105,15 @@ struct Queued {
     behind: Option<Flow>,
     bytes: usize,
     job: Job,
+}
+
+/// What came of an attempt at a request of several operations.
+#[derive(Debug)]
+pub enum Attempt<R> {
+    /// It is answered.
+    Done(Outcome),
+    /// It must wait: its state, to go on with where it may.
+    Wait(R),
 }
 
 /// What a queued request does with its turn.
@@ -230,26 +239,27 @@ impl Gate {
     }
 
     /// Runs a request of several operations, made by [`Gate::call`] with the context it is given, when it is its turn. `attempt`
-    /// gives the request back when it would have to wait; it is then repeated where it may. `like`: the operation it is
-    /// entered as.
+    /// answers it and says what came of it, or gives it back when it would have to wait; it is then repeated where it may.
+    /// `like`: the operation it is entered as. `bytes`: what counts against a ceiling.
     pub fn run_all<R: Send + 'static>(
         &self,
         ctx: Ctx,
-        like: Op<'static>,
+        (like, bytes): (Op<'static>, u64),
         request: R,
-        attempt: impl Fn(&Ctx, R) -> Option<R> + Send + 'static,
+        attempt: impl Fn(&Ctx, R) -> Attempt<R> + Send + 'static,
     ) {
-        let mut arrival = self.arrive(ctx, 0);
+        let mut arrival = self.arrive(ctx, bytes);
         let perform = move |gate: &Gate, arrival: Arrival| {
             waits::take();
             match attempt(&arrival.ctx.with_wait(Wait::Never), request) {
-                None => Some(gate.account(&arrival, &like, &Ok(Reply::Done))),
-                Some(request) => {
-                    let run = move |ctx: &Ctx| {
-                        attempt(ctx, request);
-                        Ok(Reply::Done)
+                Attempt::Done(outcome) => Some(gate.account(&arrival, &like, outcome)),
+                Attempt::Wait(request) => {
+                    let run = move |ctx: &Ctx| match attempt(ctx, request) {
+                        Attempt::Done(outcome) => outcome,
+                        // a bug: the request is lost, and whoever waits for it is told so by that
+                        Attempt::Wait(_) => Outcome { failed: true, ..Outcome::default() },
                     };
-                    gate.wait_for(arrival, like, run, drop);
+                    gate.wait_for(arrival, like, run);
                     None
                 }
             }
@@ -396,7 +406,7 @@ impl Gate {
                 None
             }
             result => {
-                let account = self.account(&arrival, &op, &result);
+                let account = self.account(&arrival, &op, Outcome::of(&op, &result));
                 answer(result);
                 Some(account)
             }
@@ -406,26 +416,30 @@ impl Gate {
     fn wait_with(&self, arrival: Arrival, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         let (gate, op) = (self.clone(), OwnedOp::from(op));
         let like = op.shape();
-        self.wait_for(arrival, like, move |ctx| gate.call(ctx, op.as_op()), answer);
+        let run = move |ctx: &Ctx| {
+            let result = gate.call(ctx, op.as_op());
+            let outcome = Outcome::of(&op.shape(), &result);
+            answer(result);
+            outcome
+        };
+        self.wait_for(arrival, like, run);
     }
 
-    /// Runs something on a thread that may wait, and accounts for it.
+    /// Runs and answers something on a thread that may wait, and accounts for it.
     fn wait_for(
         &self,
         mut arrival: Arrival,
         like: Op<'static>,
-        run: impl FnOnce(&Ctx) -> Result<Reply> + Send + 'static,
-        answer: impl FnOnce(Result<Reply>) + Send + 'static,
+        run: impl FnOnce(&Ctx) -> Outcome + Send + 'static,
     ) {
         let gate = self.clone();
         let (asked, behind) = (self.0.env.now(), self.0.waiting.backlog().1);
         self.0.waiting.submit(arrival.line, arrival.share.weight, move || {
             let begun = gate.0.env.now();
             waits::take();
-            let result = run(&arrival.ctx.with_wait(Wait::Allowed));
+            let outcome = run(&arrival.ctx.with_wait(Wait::Allowed));
             arrival.waits.add(Cause::Thread, behind, begun.saturating_sub(asked));
-            let account = gate.account(&arrival, &like, &result);
-            answer(result);
+            let account = gate.account(&arrival, &like, outcome);
             gate.enter(account, begun);
         });
     }
@@ -436,11 +450,12 @@ impl Gate {
         self.0.state.lock().ledger.enter(account, now.saturating_sub(begun), now);
     }
 
-    /// What is to be said of an operation that is about to be answered.
-    fn account(&self, arrival: &Arrival, op: &Op<'_>, result: &Result<Reply>) -> Account {
+    /// What is to be said of an operation.
+    fn account(&self, arrival: &Arrival, op: &Op<'_>, outcome: Outcome) -> Account {
         let mut waits = arrival.waits;
         waits.add_all(&waits::take());
-        Account::new(arrival.line.flow, arrival.line.class, op, result, arrival.at, waits)
+        let Arrival { line, at, .. } = *arrival;
+        Account::new((line.flow, line.class, arrival.ctx.door), op, outcome, at, waits)
     }
 }
 

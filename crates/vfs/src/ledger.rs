@@ -6,7 +6,7 @@
 
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
-use leeward_env::{Class, Flow, Nanos};
+use leeward_env::{Class, Door, Flow, Nanos};
 use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::{NodeId, Op, Reply, Result};
 use rustc_hash::FxHashMap;
@@ -25,45 +25,53 @@ const USERS_MAX: usize = 4096;
 /// See [`UserWaits::uid`].
 pub const OTHER_USERS: u32 = u32::MAX;
 
-/// One operation that has ended.
-pub(crate) struct Account {
-    flow: Flow,
-    class: Class,
-    op: usize,
-    node: Option<NodeId>,
-    at: Nanos,
-    read_bytes: u64,
-    written_bytes: u64,
-    failed: bool,
-    waits: Waits,
+/// What came of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The inode that it was about, where the operation that it is entered as does not say.
+    pub node: Option<NodeId>,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Whether it ended with an error.
+    pub failed: bool,
 }
 
-impl Account {
-    /// Of an operation of `flow`, which says the job, too.
-    pub(crate) fn new(
-        flow: Flow,
-        class: Class,
-        op: &Op<'_>,
-        result: &Result<Reply>,
-        at: Nanos,
-        waits: Waits,
-    ) -> Account {
+impl Outcome {
+    /// Of one operation.
+    pub fn of(op: &Op<'_>, result: &Result<Reply>) -> Outcome {
         let (read_bytes, written_bytes) = match (op, result) {
             (Op::Read { .. }, Ok(Reply::Data(data))) => (data.len() as u64, 0),
             (_, Ok(Reply::Written(count))) => (0, *count),
             _ => (0, 0),
         };
-        Account {
-            flow,
-            class,
-            op: op.number(),
-            node: op.node(),
-            at,
-            read_bytes,
-            written_bytes,
-            failed: result.is_err(),
-            waits,
-        }
+        Outcome { node: None, read_bytes, written_bytes, failed: result.is_err() }
+    }
+}
+
+/// One operation that has ended.
+pub(crate) struct Account {
+    flow: Flow,
+    class: Class,
+    door: Door,
+    op: usize,
+    at: Nanos,
+    outcome: Outcome,
+    waits: Waits,
+}
+
+impl Account {
+    /// Of an operation of a flow, which says the job, too.
+    pub(crate) fn new(
+        (flow, class, door): (Flow, Class, Door),
+        op: &Op<'_>,
+        outcome: Outcome,
+        at: Nanos,
+        waits: Waits,
+    ) -> Account {
+        let outcome = Outcome { node: outcome.node.or(op.node()), ..outcome };
+        Account { flow, class, door, op: op.number(), at, outcome, waits }
     }
 }
 
@@ -109,9 +117,9 @@ impl Row {
     fn enter(&mut self, account: &Account, service: Nanos, now: Nanos) {
         let total = now.saturating_sub(account.at);
         self.operations += 1;
-        self.errors += u64::from(account.failed);
-        self.read_bytes += account.read_bytes;
-        self.written_bytes += account.written_bytes;
+        self.errors += u64::from(account.outcome.failed);
+        self.read_bytes += account.outcome.read_bytes;
+        self.written_bytes += account.outcome.written_bytes;
         self.service += service;
         self.total += total;
         self.used_at = now;
@@ -189,7 +197,7 @@ struct Slow {
 impl Ledger {
     /// Enters an operation that ended `now` and held a slot or a thread for `service` nanoseconds.
     pub(crate) fn enter(&mut self, account: Account, service: Nanos, now: Nanos) {
-        let volume = account.node.map_or(0, |node| node.volume().min(VIEW_FIRST));
+        let volume = account.outcome.node.map_or(0, |node| node.volume().min(VIEW_FIRST));
         let took = now.saturating_sub(account.at);
         self.latency.entry((account.op, account.class)).or_default().add(took);
         if account.waits != Waits::NONE {
@@ -256,7 +264,7 @@ impl Ledger {
 
     /// Keeps the slowest of the last minutes.
     fn remember(&mut self, account: &Account, took: Nanos, now: Nanos) {
-        let slow = Slow { op: account.op, node: account.node, at: account.at, took, waits: account.waits };
+        let slow = Slow { op: account.op, node: account.outcome.node, at: account.at, took, waits: account.waits };
         let kept = self.slow.entry(account.flow).or_default();
         if kept.len() < SLOW_PER_FLOW_MAX {
             return kept.push(slow);

@@ -20,7 +20,8 @@ mod shares;
 mod waiting;
 
 pub use cursor::{Cursor, Place};
-pub use gate::{Gate, Options as GateOptions};
+pub use gate::{Attempt, Gate, Options as GateOptions};
+pub use ledger::Outcome;
 pub use owned::OwnedOp;
 pub use people::People;
 

@@ -48,12 +48,14 @@ fn bytes(op: Op<'_>) -> (&[u8], &[u8]) {
         Op::List { after, .. } => (after, b""),
         Op::Lookup { name, .. }
         | Op::Make { name, .. }
+        | Op::Place { name, .. }
         | Op::Link { name, .. }
         | Op::Unlink { name, .. }
         | Op::RmDir { name, .. }
         | Op::GetXattr { name, .. }
         | Op::RemoveXattr { name, .. } => (name, b""),
-        Op::GetAttr { .. }
+        Op::MakeUnnamed { .. }
+        | Op::GetAttr { .. }
         | Op::SetAttr { .. }
         | Op::ReadLink { .. }
         | Op::Read { .. }
@@ -75,6 +77,8 @@ fn with_bytes<'b>(op: Op<'_>, a: &'b [u8], b: &'b [u8]) -> Op<'b> {
         Op::Make { dir, make, mode, umask, .. } => {
             Op::Make { dir, name: a, make: make_with_bytes(make, b), mode, umask }
         }
+        Op::MakeUnnamed { dir, mode, umask, bytes } => Op::MakeUnnamed { dir, mode, umask, bytes },
+        Op::Place { node, dir, over, .. } => Op::Place { node, dir, name: a, over },
         Op::Link { node, dir, .. } => Op::Link { node, dir, name: a },
         Op::Unlink { dir, .. } => Op::Unlink { dir, name: a },
         Op::RmDir { dir, .. } => Op::RmDir { dir, name: a },

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use leeward_vfs::OwnedOp;
-use leeward_volume::op::{Make, RenameMode, XattrMode};
+use leeward_volume::op::{Make, Over, RenameMode, XattrMode};
 use leeward_volume::{NodeId, Op};
 
 #[test]
@@ -12,6 +12,8 @@ fn bytes_come_back_where_they_were() {
         Op::Lookup { dir, name: b"n" },
         Op::Make { dir, name: b"n", make: Make::Symlink(b"target"), mode: 0o777, umask: 0 },
         Op::Make { dir, name: b"n", make: Make::CharDev(5), mode: 0o600, umask: 0o22 },
+        Op::MakeUnnamed { dir, mode: 0o640, umask: 0o22, bytes: 5 },
+        Op::Place { node, dir, name: b"n", over: Over::Nothing },
         Op::Link { node, dir, name: b"n" },
         Op::Unlink { dir, name: b"n" },
         Op::RmDir { dir, name: b"n" },

@@ -3,14 +3,14 @@
 use crate::error::{Error, Result};
 use crate::keys::VIEW_FIRST;
 use crate::op::{NodeId, Op, Reply};
-use crate::ops::{Copy, NewNode, Rename};
+use crate::ops::{Copy, NewNode, Placing, Rename};
 use crate::shard::Shard;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Door};
 use std::sync::atomic::Ordering;
 
 impl Op<'_> {
     /// Names of the kinds of operations, for reports; [`Op::number`] is the index.
-    pub const NAMES: [&'static str; 23] = [
+    pub const NAMES: [&'static str; 25] = [
         "lookup",
         "getattr",
         "setattr",
@@ -34,6 +34,8 @@ impl Op<'_> {
         "removexattr",
         "statfs",
         "forget",
+        "makeunnamed",
+        "place",
     ];
 
     /// Number of its kind.
@@ -62,6 +64,8 @@ impl Op<'_> {
             Op::RemoveXattr { .. } => 20,
             Op::StatFs { .. } => 21,
             Op::Forget { .. } => 22,
+            Op::MakeUnnamed { .. } => 23,
+            Op::Place { .. } => 24,
         }
     }
 
@@ -71,6 +75,8 @@ impl Op<'_> {
         Some(match *self {
             Op::Lookup { dir, .. }
             | Op::Make { dir, .. }
+            | Op::MakeUnnamed { dir, .. }
+            | Op::Place { dir, .. }
             | Op::Link { dir, .. }
             | Op::Unlink { dir, .. }
             | Op::RmDir { dir, .. }
@@ -96,7 +102,7 @@ impl Op<'_> {
 
     /// Whether it adds records.
     fn grows(&self) -> bool {
-        matches!(self, Op::Make { .. } | Op::Link { .. } | Op::SetXattr { .. })
+        matches!(self, Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Link { .. } | Op::SetXattr { .. })
     }
 
     /// Whether it is about a snapshot or a directory of snapshots.
@@ -127,8 +133,16 @@ impl Op<'_> {
 }
 
 impl Shard {
-    /// Runs one operation.
+    /// Runs one operation. Of a door's changes others are told: who caches them has not seen them pass.
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
+        let reply = self.perform(ctx, op)?;
+        if ctx.door != Door::Mount && op.changes() {
+            self.tell_of(op);
+        }
+        Ok(reply)
+    }
+
+    fn perform(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         self.counters.operations.fetch_add(1, Ordering::Relaxed);
         if op.is_on_view()
             && let Some(answer) = self.call_on_view(ctx, op)
@@ -145,6 +159,10 @@ impl Shard {
                 let new = NewNode { dir, name, make, mode, umask };
                 self.transact(ctx, |tx| tx.make(&new))
             }
+            Op::MakeUnnamed { dir, mode, umask, bytes } => {
+                self.transact(ctx, |tx| tx.make_unnamed(dir, (mode, umask), bytes))
+            }
+            Op::Place { node, dir, name, over } => self.place(ctx, &Placing { node, dir, name, over }),
             Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
             Op::Unlink { dir, name } => self.transact(ctx, |tx| tx.unlink(dir, name)),
             Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),

@@ -77,6 +77,8 @@ errors! {
     ReadOnly => EROFS, "read-only";
     /// The inode is gone.
     Stale => ESTALE, "stale";
+    /// What was to be replaced is not what it was.
+    Changed => EBUSY, "changed meanwhile";
     /// The call would wait and the context forbids it; nothing happened.
     WouldBlock => EAGAIN, "would block";
 }

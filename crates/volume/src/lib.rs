@@ -52,6 +52,7 @@ mod shard;
 mod snapshots;
 mod statistics;
 mod stores;
+mod tell;
 mod trim;
 mod turns;
 mod versions;

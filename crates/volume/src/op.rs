@@ -159,6 +159,17 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// What a file may take the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Anything but a directory, or nothing.
+    Any,
+    /// Nothing: else EEXIST.
+    Nothing,
+    /// This inode, unchanged since this change time: else EAGAIN's sibling, [`Error::Changed`](crate::Error::Changed).
+    This(NodeId, Time),
+}
+
 /// What setxattr does about an existing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
@@ -239,6 +250,31 @@ pub enum Op<'a> {
         mode: u32,
         /// Bits to clear.
         umask: u32,
+    },
+    /// → [`Reply::Attr`]. A regular file without a name, in the volume of `dir` and as if it were made there. It is kept while
+    /// references are out and freed with the last one, or after a crash: [`Op::Place`] gives it a name. It counts in no quota
+    /// until then; one that has no room for `bytes` more now refuses it.
+    MakeUnnamed {
+        /// In which directory it will be.
+        dir: NodeId,
+        /// 07777 bits.
+        mode: u32,
+        /// Bits to clear.
+        umask: u32,
+        /// How large it will be, as far as that is known.
+        bytes: u64,
+    },
+    /// → [`Reply::Attr`] of `node`. Gives a file without a name its first one, in place of what has it: who looks finds the old file
+    /// whole or the new one whole, also after a crash (and waits for the store, where that takes it).
+    Place {
+        /// From [`Op::MakeUnnamed`].
+        node: NodeId,
+        /// In which directory, of the same volume.
+        dir: NodeId,
+        /// Under which name. A directory is not replaced (EISDIR).
+        name: &'a [u8],
+        /// What it may replace.
+        over: Over,
     },
     /// → [`Reply::Attr`] of `node`.
     Link {

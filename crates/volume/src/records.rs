@@ -150,6 +150,8 @@ pub(crate) enum Effect {
     Pool(PoolId, Option<PoolRecord>),
     /// The inode has no name any more, but references.
     Orphan(NodeId),
+    /// The inode has a name now.
+    Named(NodeId),
     /// Nobody can reach the inode any more.
     Gone(NodeId),
     /// Its records are to be freed in steps.
@@ -492,6 +494,9 @@ impl State {
             }
             Effect::Orphan(node) => {
                 self.orphans.insert(node);
+            }
+            Effect::Named(node) => {
+                self.orphans.remove(&node);
             }
             Effect::Gone(node) => {
                 self.orphans.remove(&node);

@@ -22,6 +22,7 @@ use crate::schedule::Schedules;
 use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
+use crate::tell::Told;
 use crate::wake::Wake;
 use crate::{Config, Turns, Watcher};
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
@@ -158,6 +159,8 @@ pub struct Shard {
     /// Whether the engine holds space back for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+    /// What they were told of doors' changes.
+    pub(crate) told: Told,
     /// Who gives background work its turns, where users come through a gate.
     pub turns: Mutex<Option<Arc<dyn Turns>>>,
     /// Whose background work is in its turn now, packed; 0: nobody's.
@@ -195,6 +198,7 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
+            told: Told::default(),
             turns: Mutex::default(),
             worker: AtomicU64::new(0),
         });

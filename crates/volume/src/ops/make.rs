@@ -6,7 +6,7 @@ use crate::extents::Extents;
 use crate::inode::{Body, Inode, Stats};
 use crate::keys;
 use crate::op::{Kind, Make, NodeId, Reply};
-use crate::records::{Tx, TxResult};
+use crate::records::{Effect, Tx, TxResult};
 use leeward_env::limits::SYMLINK_BYTES_MAX;
 
 /// Arguments of [`Op::Make`](crate::Op::Make).
@@ -38,21 +38,60 @@ impl Tx<'_> {
             Stats { files: 1, ..Stats::default() }
         };
         self.charge(new.dir, by)?;
-        let acl = self.inherited_acl(new.dir, &parent, kind, new.mode, new.umask)?;
-        let (node, birth) = self.allocate_inode(new.dir.volume())?;
+        let (node, mut inode) = self.new_inode(new.dir, &parent, (kind, body), (new.mode, new.umask))?;
+        inode.rdev = rdev;
+        inode.nlink = if kind == Kind::Dir { 2 } else { 1 };
+        inode.name = Some(new.name.into());
+        parent.touch(self.now);
+        parent.add_entries(1);
+        parent.nlink += u32::from(kind == Kind::Dir);
+        self.put_inode(new.dir, &parent)?;
+        self.put_dentry(new.dir, new.name, node, kind)?;
+        self.put_new(keys::inode(node), inode.encode());
+        self.add_stats(new.dir, by);
+        self.show(node);
+        Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// [`Op::MakeUnnamed`](crate::Op::MakeUnnamed).
+    pub(crate) fn make_unnamed(&mut self, dir: NodeId, modes: (u32, u32), bytes: u64) -> TxResult<Reply> {
+        let parent = self.live_dir(dir)?;
+        let by = Stats { bytes: i64::try_from(bytes).unwrap_or(i64::MAX), files: 1, dirs: 0 };
+        for quota_dir in self.quota_dirs(dir)? {
+            self.check_quota(quota_dir, by)?;
+        }
+        let (node, inode) = self.new_inode(dir, &parent, (Kind::File, empty_file()), modes)?;
+        self.put_new(keys::inode(node), inode.encode());
+        self.put_new(keys::orphan(node), [1u8][..].into());
+        self.then(Effect::Orphan(node));
+        self.show(node);
+        Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// An inode without a name as `dir` hands things down; its record is not written, its attributes are. `modes`: 07777 bits and
+    /// umask.
+    fn new_inode(
+        &mut self,
+        dir: NodeId,
+        parent: &Inode,
+        (kind, body): (Kind, Body),
+        (mode, umask): (u32, u32),
+    ) -> TxResult<(NodeId, Inode)> {
+        let acl = self.inherited_acl(dir, parent, kind, mode, umask)?;
+        let (node, birth) = self.allocate_inode(dir.volume())?;
         let setgid = parent.mode & 0o2000 != 0;
         let mut inode = Inode {
             kind,
             mode: acl.mode,
-            nlink: if kind == Kind::Dir { 2 } else { 1 },
+            nlink: 0,
             uid: self.ctx.uid,
             gid: if setgid { parent.gid } else { self.ctx.gid },
-            rdev,
+            rdev: 0,
             size: if let Body::Symlink(t) = &body { t.len() as u64 } else { 0 },
             allocated: 0,
             times: [self.now; 4],
-            parent: new.dir.inode(),
-            name: Some(new.name.into()),
+            parent: dir.inode(),
+            name: None,
             linked: false,
             binned: false,
             xattrs: 0,
@@ -64,15 +103,7 @@ impl Tx<'_> {
             inode.mode |= 0o2000;
         }
         self.put_inherited_acl(node, &mut inode, &acl);
-        parent.touch(self.now);
-        parent.add_entries(1);
-        parent.nlink += u32::from(kind == Kind::Dir);
-        self.put_inode(new.dir, &parent)?;
-        self.put_dentry(new.dir, new.name, node, kind)?;
-        self.put_new(keys::inode(node), inode.encode());
-        self.add_stats(new.dir, by);
-        self.show(node);
-        Ok(Reply::Attr(inode.attr(node)))
+        Ok((node, inode))
     }
 
     /// An inode number never used before in the volume, and the volume's epoch.

@@ -7,6 +7,7 @@ mod copy;
 mod link;
 mod list;
 mod make;
+mod place;
 mod remove;
 mod rename;
 mod snap;
@@ -17,6 +18,7 @@ mod xattr;
 pub(crate) use copy::Copy;
 pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;
+pub(crate) use place::Placing;
 pub(crate) use rename::Rename;
 pub(crate) use snap::INHERITED;
 

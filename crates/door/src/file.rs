@@ -1,0 +1,108 @@
+//! An open file: reading it in pieces, as fast as the client takes them.
+
+use crate::files::Files;
+use crate::limits;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use leeward_env::Ctx;
+use leeward_volume::op::Attr;
+use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use std::ops::Range;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Pieces that are read ahead of the one that the client takes.
+const AHEAD: usize = 2;
+
+/// A file that was opened for reading. Cheap to clone; closed when the last clone is dropped.
+#[derive(Clone)]
+pub struct File {
+    /// Its attributes when it was opened.
+    pub attr: Attr,
+    /// Values of the extended attributes that were asked for.
+    pub xattrs: Vec<Option<Vec<u8>>>,
+    /// All of it, where it is small.
+    pub(crate) whole: Option<Bytes>,
+    pub(crate) held: Arc<Held>,
+}
+
+/// A reference to an inode, given back when dropped.
+pub(crate) struct Held {
+    files: Files,
+    ctx: Ctx,
+    pub(crate) node: NodeId,
+}
+
+impl Held {
+    /// Takes charge of a reference that was counted with this context.
+    pub(crate) fn new(files: &Files, ctx: Ctx, node: NodeId) -> Held {
+        Held { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.files.gate().forget(self.ctx, self.node, 1);
+    }
+}
+
+/// Bytes that count as read and not yet taken.
+struct Counted {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl File {
+    /// Reads a range, at most [`limits::READ_BYTES`]; short at the end of the file. While clients are slow to take what was read for them it
+    /// waits, and what it gives counts until it is dropped.
+    ///
+    /// # Errors
+    /// As `pread` gives them.
+    pub async fn read_at(&self, offset: u64, len: u64) -> Result<Bytes> {
+        let len = len.min(limits::READ_BYTES).min(self.attr.size.saturating_sub(offset)) as u32;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        if let Some(whole) = &self.whole {
+            let (from, to) = (offset as usize, offset as usize + len as usize);
+            return Ok(whole.slice(from.min(whole.len())..to.min(whole.len())));
+        }
+        let Held { files, ctx, node } = &*self.held;
+        let permit = files.content().clone().acquire_many_owned(len).await;
+        let permit = permit.map_err(|_| Error::Io("the door is closed".into()))?;
+        match files.one(*ctx, Op::Read { node: *node, offset, len }).await? {
+            Reply::Data(bytes) => Ok(Bytes::from_owner(Counted { bytes, _permit: permit })),
+            other => Err(Error::Io(format!("Read answered {other:?}"))),
+        }
+    }
+
+    /// A range in pieces, which end where the range or the file does. What is read ahead is bounded. A piece that is shorter than it
+    /// should be (the file was shortened meanwhile) is an error, as is any other: the client was promised more.
+    pub fn stream(self, range: Range<u64>) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
+        let end = range.end.min(self.attr.size);
+        let file = self.clone();
+        let pieces = stream::unfold(range.start, move |at| {
+            let piece = if file.held.files.is_tight() { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
+            let next = (at + piece).min(end);
+            std::future::ready((at < end).then_some((at..next, next)))
+        });
+        pieces
+            .map(move |part| {
+                let file = self.clone();
+                async move {
+                    let bytes = file.read_at(part.start, part.end - part.start).await?;
+                    if bytes.len() as u64 != part.end - part.start {
+                        return Err(Error::Io("the file was shortened while it was read".into()));
+                    }
+                    Ok(bytes)
+                }
+            })
+            .buffered(AHEAD)
+    }
+}

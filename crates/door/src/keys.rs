@@ -1,0 +1,253 @@
+//! All files below a directory in the order of their paths as bytes, from anywhere: what a listing of S3 is.
+//!
+//! A directory's names are kept in the order of their bytes, but `/` sorts among other bytes: below a directory `a` are `a/...`, which come after
+//! the file `a-b` and before `a0`. So a directory that is met is put aside until its turn comes, which is before the first name that is
+//! greater than `a/`. At any time those that are put aside are beginnings of one name, so they are few.
+//!
+//! A listing is one step at the gate for each part of a directory; it holds nothing between steps, and is right from any key on without having seen
+//! those before: a page costs what is on it, in a directory of any size.
+
+use crate::files::{LOOK, Tree};
+use crate::limits::LIST_STEP;
+use crate::path::Path;
+use leeward_volume::op::{Attr, Entry, Kind};
+use leeward_volume::{Error, Op, Result};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What is listed.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only keys that begin so.
+    pub prefix: Vec<u8>,
+    /// Only keys after this one.
+    pub after: Vec<u8>,
+    /// Whether what is below a directory is told as one [`Key::Prefix`].
+    pub by_directory: bool,
+}
+
+/// One of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A file, by its path.
+    File(Vec<u8>, Attr),
+    /// An empty directory, by its path with `/` at the end.
+    Empty(Vec<u8>, Attr),
+    /// There is a directory, by its path with `/` at the end.
+    Prefix(Vec<u8>),
+}
+
+impl Key {
+    /// Its path.
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Key::File(name, _) | Key::Empty(name, _) | Key::Prefix(name) => name,
+        }
+    }
+}
+
+/// A listing on its way. Symbolic links, and what is neither file nor directory, are not in it.
+pub struct Keys {
+    tree: Tree,
+    wanted: Wanted,
+    levels: Vec<Level>,
+    /// The directory to begin in, until it has been looked at.
+    begin: Option<Vec<u8>>,
+}
+
+/// A directory that is being listed.
+struct Level {
+    /// Its path with `/` at the end; empty for the tree's root.
+    prefix: Vec<u8>,
+    /// The last name that was fetched.
+    after: Vec<u8>,
+    fetched: VecDeque<Entry>,
+    at_end: bool,
+    /// Directories whose turn has not come, by name with `/`; with what of the keys in them was listed before.
+    aside: BTreeMap<Vec<u8>, (Attr, Vec<u8>)>,
+    /// Names that do not begin so are not wanted.
+    begins: Vec<u8>,
+}
+
+impl Keys {
+    /// What is wanted of a tree.
+    pub fn new(tree: &Tree, wanted: Wanted) -> Keys {
+        let at = wanted.prefix.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+        let begin = Some(wanted.prefix[..at].to_vec());
+        Keys { tree: tree.clone(), wanted, levels: Vec::new(), begin }
+    }
+
+    /// Up to `limit` more; fewer only at the end.
+    ///
+    /// # Errors
+    /// As `readdir` gives them for one of the directories. A prefix that leads nowhere gives nothing.
+    pub async fn next(&mut self, limit: usize) -> Result<Vec<Key>> {
+        if let Some(prefix) = self.begin.take() {
+            self.begin_at(prefix).await?;
+        }
+        let mut keys = Vec::new();
+        while keys.len() < limit && !self.levels.is_empty() {
+            if let Some(key) = self.step(limit - keys.len()).await? {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Goes to the directory that the prefix names.
+    async fn begin_at(&mut self, prefix: Vec<u8>) -> Result<()> {
+        // what cannot be a path names nothing
+        let Ok(path) = Path::parse(&prefix) else { return Ok(()) };
+        let begins = self.wanted.prefix[prefix.len()..].to_vec();
+        let after = match self.wanted.after.strip_prefix(&prefix[..]) {
+            Some(rest) => rest.to_vec(),
+            None if self.wanted.after < prefix => Vec::new(),
+            // all that is wanted comes before
+            None => return Ok(()),
+        };
+        let dir = match self.tree.stat(&path, &[]).await {
+            Err(Error::NotFound | Error::NotDir | Error::NameTooLong) => return Ok(()),
+            other => other?.attr,
+        };
+        if dir.kind != Kind::Dir {
+            return Ok(());
+        }
+        if dir.size == 0 && begins.is_empty() && !prefix.is_empty() && self.wanted.after < prefix {
+            // the directory itself, where it is all that there is
+            let entry = Entry { name: Box::default(), node: dir.node, kind: Kind::Dir, attr: Some(dir) };
+            let level = Level { fetched: [entry].into(), ..Level::new(prefix, begins) };
+            self.levels.push(Level { at_end: true, ..level });
+            return Ok(());
+        }
+        self.enter(prefix, begins, after).await
+    }
+
+    /// Begins with a directory, after a key in it.
+    async fn enter(&mut self, prefix: Vec<u8>, begins: Vec<u8>, after: Vec<u8>) -> Result<()> {
+        let mut level = Level::new(prefix, begins);
+        // names before this one are not wanted
+        let from = if after < level.begins { level.begins.clone() } else { after.clone() };
+        if from.is_empty() {
+            self.levels.push(level);
+            return Ok(());
+        }
+        let slash = from.iter().position(|b| *b == b'/');
+        let head = from[..slash.unwrap_or(from.len())].to_vec();
+        // directories are put aside that are shorter than the first name and come after it nevertheless
+        let shortest = level.begins.len().max(1);
+        for len in shortest..=head.len() {
+            let comes_later = len == head.len() || head[len] < b'/';
+            if comes_later {
+                self.look_at(&mut level, &head[..len], &after).await?;
+            }
+        }
+        level.after = from[..slash.map_or(from.len(), |at| at + 1)].to_vec();
+        self.levels.push(level);
+        Ok(())
+    }
+
+    /// A name that listing will not come upon: a directory is put aside, a file is wanted if it comes after `after`.
+    async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
+        let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
+        let found = self.tree.run(LOOK, move |steps, base| Ok(steps.walk(base, &path, false)?.attr)).await;
+        let attr = match found {
+            Ok(Some(attr)) => attr,
+            Ok(None) | Err(Error::NotFound | Error::NameTooLong) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        match attr.kind {
+            Kind::Dir => level.put_aside(name, attr, after, self.wanted.by_directory),
+            Kind::File if name > after => {
+                let entry = Entry { name: name.into(), node: attr.node, kind: attr.kind, attr: Some(attr) };
+                level.fetched.push_back(entry);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// One step on; a key if it has come upon one.
+    async fn step(&mut self, limit: usize) -> Result<Option<Key>> {
+        let by_directory = self.wanted.by_directory;
+        let level = self.levels.last_mut().expect("the caller looked");
+        if level.fetched.is_empty() && !level.at_end {
+            let (tree, limit) = (self.tree.clone(), (limit + 1).min(LIST_STEP));
+            return level.fetch(&tree, limit).await.map(|()| None);
+        }
+        let next = level.fetched.front();
+        let aside = level.aside.first_key_value().map(|(name, _)| name);
+        if let Some(name) = aside.filter(|name| next.is_none_or(|e| name[..] < e.name[..])) {
+            let name = name.clone();
+            let (attr, after) = level.aside.remove(&name).expect("just seen");
+            let path = [&level.prefix[..], &name].concat();
+            if by_directory {
+                return Ok(Some(Key::Prefix(path)));
+            }
+            if attr.size == 0 && after.is_empty() {
+                return Ok(Some(Key::Empty(path, attr)));
+            }
+            self.enter(path, Vec::new(), after).await?;
+            return Ok(None);
+        }
+        let Some(entry) = level.fetched.pop_front() else {
+            self.levels.pop();
+            return Ok(None);
+        };
+        let Some(attr) = entry.attr else { return Ok(None) };
+        let path = [&level.prefix[..], &entry.name].concat();
+        match entry.kind {
+            Kind::Dir if entry.name.is_empty() => Ok(Some(Key::Empty(path, attr))),
+            Kind::Dir => {
+                level.put_aside(&entry.name, attr, b"", by_directory);
+                Ok(None)
+            }
+            Kind::File => Ok(Some(Key::File(path, attr))),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Level {
+    fn new(prefix: Vec<u8>, begins: Vec<u8>) -> Level {
+        let (after, fetched, aside) = (Vec::new(), VecDeque::new(), BTreeMap::new());
+        Level { prefix, after, fetched, at_end: false, aside, begins }
+    }
+
+    /// A directory whose turn has not come. `after`: what was listed before, from here; if that is all of the directory, it has no turn.
+    fn put_aside(&mut self, name: &[u8], attr: Attr, after: &[u8], by_directory: bool) {
+        let key = [name, b"/"].concat();
+        let rest = match after.strip_prefix(&key[..]) {
+            // it was told as a whole
+            Some(_) if by_directory => return,
+            // it was empty, and told as itself
+            Some(b"") if attr.size == 0 => return,
+            Some(rest) => rest.to_vec(),
+            None if key[..] <= *after => return,
+            None => Vec::new(),
+        };
+        self.aside.insert(key, (attr, rest));
+    }
+
+    async fn fetch(&mut self, tree: &Tree, limit: usize) -> Result<()> {
+        let (prefix, after) = (self.prefix.clone(), self.after.clone());
+        let Ok(path) = Path::parse(&prefix) else { return Err(Error::Invalid) };
+        let like = (Op::List { dir: leeward_volume::NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
+        let listed = tree
+            .run(like, move |steps, base| {
+                let walked = steps.walk(base, &path, true)?;
+                steps.list(walked.found()?, &after, limit, true)
+            })
+            .await;
+        let (entries, at_end) = match listed {
+            // it went away meanwhile
+            Err(Error::NotFound) => (Vec::new(), true),
+            other => other?,
+        };
+        self.at_end = at_end;
+        if let Some(last) = entries.last() {
+            self.after = last.name.to_vec();
+            self.at_end |= !last.name.starts_with(&self.begins) && last.name[..] > self.begins[..];
+        }
+        self.fetched.extend(entries.into_iter().filter(|e| e.name.starts_with(&self.begins)));
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! Every bound of doors in one place. Units are in the names.
+
+/// Largest part of a file that one operation reads for a client.
+pub const READ_BYTES: u64 = 256 << 10;
+/// The same while many clients are slow to take what was read for them.
+pub const READ_BYTES_TIGHT: u64 = 16 << 10;
+/// A file up to this size is read with the operation that opens it.
+pub const READ_WHOLE_BYTES: u64 = 64 << 10;
+/// What comes in is written in pieces of this size.
+pub const WRITE_BYTES: usize = 256 << 10;
+/// The same while much is on its way.
+pub const WRITE_BYTES_TIGHT: usize = 16 << 10;
+/// Memory for content on its way to and from clients, above which pieces are small.
+pub const CONTENT_BYTES_EASY: usize = 48 << 20;
+/// Memory for content that was read and not yet taken by clients; who wants to read more waits.
+pub const CONTENT_BYTES_MAX: usize = 96 << 20;
+/// Names in one step of a listing.
+pub const LIST_STEP: usize = 1000;
+/// Symbolic links in the resolution of one path.
+pub const SYMLINKS_MAX: usize = 40;
+/// Longest request line with the headers.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+/// How long a client may take for the head of a request, seconds, from its first byte (or the connection's begin).
+pub const HEAD_SECS_MAX: u64 = 20;
+/// How long a connection may be idle between requests, seconds.
+pub const IDLE_SECS_MAX: u64 = 300;
+/// How long a client may take none of an answer, or send none of a body, seconds.
+pub const STALL_SECS_MAX: u64 = 60;
+/// A client that was waited for for longer than that must have moved so many bytes a second meanwhile.
+pub const SLOW_BYTES_PER_SEC: u64 = 1024;
+/// How long a TLS handshake may take, seconds.
+pub const HANDSHAKE_SECS_MAX: u64 = 10;
+/// Requests that a door works on at a time; others wait for their turn.
+pub const AT_WORK_MAX: usize = 512;
+/// Who would wait longer than this for his turn is told to come back later, milliseconds.
+pub const TURN_MS_MAX: u64 = 8_000;
+/// File descriptors that are kept for everything but connections.
+pub const DESCRIPTORS_KEPT: u64 = 256;

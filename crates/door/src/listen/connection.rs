@@ -1,0 +1,395 @@
+//! One connection: its time limits, and what is noted of its requests.
+//!
+//! A connection is idle, or a head comes in, or a request is worked on. Reading has a limit in the first two; while a request is worked on, the limit is on its
+//! body (`Coming`) and on what the client does not take of the answer. Time counts only while the client is waited for, and who always moves
+//! a little, but too slowly, runs out of it, too.
+
+use super::figures::Request as Counted;
+use super::log::{Line, milliseconds};
+use super::{Body, BodyError, Client, Family, Figures, Hall, Told};
+use crate::limits::{HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use leeward_env::{Env, Nanos};
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// How long requests at work may take to end once the door closes.
+const END_WAIT: Duration = Duration::from_secs(10);
+
+/// Answers a connection until it ends.
+pub(super) async fn serve<S>(hall: &Arc<Hall>, stream: S, client: Client)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let state = Arc::<State>::default();
+    let io = Timed {
+        stream,
+        env: hall.env.clone(),
+        figures: hall.figures.clone(),
+        state: state.clone(),
+        limit: None,
+        writes: Patience::default(),
+    };
+    let service = {
+        let hall = hall.clone();
+        service_fn(move |request| answer(hall.clone(), state.clone(), client, request))
+    };
+    let mut http = http1::Builder::new();
+    http.max_buf_size(HEAD_BYTES_MAX).half_close(false).auto_date_header(true);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+    let mut ended = hall.ended.clone();
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        _ = ended.wait_for(|ended| *ended) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(END_WAIT, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(e) = result {
+        tracing::debug!("{}: {e}", client.address);
+    }
+}
+
+/// What a connection is doing, as its reader and its requests see it.
+#[derive(Default)]
+struct State {
+    doing: AtomicU8,
+    /// Moves with `doing`.
+    changes: AtomicU32,
+}
+
+const IDLE: u8 = 0;
+const HEAD: u8 = 1;
+const WORK: u8 = 2;
+
+impl State {
+    fn set(&self, doing: u8) {
+        self.doing.store(doing, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// How long a client may be waited for.
+#[derive(Default)]
+struct Patience {
+    /// Since when it is waited for.
+    since: Option<Nanos>,
+    /// How long it was waited for in all.
+    waited: Nanos,
+    bytes: u64,
+    limit: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patience {
+    /// The client is waited for; `true`: not any more.
+    fn wait(&mut self, env: &Env, cx: &mut Context<'_>) -> bool {
+        let now = env.now();
+        let since = *self.since.get_or_insert(now);
+        let waited_secs = (self.waited + now.saturating_sub(since)) / 1_000_000_000;
+        if waited_secs > STALL_SECS_MAX && self.bytes / waited_secs < SLOW_BYTES_PER_SEC {
+            return true;
+        }
+        let limit = self.limit.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_secs(STALL_SECS_MAX))));
+        limit.as_mut().poll(cx).is_ready()
+    }
+
+    /// It has moved.
+    fn moved(&mut self, env: &Env, bytes: usize) {
+        self.bytes += bytes as u64;
+        if let Some(since) = self.since.take() {
+            self.waited += env.now().saturating_sub(since);
+            self.limit = None;
+        }
+    }
+}
+
+fn timed_out(figures: &Figures) -> io::Error {
+    figures.timed_out_one();
+    io::Error::new(io::ErrorKind::TimedOut, "the client took too long")
+}
+
+/// A stream with time limits.
+struct Timed<S> {
+    stream: S,
+    env: Env,
+    figures: Arc<Figures>,
+    state: Arc<State>,
+    /// The limit on reading, and the change of state that it is of.
+    limit: Option<(u32, Pin<Box<Sleep>>)>,
+    writes: Patience,
+}
+
+impl<S> Timed<S> {
+    /// Whether reading has taken too long.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let secs = match self.state.doing.load(Ordering::Acquire) {
+            IDLE => IDLE_SECS_MAX,
+            HEAD => HEAD_SECS_MAX,
+            _ => return false,
+        };
+        let changes = self.state.changes.load(Ordering::Acquire);
+        let limit = match &mut self.limit {
+            Some((of, limit)) if *of == changes => limit,
+            limit => {
+                let new = Box::pin(tokio::time::sleep(Duration::from_secs(secs)));
+                &mut limit.insert((changes, new)).1
+            }
+        };
+        limit.as_mut().poll(cx).is_ready()
+    }
+
+    fn watch_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>, bytes: usize) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.writes.moved(&self.env, bytes);
+        } else if self.writes.wait(&self.env, cx) {
+            return Poll::Ready(Err(timed_out(&self.figures)));
+        }
+        result
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Pending if this.is_late(cx) => Poll::Ready(Err(timed_out(&this.figures))),
+            Poll::Pending => Poll::Pending,
+            ready => {
+                if buf.filled().len() > before && this.state.doing.load(Ordering::Acquire) == IDLE {
+                    this.state.set(HEAD);
+                }
+                ready
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let result = Pin::new(&mut this.stream).poll_write(cx, buf);
+        let bytes = if let Poll::Ready(Ok(n)) = &result { *n } else { 0 };
+        this.watch_write(cx, result, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let result = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        let bytes = if let Poll::Ready(Ok(n)) = &result { *n } else { 0 };
+        this.watch_write(cx, result, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let result = Pin::new(&mut this.stream).poll_flush(cx);
+        this.watch_write(cx, result, 0)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let result = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.watch_write(cx, result, 0)
+    }
+}
+
+/// A request's body on its way in.
+struct Coming {
+    body: Incoming,
+    env: Env,
+    figures: Arc<Figures>,
+    patience: Patience,
+    received: Arc<AtomicU64>,
+}
+
+impl HttpBody for Coming {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+            if this.patience.wait(&this.env, cx) {
+                return Poll::Ready(Some(Err(timed_out(&this.figures).into())));
+            }
+            return Poll::Pending;
+        };
+        let bytes = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        this.patience.moved(&this.env, bytes);
+        this.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        Poll::Ready(frame.map(|f| f.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body on its way out, with what is to be noted when it ends.
+struct Going {
+    body: Body,
+    noted: Noted,
+}
+
+impl HttpBody for Going {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => this.noted.sent += frame.data_ref().map_or(0, Bytes::len) as u64,
+            Some(Err(e)) => tracing::warn!("{} {}: an answer broke off: {e}", this.noted.method, this.noted.path),
+            None => this.noted.complete = true,
+        }
+        if frame.is_some() && this.body.is_end_stream() {
+            this.noted.complete = true;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What is noted of a request when it is over, however it ends.
+struct Noted {
+    hall: Arc<Hall>,
+    state: Arc<State>,
+    client: Client,
+    begun: Nanos,
+    method: String,
+    path: String,
+    /// 499 until it is answered: the client went away.
+    status: u16,
+    told: Told,
+    received: Arc<AtomicU64>,
+    sent: u64,
+    complete: bool,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.state.set(IDLE);
+        let received = self.received.load(Ordering::Relaxed);
+        let Told { user, bucket, operation, error } = &self.told;
+        self.hall.figures.count(&Counted {
+            family: Family::of(self.client.address),
+            status: self.status,
+            received,
+            sent: self.sent,
+            user: user.clone(),
+            bucket: bucket.clone(),
+        });
+        let Some(log) = &self.hall.log else { return };
+        let env = &self.hall.env;
+        log.note(&Line {
+            time: milliseconds(env.wall() / 1000),
+            door: self.hall.site.door().name(),
+            client: self.client.address.to_string(),
+            user: user.as_deref(),
+            bucket: bucket.as_deref(),
+            operation: *operation,
+            method: &self.method,
+            path: &self.path,
+            status: self.status,
+            error: error.as_deref(),
+            received_bytes: received,
+            sent_bytes: self.sent,
+            complete: self.complete,
+            milliseconds: milliseconds(env.now().saturating_sub(self.begun)),
+        });
+    }
+}
+
+async fn answer(
+    hall: Arc<Hall>,
+    state: Arc<State>,
+    client: Client,
+    request: Request<Incoming>,
+) -> Result<Response<Going>, Infallible> {
+    state.set(WORK);
+    let received = Arc::<AtomicU64>::default();
+    let mut noted = Noted {
+        begun: hall.env.now(),
+        state,
+        client,
+        method: request.method().to_string(),
+        path: request.uri().path().to_owned(),
+        status: 499,
+        told: Told::default(),
+        received: received.clone(),
+        sent: 0,
+        complete: false,
+        hall: hall.clone(),
+    };
+    let response = match is_ambiguous(&request) {
+        true => refusal(StatusCode::BAD_REQUEST),
+        false => {
+            let (env, figures) = (hall.env.clone(), hall.figures.clone());
+            let coming = |body| Coming { body, env, figures, patience: Patience::default(), received };
+            let request = request.map(|body| coming(body).boxed_unsync());
+            // a panic costs the request that had it
+            let answer = AssertUnwindSafe(hall.site.clone().answer(request, client)).catch_unwind();
+            answer.await.unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR))
+        }
+    };
+    noted.status = response.status().as_u16();
+    noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
+    noted.complete = response.body().is_end_stream();
+    Ok(response.map(|body| Going { body, noted }))
+}
+
+/// Whether two who read the request could find its end in different places.
+fn is_ambiguous(request: &Request<Incoming>) -> bool {
+    let headers = request.headers();
+    let lengths: Vec<&HeaderValue> = headers.get_all(CONTENT_LENGTH).iter().collect();
+    lengths.len() > 1 || (!lengths.is_empty() && headers.contains_key(TRANSFER_ENCODING))
+}
+
+fn refusal(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}

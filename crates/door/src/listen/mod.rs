@@ -1,0 +1,227 @@
+//! Connections of doors: who may connect, for how long, and how much of anything at a time.
+//!
+//! A door is a [`Site`]; [`Bound`] has its addresses, [`Bound::serve`] answers there. Between the two: TLS from files that are read again when they
+//! change; bounds on heads, bodies' time, connections; a 503 for who comes when there are too many; the access log; figures. What a request is
+//! about, and who asks, only the site knows: it says so with [`Told`] in its answer's extensions, and takes a turn for that user ([`Turns`])
+//! before it works.
+//!
+//! HTTP/1.1 only: that is what clients of S3 and of the grid speak.
+
+mod address;
+mod connection;
+mod figures;
+mod log;
+mod tls;
+mod turns;
+
+pub use address::{AddressError, parse};
+pub use figures::{Family, Figures, OfPair};
+pub use log::AccessLog;
+pub use tls::TlsFiles;
+pub use turns::{Busy, Turn, Turns};
+
+use crate::limits;
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::{Request, Response};
+use leeward_env::{Door, Env};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+/// Why a body ended early.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// The body of a request or an answer.
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+/// What a site will answer.
+pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+/// A door's protocol.
+pub trait Site: Send + Sync + 'static {
+    /// Which door it is.
+    fn door(&self) -> Door;
+    /// Answers a request. Dropped when the client goes away.
+    fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answer;
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+/// What a site tells of a request, in the extensions of its answer: for the access log and the figures. No secrets.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The user, when it is known who asks.
+    pub user: Option<Arc<str>>,
+    /// The bucket, or the volume.
+    pub bucket: Option<Arc<str>>,
+    /// What was asked for, in the protocol's words: `PutObject`, `PROPFIND`.
+    pub operation: Option<&'static str>,
+    /// Why it was refused, in the protocol's words: `NoSuchKey`.
+    pub error: Option<Arc<str>>,
+}
+
+/// Addresses that are had and not answered yet.
+pub struct Bound {
+    listeners: Vec<std::net::TcpListener>,
+    tls: Option<TlsFiles>,
+}
+
+/// A door that is answered; until it is dropped.
+pub struct Serving {
+    urls: Vec<String>,
+    figures: Arc<Figures>,
+    end: watch::Sender<bool>,
+}
+
+impl Bound {
+    /// Takes addresses; a port 0 becomes a free one. Without TLS only loopback addresses.
+    ///
+    /// # Errors
+    /// [`AddressError`]: which address cannot be had, and why; or the files of TLS.
+    pub fn take(addresses: &[SocketAddr], tls: Option<TlsFiles>) -> Result<Bound, AddressError> {
+        if tls.is_none()
+            && let Some(open) = addresses.iter().find(|a| !a.ip().is_loopback())
+        {
+            return Err(AddressError::NotEncrypted(*open));
+        }
+        let listeners = addresses.iter().map(address::listen).collect::<Result<_, _>>()?;
+        Ok(Bound { listeners, tls })
+    }
+
+    /// Where the door is.
+    pub fn urls(&self) -> Vec<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.listeners.iter().filter_map(|l| l.local_addr().ok()).map(|at| format!("{scheme}://{at}")).collect()
+    }
+
+    /// Answers on these threads.
+    ///
+    /// # Errors
+    /// [`AddressError::Tls`]: certificate and key cannot be used.
+    pub fn serve(
+        self,
+        env: &Env,
+        threads: &Handle,
+        site: Arc<dyn Site>,
+        log: Option<AccessLog>,
+    ) -> Result<Serving, AddressError> {
+        let (end, ended) = watch::channel(false);
+        let figures = Arc::new(Figures::new(site.door()));
+        let urls = self.urls();
+        let tls = self.tls.map(|files| tls::Tls::load(env, files)).transpose()?.map(Arc::new);
+        for listener in self.listeners {
+            let hall = Arc::new(Hall {
+                env: env.clone(),
+                site: site.clone(),
+                log: log.clone(),
+                figures: figures.clone(),
+                tls: tls.clone(),
+                ended: ended.clone(),
+            });
+            threads.spawn(hall.accept(listener));
+        }
+        Ok(Serving { urls, figures, end })
+    }
+}
+
+impl Serving {
+    /// Where the door is.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// What came in so far.
+    pub fn figures(&self) -> &Arc<Figures> {
+        &self.figures
+    }
+
+    /// No new connections and no new requests from now on.
+    pub fn end(&self) {
+        self.end.send_replace(true);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What all connections of an address share.
+struct Hall {
+    env: Env,
+    site: Arc<dyn Site>,
+    log: Option<AccessLog>,
+    figures: Arc<Figures>,
+    tls: Option<Arc<tls::Tls>>,
+    ended: watch::Receiver<bool>,
+}
+
+/// What to wait when the system has no descriptor or memory left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// What is said to who comes when there are too many; then the connection ends.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+impl Hall {
+    async fn accept(self: Arc<Hall>, listener: std::net::TcpListener) {
+        let Ok(listener) = TcpListener::from_std(listener) else {
+            tracing::error!("{} door: a listener was refused by the system", self.site.door().name());
+            return;
+        };
+        let mut ended = self.ended.clone();
+        loop {
+            tokio::select! {
+                client = listener.accept() => self.greet(client).await,
+                _ = ended.wait_for(|ended| *ended) => return,
+            }
+        }
+    }
+
+    async fn greet(self: &Arc<Hall>, client: std::io::Result<(TcpStream, SocketAddr)>) {
+        let (stream, address) = match client {
+            Ok(client) => client,
+            Err(e) => {
+                self.figures.accept_failed();
+                tracing::debug!("accept: {e}");
+                return tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        };
+        let Some(place) = self.figures.enter(address, connections_max()) else {
+            // it fits the socket's buffer
+            let _ = stream.try_write(FULL);
+            return;
+        };
+        let _ = stream.set_nodelay(true);
+        let hall = self.clone();
+        tokio::spawn(async move {
+            let client = Client { address, tls: hall.tls.is_some() };
+            match &hall.tls {
+                None => connection::serve(&hall, stream, client).await,
+                Some(tls) => match tls.shake_hands(stream).await {
+                    Some(stream) => connection::serve(&hall, stream, client).await,
+                    None => hall.figures.handshake_failed(),
+                },
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Connections that the process's descriptors allow, less what is kept for the rest of it.
+pub fn connections_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is valid for writing.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur.saturating_sub(limits::DESCRIPTORS_KEPT).max(16)
+}

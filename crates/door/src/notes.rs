@@ -1,0 +1,84 @@
+//! What doors keep beside a file's content, as extended attributes that the mount shows:
+//!
+//! * `user.leeward.sums`: checksums of the content and the ETag that was computed with them, in one line:
+//!   `SIZE MTIME NAME:VALUE ...`, such as `5 1763769600.000000001 md5:5d41402abc4b2a76b9719d911017c592 adler32:062c0215`. They are of that content only:
+//!   a file with another size or time of modification has none.
+//! * `user.leeward.headers`: headers that answers repeat, a line for each: `content-type: text/plain`. Values as they came, without line breaks.
+//!
+//! All doors read and write the same, so that what came by one has its checksum in the other.
+
+use leeward_volume::op::{Attr, Time};
+use std::collections::BTreeMap;
+
+/// Attribute with checksums.
+pub const SUMS: &[u8] = b"user.leeward.sums";
+/// Attribute with headers.
+pub const HEADERS: &[u8] = b"user.leeward.headers";
+/// Most bytes of headers kept with a file.
+pub const HEADERS_BYTES_MAX: usize = 16 << 10;
+
+/// Checksums of a file's content by name: `md5`, `adler32`, `crc32`, `crc32c`, `crc64nvme`, `sha1`, `sha256` in hex digits, and `etag`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums(BTreeMap<String, String>);
+
+impl Sums {
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Adds one. Names and values have neither spaces nor colons.
+    pub fn set(&mut self, name: &str, value: &str) {
+        debug_assert!(!name.contains([' ', ':']) && !value.contains(' '));
+        self.0.insert(name.into(), value.into());
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// What is stored for content of this size, last changed at this time.
+    pub fn to_attribute(&self, size: u64, modified: Time) -> Vec<u8> {
+        let mut text = format!("{size} {}.{:09}", modified.secs, modified.nanos);
+        for (name, value) in &self.0 {
+            text.push_str(&format!(" {name}:{value}"));
+        }
+        text.into_bytes()
+    }
+
+    /// What is stored, if it is of the content that the file has.
+    pub fn of(attribute: Option<&[u8]>, attr: &Attr) -> Sums {
+        let parsed = || {
+            let mut words = std::str::from_utf8(attribute?).ok()?.split(' ');
+            let size: u64 = words.next()?.parse().ok()?;
+            let (secs, nanos) = words.next()?.split_once('.')?;
+            let modified = Time { secs: secs.parse().ok()?, nanos: nanos.parse().ok()? };
+            let sums = words.filter_map(|word| word.split_once(':')).map(|(n, v)| (n.into(), v.into()));
+            (size == attr.size && modified == attr.mtime).then(|| Sums(sums.collect()))
+        };
+        parsed().unwrap_or_default()
+    }
+}
+
+/// Headers by lower-case name.
+pub type Headers = BTreeMap<String, String>;
+
+/// What is stored of headers.
+pub fn headers_to_attribute(headers: &Headers) -> Vec<u8> {
+    let line = |(name, value): (&String, &String)| format!("{name}: {}\n", value.replace(['\r', '\n'], " "));
+    headers.iter().map(line).collect::<String>().into_bytes()
+}
+
+/// Headers as they are stored.
+pub fn headers_of(attribute: Option<&[u8]>) -> Headers {
+    let text = attribute.and_then(|a| std::str::from_utf8(a).ok()).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once(": "));
+    lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
+}
+
+/// The ETag of a file: what was kept of its upload, else a word that changes with its content.
+pub fn etag_of(sums: &Sums, attr: &Attr) -> String {
+    let plain = || format!("{:x}-{:x}.{:x}-{:x}", attr.node.0, attr.mtime.secs, attr.mtime.nanos, attr.size);
+    sums.get("etag").or(sums.get("md5")).map_or_else(plain, str::to_owned)
+}

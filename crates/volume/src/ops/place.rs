@@ -1,0 +1,92 @@
+//! A file that was written without a name gets its place, whole: what `rename` does for those who have to write under another name first.
+
+use super::check_name;
+use crate::error::{self, Error};
+use crate::inode::{Dentry, Inode, time};
+use crate::keys;
+use crate::op::{Kind, NodeId, Over, Reply};
+use crate::records::{Effect, Tx, TxResult};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+
+/// Arguments of [`Op::Place`](crate::Op::Place).
+pub struct Placing<'a> {
+    /// Which file.
+    pub node: NodeId,
+    /// In which directory.
+    pub dir: NodeId,
+    /// Under which name.
+    pub name: &'a [u8],
+    /// What it may replace.
+    pub over: Over,
+}
+
+impl Tx<'_> {
+    /// [`Op::Place`](crate::Op::Place); `Err`: the content of this file must be in the records first.
+    fn place_file(&mut self, p: &Placing<'_>) -> TxResult<Result<Reply, NodeId>> {
+        self.live_dir(p.dir)?;
+        check_name(p.name)?;
+        if p.node.volume() != p.dir.volume() {
+            return Err(Error::CrossVolume.into());
+        }
+        if self.is_snapshot_dir(p.dir, p.name) {
+            return Err(Error::Exists.into());
+        }
+        let mut inode = self.file(p.node)?;
+        if inode.is_counted() {
+            return Err(Error::Invalid.into());
+        }
+        let old = self.dentry(p.dir, p.name)?;
+        self.check_over(old, p.over)?;
+        if self.st.files.contains_key(&p.node) {
+            return Ok(Err(p.node));
+        }
+        if let Some(old) = old {
+            self.remove_entry(p.dir, p.name, old.kind)?;
+            self.drop_link(p.dir, old.node, Some(p.name))?;
+        }
+        self.count_first_name(p, &mut inode)?;
+        self.place(p.dir, p.name, Dentry { node: p.node, kind: Kind::File })?;
+        Ok(Ok(Reply::Attr(inode.attr(p.node))))
+    }
+
+    fn check_over(&self, old: Option<Dentry>, over: Over) -> TxResult<()> {
+        match (old, over) {
+            (Some(old), _) if old.kind == Kind::Dir => Err(Error::IsDir.into()),
+            (_, Over::Any) | (None, Over::Nothing) => Ok(()),
+            (Some(_), Over::Nothing) => Err(Error::Exists.into()),
+            (Some(old), Over::This(node, changed)) if old.node == node => {
+                let same = self.inode(node)?.times[time::C] == changed;
+                if same { Ok(()) } else { Err(Error::Changed.into()) }
+            }
+            (_, Over::This(..)) => Err(Error::Changed.into()),
+        }
+    }
+
+    /// Its usage counts in the directory from now on.
+    fn count_first_name(&mut self, p: &Placing<'_>, inode: &mut Inode) -> TxResult<()> {
+        inode.nlink = 1;
+        inode.parent = p.dir.inode();
+        inode.name = Some(p.name.into());
+        inode.times[time::C] = self.now;
+        let usage = self.usage_of(p.node, inode);
+        self.charge(p.dir, usage.view)?;
+        self.add_stats(p.dir, usage.records);
+        self.put_inode(p.node, inode)?;
+        self.remove(keys::orphan(p.node));
+        self.then(Effect::Named(p.node));
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// [`Op::Place`](crate::Op::Place). Content is in the records before the name is.
+    pub(crate) fn place(&self, ctx: &Ctx, p: &Placing<'_>) -> error::Result<Reply> {
+        loop {
+            match self.transact(ctx, |tx| tx.place_file(p))? {
+                Ok(reply) => return Ok(reply),
+                Err(node) => self.stage(ctx, node)?,
+            }
+        }
+    }
+}
