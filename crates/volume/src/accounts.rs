@@ -284,6 +284,11 @@ impl Accounts {
         self.signing.last_key_value().map(|(number, key)| (*number, key))
     }
 
+    /// Numbers of all keys that tokens are, or were, signed with.
+    pub fn signing_keys(&self) -> impl Iterator<Item = u32> {
+        self.signing.keys().copied()
+    }
+
     /// Enters a change.
     pub fn apply(&mut self, change: AccountChange) {
         match change {
