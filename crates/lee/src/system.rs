@@ -110,6 +110,21 @@ pub fn owner(text: &str) -> Result<Owner, Fail> {
     passwd(Query::Name(&name))?.ok_or_else(unknown)
 }
 
+/// The user of this name in the user database.
+///
+/// # Errors
+/// When that does not answer.
+pub fn user(name: &str) -> Result<Option<Owner>, Fail> {
+    CString::new(name).map_or(Ok(None), |name| passwd(Query::Name(&name)))
+}
+
+/// User id and groups of the user of this name, the primary group first.
+pub fn user_with_groups(name: &str) -> Option<(u32, Vec<u32>)> {
+    let owner = user(name).ok().flatten()?;
+    let others = groups_of(owner.uid).into_iter().filter(|gid| *gid != owner.gid);
+    Some((owner.uid, [owner.gid].into_iter().chain(others).collect()))
+}
+
 enum Query<'a> {
     Name(&'a CStr),
     Uid(u32),

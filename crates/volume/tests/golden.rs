@@ -231,7 +231,7 @@ fn records_of_users_and_keys_are_as_they_were() {
         label: "l".into(),
         created_secs: 7,
     };
-    assert_eq!(hex(&key.encode()), "0100000000000000000703626f62037879 7a6c".replace(' ', ""));
+    assert_eq!(hex(&key.encode()), "0100000000000000000703626f620378797a6c");
     assert_eq!(KeyRecord::decode(&key.encode()), Ok(key.clone()));
     assert!(KeyRecord::decode(&key.encode()[..16]).is_err());
     let signing = SigningRecord { secret: [0xab; 32], created_secs: 8 };
