@@ -17,28 +17,26 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 /// Longest time for one.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// By HTTP, with the certificates of this machine. No redirects: an issuer says itself where its keys are.
-pub struct HttpFetch(reqwest::Client);
+/// By HTTP, with the certificates of this machine. No redirects: an issuer says itself where its keys are. The threads of the
+/// client are started with the first request; a connection is not kept, as keys are fetched every few hours.
+#[derive(Default)]
+pub struct HttpFetch(());
 
 impl HttpFetch {
-    /// A client; connects to nobody yet.
-    ///
-    /// # Errors
-    /// When the library of TLS cannot be set up.
-    pub fn new() -> Result<HttpFetch, String> {
-        let client = runtime::runtime().enter(|| {
-            reqwest::Client::builder()
-                .timeout(WAIT)
-                .redirect(reqwest::redirect::Policy::none())
-                .user_agent(concat!("leeward/", env!("CARGO_PKG_VERSION")))
-                .build()
-        });
-        client.map(HttpFetch).map_err(|e| format!("no HTTP client: {e}"))
+    /// Ready to ask.
+    pub fn new() -> HttpFetch {
+        HttpFetch(())
     }
 
-    async fn body(&self, url: &str) -> Result<Vec<u8>, String> {
+    async fn body(url: &str) -> Result<Vec<u8>, String> {
         let failed = |e: reqwest::Error| e.without_url().to_string();
-        let mut answer = self.0.get(url).send().await.map_err(failed)?;
+        let client = reqwest::Client::builder()
+            .timeout(WAIT)
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("leeward/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(failed)?;
+        let mut answer = client.get(url).send().await.map_err(failed)?;
         if !answer.status().is_success() {
             return Err(format!("answers {}", answer.status()));
         }
@@ -55,6 +53,6 @@ impl HttpFetch {
 
 impl Fetch for HttpFetch {
     fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        runtime::runtime().wait(self.body(url)).map_err(|why| format!("{url}: {why}"))
+        runtime::runtime().wait(HttpFetch::body(url)).map_err(|why| format!("{url}: {why}"))
     }
 }

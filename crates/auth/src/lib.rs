@@ -60,7 +60,7 @@ pub use people::UserDatabase;
 pub use refusal::Refusal;
 pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
-pub use token::{MintError, Minted, Signer, Wish};
+pub use token::{ACTIVITIES, MintError, Minted, Signer, Wish};
 pub use verdict::{Identity, Verdict, Via};
 
 /// Longest bearer token, bytes.

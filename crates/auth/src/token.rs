@@ -35,6 +35,9 @@ const NAMES: [(&str, &[Activity]); 7] = {
         ("DELETE", &[Stat, Delete]),
     ]
 };
+/// Activities as macaroons name them.
+pub const ACTIVITIES: [&str; 7] =
+    [NAMES[0].0, NAMES[1].0, NAMES[2].0, NAMES[3].0, NAMES[4].0, NAMES[5].0, NAMES[6].0];
 const UPLOAD: u8 = 1 << 4;
 const DELETE: u8 = 1 << 6;
 

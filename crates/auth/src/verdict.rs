@@ -3,7 +3,7 @@
 use crate::path::CellPath;
 use crate::refusal::Refusal;
 use crate::rights::{Activity, Grants};
-use leeward_env::{Ctx, Nanos};
+use leeward_env::Nanos;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ impl Identity {
         self.gids.first().copied().unwrap_or(self.uid)
     }
 
-    /// A request of this user. Groups but the primary one are not in it.
-    pub fn ctx(&self) -> Ctx {
-        Ctx::user(self.uid, self.gid())
+    /// The groups besides that.
+    pub fn other_gids(&self) -> &[u32] {
+        self.gids.get(1..).unwrap_or_default()
     }
 }
 

@@ -326,6 +326,21 @@ pub enum Request {
     Stats,
 }
 
+impl Request {
+    /// Whether it may change who gets in by a door.
+    pub fn changes_accounts(&self) -> bool {
+        matches!(
+            self,
+            Request::UserCreate { .. }
+                | Request::UserSet { .. }
+                | Request::KeyCreate { .. }
+                | Request::KeyRevoke { .. }
+                | Request::TokenKey { .. }
+                | Request::TokenRevoke { .. }
+        )
+    }
+}
+
 /// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]

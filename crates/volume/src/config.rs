@@ -46,7 +46,6 @@ pub struct Config {
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
     pub metrics: Vec<String>,
     /// Issuers whose tokens open the doors. None: nobody's.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuer: Vec<IssuerConfig>,
 }
 

@@ -3,10 +3,10 @@
 use super::{Asked, unexpected, user};
 use crate::fail::Fail;
 use crate::{mounts, output, system, when};
-use leeward_auth::{CellPath, Signer, Wish};
+use leeward_auth::{ACTIVITIES, CellPath, Signer, Wish};
 use leeward_volume::admin::{Reply, Request, TokenKey};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What `--read` gives, as macaroons name it.
@@ -70,7 +70,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
 fn create(
     asked: &Asked,
     name: &str,
-    path: &std::path::Path,
+    path: &Path,
     (read, write): (bool, bool),
     span: Duration,
 ) -> Result<(), Fail> {
@@ -81,10 +81,8 @@ fn create(
         }
         Ok((path, token_key(session.ask(&Request::TokenKey { user: name.into() })?)?))
     })?;
-    let mut activities: Vec<String> = Vec::new();
-    for (_, names) in [(read, &READ[..]), (write, &WRITE[..])].iter().filter(|(wanted, _)| *wanted) {
-        activities.extend(names.iter().filter(|name| !activities.iter().any(|a| a == *name)).map(ToString::to_string).collect::<Vec<_>>());
-    }
+    let given = |name: &&str| (read && READ.contains(name)) || (write && WRITE.contains(name));
+    let activities: Vec<String> = ACTIVITIES.iter().filter(|n| given(n)).map(ToString::to_string).collect();
     let until_secs = (asked.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
     let at = CellPath::parse(&path).map_err(|e| Fail::new(format!("{path}: {e}")))?;
     let wish = Wish { path: Some(at), activities: Some(activities.clone()), until_secs };
