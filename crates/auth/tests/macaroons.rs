@@ -364,8 +364,9 @@ proptest! {
         // bits behind the last byte of base64 carry nothing, and where the token is for is a hint that nobody signs
         if let Ok(changed) = String::from_utf8(bytes) && let Ok(macaroon) = Macaroon::from_text(&changed) {
             let was = Macaroon::from_text(&good).expect("a macaroon");
-            let same = Macaroon { location: was.location.clone(), ..macaroon.clone() } == was;
-            prop_assert_eq!(rig.bearer(&changed).is_ok(), same);
+            let mut here = macaroon;
+            here.location.clone_from(&was.location);
+            prop_assert_eq!(rig.bearer(&changed).is_ok(), here == was);
         }
     }
 }
