@@ -10,6 +10,7 @@
 
 use crate::error::Error;
 use crate::extents::Extents;
+use crate::accounts::AccountChange;
 use crate::flows::FlowRecord;
 use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats, Who};
 use crate::keys::{self, EpochPair, Key};
@@ -171,6 +172,8 @@ pub(crate) enum Effect {
     },
     /// This was said about a user or group at the gate.
     Flow(Who, FlowRecord),
+    /// Users and keys are others now.
+    Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
     /// The directory has this schedule of snapshots now; `None`: none.
@@ -509,6 +512,7 @@ impl State {
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Flow(who, record) => self.flows.set(who, record),
+            Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
                     v.removing = true;

@@ -6,6 +6,7 @@
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
+use crate::accounts::Accounts;
 use crate::flows::FlowSettings;
 use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};
@@ -85,6 +86,8 @@ pub struct State {
     pub bins: Bins,
     /// What was said about users and groups at the gate.
     pub flows: FlowSettings,
+    /// Who may come in by a door.
+    pub accounts: Arc<Accounts>,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.
