@@ -13,7 +13,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use leeward_auth::{Authority, Refusal, Verdict};
 use leeward_door::Files;
-use leeward_door::listen::{Answer as Answering, Client, Site, Told};
+use leeward_door::Who;
+use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
 use leeward_env::{Door, Env, Wait};
 use std::sync::Arc;
 
@@ -43,15 +44,22 @@ pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) locks: Locks,
     pub(crate) transfers: Transfers,
+    pub(crate) turns: Turns,
     pub(crate) settings: Settings,
 }
 
 impl Dav {
     /// A door to these files.
-    pub fn new(files: Files, authority: Arc<Authority>, transfers: Transfers, settings: Settings) -> Dav {
+    pub fn new(
+        files: Files,
+        authority: Arc<Authority>,
+        transfers: Transfers,
+        turns: Turns,
+        settings: Settings,
+    ) -> Dav {
         let env = files.env().clone();
         let locks = Locks::new(&env);
-        Dav(Arc::new(Shared { files, authority, env, locks, transfers, settings }))
+        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, settings }))
     }
 }
 
@@ -94,14 +102,25 @@ impl Shared {
         let Parts { method, headers, uri, .. } = head;
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
+        let turn = self.turn(&verdict).await?;
         let asked = Asked { dav: self, method, path, headers, host, verdict };
         if asked.is_anonymous() {
             asked.check_anonymous().await?;
         }
-        let answered = dispatch(&asked, body).await;
+        let answered = dispatch(&asked, body, turn).await;
         answered.map_err(|oops| match oops.status {
             StatusCode::FORBIDDEN if asked.is_anonymous() => oops.ask_who(&asked.dav.settings.realm),
             _ => oops,
+        })
+    }
+
+    /// Its turn, or word that there is too much to do.
+    async fn turn(&self, verdict: &Verdict) -> Result<Turn> {
+        let who = Who::new(&verdict.who.name, verdict.who.uid, verdict.who.gid(), &[]);
+        self.turns.take(&who.ctx(Door::Http)).await.map_err(|Busy { retry_after_secs }| {
+            let why = "more is asked of this server in your name than it can do now: come back later";
+            let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
+            oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
         })
     }
 
@@ -160,11 +179,12 @@ fn options() -> Answer {
     body::headers(body::empty(StatusCode::OK), list)
 }
 
-async fn dispatch(asked: &Asked, body: Body) -> Result<Answer> {
+/// A turn ends with the answer's head; that of an upload when its content begins to come, which may take as long as the client likes.
+async fn dispatch(asked: &Asked, body: Body, turn: Turn) -> Result<Answer> {
     match asked.method.as_str() {
         "GET" => get::get(asked).await,
         "HEAD" => get::head(asked).await,
-        "PUT" => put::put(asked, body).await,
+        "PUT" => put::put(asked, body, turn).await,
         "DELETE" => remove::delete(asked).await,
         "MKCOL" => remove::mkcol(asked, body).await,
         "COPY" => match Plan::of(&asked.headers, asked.host.as_deref()) {

@@ -80,6 +80,9 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
     for address in &wish.metrics {
         command.arg("--metrics").arg(address.to_string());
     }
+    for address in &wish.http {
+        command.arg("--http").arg(address);
+    }
     command.arg("--").arg(&wish.dir).env_remove("LEE_CELL");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.

@@ -11,6 +11,7 @@ use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::people::Machine;
+use crate::doors::{Doors, Open};
 use crate::{mounts, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_env::{Ctx, Env};
@@ -49,6 +50,8 @@ pub struct Wish {
     pub mount: Option<PathBuf>,
     /// Where to answer Prometheus; none: where the settings say.
     pub metrics: Vec<SocketAddr>,
+    /// Where to answer HTTP and WebDAV; none: where the settings say.
+    pub http: Vec<String>,
 }
 
 /// What runs now.
@@ -60,6 +63,8 @@ pub struct Started {
     pub mount: PathBuf,
     /// Where its metrics are.
     pub metrics: Vec<String>,
+    /// Where HTTP and WebDAV are.
+    pub http: Vec<String>,
     /// The serving process.
     pub pid: u32,
     /// Whether the cell was made by this call.
@@ -174,6 +179,8 @@ fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
 
 /// A served cell. The fields are in the order in which they are given up.
 struct Up {
+    /// `None` once it is ending.
+    doors: Option<Open>,
     mount: Arc<Mount>,
     server: Option<Server>,
     cell: Arc<Cell>,
@@ -194,6 +201,7 @@ impl Up {
         let config = settings::load(&dir)?;
         let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
         let urls = listeners.urls();
+        let doors = Doors::bind(wish, &config)?;
         let created = place::create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
         let stale = detach_stale(&dir);
@@ -208,6 +216,7 @@ impl Up {
         let authority = authority(env, &cell, &config)?;
         let source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
+            let doors = open_doors(env, &dir, doors, (&cell, &gate, &authority))?;
             let service = CellService {
                 cell: cell.clone(),
                 gate,
@@ -215,12 +224,13 @@ impl Up {
                 telling: Mutex::new(()),
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
+                http: doors.http(),
                 holder: lock.holder.clone(),
                 desk: desk.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, mount))
+            Ok((Server::start(env, &dir, Arc::new(service))?, doors, mount))
         });
-        let (server, mount) = match mounted {
+        let (server, doors, mount) = match mounted {
             Ok(mounted) => mounted,
             Err(fail) => {
                 cell.close()?;
@@ -232,6 +242,7 @@ impl Up {
             cell: dir.name(),
             mount: mount.at().to_path_buf(),
             metrics: urls,
+            http: doors.http(),
             pid: std::process::id(),
             created,
             stale,
@@ -241,7 +252,7 @@ impl Up {
         if dir.place().is_some() {
             watch_cell(env, &cell, desk);
         }
-        Ok(Up { mount, server: Some(server), cell, desk: desk.clone(), started, dir, lock })
+        Ok(Up { doors: Some(doors), mount, server: Some(server), cell, desk: desk.clone(), started, dir, lock })
     }
 
     fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {
@@ -286,6 +297,7 @@ impl Up {
     fn close(&mut self) -> Result<(), Fail> {
         let dir = self.started.cell.display().to_string();
         self.desk.ending(format!("writing to {dir} what is in memory"));
+        self.doors = None;
         self.server = None;
         self.cell.close()?;
         place::forget(&self.dir, &self.lock.holder);
@@ -405,6 +417,20 @@ fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>,
         .map_err(|e| Fail::new(e.to_string()))
 }
 
+/// Answers at the doors, if there are any.
+fn open_doors(
+    env: &Env,
+    dir: &CellDir,
+    doors: Doors,
+    (cell, gate, authority): (&Cell, &Gate, &Arc<Authority>),
+) -> Result<Open, Fail> {
+    if !doors.is_empty() {
+        cell.prepare_tokens()?;
+        authority.set_accounts(cell.accounts());
+    }
+    doors.open(env, dir, gate, authority)
+}
+
 /// What the doors ask.
 fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
     let (people, fetch) = (Arc::new(Machine), Arc::new(HttpFetch::new()));
@@ -444,6 +470,7 @@ struct CellService {
     telling: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
+    http: Vec<String>,
     holder: Holder,
     desk: Arc<Desk>,
 }
@@ -482,6 +509,7 @@ impl Service for CellService {
             since: self.holder.since,
             mount: self.mount.clone(),
             metrics: self.metrics.clone(),
+            http: self.http.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             volumes,
             dirty_bytes: stats.dirty_bytes,

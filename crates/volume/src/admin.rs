@@ -552,6 +552,9 @@ pub struct VolumeInfo {
     pub quota_counts_snapshots: bool,
     /// How many days its recycle bin keeps what was removed; 0: it has none.
     pub bin_days: u16,
+    /// Whether doors let anybody read what its modes let others read.
+    #[serde(default)]
+    pub public: bool,
     /// Users who may take and remove snapshots besides root and the owner.
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
@@ -669,6 +672,9 @@ pub struct PropertyChanges {
     pub quota_counts_snapshots: Option<bool>,
     /// See [`VolumeInfo::bin_days`].
     pub bin_days: Option<u16>,
+    /// See [`VolumeInfo::public`].
+    #[serde(default)]
+    pub public: Option<bool>,
 }
 
 /// One snapshot.

@@ -45,6 +45,16 @@ pub struct Config {
     pub jobs: Jobs,
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
     pub metrics: Vec<String>,
+    /// Where HTTP and WebDAV are answered: ports of this machine only, or addresses with a port; `*:443` is all of them. None: nowhere.
+    pub http: Vec<String>,
+    /// The certificate of the doors, followed by those that sign it: a file in PEM. It is read again when it changes.
+    pub tls_certificate: String,
+    /// Its key: a file in PEM.
+    pub tls_key: String,
+    /// Whom third-party copies trust besides those whom the machine trusts: a file with certificates in PEM, or a directory of such.
+    pub tls_trusted: String,
+    /// Third-party copies at a time. 1 to 10000.
+    pub transfers_max: u32,
     /// Issuers whose tokens open the doors. None: nobody's.
     pub issuer: Vec<IssuerConfig>,
 }
@@ -132,6 +142,11 @@ impl Default for Config {
             fair: true,
             jobs: Jobs::None,
             metrics: Vec::new(),
+            http: Vec::new(),
+            tls_certificate: String::new(),
+            tls_key: String::new(),
+            tls_trusted: String::new(),
+            transfers_max: 64,
             issuer: Vec::new(),
         }
     }
@@ -145,6 +160,7 @@ impl Config {
             ("cache-mib", self.cache_mib, 1, 65536),
             ("metadata-cache-mib", self.metadata_cache_mib, 8, 65536),
             ("commit-interval-ms", self.commit_interval_ms, 10, 60000),
+            ("transfers-max", self.transfers_max, 1, 10000),
         ];
         for (key, value, low, high) in ranges {
             if !(low..=high).contains(&value) {

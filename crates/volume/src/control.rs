@@ -214,6 +214,7 @@ impl Shard {
             snapshot_dir_visible: p.snapshot_dir_visible,
             quota_counts_snapshots: p.quota_counts_snapshots,
             bin_days: p.bin_days,
+            public: p.public,
             snapshot_users,
             snapshot_groups,
             id,

@@ -443,6 +443,8 @@ pub struct Properties {
     pub snapshot_rights: Vec<Who>,
     /// How many days the recycle bin keeps what was removed; 0: there is none.
     pub bin_days: u16,
+    /// Whether doors let anybody read what its modes let others read, also without a credential.
+    pub public: bool,
     /// The pool of its data.
     pub pool: PoolId,
     /// Pools that directories of it name, in order.
@@ -458,6 +460,7 @@ impl Default for Properties {
             quota_counts_snapshots: false,
             snapshot_rights: Vec::new(),
             bin_days: 0,
+            public: false,
             pool: 0,
             dir_pools: Vec::new(),
         }
@@ -479,6 +482,7 @@ const PROPERTY_QUOTA_COUNTS: u8 = 2;
 const PROPERTY_BIN: u8 = 4;
 const PROPERTY_POOL: u8 = 8;
 const PROPERTY_DIR_POOLS: u8 = 16;
+const PROPERTY_PUBLIC: u8 = 32;
 
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32), and, where
@@ -488,7 +492,8 @@ impl Properties {
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
             + u8::from(self.bin_days > 0) * PROPERTY_BIN
             + u8::from(self.pool > 0) * PROPERTY_POOL
-            + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS;
+            + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS
+            + u8::from(self.public) * PROPERTY_PUBLIC;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -541,6 +546,7 @@ impl Properties {
             quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
             snapshot_rights,
             bin_days,
+            public: flags & PROPERTY_PUBLIC != 0,
             pool,
             dir_pools,
         })

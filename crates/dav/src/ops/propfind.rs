@@ -33,6 +33,8 @@ const LIVE: [&str; 9] = [
 ];
 const QUOTA_USED: &str = "quota-used-bytes";
 const QUOTA_AVAILABLE: &str = "quota-available-bytes";
+/// What quotas leave.
+const LEFT: &[&[u8]] = &[b"leeward.left"];
 /// Namespaces that we know and have nothing more of: they are not looked for among dead properties.
 const NOT_DEAD: [&str; 4] = [DAV, "http://owncloud.org/ns", "http://apache.org/dav/props/", "LCGDM:"];
 
@@ -134,7 +136,13 @@ async fn quota(place: &Place, attr: &Attr, local: &str) -> Option<Property> {
         return None;
     }
     let (used, figures) = place.tree.space(&place.path).await.ok()?;
-    let bytes = if local == QUOTA_USED { used } else { figures.free_bytes };
+    let bytes = if local == QUOTA_USED {
+        used
+    } else {
+        let left = place.tree.stat(&place.path, LEFT).await.ok()?.xattrs.into_iter().next().flatten();
+        let left = left.and_then(|text| String::from_utf8(text).ok()?.parse().ok());
+        left.unwrap_or(u64::MAX).min(figures.free_bytes)
+    };
     Some(Property::dav(local, bytes.to_string()))
 }
 

@@ -11,17 +11,19 @@ use http::{StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use leeward_auth::Activity;
+use leeward_door::listen::Turn;
 use leeward_door::{Finish, Found, Upload, notes};
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Kind, Over, Time};
 
 /// PUT.
-pub(crate) async fn put(asked: &Asked, mut body: Body) -> Result<Answer> {
+pub(crate) async fn put(asked: &Asked, mut body: Body, turn: Turn) -> Result<Answer> {
     if asked.headers.contains_key(header::CONTENT_RANGE) {
         return Err(Oops::bad("a part of a file cannot be put: send all of it"));
     }
     let target = Target::of(asked).await?;
     let mut writing = target.begin(body.size_hint().exact()).await?;
+    drop(turn);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Oops::bad("the body ended early: nothing was stored"))?;
         if let Ok(bytes) = frame.into_data() {

@@ -11,10 +11,12 @@ use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -55,9 +57,25 @@ pub struct Answer {
 }
 
 impl Remote {
-    /// `local`: also addresses of this machine, and without TLS.
-    pub fn new(tls: Arc<ClientConfig>, local: bool) -> Remote {
-        Remote { tls, local }
+    /// Trusts whom this machine trusts, and the certificates in `trusted`: a file in PEM, or a directory of such. `local`: reaches
+    /// addresses of this machine, too, and without TLS.
+    ///
+    /// # Errors
+    /// Which file cannot be used.
+    pub fn new(trusted: Option<&Path>, local: bool) -> Result<Remote, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Some(path) = trusted {
+            let count = roots.add_parsable_certificates(certificates(path)?).0;
+            if count == 0 {
+                return Err(format!("{}: no certificate in PEM: name a file or directory with some", path.display()));
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(|e| format!("TLS: {e}"))?;
+        let tls = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+        Ok(Remote { tls, local })
     }
 
     /// Whether it can be asked at all.
@@ -145,6 +163,21 @@ impl Remote {
         }
         Err(last)
     }
+}
+
+/// The certificates in a file, or in all files of a directory; what in a directory is none is left out.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = |e: std::io::Error| format!("{}: {e}: name a file or directory that can be read", path.display());
+    if !path.is_dir() {
+        let found = CertificateDer::pem_file_iter(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        return found.collect::<Result<_, _>>().map_err(|e| format!("{}: {e}", path.display()));
+    }
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let found = CertificateDer::pem_file_iter(entry.map_err(unreadable)?.path());
+        all.extend(found.into_iter().flatten().flatten());
+    }
+    Ok(all)
 }
 
 /// Addresses that are somebody else's.

@@ -50,6 +50,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "since": running.since,
         "mount": running.mount,
         "metrics": running.metrics,
+        "http": running.http,
         "version": running.version,
         "volumes": running.volumes,
         "dirty_bytes": running.dirty_bytes,
@@ -70,6 +71,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
         lines.extend(running.metrics.iter().map(|url| ("metrics", url.clone())));
+        lines.extend(running.http.iter().map(|url| ("http", url.clone())));
         lines.extend(alarms(running));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;

@@ -35,6 +35,13 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = http::parse)]
     metrics: Vec<SocketAddr>,
 
+    /// Answer HTTP and WebDAV there: a port of this machine only (8080), or 127.0.0.1:8080, or *:443; may be given several times
+    /// [else: `http` in the settings]
+    ///
+    /// Addresses that others reach need `tls-certificate` and `tls-key` in the settings.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Vec<String>,
+
     /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket tells where
     #[arg(long)]
     background: bool,
@@ -49,7 +56,7 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
-    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics };
+    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics, http: args.http };
     if let Some(fd) = args.ready_fd {
         let mut waiting = Waiting::on(fd)?;
         return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));
@@ -96,6 +103,9 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         text.push_str(&format!("{made} {cell}; it is mounted at {at}\n"));
         for url in &started.metrics {
             text.push_str(&format!("metrics are at {url}\n"));
+        }
+        for url in &started.http {
+            text.push_str(&format!("HTTP and WebDAV are at {url}\n"));
         }
         text.push_str("what to try next:\n");
         text.push_str(&format!("  cd {at}\n"));

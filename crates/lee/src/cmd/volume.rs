@@ -91,6 +91,7 @@ enum Action {
     /// snapshots-max=N: most snapshots of the volume (20000).
     /// quota-counts-snapshots=yes|no: whether the quota of the volume counts what only snapshots hold (no).
     /// bin-days=N: how many days the recycle bin keeps what was removed (0: there is none).
+    /// public=yes|no: whether the HTTP door lets anybody read what modes let others read, without a credential (no).
     #[command(verbatim_doc_comment)]
     Set {
         /// Its name
@@ -121,6 +122,7 @@ enum Property {
     SnapshotsMax(u32),
     QuotaCountsSnapshots(bool),
     BinDays(u16),
+    Public(bool),
 }
 
 fn parse_property(text: &str) -> Result<Property, String> {
@@ -142,7 +144,8 @@ fn parse_property(text: &str) -> Result<Property, String> {
             let days = value.parse().map_err(|_| format!("`{value}`: write a number of days up to {}", u16::MAX))?;
             Ok(Property::BinDays(days))
         }
-        _ => Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max, quota-counts-snapshots and bin-days"
+        "public" => yes_or_no().map(Property::Public),
+        _ => Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max, quota-counts-snapshots, bin-days and public"
             .into()),
     }
 }
@@ -156,6 +159,7 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
             Property::SnapshotsMax(count) => set.snapshots_max = Some(count),
             Property::QuotaCountsSnapshots(yes) => set.quota_counts_snapshots = Some(yes),
             Property::BinDays(days) => set.bin_days = Some(days),
+            Property::Public(yes) => set.public = Some(yes),
         }
     }
     set
@@ -336,6 +340,7 @@ fn details(volume: &VolumeInfo) -> String {
             if volume.quota_counts_snapshots { "files and snapshots" } else { "files" }.to_string(),
         ),
         ("recycle bin", recycle_bin(volume.bin_days)),
+        ("read by", if volume.public { "anybody who reaches the HTTP door" } else { "users" }.to_string()),
         ("pool", in_pool(volume)),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]

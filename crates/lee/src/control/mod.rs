@@ -98,6 +98,9 @@ pub struct Running {
     /// Where its metrics are.
     #[serde(default)]
     pub metrics: Vec<String>,
+    /// Where HTTP and WebDAV are.
+    #[serde(default)]
+    pub http: Vec<String>,
     /// Version of the running program.
     pub version: String,
     /// Number of volumes.

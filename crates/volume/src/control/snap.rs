@@ -258,6 +258,7 @@ impl Shard {
             p.snapshots_max = set.snapshots_max.unwrap_or(p.snapshots_max);
             p.quota_counts_snapshots = set.quota_counts_snapshots.unwrap_or(p.quota_counts_snapshots);
             p.bin_days = set.bin_days.unwrap_or(p.bin_days);
+            p.public = set.public.unwrap_or(p.public);
             Ok(())
         })?;
         self.settle()?;

@@ -1,8 +1,9 @@
 //! Extended attributes, stored and computed.
 //!
 //! Computed ones, readable on any directory and not listed: `leeward.rbytes`, `leeward.rfiles`, `leeward.rdirs`
-//! (recursive statistics, exact at the moment of reading), `leeward.volume` (the volume's name, on anything) and
-//! `leeward.pool` (the pool that new data goes to, on anything). Root may set and remove the last one on directories: it is
+//! (recursive statistics, exact at the moment of reading), `leeward.left` (bytes that still fit by the quotas on it and above it,
+//! where there are any), `leeward.volume` (the volume's name, on anything), `leeward.public` (`1` on anything in a volume
+//! that anybody may read through doors) and `leeward.pool` (the pool that new data goes to, on anything). Root may set and remove the last one on directories: it is
 //! inherited by what is made in them from then on.
 
 use super::acl;
@@ -55,6 +56,11 @@ impl Tx<'_> {
             let volume = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
             return Ok(volume.name.clone().into_bytes());
         }
+        if what == b"public" {
+            let volume = self.st.live_node(node).volume();
+            let public = self.st.volumes.get(&volume).is_some_and(|v| v.properties.public);
+            return if public { Ok(b"1".to_vec()) } else { Err(Error::NoData.into()) };
+        }
         if what == b"pool" {
             let pool = self.st.pool_for(self.st.live_node(node).volume(), inode.pool);
             return Ok(self.st.pool_name(pool).into_bytes());
@@ -62,6 +68,10 @@ impl Tx<'_> {
         // statistics have no versions
         if !inode.is_dir() || node.volume() >= keys::VIEW_FIRST {
             return Err(Error::NoData.into());
+        }
+        if what == b"left" {
+            let left = self.left_by_quotas(node)?.ok_or(Error::NoData)?;
+            return Ok(left.to_string().into_bytes());
         }
         let stats = self.exact_stats(node)?;
         let value = match what {
@@ -71,6 +81,18 @@ impl Tx<'_> {
             _ => return Err(Error::NoData.into()),
         };
         Ok(value.to_string().into_bytes())
+    }
+
+    /// Bytes that still fit below a directory by the quotas on it and above it.
+    fn left_by_quotas(&mut self, dir: NodeId) -> TxResult<Option<u64>> {
+        let mut least: Option<u64> = None;
+        for at in self.quota_dirs(dir)? {
+            let Some(quota) = self.st.quotas.get(at).filter(|quota| quota.limit.0 > 0) else { continue };
+            let used = (quota.used.bytes + self.st.held_in_quota(at)).max(0) as u64;
+            let left = quota.limit.0.saturating_sub(used);
+            least = Some(least.map_or(left, |least| least.min(left)));
+        }
+        Ok(least)
     }
 
     /// Recursive statistics of a directory at this moment, pending content included.

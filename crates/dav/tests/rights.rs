@@ -1,0 +1,142 @@
+//! Who may do what: credentials, scopes, links, anonymous readers.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_volume::admin::{PropertyChanges, Request as Admin};
+use rig::{BOB, Rig};
+use serde_json::json;
+
+#[test]
+fn who_comes_without_a_credential_is_asked_for_one() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"x");
+    for (method, path) in [("GET", "/home/f"), ("PUT", "/home/f"), ("PROPFIND", "/"), ("GET", "/none"), ("DELETE", "/home/f")] {
+        let got = rig.ask_as("", method, path, &[("depth", "0")], b"");
+        assert_eq!((got.status, got.headers.get_all("www-authenticate").iter().count()), (401, 2), "{method} {path}");
+    }
+}
+
+#[test]
+fn anybody_reads_where_a_volume_says_so() {
+    let rig = Rig::new();
+    let (name, uid) = ("pub".to_string(), rig::BOB_UID);
+    rig.admin(&Admin::VolumeCreate { name: name.clone(), at: "/pub".into(), uid, gid: uid, pool: None });
+    rig.must(201, "PUT", "/pub/f", &[], b"x");
+    assert_eq!(rig.ask_as("", "GET", "/pub/f", &[], b"").status, 401);
+    let set = PropertyChanges { public: Some(true), ..PropertyChanges::default() };
+    rig.admin(&Admin::VolumeSet { name, set });
+    assert_eq!(rig.ask_as("", "GET", "/pub/f", &[], b"").body, b"x");
+    assert_eq!(rig.ask_as("", "PROPFIND", "/pub", &[("depth", "1")], b"").status, 207);
+    assert_eq!(rig.ask_as("", "PUT", "/pub/f", &[], b"y").status, 401);
+    assert_eq!(rig.ask_as("", "GET", "/home", &[], b"").status, 401);
+    rig.link("pub", "out", "../home");
+    rig.must(201, "PUT", "/home/secret", &[], b"x");
+    assert_eq!(rig.ask_as("", "GET", "/pub/out/secret", &[], b"").status, 401, "what is there is another volume's");
+}
+
+#[test]
+fn bad_credentials_are_refused() {
+    let rig = Rig::new();
+    let (now, read) = ((rig.env.wall() / 1_000_000_000) as i64, "storage.read:/");
+    let bad = [
+        "Basic !!".to_string(),
+        "Basic S0VZT0ZCT0I6d3Jvbmc=".into(),
+        "Bearer nonsense".into(),
+        "Digest x".into(),
+        rig.token_but(read, json!({"aud": "https://elsewhere"})),
+        rig.token_but(read, json!({"exp": now - 600, "iat": now - 900, "nbf": now - 900})),
+        rig.token_but(read, json!({"nbf": now + 600})),
+        rig.token_but(read, json!({"iss": "https://unknown/"})),
+        rig.token("storage.read"),
+    ];
+    for who in bad {
+        let got = rig.ask_as(&who, "GET", "/atlas", &[], b"");
+        assert_eq!(got.status, 401, "{who}: {}", got.text());
+        assert!(got.headers.contains_key("www-authenticate") && !got.text().contains(&who[7..]), "{who}");
+    }
+}
+
+#[test]
+fn scopes_are_held_by_whole_names() {
+    let rig = Rig::new();
+    let all = rig.token("storage.modify:/ storage.read:/");
+    let ask = |who: &str, method: &str, path: &str| rig.ask_as(who, method, path, &[("depth", "0")], b"x").status;
+    assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/foo", &[], b"").status, 201);
+    assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/foobar", &[], b"").status, 201);
+    assert_eq!((ask(&all, "PUT", "/atlas/foo/f"), ask(&all, "PUT", "/atlas/foobar/f")), (201, 201));
+
+    let read = rig.token("storage.read:/foo");
+    assert_eq!(ask(&read, "GET", "/atlas/foo/f"), 200);
+    for (method, path) in [
+        ("GET", "/atlas/foobar/f"),
+        ("PUT", "/atlas/foo/f"),
+        ("PUT", "/atlas/foo/g"),
+        ("DELETE", "/atlas/foo/f"),
+        ("GET", "/home"),
+        ("GET", "/foo/f"),
+    ] {
+        assert_eq!(ask(&read, method, path), 403, "{method} {path}");
+    }
+    assert_eq!(rig.ask_as(&read, "PROPFIND", "/atlas", &[("depth", "0")], b"").status, 207, "the way there");
+
+    let create = rig.token("storage.create:/foo");
+    assert_eq!(ask(&create, "PUT", "/atlas/foo/new"), 201);
+    assert_eq!(ask(&create, "PUT", "/atlas/foo/new"), 403, "nothing is replaced");
+    assert_eq!(ask(&create, "DELETE", "/atlas/foo/new"), 403);
+    assert_eq!(ask(&create, "GET", "/atlas/foo/new"), 403);
+    assert_eq!(rig.ask_as(&create, "MKCOL", "/atlas/foo/d", &[], b"").status, 201);
+    let destination = [("destination", "/atlas/foo/newer")];
+    assert_eq!(rig.ask_as(&create, "MOVE", "/atlas/foo/new", &destination, b"").status, 201);
+    let elsewhere = [("destination", "/atlas/foobar/x")];
+    assert_eq!(rig.ask_as(&create, "MOVE", "/atlas/foo/newer", &elsewhere, b"").status, 403);
+}
+
+#[test]
+fn a_link_leads_nowhere_that_the_token_does_not_cover() {
+    let rig = Rig::new();
+    let all = rig.token("storage.modify:/ storage.read:/");
+    for path in ["/atlas/a", "/atlas/b"] {
+        assert_eq!(rig.ask_as(&all, "MKCOL", path, &[], b"").status, 201);
+    }
+    assert_eq!(rig.ask_as(&all, "PUT", "/atlas/b/secret", &[], b"x").status, 201);
+    rig.link("atlas/a", "out", "../b");
+    rig.link("atlas/a", "far", "/atlas/b/secret");
+    rig.link("atlas/a", "file", "../b/secret");
+    assert_eq!(rig.ask_as(&all, "GET", "/atlas/a/out/secret", &[], b"").status, 200);
+    let read = rig.token("storage.read:/a storage.modify:/a");
+    for path in ["/atlas/a/out/secret", "/atlas/a/far", "/atlas/a/file"] {
+        assert_eq!(rig.ask_as(&read, "GET", path, &[], b"").status, 404, "{path}");
+    }
+    assert_ne!(rig.ask_as(&read, "PUT", "/atlas/a/out/new", &[], b"x").status, 201);
+    assert_eq!(rig.names("atlas/b"), ["secret"]);
+}
+
+#[test]
+fn macaroons_narrow() {
+    let rig = Rig::new();
+    rig.must(201, "MKCOL", "/home/d", &[], b"");
+    rig.must(201, "PUT", "/home/d/f", &[], b"x");
+    let kind = [("content-type", "application/macaroon-request")];
+    let got = rig.must(200, "POST", "/home/d", &kind, br#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT30M"}"#);
+    let said: serde_json::Value = serde_json::from_slice(&got.body).expect("JSON");
+    assert_eq!(said["expires_in"], 1800);
+    let who = format!("Bearer {}", said["macaroon"].as_str().expect("a token"));
+    assert_eq!(rig.ask_as(&who, "GET", "/home/d/f", &[], b"").body, b"x");
+    assert_eq!(rig.ask_as(&who, "PUT", "/home/d/g", &[], b"x").status, 403);
+    assert_eq!(rig.ask_as(&who, "GET", "/home/", &[], b"").status, 403);
+    rig.must(400, "POST", "/home/d", &kind, b"{");
+    assert_eq!(rig.ask_as("", "POST", "/home/d", &kind, b"{}").status, 401);
+}
+
+#[test]
+fn a_user_is_that_user() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"x");
+    let alice = "Basic S0VZT0ZBTElDRTpzZWNyZXQgb2YgYWxpY2U=";
+    assert_eq!(rig.ask_as(alice, "GET", "/home/f", &[], b"").status, 200, "the mode lets others read");
+    assert_eq!(rig.ask_as(alice, "PUT", "/home/f", &[], b"y").status, 403);
+    assert_eq!(rig.ask_as(alice, "DELETE", "/home/f", &[], b"").status, 403);
+    assert_eq!(rig.ask_as("Basic S0VZT0ZST09UOnNlY3JldCBvZiByb290", "GET", "/home/f", &[], b"").status, 403, "nobody is root here");
+    assert_eq!(rig.ask_as(BOB, "GET", "/home/f", &[], b"").status, 200);
+}
