@@ -10,8 +10,9 @@
 use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
 use crate::path::Path;
+use crate::steps::Steps;
 use leeward_volume::op::{Attr, Entry, Kind};
-use leeward_volume::{Error, Op, Result};
+use leeward_volume::{Error, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is listed.
@@ -23,13 +24,15 @@ pub struct Wanted {
     pub after: Vec<u8>,
     /// Whether what is below a directory is told as one [`Key::Prefix`].
     pub by_directory: bool,
+    /// An extended attribute that is told of each file.
+    pub note: Option<&'static [u8]>,
 }
 
 /// One of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A file, by its path.
-    File(Vec<u8>, Attr),
+    /// A file, by its path; with the attribute that was wanted, where it has it.
+    File(Vec<u8>, Attr, Option<Vec<u8>>),
     /// An empty directory, by its path with `/` at the end.
     Empty(Vec<u8>, Attr),
     /// There is a directory, by its path with `/` at the end.
@@ -40,7 +43,7 @@ impl Key {
     /// Its path.
     pub fn name(&self) -> &[u8] {
         match self {
-            Key::File(name, _) | Key::Empty(name, _) | Key::Prefix(name) => name,
+            Key::File(name, ..) | Key::Empty(name, _) | Key::Prefix(name) => name,
         }
     }
 }
@@ -60,7 +63,7 @@ struct Level {
     prefix: Vec<u8>,
     /// The last name that was fetched.
     after: Vec<u8>,
-    fetched: VecDeque<Entry>,
+    fetched: VecDeque<(Entry, Option<Vec<u8>>)>,
     at_end: bool,
     /// Directories whose turn has not come, by name with `/`; with what of the keys in them was listed before.
     aside: BTreeMap<Vec<u8>, (Attr, Vec<u8>)>,
@@ -114,7 +117,7 @@ impl Keys {
         if dir.size == 0 && begins.is_empty() && !prefix.is_empty() && self.wanted.after < prefix {
             // the directory itself, where it is all that there is
             let entry = Entry { name: Box::default(), node: dir.node, kind: Kind::Dir, attr: Some(dir) };
-            let level = Level { fetched: [entry].into(), ..Level::new(prefix, begins) };
+            let level = Level { fetched: [(entry, None)].into(), ..Level::new(prefix, begins) };
             self.levels.push(Level { at_end: true, ..level });
             return Ok(());
         }
@@ -148,9 +151,13 @@ impl Keys {
     /// A name that listing will not come upon: a directory is put aside, a file is wanted if it comes after `after`.
     async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
         let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
-        let found = self.tree.run(LOOK, move |steps, base| Ok(steps.walk(base, &path, false)?.attr)).await;
-        let attr = match found {
-            Ok(Some(attr)) => attr,
+        let note = self.wanted.note;
+        let look = move |steps: &Steps<'_>, base: &Path| {
+            let Some(attr) = steps.walk(base, &path, false)?.attr else { return Ok(None) };
+            Ok(Some((attr, noted(steps, attr.node, attr.kind, note)?)))
+        };
+        let (attr, note) = match self.tree.run(LOOK, look).await {
+            Ok(Some(found)) => found,
             Ok(None) | Err(Error::NotFound | Error::NameTooLong) => return Ok(()),
             Err(e) => return Err(e),
         };
@@ -158,7 +165,7 @@ impl Keys {
             Kind::Dir => level.put_aside(name, attr, after, self.wanted.by_directory),
             Kind::File if name > after => {
                 let entry = Entry { name: name.into(), node: attr.node, kind: attr.kind, attr: Some(attr) };
-                level.fetched.push_back(entry);
+                level.fetched.push_back((entry, note));
             }
             _ => {}
         }
@@ -171,9 +178,9 @@ impl Keys {
         let level = self.levels.last_mut().expect("the caller looked");
         if level.fetched.is_empty() && !level.at_end {
             let (tree, limit) = (self.tree.clone(), (limit + 1).min(LIST_STEP));
-            return level.fetch(&tree, limit).await.map(|()| None);
+            return level.fetch(&tree, limit, self.wanted.note).await.map(|()| None);
         }
-        let next = level.fetched.front();
+        let next = level.fetched.front().map(|(entry, _)| entry);
         let aside = level.aside.first_key_value().map(|(name, _)| name);
         if let Some(name) = aside.filter(|name| next.is_none_or(|e| name[..] < e.name[..])) {
             let name = name.clone();
@@ -188,7 +195,7 @@ impl Keys {
             self.enter(path, Vec::new(), after).await?;
             return Ok(None);
         }
-        let Some(entry) = level.fetched.pop_front() else {
+        let Some((entry, note)) = level.fetched.pop_front() else {
             self.levels.pop();
             return Ok(None);
         };
@@ -200,7 +207,7 @@ impl Keys {
                 level.put_aside(&entry.name, attr, b"", by_directory);
                 Ok(None)
             }
-            Kind::File => Ok(Some(Key::File(path, attr))),
+            Kind::File => Ok(Some(Key::File(path, attr, note))),
             _ => Ok(None),
         }
     }
@@ -227,14 +234,17 @@ impl Level {
         self.aside.insert(key, (attr, rest));
     }
 
-    async fn fetch(&mut self, tree: &Tree, limit: usize) -> Result<()> {
+    async fn fetch(&mut self, tree: &Tree, limit: usize, note: Option<&'static [u8]>) -> Result<()> {
         let (prefix, after) = (self.prefix.clone(), self.after.clone());
         let Ok(path) = Path::parse(&prefix) else { return Err(Error::Invalid) };
-        let like = (Op::List { dir: leeward_volume::NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
+        let like = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
         let listed = tree
             .run(like, move |steps, base| {
                 let walked = steps.walk(base, &path, true)?;
-                steps.list(walked.found()?, &after, limit, true)
+                let (entries, at_end) = steps.list(walked.found()?, &after, limit, true)?;
+                let with_note = |entry: Entry| Ok((noted(steps, entry.node, entry.kind, note)?, entry));
+                let entries = entries.into_iter().map(with_note).collect::<Result<Vec<_>>>()?;
+                Ok((entries, at_end))
             })
             .await;
         let (entries, at_end) = match listed {
@@ -243,11 +253,24 @@ impl Level {
             other => other?,
         };
         self.at_end = at_end;
-        if let Some(last) = entries.last() {
+        if let Some((_, last)) = entries.last() {
             self.after = last.name.to_vec();
             self.at_end |= !last.name.starts_with(&self.begins) && last.name[..] > self.begins[..];
         }
-        self.fetched.extend(entries.into_iter().filter(|e| e.name.starts_with(&self.begins)));
+        let wanted = entries.into_iter().filter(|(_, e)| e.name.starts_with(&self.begins));
+        self.fetched.extend(wanted.map(|(note, entry)| (entry, note)));
         Ok(())
+    }
+}
+
+/// The attribute that is wanted of files.
+fn noted(steps: &Steps<'_>, node: NodeId, kind: Kind, note: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+    match note {
+        Some(name) if kind == Kind::File => match steps.xattr(node, name) {
+            // removed just now
+            Err(Error::Stale) => Ok(None),
+            other => other,
+        },
+        _ => Ok(None),
     }
 }

@@ -1,0 +1,123 @@
+//! One request: who asks, in which bucket, and his turn.
+
+use crate::access::{self, Keys};
+use crate::buckets::{Bucket, Buckets};
+use crate::error;
+use crate::parts::Uploads;
+use leeward_door::listen::{Told, Turn, Turns};
+use leeward_door::{Files, Path, Tree, Who};
+use leeward_env::Door;
+use parking_lot::Mutex;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
+use std::sync::Arc;
+
+/// Where a request leaves what the door's log and figures are to know of it.
+pub(crate) type Slot = Arc<Mutex<Told>>;
+
+/// What all requests share.
+#[derive(Clone)]
+pub(crate) struct Shared(pub(crate) Arc<Parts>);
+
+pub(crate) struct Parts {
+    pub(crate) files: Files,
+    pub(crate) keys: Arc<dyn Keys>,
+    pub(crate) buckets: Arc<dyn Buckets>,
+    pub(crate) turns: Turns,
+    pub(crate) uploads: Uploads,
+    pub(crate) region: String,
+}
+
+/// What a request may want of an anonymous client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wants {
+    Read,
+    More,
+}
+
+/// A request that is known.
+pub(crate) struct Call {
+    pub(crate) who: Who,
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) tree: Tree,
+}
+
+impl Shared {
+    /// Who asks.
+    ///
+    /// # Errors
+    /// `AccessDenied` for who has no key.
+    pub(crate) async fn who<T>(&self, request: &S3Request<T>, operation: &'static str) -> S3Result<Who> {
+        let Some(credentials) = &request.credentials else {
+            note(request, |told| told.operation = Some(operation));
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, "This needs a key: sign the request."));
+        };
+        let who = access::find(&*self.0.keys, &credentials.access_key).await?.who;
+        note(request, |told| {
+            told.operation = Some(operation);
+            told.user = Some(who.name.clone());
+        });
+        Ok(who)
+    }
+
+    /// Who asks for what in which bucket.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `AccessDenied`.
+    pub(crate) async fn call<T>(
+        &self,
+        request: &S3Request<T>,
+        (operation, bucket, wants): (&'static str, &str, Wants),
+    ) -> S3Result<Call> {
+        let bucket = self.bucket(bucket)?;
+        note(request, |told| told.bucket = Some(bucket.name.clone()));
+        let who = match request.credentials {
+            None if bucket.public && wants == Wants::Read => {
+                note(request, |told| told.operation = Some(operation));
+                nobody()
+            }
+            _ => self.who(request, operation).await?,
+        };
+        let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
+        Ok(Call { who, bucket, tree })
+    }
+
+    /// A bucket.
+    pub(crate) fn bucket(&self, name: &str) -> S3Result<Arc<Bucket>> {
+        self.0.buckets.get(name).ok_or_else(error::no_such_bucket)
+    }
+
+    /// The user's turn to be worked for.
+    ///
+    /// # Errors
+    /// `SlowDown`, at once.
+    pub(crate) async fn turn(&self, call: &Call) -> S3Result<Turn> {
+        self.0.turns.take(call.tree.ctx()).await.map_err(error::busy)
+    }
+
+    /// Now.
+    pub(crate) fn wall(&self) -> u64 {
+        self.0.files.env().wall()
+    }
+}
+
+impl Call {
+    /// Another bucket's files as the same user.
+    pub(crate) fn tree_of(&self, shared: &Shared, bucket: &Bucket) -> Tree {
+        shared.0.files.tree(&self.who, Door::S3, &bucket.path)
+    }
+
+    /// The bucket itself.
+    pub(crate) fn root() -> Path {
+        Path::default()
+    }
+}
+
+fn nobody() -> Who {
+    Who::new("nobody", 65534, 65534, &[])
+}
+
+fn note<T>(request: &S3Request<T>, f: impl FnOnce(&mut Told)) {
+    if let Some(slot) = request.extensions.get::<Slot>() {
+        f(&mut slot.lock());
+    }
+}

@@ -1,0 +1,77 @@
+//! Errors as clients of S3 know them.
+
+use crate::buckets::BucketError;
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use leeward_door::listen::Busy;
+use leeward_door::status_of;
+use leeward_volume::Error;
+use s3s::{S3Error, S3ErrorCode};
+
+/// With a code of our own, where S3 has none that fits.
+fn own(code: &'static str, status: u16, message: &'static str) -> S3Error {
+    let mut e = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
+    e.set_status_code(hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST));
+    e
+}
+
+/// Of an operation on an object.
+pub(crate) fn of(e: Error) -> S3Error {
+    let with = S3Error::with_message;
+    match e {
+        Error::NotFound | Error::Stale | Error::NoData => with(S3ErrorCode::NoSuchKey, "There is no such object."),
+        Error::Access | Error::NotPermitted => {
+            with(S3ErrorCode::AccessDenied, "The modes and ACLs of the files do not permit it to this user.")
+        }
+        Error::ReadOnly => with(S3ErrorCode::AccessDenied, "A snapshot cannot be changed."),
+        Error::NotDir => own(
+            "KeyConflict",
+            409,
+            "A part of the key before a slash is a file: a key cannot be both a file and a directory.",
+        ),
+        Error::IsDir => own(
+            "KeyConflict",
+            409,
+            "There is a directory of this name: a key cannot be both a file and a directory.",
+        ),
+        Error::NotEmpty => own("KeyConflict", 409, "The directory is not empty."),
+        Error::NameTooLong => own("InvalidObjectName", 400, "A name in the key is longer than 255 bytes."),
+        Error::Changed | Error::Exists => {
+            with(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.")
+        }
+        Error::Quota => own("QuotaExceeded", 403, "A quota would be exceeded; lee quota list shows it."),
+        Error::NoSpace => own("InsufficientStorage", 507, "The store is full."),
+        Error::TooBig => with(S3ErrorCode::EntityTooLarge, "A file has at most 16 TiB."),
+        Error::AttrTooBig | Error::Range => with(S3ErrorCode::MetadataTooLarge, "The metadata do not fit."),
+        Error::NotSupported => with(S3ErrorCode::NoSuchKey, "There is something that is no file."),
+        Error::CrossVolume | Error::Busy | Error::TooManyLinks => own("OperationAborted", 409, "Another volume is there."),
+        Error::WouldBlock => with(S3ErrorCode::SlowDown, "Try again."),
+        e @ Error::Invalid => with(S3ErrorCode::InvalidArgument, e.to_string()),
+        e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_)) => {
+            debug_assert!(status_of(&e) >= 400);
+            with(S3ErrorCode::InternalError, e.to_string())
+        }
+    }
+}
+
+/// Of who is told to come back later.
+pub(crate) fn busy(busy: Busy) -> S3Error {
+    let mut e = S3Error::with_message(S3ErrorCode::SlowDown, "This user's requests are more than his share: come back later.");
+    let mut headers = HeaderMap::new();
+    headers.insert(RETRY_AFTER, HeaderValue::from(busy.retry_after_secs));
+    e.set_headers(headers);
+    e
+}
+
+/// Of a bucket that was not made or changed.
+pub(crate) fn of_bucket(e: BucketError) -> S3Error {
+    match e {
+        BucketError::Taken => S3Error::with_message(S3ErrorCode::BucketAlreadyExists, "The name is taken."),
+        BucketError::Unknown => no_such_bucket(),
+        BucketError::Refused(why) => S3Error::with_message(S3ErrorCode::AccessDenied, why),
+        BucketError::Failed(why) => S3Error::with_message(S3ErrorCode::InternalError, why),
+    }
+}
+
+pub(crate) fn no_such_bucket() -> S3Error {
+    S3Error::with_message(S3ErrorCode::NoSuchBucket, "There is no such bucket; lee bucket list shows those that there are.")
+}

@@ -1,0 +1,28 @@
+//! The S3 door: a bucket is a directory of the cell, an object is a file in it, and keys are paths.
+//!
+//! [`S3Door`] is a [`Site`](leeward_door::listen::Site) for `leeward_door::listen`. The protocol (signatures in all their forms, XML, routes) is the crate
+//! `s3s`'s; what a request does to files is `leeward_door`'s; here is what lies between: which file a key is (`names`), what stands beside its
+//! content (`meta`), what it hashes to (`sums`), uploads in parts (`parts`).
+//!
+//! Who asks is said by [`Keys`], which buckets there are by [`Buckets`]; both are asked for each request and answer from memory.
+//!
+//! Invariants: every request acts as a user with that user's rights, none as root; an answer to a change means that it is durable; no secret is in a
+//! `Debug` here.
+
+mod access;
+mod buckets;
+mod call;
+mod cors;
+mod error;
+mod list;
+mod meta;
+mod names;
+mod objects;
+mod parts;
+mod service;
+mod site;
+mod sums;
+
+pub use access::{Found, Keys, NotFound};
+pub use buckets::{Bucket, BucketError, Buckets, PublicPolicy};
+pub use site::{Options, S3Door};

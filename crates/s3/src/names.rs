@@ -1,0 +1,54 @@
+//! Which file a key is. Pure.
+
+use leeward_door::Path;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+/// The path of an object: its key.
+///
+/// # Errors
+/// `InvalidObjectName` for a key that cannot be a path, with the reason.
+pub(crate) fn path_of(key: &str) -> S3Result<Path> {
+    let refused = |why: String| {
+        let mut e = S3Error::with_message(
+            S3ErrorCode::Custom("InvalidObjectName".into()),
+            format!("The key cannot be the path of a file: {why}."),
+        );
+        e.set_status_code(hyper::StatusCode::BAD_REQUEST);
+        e
+    };
+    if key.is_empty() {
+        return Err(refused("it is empty".into()));
+    }
+    Path::parse(key.as_bytes()).map_err(|why| refused(why.to_string()))
+}
+
+/// A key as listings show it where the client asks for `url` encoding.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for b in text.bytes() {
+        match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' | b'*' => out.push(b as char),
+            b => out.push_str(&format!("%{b:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_cannot_be_paths_are_refused() {
+        for key in ["", "/a", "a//b", "..", "a/../b", "./a", "a/.", &"x".repeat(256), "a\0"] {
+            let e = path_of(key).expect_err(key);
+            assert_eq!(e.code().as_str(), "InvalidObjectName");
+        }
+        assert!(path_of("a/b c/ü.txt").is_ok() && path_of("dir/").is_ok_and(|p| p.wants_dir()));
+    }
+
+    #[test]
+    fn keys_are_encoded_for_xml() {
+        assert_eq!(encoded("a b/ü\u{1}+"), "a%20b/%C3%BC%01%2B");
+    }
+}

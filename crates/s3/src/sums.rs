@@ -1,0 +1,253 @@
+//! What an object's content hashes to: the ETag, and the checksums that clients send along or ask for.
+
+use base64::Engine;
+use leeward_door::notes::Sums;
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+
+/// Names of the checksums, as notes have them.
+pub(crate) const NAMES: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
+
+/// Hashes content as it comes.
+pub(crate) struct Hasher {
+    md5: Md5,
+    one: Option<One>,
+}
+
+/// The checksum that the client wants; one at a time, as in the protocol.
+enum One {
+    Crc32(Crc32),
+    Crc32c(Crc32c),
+    Crc64(Crc64Nvme),
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+/// What a client says of content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims {
+    /// Base64.
+    pub(crate) md5: Option<String>,
+    /// Which checksum is wanted, by name.
+    pub(crate) algorithm: Option<&'static str>,
+    /// Its value, base64; one in a trailer comes later.
+    pub(crate) value: Option<String>,
+}
+
+/// The name of an algorithm, as notes have it.
+pub(crate) fn name_of(algorithm: &str) -> Option<&'static str> {
+    NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(algorithm))
+}
+
+/// The algorithm of a name.
+pub(crate) fn algorithm_of(name: &str) -> ChecksumAlgorithm {
+    ChecksumAlgorithm::from(name.to_ascii_uppercase())
+}
+
+impl Claims {
+    /// From a request's fields: the value that is there decides, else what the client says it will send.
+    pub(crate) fn of(
+        md5: Option<String>,
+        values: &Checksum,
+        algorithm: Option<&ChecksumAlgorithm>,
+        trailers: Option<&str>,
+    ) -> Claims {
+        let given = fields(values).into_iter().find_map(|(name, value)| Some((name, value.clone()?)));
+        let named = || {
+            let trailer = trailers.and_then(|t| t.trim().to_ascii_lowercase().strip_prefix("x-amz-checksum-").and_then(name_of));
+            trailer.or_else(|| name_of(algorithm?.as_str()))
+        };
+        match given {
+            Some((name, value)) => Claims { md5, algorithm: Some(name), value: Some(value) },
+            None => Claims { md5, algorithm: named(), value: None },
+        }
+    }
+}
+
+/// The values of a set of checksums, by name.
+pub(crate) fn fields(values: &Checksum) -> [(&'static str, &Option<String>); 5] {
+    [
+        ("crc32", &values.checksum_crc32),
+        ("crc32c", &values.checksum_crc32c),
+        ("crc64nvme", &values.checksum_crc64nvme),
+        ("sha1", &values.checksum_sha1),
+        ("sha256", &values.checksum_sha256),
+    ]
+}
+
+impl Hasher {
+    pub(crate) fn new(algorithm: Option<&str>) -> Hasher {
+        let one = algorithm.and_then(|name| {
+            Some(match name {
+                "crc32" => One::Crc32(Crc32::new()),
+                "crc32c" => One::Crc32c(Crc32c::new()),
+                "crc64nvme" => One::Crc64(Crc64Nvme::new()),
+                "sha1" => One::Sha1(Sha1::new()),
+                "sha256" => One::Sha256(Sha256::new()),
+                _ => return None,
+            })
+        });
+        Hasher { md5: Md5::new(), one }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.md5.update(bytes);
+        match &mut self.one {
+            None => {}
+            Some(One::Crc32(h)) => h.update(bytes),
+            Some(One::Crc32c(h)) => h.update(bytes),
+            Some(One::Crc64(h)) => h.update(bytes),
+            Some(One::Sha1(h)) => h.update(bytes),
+            Some(One::Sha256(h)) => h.update(bytes),
+        }
+    }
+
+    /// The sums of all that came, if they are what the client said.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    pub(crate) fn finish(self, claims: &Claims, trailers: Option<&TrailingHeaders>) -> S3Result<Sums> {
+        let mut sums = Sums::default();
+        let md5 = self.md5.finalize();
+        if claims.md5.as_ref().is_some_and(|claimed| *claimed != encode(md5.as_ref())) {
+            return Err(bad_digest("Content-MD5"));
+        }
+        sums.set("md5", &hex(md5.as_ref()));
+        let (name, value) = match self.one {
+            None => return Ok(sums),
+            Some(One::Crc32(h)) => ("crc32", h.finalize().to_vec()),
+            Some(One::Crc32c(h)) => ("crc32c", h.finalize().to_vec()),
+            Some(One::Crc64(h)) => ("crc64nvme", h.finalize().to_vec()),
+            Some(One::Sha1(h)) => ("sha1", h.finalize().as_ref().to_vec()),
+            Some(One::Sha256(h)) => ("sha256", h.finalize().as_ref().to_vec()),
+        };
+        let header = format!("x-amz-checksum-{name}");
+        let trailing = || trailers?.read(|t| t.get(&header)?.to_str().ok().map(str::to_owned))?;
+        let claimed = claims.value.clone().or_else(trailing);
+        if claimed.is_some_and(|claimed| claimed.trim() != encode(&value)) {
+            return Err(bad_digest(&header));
+        }
+        sums.set(name, &hex(&value));
+        Ok(sums)
+    }
+}
+
+fn bad_digest(what: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::BadDigest, format!("The content that arrived is not what {what} says."))
+}
+
+/// Checksums as answers have them.
+pub(crate) fn checksum_of(sums: &Sums) -> Checksum {
+    let value = |name: &str| {
+        let composite = || Some(sums.get(&format!("{name}-of-parts"))?.to_owned());
+        sums.get(name).and_then(unhex).map(|bytes| encode(&bytes)).or_else(composite)
+    };
+    Checksum {
+        checksum_crc32: value("crc32"),
+        checksum_crc32c: value("crc32c"),
+        checksum_crc64nvme: value("crc64nvme"),
+        checksum_sha1: value("sha1"),
+        checksum_sha256: value("sha256"),
+        checksum_type: type_of(sums),
+        ..Checksum::default()
+    }
+}
+
+/// Whether a checksum is of the whole or of parts' checksums; `None`: there is none.
+pub(crate) fn type_of(sums: &Sums) -> Option<ChecksumType> {
+    if NAMES.iter().any(|name| sums.get(name).is_some()) {
+        return Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT));
+    }
+    let of_parts = sums.iter().any(|(name, _)| name.ends_with("-of-parts"));
+    of_parts.then(|| ChecksumType::from_static(ChecksumType::COMPOSITE))
+}
+
+/// The checksum of contents one after another, from theirs and their lengths: for those that can be combined.
+pub(crate) fn combine(name: &str, first: &[u8], second: &[u8], second_bytes: u64) -> Option<Vec<u8>> {
+    use crc_fast::CrcAlgorithm::{Crc32IsoHdlc, Crc32Iscsi, Crc64Nvme};
+    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
+    let (algorithm, width) = match name {
+        "crc32" => (Crc32IsoHdlc, 4),
+        "crc32c" => (Crc32Iscsi, 4),
+        "crc64nvme" => (Crc64Nvme, 8),
+        _ => return None,
+    };
+    let sum = crc_fast::checksum_combine(algorithm, number(first), number(second), second_bytes);
+    Some(sum.to_be_bytes()[8 - width..].to_vec())
+}
+
+/// A checksum over bytes, by name.
+pub(crate) fn sum_of(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut hasher = Hasher::new(Some(name));
+    hasher.update(bytes);
+    hasher.finish(&Claims::default(), None).ok().and_then(|sums| unhex(sums.get(name)?))
+}
+
+/// The MD5 of bytes.
+pub(crate) fn md5_of(bytes: &[u8]) -> Vec<u8> {
+    Md5::checksum(bytes).as_ref().to_vec()
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// The checksums that a request has fields for.
+macro_rules! checksums {
+    ($input:expr) => {
+        s3s::dto::Checksum {
+            checksum_crc32: $input.checksum_crc32.take(),
+            checksum_crc32c: $input.checksum_crc32c.take(),
+            checksum_crc64nvme: $input.checksum_crc64nvme.take(),
+            checksum_sha1: $input.checksum_sha1.take(),
+            checksum_sha256: $input.checksum_sha256.take(),
+            ..s3s::dto::Checksum::default()
+        }
+    };
+}
+pub(crate) use checksums;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_what_they_are() {
+        let claims = Claims { md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()), algorithm: Some("crc32c"), value: None };
+        let hash = |claims: &Claims| {
+            let mut hasher = Hasher::new(claims.algorithm);
+            hasher.update(b"hel");
+            hasher.update(b"lo");
+            hasher.finish(claims, None)
+        };
+        let sums = hash(&claims).expect("right");
+        assert_eq!(sums.get("md5"), Some("5d41402abc4b2a76b9719d911017c592"));
+        assert_eq!(sums.get("crc32c"), Some("9a71bb4c"));
+        let wrong = [
+            Claims { md5: Some("AAAAKrxLKna5cZ2REBfFkg==".into()), ..claims.clone() },
+            Claims { value: Some("AAAAAA==".into()), ..claims },
+        ];
+        for claims in wrong {
+            assert_eq!(hash(&claims).expect_err("wrong").code().as_str(), "BadDigest");
+        }
+    }
+
+    #[test]
+    fn checksums_of_parts_combine_to_that_of_the_whole() {
+        for name in ["crc32", "crc32c", "crc64nvme"] {
+            let whole = sum_of(name, b"hello, world").expect(name);
+            let (first, second) = (sum_of(name, b"hello").expect(name), sum_of(name, b", world").expect(name));
+            assert_eq!(combine(name, &first, &second, 7), Some(whole), "{name}");
+        }
+        assert_eq!(combine("sha1", b"", b"", 0), None);
+    }
+}
