@@ -5,10 +5,9 @@
 //! One thread at a time fetches for an issuer; those who have keys that are good go on with them.
 
 use crate::fetch::Fetch;
+use crate::jws::{Algorithm, Jwk, PublicKey};
 use crate::path::CellPath;
 use crate::refusal::Refusal;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
-use jsonwebtoken::{Algorithm, DecodingKey};
 use leeward_env::{Env, Nanos, Wait};
 use leeward_volume::config::IssuerConfig;
 use parking_lot::{Condvar, Mutex};
@@ -49,8 +48,7 @@ struct State {
 
 struct IssuerKey {
     id: Option<String>,
-    algorithm: Algorithm,
-    key: DecodingKey,
+    key: PublicKey,
 }
 
 enum Next {
@@ -86,7 +84,7 @@ impl Issuer {
         fetch: &dyn Fetch,
         (id, algorithm): (Option<&str>, Algorithm),
         wait: Wait,
-        with: impl FnOnce(&DecodingKey) -> T,
+        with: impl FnOnce(&PublicKey) -> T,
     ) -> Result<T, Refusal> {
         let mut state = self.state.lock();
         loop {
@@ -125,8 +123,11 @@ impl Issuer {
         // one key that is not known must not hide the others
         let set: Keys =
             serde_json::from_slice(&body).map_err(|e| format!("{}: cannot be read: {e}", found.jwks_uri))?;
-        let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
-        let keys: Vec<IssuerKey> = keys.filter_map(|key| usable(&key)).take(KEYS_MAX).collect();
+        let ours = |key| {
+            let jwk: Jwk = serde_json::from_value(key).ok()?;
+            Some(IssuerKey { key: PublicKey::from_jwk(&jwk)?, id: jwk.kid })
+        };
+        let keys: Vec<IssuerKey> = set.keys.into_iter().filter_map(ours).take(KEYS_MAX).collect();
         if keys.is_empty() {
             return Err(format!("{}: has no key for RS256 or ES256", found.jwks_uri));
         }
@@ -138,22 +139,6 @@ impl Issuer {
 #[derive(Deserialize)]
 struct Keys {
     keys: Vec<serde_json::Value>,
-}
-
-/// A key for one of our algorithms. Which one, the key says, not the token.
-fn usable(jwk: &Jwk) -> Option<IssuerKey> {
-    let algorithm = match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => Algorithm::RS256,
-        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => Algorithm::ES256,
-        _ => return None,
-    };
-    let named = jwk.common.key_algorithm.map(|named| named.to_string());
-    let other_use = jwk.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature);
-    if other_use || named.is_some_and(|named| named != format!("{algorithm:?}")) {
-        return None;
-    }
-    let key = DecodingKey::from_jwk(jwk).ok()?;
-    Some(IssuerKey { id: jwk.common.key_id.clone(), algorithm, key })
 }
 
 impl State {
@@ -176,7 +161,7 @@ impl State {
 
     /// The key of this id; without an id the only one for this algorithm.
     fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<usize> {
-        let fits = |key: &IssuerKey| key.algorithm == algorithm && (id.is_none() || key.id.as_deref() == id);
+        let fits = |key: &IssuerKey| key.key.algorithm() == algorithm && (id.is_none() || key.id.as_deref() == id);
         let mut fitting = (0..self.keys.len()).filter(|n| fits(&self.keys[*n]));
         let first = fitting.next()?;
         (id.is_some() || fitting.next().is_none()).then_some(first)

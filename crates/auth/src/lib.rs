@@ -32,7 +32,7 @@
 //! | PROPPATCH, tags, ACL, chmod | `UpdateMetadata` |
 //!
 //! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the way in · `macaroon`: the format ·
-//! `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile · `issuers`: their keys, cached · `fetch`: from
+//! `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile · `jws`: signatures · `issuers`: their keys, cached · `fetch`: from
 //! where · `times`: dates and spans in text.
 //!
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
@@ -41,6 +41,7 @@
 mod authority;
 mod fetch;
 mod issuers;
+mod jws;
 mod macaroon;
 mod path;
 mod people;

@@ -6,14 +6,11 @@
 
 use crate::fetch::Fetch;
 use crate::issuers::Issuer;
+use crate::jws::Signed;
 use crate::refusal::Refusal;
 use crate::rights::{Grants, Rights, Rule};
 use crate::scope::Scopes;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, Validation};
 use leeward_env::{Env, Wait};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 /// Every recipient.
@@ -21,17 +18,7 @@ const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
 /// So far clocks may be apart, seconds.
 const SKEW_SECS: i64 = 60;
 
-/// What a token says of itself before anything is believed.
-#[derive(Deserialize)]
-struct Header {
-    alg: String,
-    #[serde(default)]
-    kid: Option<String>,
-    /// Extensions that must be understood: we know none.
-    #[serde(default)]
-    crit: Option<serde_json::Value>,
-}
-
+/// What is looked at before the signature, to find the key for that.
 #[derive(Deserialize)]
 struct Peek {
     iss: String,
@@ -99,44 +86,15 @@ pub(crate) fn read(
     token: &str,
     wait: Wait,
 ) -> Result<Believed, Refusal> {
-    let mut parts = token.split('.');
-    let (Some(header), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(Refusal::Malformed("a token has three parts".into()));
-    };
-    let header: Header = part(header, "header")?;
-    let algorithm = match header.alg.as_str() {
-        "RS256" => Algorithm::RS256,
-        "ES256" => Algorithm::ES256,
-        _ => return Err(Refusal::Invalid("it is signed neither with RS256 nor with ES256".into())),
-    };
-    if header.crit.is_some() {
-        return Err(Refusal::Invalid("it has an extension that is not known here".into()));
-    }
-    let peek: Peek = part(claims, "claims")?;
+    let signed = Signed::parse(token)?;
+    let peek: Peek = signed.claims()?;
     let issuer = issuers.iter().find(|issuer| issuer.config.url == peek.iss);
     let issuer = issuer.ok_or_else(|| Refusal::Invalid("its issuer is not trusted here".into()))?;
-    let check = |key: &jsonwebtoken::DecodingKey| {
-        // times and audience are judged below, by the clock of the environment
-        let mut validation = Validation::new(algorithm);
-        validation.required_spec_claims.clear();
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        validation.validate_aud = false;
-        jsonwebtoken::decode::<Claims>(token, key, &validation)
-    };
-    let checked = issuer.with_key(env, fetch, (header.kid.as_deref(), algorithm), wait, check)?;
-    let claims = checked.map_err(|e| match e.kind() {
-        jsonwebtoken::errors::ErrorKind::Json(e) => Refusal::Malformed(format!("its claims: {e}")),
-        _ => Refusal::Invalid("its signature is wrong".into()),
-    })?;
-    judge(issuer, claims.claims, (env.wall() / 1_000_000_000) as i64)
-}
-
-fn part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, Refusal> {
-    let bad = |why: String| Refusal::Malformed(format!("its {what}: {why}"));
-    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad("no base64".into()))?;
-    serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))
+    let named = (signed.key_id.as_deref(), signed.algorithm);
+    if !issuer.with_key(env, fetch, named, wait, |key| signed.is_signed_by(key))? {
+        return Err(Refusal::Invalid("its signature is wrong".into()));
+    }
+    judge(issuer, signed.claims()?, (env.wall() / 1_000_000_000) as i64)
 }
 
 /// Judges claims whose signature is right.

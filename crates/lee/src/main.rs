@@ -27,6 +27,7 @@ mod serve;
 mod session;
 mod settings;
 mod size;
+mod srr;
 mod system;
 mod when;
 

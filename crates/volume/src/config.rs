@@ -57,6 +57,62 @@ pub struct Config {
     pub transfers_max: u32,
     /// Issuers whose tokens open the doors. None: nobody's.
     pub issuer: Vec<IssuerConfig>,
+    /// What the storage resource report says.
+    pub srr: SrrConfig,
+}
+
+/// What `lee report srr` says of the site: `[srr]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrConfig {
+    /// Name of the storage service. None: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How much it is to be relied on.
+    pub quality_level: QualityLevel,
+    /// Where it is reached.
+    pub endpoint: Vec<SrrEndpoint>,
+    /// Its shares. None: each volume is one, of the VO with its name.
+    pub share: Vec<SrrShare>,
+}
+
+/// How much a storage service is to be relied on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QualityLevel {
+    /// It is being made.
+    Development,
+    /// It is being tried.
+    Testing,
+    /// Before production.
+    PreProduction,
+    /// In production.
+    #[default]
+    Production,
+}
+
+/// Where a storage service is reached: `[[srr.endpoint]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrEndpoint {
+    /// Name, unique here.
+    pub name: String,
+    /// URL.
+    pub url: String,
+    /// Protocol: `https`, `s3`, `root`.
+    pub interface: String,
+}
+
+/// A part of the storage that is accounted by itself: `[[srr.share]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrShare {
+    /// Name, unique here.
+    pub name: String,
+    /// A directory of the cell; volumes attached below belong to it.
+    pub path: String,
+    /// Virtual organisations that use it.
+    pub vos: Vec<String>,
 }
 
 /// An issuer of tokens of the WLCG profile, and as whom its tokens act: `[[issuer]]`.
@@ -148,6 +204,7 @@ impl Default for Config {
             tls_trusted: String::new(),
             transfers_max: 64,
             issuer: Vec::new(),
+            srr: SrrConfig::default(),
         }
     }
 }

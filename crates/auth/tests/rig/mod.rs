@@ -3,15 +3,18 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use leeward_auth::{Activity, Authority, CellPath, Fetch, Refusal, UserDatabase, Verdict};
 use leeward_env::{Env, Wait};
 use leeward_volume::accounts::{
     AccountChange, Accounts, KeyRecord, Numbers, Secret, SigningRecord, UserRecord,
 };
 use leeward_volume::config::IssuerConfig;
+use ring::hmac;
+use ring::rand::SystemRandom;
 use ring::rsa::KeyPair;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512, RsaEncoding,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +38,7 @@ pub struct Minter {
 impl Minter {
     pub fn new(url: &str) -> Minter {
         let pem: String = include_str!("rsa.pem").lines().filter(|line| !line.starts_with('-')).collect();
-        let random = ring::rand::SystemRandom::new();
-        let ec = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
+        let ec = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).expect("a key");
         Minter {
             url: url.into(),
             rsa_der: STANDARD.decode(pem).expect("base64"),
@@ -52,12 +54,7 @@ impl Minter {
 
     /// What `jwks_uri` answers.
     pub fn jwks(&self) -> Value {
-        let ec = EcdsaKeyPair::from_pkcs8(
-            &ECDSA_P256_SHA256_FIXED_SIGNING,
-            &self.ec_der,
-            &ring::rand::SystemRandom::new(),
-        )
-        .expect("a key");
+        let ec = self.ec();
         let point = ec.public_key().as_ref();
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         json!({"keys": [
@@ -74,17 +71,43 @@ impl Minter {
 
     /// Signed with RS256.
     pub fn sign(&self, claims: &Value) -> String {
-        self.sign_as(claims, Some(&self.rsa_id), Algorithm::RS256)
+        self.sign_as(claims, Some(&self.rsa_id), "RS256")
     }
 
-    pub fn sign_as(&self, claims: &Value, kid: Option<&str>, algorithm: Algorithm) -> String {
-        let header = Header { kid: kid.map(String::from), ..Header::new(algorithm) };
-        let key = match algorithm {
-            Algorithm::ES256 => EncodingKey::from_ec_der(&self.ec_der),
-            Algorithm::HS256 => EncodingKey::from_secret(&self.modulus()),
-            _ => EncodingKey::from_rsa_der(&self.rsa_der),
+    /// Signed as it says, with the key for that; with HS256 by the public key, as an attacker would.
+    pub fn sign_as(&self, claims: &Value, kid: Option<&str>, algorithm: &str) -> String {
+        let mut header = json!({"typ": "JWT", "alg": algorithm});
+        if let Some(kid) = kid {
+            header["kid"] = kid.into();
+        }
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let message = format!("{}.{}", part(&header), part(claims));
+        let signature = match algorithm {
+            "RS256" => self.rsa(&RSA_PKCS1_SHA256, &message),
+            "RS512" => self.rsa(&RSA_PKCS1_SHA512, &message),
+            "ES256" => {
+                let signed = self.ec().sign(&SystemRandom::new(), message.as_bytes()).expect("signed");
+                signed.as_ref().to_vec()
+            }
+            "HS256" => {
+                let key = hmac::Key::new(hmac::HMAC_SHA256, &self.modulus());
+                hmac::sign(&key, message.as_bytes()).as_ref().to_vec()
+            }
+            _ => panic!("{algorithm}"),
         };
-        encode(&header, claims, &key).expect("a token")
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn rsa(&self, padding: &'static dyn RsaEncoding, message: &str) -> Vec<u8> {
+        let key = KeyPair::from_der(&self.rsa_der).expect("a key");
+        let mut signature = vec![0; key.public().modulus_len()];
+        key.sign(padding, &SystemRandom::new(), message.as_bytes(), &mut signature).expect("signed");
+        signature
+    }
+
+    fn ec(&self) -> EcdsaKeyPair {
+        let random = SystemRandom::new();
+        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &self.ec_der, &random).expect("a key")
     }
 }
 

@@ -15,6 +15,7 @@ mod man;
 mod pool;
 mod probe;
 mod quota;
+mod report;
 mod scrub;
 mod snap;
 mod status;
@@ -61,6 +62,7 @@ pub enum Command {
     User(user::Args),
     Key(key::Args),
     Token(token::Args),
+    Report(report::Args),
     /// Check everything that is stored, in use or not
     Fsck,
     Scrub(scrub::Args),
@@ -166,6 +168,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Token(args) => token::run(&asked, args),
         Command::Top(args) => top::run(&asked, &args),
         Command::Why(args) => why::run(&asked, &args),
+        Command::Report(args) => report::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),
         Command::Scrub(args) => return scrub::run(&asked, args),
         Command::Sync => sync::run(&asked),
