@@ -1,0 +1,218 @@
+#!/usr/bin/env bash
+# The HTTP door as clients see it: curl, litmus, cadaver, rclone, davix, gfal2 and Rucio's webdav protocol, against two cells that copy files
+# to each other. What is not installed is skipped.
+. "$(dirname "$0")/../lib.sh"
+suite dav
+have_cell || { skip all "needs a cell"; exit 0; }
+
+PORT=$((20000 + $$ % 10000))
+URL=http://127.0.0.1:$PORT
+OTHER=$WORK/other
+OTHER_PORT=$((PORT + 10000))
+OTHER_URL=http://127.0.0.1:$OTHER_PORT
+ISSUER_PORT=$((PORT + 20000))
+
+have() { command -v "$1" >/dev/null; }
+
+# A user of both cells with a home, and keys.
+people() {
+  local cell key
+  for cell in "$CELL" "$OTHER"; do
+    "$LEE" user create worker --uid 1234 --gid 1234 --cell "$cell" >/dev/null
+    "$LEE" volume create home --at /home --owner 1234 --cell "$cell" >/dev/null
+    key=$("$LEE" key create worker --json --cell "$cell")
+    name_of "$key" >>"$WORK/keys"
+  done
+}
+name_of() { python3 -c 'import json, sys; k = json.loads(sys.argv[1]); k = k.get("key", k); print(k["access_key_id"], k["secret_access_key"])' "$1"; }
+token() { "$LEE" token create worker --path / --read --write --for 1h --json --cell "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["token"])'; }
+
+other_start() {
+  mkdir -p "$OTHER" && : >"$WORK/other.started"
+  "$LEE" up "$OTHER" --http "$OTHER_PORT" >"$WORK/other.started" 2>>"$WORK/other.log" </dev/null &
+  local pid=$! tries=1500
+  echo "$pid" >"$WORK/other.pid"
+  disown "$pid"
+  on_exit 'kill $(cat "$WORK/other.pid"); wait_gone $(cat "$WORK/other.pid") 30 || kill -9 $(cat "$WORK/other.pid"); umount -l "$OTHER/mnt"'
+  until grep -q 'is mounted at' "$WORK/other.started"; do
+    alive "$pid" || { tail "$WORK/other.log"; return 1; }
+    tries=$((tries - 1)) && [ "$tries" -gt 0 ] || return 1
+    sleep 0.02
+  done
+}
+
+issuer_start() {
+  python3 "$ROOT/tests/tools/issuer.py" serve "$WORK" "$ISSUER_PORT" >"$WORK/issuer.log" 2>&1 </dev/null &
+  local pid=$!
+  echo "$pid" >"$WORK/issuer.pid"
+  disown "$pid"
+  on_exit 'kill $(cat "$WORK/issuer.pid")'
+  local cell
+  for cell in "$CELL" "$OTHER"; do
+    mkdir -p "$cell"
+    printf '[[issuer]]\nurl = "http://127.0.0.1:%s/"\nbase-paths = ["/"]\nuser = "worker"\n' "$ISSUER_PORT" >"$cell/leeward.toml"
+  done
+}
+
+# Every scope by whole names, and every token that must not be believed.
+scopes() {
+  local status
+  ask() { curl -s -o "$WORK/out" -w '%{http_code}' -H "Authorization: Bearer $(issuer_token "$1")" "${@:2}"; }
+  curl -sSf -u "$KEY" -X MKCOL "$URL/home/foo"
+  curl -sSf -u "$KEY" -X MKCOL "$URL/home/foobar"
+  curl -sSf -u "$KEY" -T "$WORK/data" "$URL/home/foo/f"
+  curl -sSf -u "$KEY" -T "$WORK/data" "$URL/home/foobar/f"
+  [ "$(ask '{"scope": "storage.read:/home/foo"}' "$URL/home/foo/f")" = 200 ]
+  [ "$(ask '{"scope": "storage.read:/home/foo"}' "$URL/home/foobar/f")" = 403 ]
+  [ "$(ask '{"scope": "storage.read:/home/foo"}' -T "$WORK/data" "$URL/home/foo/g")" = 403 ]
+  [ "$(ask '{"scope": "storage.create:/home/foo"}' -T "$WORK/data" "$URL/home/foo/g")" = 201 ]
+  [ "$(ask '{"scope": "storage.create:/home/foo"}' -T "$WORK/data" "$URL/home/foo/g")" = 403 ]
+  [ "$(ask '{"scope": "storage.modify:/home/foo"}' -T "$WORK/data" "$URL/home/foo/g")" = 204 ]
+  [ "$(ask '{"scope": "storage.read:/home/foo"}' --path-as-is "$URL/home/foo/../foobar/f")" = 400 ]
+  for bad in '{"aud": "https://elsewhere"}' '{"exp": 1000000000}' '{"nbf": 9000000000}' '{"iss": "https://unknown/"}' \
+    '{"scope": "storage.read"}' '{"wlcg.ver": "2.0"}'; do
+    status=$(ask "$bad" "$URL/home/foo/f")
+    [ "$status" = 401 ] || { echo "$bad: $status"; return 1; }
+  done
+}
+
+curl_basics() {
+  head -c 3000000 /dev/urandom >"$WORK/data"
+  curl -sSf -u "$KEY" -T "$WORK/data" "$URL/home/data"
+  cmp "$WORK/data" "$MNT/home/data"
+  curl -sSf -u "$KEY" "$URL/home/data" | cmp - "$WORK/data"
+  curl -sSf -u "$KEY" -r 1000-1999 "$URL/home/data" | cmp - <(tail -c +1001 "$WORK/data" | head -c 1000)
+  echo hello >"$MNT/home/by-mount"
+  chown 1234:1234 "$MNT/home/by-mount"
+  [ "$(curl -sSf -u "$KEY" "$URL/home/by-mount")" = hello ]
+  curl -sSf -u "$KEY" "$URL/home/" | grep -q by-mount
+  [ "$(curl -s -o "$WORK/out" -w '%{http_code}' "$URL/home/data")" = 401 ]
+  [ "$(curl -s -o "$WORK/out" -w '%{http_code}' --path-as-is -u "$KEY" "$URL/home/../../etc/passwd")" = 400 ]
+}
+
+curl_digests() {
+  local adler md5
+  adler=$(python3 -c 'import sys, zlib; print("%08x" % zlib.adler32(open(sys.argv[1], "rb").read()))' "$WORK/data")
+  md5=$(md5sum "$WORK/data" | cut -d' ' -f1 | xxd -r -p | base64)
+  curl -sSf -I -u "$KEY" -H 'Want-Digest: adler32,md5' "$URL/home/data" | tr -d '\r' | grep -ix "digest: adler32=$adler,md5=$md5"
+  printf more >>"$MNT/home/data"
+  printf more >>"$WORK/data"
+  adler=$(python3 -c 'import sys, zlib; print("%08x" % zlib.adler32(open(sys.argv[1], "rb").read()))' "$WORK/data")
+  curl -sSf -I -u "$KEY" -H 'Want-Digest: adler32' "$URL/home/data" | tr -d '\r' | grep -ix "digest: adler32=$adler"
+}
+
+# An upload that is cut off by either end leaves nothing.
+killed_client() {
+  head -c 50000000 /dev/zero | curl -sS -u "$KEY" --limit-rate 1M -T - "$URL/home/half" &
+  local pid=$!
+  sleep 2
+  kill -9 "$pid"
+  sleep 1
+  [ ! -e "$MNT/home/half" ]
+}
+
+litmus_all() {
+  mkdir -p "$WORK/litmus" && cd "$WORK/litmus"
+  litmus -k "$URL/home/" "${KEY%%:*}" "${KEY#*:}" >"$WORK/litmus.out" 2>&1 || true
+  grep -E 'FAIL|summary|WARNING' "$WORK/litmus.out" | sed 's/^/NOTE /'
+  grep -q 'summary for `locks' "$WORK/litmus.out"
+  ! grep -q FAIL "$WORK/litmus.out"
+}
+
+cadaver_session() {
+  printf 'machine 127.0.0.1\nlogin %s\npassword %s\n' "${KEY%%:*}" "${KEY#*:}" >"$WORK/.netrc"
+  chmod 600 "$WORK/.netrc"
+  HOME=$WORK cadaver "$URL/home/" >"$WORK/cadaver.out" <<COMMANDS
+mkcol cad
+put $WORK/data cad/data
+ls cad
+propset cad/data colour blue
+propget cad/data colour
+copy cad/data cad/again
+move cad/again cad/moved
+get cad/moved $WORK/cadaver.back
+delete cad/moved
+quit
+COMMANDS
+  cmp "$WORK/cadaver.back" "$WORK/data"
+  grep -q blue "$WORK/cadaver.out"
+  [ "$(ls "$MNT/home/cad")" = data ]
+}
+
+rclone_tree() {
+  local remote=":webdav,url='$URL/home',vendor=other,user='${KEY%%:*}',pass='$(rclone obscure "${KEY#*:}")':"
+  cp -r /usr/share/doc/bash /usr/share/doc/coreutils "$WORK/tree/" 2>/dev/null || cp -r /usr/share/doc/[a-c]* "$WORK/tree/"
+  find "$WORK/tree" -type l -delete
+  rclone --config /dev/null sync "$WORK/tree" "${remote}tree"
+  rclone --config /dev/null check --download "$WORK/tree" "${remote}tree"
+  diff -r "$WORK/tree" "$MNT/home/tree"
+  rclone --config /dev/null purge "${remote}tree"
+  [ ! -e "$MNT/home/tree" ]
+}
+
+davix_tools() {
+  davix-put --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" "$WORK/data" "$URL/home/davix"
+  davix-get --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" "$URL/home/davix" "$WORK/davix.back"
+  cmp "$WORK/davix.back" "$WORK/data"
+  davix-ls --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" -l "$URL/home/" | grep -q davix
+  davix-mkdir --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" "$URL/home/davixdir"
+  davix-mv --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" "$URL/home/davix" "$URL/home/davixdir/moved"
+  davix-rm --userlogin "${KEY%%:*}" --userpass "${KEY#*:}" -r "$URL/home/davixdir"
+  [ ! -e "$MNT/home/davixdir" ]
+}
+
+# Third-party copies as the grid makes them: by curl, to see every byte, and by gfal2.
+curl_third() {
+  local here there
+  here="Authorization: Bearer $(token "$CELL")"
+  there="TransferHeaderAuthorization: Bearer $(token "$OTHER")"
+  curl -sSf -u "$OTHER_KEY" -T "$WORK/data" "$OTHER_URL/home/source"
+  curl -sSf -X COPY -H "$here" -H "$there" -H 'Credential: none' -H "Source: $OTHER_URL/home/source" "$URL/home/pulled" | tee "$WORK/pull.out"
+  grep -qx 'success: Created' "$WORK/pull.out"
+  cmp "$WORK/data" "$MNT/home/pulled"
+  curl -sSf -X COPY -H "$here" -H "$there" -H "Destination: $OTHER_URL/home/pushed" "$URL/home/pulled" | tee "$WORK/push.out"
+  grep -qx 'success: Created' "$WORK/push.out"
+  cmp "$WORK/data" "$OTHER/mnt/home/pushed"
+  ! grep -r -e "${OTHER_KEY#*:}" -e 'Bearer' "$CELL/access.log" "$OTHER/access.log" "$WORK/lee.log" "$WORK/other.log"
+}
+
+# One issuer whose tokens both cells believe: how the grid does it.
+issuer_token() { python3 "$ROOT/tests/tools/issuer.py" mint "$WORK" "$ISSUER_PORT" "$1"; }
+
+gfal_third() {
+  local mode
+  for mode in pull push; do
+    BEARER_TOKEN=$(issuer_token '{}') gfal-copy -f --copy-mode "$mode" -K ADLER32 "dav://127.0.0.1:$OTHER_PORT/home/source" "dav://127.0.0.1:$PORT/home/gfal-$mode"
+    cmp "$WORK/data" "$MNT/home/gfal-$mode"
+  done
+}
+
+metadata() {
+  BEARER_TOKEN=$(issuer_token '{}') gfal-ls -l "dav://127.0.0.1:$PORT/home/" | grep -q pulled
+  BEARER_TOKEN=$(issuer_token '{}') gfal-sum "dav://127.0.0.1:$PORT/home/pulled" ADLER32
+}
+
+rucio_protocol() { python3 "$ROOT/tests/tools/rucio_webdav.py" "$URL/home" "$(token "$CELL")"; }
+
+mkdir -p "$WORK/tree"
+lee_binary
+issuer_start
+cell_start --http "$PORT"
+other_start || die "the other cell did not start"
+people
+KEY=$(sed -n '1s/ /:/p' "$WORK/keys")
+OTHER_KEY=$(sed -n '2s/ /:/p' "$WORK/keys")
+run curl curl_basics
+run digests curl_digests
+run scopes scopes
+run killed_client killed_client
+if have litmus; then run litmus litmus_all; else skip litmus "is not installed"; fi
+if have cadaver; then run cadaver cadaver_session; else skip cadaver "is not installed"; fi
+if have rclone; then run rclone rclone_tree; else skip rclone "is not installed"; fi
+if have davix-put; then run davix davix_tools; else skip davix "is not installed"; fi
+run third curl_third
+if have gfal-copy; then
+  run gfal gfal_third
+  run gfal_metadata metadata
+else skip gfal "is not installed"; fi
+suite_end
