@@ -34,7 +34,7 @@ const KINDS: [(&[u8], &str); 28] = [
 /// `Content-Type` of a file with this name.
 pub fn of(name: &[u8]) -> &'static str {
     let end = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default().to_ascii_lowercase();
-    let known = KINDS.binary_search_by(|(known, _)| (*known).cmp(&end)).ok();
+    let known = KINDS.binary_search_by(|(known, _)| (**known).cmp(&end[..])).ok();
     known.filter(|_| end.len() < name.len()).map_or("application/octet-stream", |n| KINDS[n].1)
 }
 

@@ -89,7 +89,9 @@ impl Oops {
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        self.headers.iter().for_each(|(name, value)| drop(response.headers_mut().append(name, value.clone())));
+        for (name, value) in &self.headers {
+            response.headers_mut().append(name, value.clone());
+        }
         response
     }
 }

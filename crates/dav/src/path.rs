@@ -120,7 +120,7 @@ impl DavPath {
 
     /// For who judges credentials.
     pub fn cell(&self) -> CellPath {
-        let bytes: Vec<u8> = self.names.iter().flat_map(|name| [&b"/"[..], name].concat()).collect();
+        let bytes: Vec<u8> = self.names.iter().flat_map(|name| [&b"/"[..], &name[..]].concat()).collect();
         let path = CellPath::parse(if bytes.is_empty() { b"/" } else { &bytes[..] });
         path.expect("checked when it was parsed").with_dir(self.slash)
     }

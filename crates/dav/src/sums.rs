@@ -80,7 +80,7 @@ impl Running {
     pub fn end(self) -> Sums {
         let mut sums = Sums::default();
         sums.set(Algorithm::Adler32.key(), &hex(&self.adler32.finish().to_be_bytes()));
-        sums.set(Algorithm::Md5.key(), &hex(&self.md5.finalize()));
+        sums.set(Algorithm::Md5.key(), &hex(self.md5.finalize().as_slice()));
         sums.set(Algorithm::Sha256.key(), &hex(self.sha256.finish().as_ref()));
         sums
     }

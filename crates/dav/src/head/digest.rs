@@ -24,7 +24,7 @@ impl Wanted {
         if !digest.is_empty() {
             return Some(Wanted::Digest(digest));
         }
-        let repr = wants(&list(headers, "want-repr-digest"), '=', Some);
+        let repr = wants(&list(headers, "want-repr-digest"), '=', |part| Some(part));
         (!repr.is_empty()).then_some(Wanted::Repr(repr))
     }
 
@@ -111,7 +111,7 @@ pub fn claims(headers: &HeaderMap) -> Vec<Claim> {
     claims
 }
 
-/// The value is in hexadecimal or base64, in colons or not: its length tells.
+/// The value is in hexadecimal or base64, in colons or not: only one of them makes sense.
 fn claim(name: &str, value: &str) -> Option<Claim> {
     let algorithm = Algorithm::named(name.trim())?;
     let value = value.trim().trim_matches(':');
@@ -120,8 +120,9 @@ fn claim(name: &str, value: &str) -> Option<Claim> {
         Algorithm::Adler32 if value.len() < 8 && !value.ends_with('=') => format!("{value:0>8}"),
         _ => value.to_string(),
     };
-    let value = if padded.len() == 2 * algorithm.bytes() { sums::unhex(&padded) } else { BASE64.decode(value).ok() };
-    Some(Claim { algorithm, value: value.unwrap_or_default() })
+    let hex = sums::unhex(&padded).filter(|value| value.len() == algorithm.bytes());
+    let value = hex.or_else(|| BASE64.decode(value).ok()).unwrap_or_default();
+    Some(Claim { algorithm, value })
 }
 
 #[cfg(test)]

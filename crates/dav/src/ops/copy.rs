@@ -179,6 +179,11 @@ async fn copy_file(from: &Place, to: &Place) -> leeward_volume::Result<()> {
     upload.finish(finish).await.map(drop)
 }
 
+async fn copy_one((from, to): (Place, Place)) -> (Place, leeward_volume::Result<()>) {
+    let copied = copy_file(&from, &to).await;
+    (to, copied)
+}
+
 fn fill<'a>(from: &'a Place, to: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
     Box::pin(async move {
         let mut after = Vec::new();
@@ -190,12 +195,10 @@ fn fill<'a>(from: &'a Place, to: &'a Place, failures: &'a mut Failures) -> BoxFu
             let Some(last) = entries.last() else { return };
             after = last.name.to_vec();
             let (dirs, files): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| e.kind == Kind::Dir);
-            let copies = files.iter().filter(|entry| entry.kind == Kind::File).map(|entry| async {
-                let (from, to) = (from.join(&entry.name), to.join(&entry.name));
-                let copied = copy_file(&from, &to).await;
-                (to, copied)
-            });
-            let copied: Vec<_> = stream::iter(copies).buffer_unordered(AT_ONCE).collect().await;
+            let files = files.iter().filter(|entry| entry.kind == Kind::File);
+            let files: Vec<_> = files.map(|entry| (from.join(&entry.name), to.join(&entry.name))).collect();
+            let copies = stream::iter(files.into_iter().map(copy_one));
+            let copied: Vec<_> = copies.buffer_unordered(AT_ONCE).collect().await;
             for (to, copied) in copied {
                 if let Err(e) = copied {
                     failures.add(&to, &e);

@@ -165,7 +165,8 @@ impl Told<'_> {
             "getetag" => escaped(&etag(attr)).into_owned(),
             "getlastmodified" => date::http(attr.mtime.secs),
             "lockdiscovery" => locks_as_xml(self.locks, &self.locks.of(path)),
-            "resourcetype" => if is_dir { "<D:collection/>" } else { "" }.into(),
+            "resourcetype" if is_dir => "<D:collection/>".into(),
+            "resourcetype" => String::new(),
             "supportedlock" => SUPPORTED_LOCK.into(),
             _ => return None,
         };

@@ -127,12 +127,9 @@ fn clear<'a>(dir: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
             let Some(last) = entries.last() else { return };
             after = last.name.to_vec();
             let (dirs, files): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| e.kind == Kind::Dir);
-            let removals = files.iter().map(|entry| async {
-                let file = dir.join(&entry.name);
-                let removed = file.tree.remove(&file.path, false).await;
-                (file, removed)
-            });
-            let removed: Vec<_> = stream::iter(removals).buffer_unordered(AT_ONCE).collect().await;
+            let files: Vec<Place> = files.iter().map(|entry| dir.join(&entry.name)).collect();
+            let removals = stream::iter(files.into_iter().map(remove_file));
+            let removed: Vec<_> = removals.buffer_unordered(AT_ONCE).collect().await;
             for (file, removed) in removed {
                 // somebody else has removed it
                 if let Err(e) = removed
@@ -149,6 +146,11 @@ fn clear<'a>(dir: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
             }
         }
     })
+}
+
+async fn remove_file(file: Place) -> (Place, leeward_volume::Result<()>) {
+    let removed = file.tree.remove(&file.path, false).await;
+    (file, removed)
 }
 
 async fn remove_dir(dir: &Place, failures: &mut Failures) {

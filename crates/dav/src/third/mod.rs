@@ -170,8 +170,9 @@ impl Transfer {
         if answer.response.status() != StatusCode::OK {
             return Err(remote::refusal("the source", answer).await);
         }
-        let claims = digest::claims(answer.response.headers());
-        let mut body = answer.response.into_body();
+        let remote::Answer { response, connection: _connection, .. } = answer;
+        let claims = digest::claims(response.headers());
+        let mut body = response.into_body();
         let size = http_body::Body::size_hint(&body).exact();
         let mut writing = target.begin(size).await.map_err(ours)?;
         loop {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
 /// For a connection to be made, to each address.
@@ -54,6 +55,17 @@ pub struct Answer {
     pub peer: SocketAddr,
     /// What answered, after redirects.
     pub uri: Uri,
+    /// The connection, which lives as long as this.
+    pub connection: Connection,
+}
+
+/// A connection, which ends when this is dropped.
+pub struct Connection(AbortHandle);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Remote {
@@ -137,7 +149,7 @@ impl Remote {
         peer(address);
         let request = request(method, uri, host, headers, body)?;
         let sends_body = *method == Method::PUT;
-        let response = if tls {
+        let (response, connection) = if tls {
             let name = ServerName::try_from(host.to_string()).map_err(|_| Failed(format!("{host} is no name of a server")))?;
             let connecting = TlsConnector::from(self.tls.clone()).connect(name, stream);
             let stream = within(CONNECT, "TLS with", host, connecting).await?;
@@ -145,7 +157,7 @@ impl Remote {
         } else {
             exchange(stream, request, host, sends_body).await?
         };
-        Ok(Answer { response, peer: address, uri: uri.clone() })
+        Ok(Answer { response, peer: address, uri: uri.clone(), connection })
     }
 
     /// The first address that answers.
@@ -214,28 +226,25 @@ fn request(
     Ok(request)
 }
 
-/// Sends the request; the connection lives in a task of its own that ends with it. A body that is sent has its own time limit for
+/// Sends the request; the connection lives in a task of its own. A body that is sent has its own time limit for
 /// moving on, and may take as long as it does.
-async fn exchange<S>(stream: S, request: Request<Outgoing>, host: &str, sends_body: bool) -> Result<Response<Incoming>, Failed>
+async fn exchange<S>(stream: S, request: Request<Outgoing>, host: &str, sends_body: bool) -> Result<(Response<Incoming>, Connection), Failed>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let said = |e: hyper::Error| Failed(format!("{host}: {e}"));
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
     let sent = request.body().sent();
-    let driver = tokio::spawn(connection);
+    let connection = Connection(tokio::spawn(connection).abort_handle());
     let answer = sender.send_request(request);
     tokio::pin!(answer);
     let mut before = 0;
     loop {
         let limit = if sends_body && !sent.ended() { IDLE } else { FIRST_BYTE };
         match tokio::time::timeout(limit, &mut answer).await {
-            Ok(answer) => return answer.map_err(said),
+            Ok(answer) => return Ok((answer.map_err(said)?, connection)),
             Err(_) if sent.bytes() > before => before = sent.bytes(),
-            Err(_) => {
-                driver.abort();
-                return Err(Failed(format!("{host} does not answer")));
-            }
+            Err(_) => return Err(Failed(format!("{host} does not answer"))),
         }
     }
 }
@@ -285,7 +294,8 @@ pub fn shown(uri: &Uri) -> String {
 pub async fn refusal(what: &str, answer: Answer) -> Failed {
     use http_body_util::BodyExt;
     let status = answer.response.status();
-    let mut body = answer.response.into_body();
+    let Answer { response, uri, connection: _connection, .. } = answer;
+    let mut body = response.into_body();
     let mut said = Vec::new();
     while said.len() < SAID_BYTES_MAX
         && let Ok(Some(Ok(frame))) = tokio::time::timeout(IDLE, body.frame()).await
@@ -294,7 +304,7 @@ pub async fn refusal(what: &str, answer: Answer) -> Failed {
     }
     let text = String::from_utf8_lossy(&said);
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Failed(format!("{what} {}: {status} {text}", shown(&answer.uri)).trim_end().to_string())
+    Failed(format!("{what} {}: {status} {text}", shown(&uri)).trim_end().to_string())
 }
 
 #[cfg(test)]

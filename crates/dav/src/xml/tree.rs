@@ -112,6 +112,8 @@ impl Node {
 
 /// The namespace of `xml:lang`.
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
+/// That of declarations.
+const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
 struct Parser<'b> {
     reader: NsReader<&'b [u8]>,
@@ -153,6 +155,9 @@ impl<'b> Parser<'b> {
         }
         let (space, local) = self.reader.resolver().resolve_element(start.name());
         let name = name(space, local.as_ref())?;
+        if [XML, XMLNS].contains(&&*name.space) {
+            return Err(bad("an element has a namespace that is XML's own"));
+        }
         let attributes = self.attributes(start)?;
         let content = if empty { Vec::new() } else { self.content(depth)? };
         Ok(Element { name, attributes, content })
@@ -172,6 +177,9 @@ impl<'b> Parser<'b> {
             let name = name(space, local.as_ref())?;
             let raw = std::str::from_utf8(&attribute.value).map_err(bad)?;
             let value = quick_xml::escape::unescape(raw).map_err(bad)?.into_owned();
+            if !value.chars().all(is_allowed) {
+                return Err(bad("it names a character that XML does not allow"));
+            }
             found.push((name, value));
         }
         Ok(found)
