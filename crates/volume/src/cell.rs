@@ -4,6 +4,7 @@
 //! same for a bucket.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
+use crate::buckets::{BucketRecord, Buckets};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
 use crate::flows::{FlowRecord, FlowSettings};
@@ -277,6 +278,11 @@ impl Cell {
         self.shard.flow_settings()
     }
 
+    /// What is published at the S3 door, as of now.
+    pub fn buckets(&self) -> Arc<Buckets> {
+        self.shard.buckets()
+    }
+
     /// Bytes in memory that are not stored yet, by flow.
     pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
         self.shard.log.dirty_by_flow()
@@ -478,6 +484,13 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.flows.set(who, FlowRecord::decode(v)?);
         Ok(())
     })?;
+    let mut buckets = Buckets::default();
+    each(&*moment, keys::table_range(Table::Bucket), |key, v| {
+        let name = keys::parse_bucket(key).ok_or_else(|| Error::Corrupt("a bucket's key".into()))?;
+        buckets.insert(name.into(), Arc::new(BucketRecord::decode(v)?));
+        Ok(())
+    })?;
+    st.buckets = Arc::new(buckets);
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())

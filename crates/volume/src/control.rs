@@ -1,7 +1,8 @@
 //! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
-//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate.
+//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate, in `bucket.rs` about buckets.
 
 mod bin;
+mod bucket;
 mod flow;
 mod pool;
 mod snap;
@@ -89,6 +90,10 @@ impl Shard {
             }
             Request::FlowReset { who } => self.flow_reset(*who),
             Request::FlowList => self.flow_list(),
+            Request::BucketCreate { name, path, public } => self.bucket_create(name, path, *public),
+            Request::BucketSet { name, public, cors } => self.bucket_set(name, *public, cors.as_deref()),
+            Request::BucketRemove { name } => self.bucket_remove(name),
+            Request::BucketList => self.bucket_list(),
             Request::Usage { path } => {
                 let usage = self.resolve(path).and_then(|node| self.usage(node));
                 usage.map(AdminReply::Usage).map_err(|e| refuse(&e, path))

@@ -28,6 +28,7 @@ const TABLE_BIN: u32 = SYSTEM + 9;
 const TABLE_UNFOLDED: u32 = SYSTEM + 10;
 const TABLE_POOL: u32 = SYSTEM + 11;
 const TABLE_FLOW: u32 = SYSTEM + 12;
+const TABLE_BUCKET: u32 = SYSTEM + 18;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -192,6 +193,16 @@ pub fn parse_flow(key: &[u8]) -> Option<Who> {
         1 => Some(Who::Group(id as u32)),
         _ => None,
     }
+}
+
+/// A bucket, by name.
+pub fn bucket(name: &str) -> Key {
+    build(TABLE_BUCKET, 0, 0, name.as_bytes())
+}
+
+/// The name in a key of buckets.
+pub fn parse_bucket(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(13..)?).ok()
 }
 
 /// The stamp and the node in a key of the recycle bin.
@@ -452,6 +463,8 @@ pub enum Table {
     Pool,
     /// What was said about flows.
     Flow,
+    /// Buckets.
+    Bucket,
 }
 
 /// The range of a system table.
@@ -469,6 +482,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Unfolded => TABLE_UNFOLDED,
         Table::Pool => TABLE_POOL,
         Table::Flow => TABLE_FLOW,
+        Table::Bucket => TABLE_BUCKET,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

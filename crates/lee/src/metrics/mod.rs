@@ -15,7 +15,7 @@ mod table;
 mod text;
 
 use busiest::Busiest;
-use leeward_env::Env;
+use leeward_env::{Door, Env};
 use leeward_env::histogram::{BUCKETS, Histogram};
 use leeward_env::waits::Cause;
 use leeward_vfs::Gate;
@@ -24,7 +24,7 @@ use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::{Cell, Figures};
 use parking_lot::Mutex;
 use process::Usage;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use text::CONTENT_TYPE;
 
@@ -49,7 +49,7 @@ pub struct Source {
 
 #[derive(Default)]
 struct Busy {
-    volumes: Busiest<u32, OF_VOLUME>,
+    volumes: BTreeMap<Door, Busiest<u32, OF_VOLUME>>,
     users: Busiest<u32, OF_USER>,
 }
 
@@ -60,7 +60,7 @@ pub struct Scrape {
     waiting_for_turn: u64,
     waiting_for_ceiling: u64,
     waiting_for_thread: u64,
-    volumes: Vec<(String, OfVolume)>,
+    volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
     process: Usage,
     since: i64,
@@ -94,7 +94,13 @@ impl Source {
             self.gate.totals();
         let names = self.cell.volume_names();
         let name = |id: &u32| volume_label(&names, *id);
-        let volumes = busy.volumes.update(volumes.iter().map(|v| (v.volume, of_volume(v))), name);
+        let doors: BTreeSet<Door> = volumes.iter().map(|v| v.door).chain([Door::Mount]).collect();
+        let mut shown = Vec::new();
+        for door in doors {
+            let counts = volumes.iter().filter(|v| v.door == door).map(|v| (v.volume, of_volume(v)));
+            let busiest = busy.volumes.entry(door).or_default().update(counts, name);
+            shown.extend(busiest.into_iter().map(|(name, counts)| (door, name, OfVolume::from(counts))));
+        }
         let user = |uid: &u32| (*uid != OTHER_USERS).then(|| uid.to_string());
         let users = busy.users.update(waits.iter().map(|w| (w.uid, of_user(w))), user);
         Scrape {
@@ -103,7 +109,7 @@ impl Source {
             waiting_for_turn,
             waiting_for_ceiling,
             waiting_for_thread,
-            volumes: volumes.into_iter().map(|(name, counts)| (name, OfVolume::from(counts))).collect(),
+            volumes: shown,
             users,
             process: Usage::now(),
             since: self.since,

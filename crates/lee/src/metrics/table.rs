@@ -44,9 +44,6 @@ pub struct Metric {
     pub values: fn(&Scrape, &mut Lines<'_>),
 }
 
-/// The front end whose requests pass the gate; others will have their own name.
-const DOOR: &str = "mount";
-
 const fn counter(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
     Metric { name, kind: Kind::Counter, labels: &[], help, values }
 }
@@ -71,27 +68,29 @@ pub const METRICS: &[Metric] = &[
     histogram(
         "leeward_operation_seconds",
         "Time from the arrival of an operation to its answer, with all its waits.",
-        |s, out| s.latency.iter().for_each(|l| out.histogram(&[DOOR, l.operation, l.class], &l.latency)),
+        |s, out| s.latency.iter().for_each(|l| {
+                out.histogram(&[l.door.name(), l.operation, l.class], &l.latency);
+            }),
     )
     .by(&["door", "operation", "class"]),
     histogram(
         "leeward_volume_operation_seconds",
         "The same by volume; \"snapshots\" is all that is read in snapshots, \"other\" the volumes that are less busy.",
-        |s, out| s.volumes.iter().for_each(|(name, v)| out.histogram(&[DOOR, name], &v.latency)),
+        |s, out| s.volumes.iter().for_each(|(door, name, v)| out.histogram(&[door.name(), name], &v.latency)),
     )
     .by(&["door", "volume"]),
     counter(
         "leeward_operation_errors_total",
         "Operations that ended with an error, also such as \"no such file\".",
-        |s, out| s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.errors)),
+        |s, out| s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.errors)),
     )
     .by(&["door", "volume"]),
     counter("leeward_read_bytes_total", "Bytes that users read.", |s, out| {
-        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.read_bytes));
+        s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.read_bytes));
     })
     .by(&["door", "volume"]),
     counter("leeward_written_bytes_total", "Bytes that users wrote.", |s, out| {
-        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.written_bytes));
+        s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.written_bytes));
     })
     .by(&["door", "volume"]),
     // waits
