@@ -26,9 +26,10 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve", &["up", "down", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du"]),
+    ("Doors", &["bucket"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),

@@ -2,6 +2,7 @@
 //! nothing about the file system.
 
 mod bin;
+mod bucket;
 mod completions;
 mod config;
 mod df;
@@ -55,6 +56,7 @@ pub enum Command {
     Top(top::Args),
     Why(why::Args),
     Flow(flow::Args),
+    Bucket(bucket::Args),
     /// Check everything that is stored, in use or not
     Fsck,
     Scrub(scrub::Args),
@@ -155,6 +157,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),
         Command::Flow(args) => flow::run(&asked, args),
+        Command::Bucket(args) => bucket::run(&asked, args),
         Command::Top(args) => top::run(&asked, &args),
         Command::Why(args) => why::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),
