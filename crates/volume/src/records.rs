@@ -11,6 +11,7 @@
 use crate::buckets::BucketRecord;
 use crate::error::Error;
 use crate::extents::Extents;
+use crate::accounts::AccountChange;
 use crate::flows::FlowRecord;
 use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats, Who};
 use crate::keys::{self, EpochPair, Key};
@@ -174,6 +175,8 @@ pub(crate) enum Effect {
     Flow(Who, FlowRecord),
     /// The bucket is this now, or gone.
     Bucket(String, Option<BucketRecord>),
+    /// Users and keys are others now.
+    Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
     /// The directory has this schedule of snapshots now; `None`: none.
@@ -519,6 +522,7 @@ impl State {
                     None => drop(buckets.remove(&name)),
                 }
             }
+            Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
                     v.removing = true;

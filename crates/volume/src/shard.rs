@@ -7,6 +7,7 @@ use crate::buckets::Buckets;
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
+use crate::accounts::Accounts;
 use crate::flows::FlowSettings;
 use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};
@@ -92,6 +93,8 @@ pub struct State {
     pub flows: FlowSettings,
     /// What is published at the S3 door.
     pub buckets: Arc<Buckets>,
+    /// Who may come in by a door.
+    pub accounts: Arc<Accounts>,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.
