@@ -80,6 +80,15 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
     for address in &wish.metrics {
         command.arg("--metrics").arg(address.to_string());
     }
+    for address in &wish.doors.s3 {
+        command.arg("--s3").arg(address);
+    }
+    // the child has another directory
+    for (flag, file) in [("--tls-certificate", &wish.doors.certificate), ("--tls-key", &wish.doors.key)] {
+        if let Some(file) = file {
+            command.arg(flag).arg(std::path::absolute(file)?);
+        }
+    }
     command.arg("--").arg(&wish.dir).env_remove("LEE_CELL");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.

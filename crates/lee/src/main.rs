@@ -12,6 +12,7 @@ mod args;
 mod background;
 mod cmd;
 mod control;
+mod doors;
 mod fail;
 mod locate;
 mod lock;

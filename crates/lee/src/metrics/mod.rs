@@ -15,6 +15,7 @@ mod table;
 mod text;
 
 use busiest::Busiest;
+use leeward_door::listen::Figures as DoorFigures;
 use leeward_env::{Door, Env};
 use leeward_env::histogram::{BUCKETS, Histogram};
 use leeward_env::waits::Cause;
@@ -45,6 +46,7 @@ pub struct Source {
     /// When the process began to serve, seconds since 1970.
     since: i64,
     busy: Mutex<Busy>,
+    doors: Vec<Arc<DoorFigures>>,
 }
 
 #[derive(Default)]
@@ -62,6 +64,7 @@ pub struct Scrape {
     waiting_for_thread: u64,
     volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
+    doors: Vec<Arc<DoorFigures>>,
     process: Usage,
     since: i64,
     took_nanos: u64,
@@ -78,7 +81,13 @@ struct OfVolume {
 impl Source {
     /// Metrics of a cell and the gate before it.
     pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
-        Source { cell: cell.clone(), gate: gate.clone(), env: env.clone(), since, busy: Mutex::default() }
+        let (cell, gate, env) = (cell.clone(), gate.clone(), env.clone());
+        Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new() }
+    }
+
+    /// And of these doors.
+    pub fn set_doors(&mut self, doors: Vec<Arc<DoorFigures>>) {
+        self.doors = doors;
     }
 
     /// The text that a scraper reads.
@@ -111,6 +120,7 @@ impl Source {
             waiting_for_thread,
             volumes: shown,
             users,
+            doors: self.doors.clone(),
             process: Usage::now(),
             since: self.since,
             took_nanos: self.env.now().saturating_sub(begun),
