@@ -80,8 +80,14 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
     for address in &wish.metrics {
         command.arg("--metrics").arg(address.to_string());
     }
-    for address in &wish.http {
-        command.arg("--http").arg(address);
+    for (flag, addresses) in [("--s3", &wish.doors.s3), ("--http", &wish.doors.http)] {
+        addresses.iter().for_each(|address| drop(command.arg(flag).arg(address)));
+    }
+    // the child has another directory
+    for (flag, file) in [("--tls-certificate", &wish.doors.certificate), ("--tls-key", &wish.doors.key)] {
+        if let Some(file) = file {
+            command.arg(flag).arg(std::path::absolute(file)?);
+        }
     }
     command.arg("--").arg(&wish.dir).env_remove("LEE_CELL");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -6,7 +6,8 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "LEE_LOG";
-const LEVEL: &str = "warn";
+/// What the library of S3 calls an error is an answer to a client, which the access log has.
+const LEVEL: &str = "warn,s3s=off";
 
 /// Starts reporting. A level that cannot be read is said, and the default taken.
 pub fn start() {

@@ -5,15 +5,16 @@
 //! is refused leaves the cell served.
 
 use crate::control::server::{Server, Service};
-use crate::control::{Flows, Running};
+use crate::control::{DoorConnections, Flows, Running};
+use crate::doors::{self, Doors, Inside, Wanted};
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::people::Machine;
-use crate::doors::{Doors, Open};
 use crate::{mounts, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
+use leeward_door::listen::{Family, Figures};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
@@ -50,8 +51,8 @@ pub struct Wish {
     pub mount: Option<PathBuf>,
     /// Where to answer Prometheus; none: where the settings say.
     pub metrics: Vec<SocketAddr>,
-    /// Where to answer HTTP and WebDAV; none: where the settings say.
-    pub http: Vec<String>,
+    /// Where doors are; what is not said is as the settings say.
+    pub doors: Wanted,
 }
 
 /// What runs now.
@@ -63,8 +64,8 @@ pub struct Started {
     pub mount: PathBuf,
     /// Where its metrics are.
     pub metrics: Vec<String>,
-    /// Where HTTP and WebDAV are.
-    pub http: Vec<String>,
+    /// Its doors, by name and URL.
+    pub doors: Vec<(String, String)>,
     /// The serving process.
     pub pid: u32,
     /// Whether the cell was made by this call.
@@ -179,9 +180,8 @@ fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
 
 /// A served cell. The fields are in the order in which they are given up.
 struct Up {
-    /// `None` once it is ending.
-    doors: Option<Open>,
     mount: Arc<Mount>,
+    doors: Option<Doors>,
     server: Option<Server>,
     cell: Arc<Cell>,
     desk: Arc<Desk>,
@@ -201,7 +201,7 @@ impl Up {
         let config = settings::load(&dir)?;
         let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
         let urls = listeners.urls();
-        let doors = Doors::bind(wish, &config)?;
+        let bound = doors::bind(&wish.doors.or(&config))?;
         let created = place::create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
         let stale = detach_stale(&dir);
@@ -214,35 +214,37 @@ impl Up {
         let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
         gate.set_flows(cell.flow_settings());
         let authority = authority(env, &cell, &config)?;
-        let source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
+        let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
-            let doors = open_doors(env, &dir, doors, (&cell, &gate, &authority))?;
+            let inside = Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
+            let doors = bound.open(&inside)?;
             let service = CellService {
                 cell: cell.clone(),
                 gate,
                 authority,
+                doors: (doors.urls(), doors.figures()),
                 telling: Mutex::new(()),
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
-                http: doors.http(),
                 holder: lock.holder.clone(),
                 desk: desk.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, doors, mount))
+            Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors))
         });
-        let (server, doors, mount) = match mounted {
+        let (server, mount, doors) = match mounted {
             Ok(mounted) => mounted,
             Err(fail) => {
                 cell.close()?;
                 return Err(fail);
             }
         };
+        source.set_doors(doors.figures());
         listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
             cell: dir.name(),
             mount: mount.at().to_path_buf(),
             metrics: urls,
-            http: doors.http(),
+            doors: doors.urls(),
             pid: std::process::id(),
             created,
             stale,
@@ -252,7 +254,7 @@ impl Up {
         if dir.place().is_some() {
             watch_cell(env, &cell, desk);
         }
-        Ok(Up { doors: Some(doors), mount, server: Some(server), cell, desk: desk.clone(), started, dir, lock })
+        Ok(Up { mount, doors: Some(doors), server: Some(server), cell, desk: desk.clone(), started, dir, lock })
     }
 
     fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {
@@ -417,20 +419,6 @@ fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>,
         .map_err(|e| Fail::new(e.to_string()))
 }
 
-/// Answers at the doors, if there are any.
-fn open_doors(
-    env: &Env,
-    dir: &CellDir,
-    doors: Doors,
-    (cell, gate, authority): (&Cell, &Gate, &Arc<Authority>),
-) -> Result<Open, Fail> {
-    if !doors.is_empty() {
-        cell.prepare_tokens()?;
-        authority.set_accounts(cell.accounts());
-    }
-    doors.open(env, dir, gate, authority)
-}
-
 /// What the doors ask.
 fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
     let (people, fetch) = (Arc::new(Machine), Arc::new(HttpFetch::new()));
@@ -470,9 +458,20 @@ struct CellService {
     telling: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
-    http: Vec<String>,
+    /// Where doors are, and what they have done.
+    doors: (Vec<(String, String)>, Vec<Arc<Figures>>),
     holder: Holder,
     desk: Arc<Desk>,
+}
+
+/// What `lee status` shows of a door's connections.
+fn door_connections(figures: &Figures) -> DoorConnections {
+    DoorConnections {
+        door: figures.door().name().into(),
+        open: Family::ALL.iter().map(|f| figures.open(*f)).sum(),
+        refused: figures.refused(),
+        full: figures.is_full(),
+    }
 }
 
 impl Service for CellService {
@@ -509,7 +508,8 @@ impl Service for CellService {
             since: self.holder.since,
             mount: self.mount.clone(),
             metrics: self.metrics.clone(),
-            http: self.http.clone(),
+            doors: self.doors.0.clone(),
+            door_connections: self.doors.1.iter().map(|f| door_connections(f)).collect(),
             version: env!("CARGO_PKG_VERSION").into(),
             volumes,
             dirty_bytes: stats.dirty_bytes,

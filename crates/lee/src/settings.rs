@@ -5,6 +5,7 @@ use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::metrics::http;
 use crate::place;
+use leeward_door::listen;
 use leeward_volume::Config;
 use leeward_volume::remote::SETTINGS;
 use std::path::Path;
@@ -57,7 +58,13 @@ fn parse_bytes(path: &Path, content: Vec<u8>) -> Result<Config, Fail> {
 fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
     let config: Config = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
     let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
-    config.check().and(addresses.map_err(|wrong| format!("metrics: {wrong}"))).map_err(|wrong| {
+    let addresses_of = |key: &str, list: &[String]| {
+        let read = list.iter().try_for_each(|text| listen::parse(text).map(drop));
+        read.map_err(|wrong| format!("{key}: {wrong}"))
+    };
+    let doors = addresses_of("s3", &config.s3).and(addresses_of("http", &config.http));
+    let addresses = addresses.map_err(|wrong| format!("metrics: {wrong}"));
+    config.check().and(addresses).and(doors).map_err(|wrong| {
         let key = wrong.split([' ', '=', ':']).next().unwrap_or_default();
         let names = |l: &str| key_of(l) == Some(key) || l.trim() == format!("[[{key}]]");
         let line = content.lines().position(names).map_or(0, |i| i + 1);
@@ -110,7 +117,7 @@ fn allowed(key: &str) -> String {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
         Ok(Ok(())) => "a number".into(),
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
-        Err(e) if e.message().ends_with("a string") => "a path in quotes".into(),
+        Err(e) if e.message().ends_with("a string") => "a text in quotes".into(),
         Err(_) if key == "issuer" || key == "srr" => format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md"),
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }

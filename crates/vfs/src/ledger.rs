@@ -175,19 +175,23 @@ pub(crate) struct Queues {
     pub(crate) thread: usize,
 }
 
+/// A flow in a volume, by a door.
+type RowKey = (Flow, u32, Door);
+
 /// See the module's head.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    rows: FxHashMap<(Flow, u32), Row>,
+    rows: FxHashMap<RowKey, Row>,
     slow: FxHashMap<Flow, Vec<Slow>>,
-    latency: FxHashMap<(usize, Class), Histogram>,
-    /// What rows that were forgotten had, by volume.
-    forgotten: FxHashMap<u32, VolumeReport>,
+    latency: FxHashMap<(usize, Class, Door), Histogram>,
+    /// What rows that were forgotten had, by volume and door.
+    forgotten: FxHashMap<(u32, Door), VolumeReport>,
     waits: FxHashMap<u32, UserWaits>,
 }
 
 struct Slow {
     op: usize,
+    door: Door,
     node: Option<NodeId>,
     at: Nanos,
     took: Nanos,
@@ -199,14 +203,15 @@ impl Ledger {
     pub(crate) fn enter(&mut self, account: Account, service: Nanos, now: Nanos) {
         let volume = account.outcome.node.map_or(0, |node| node.volume().min(VIEW_FIRST));
         let took = now.saturating_sub(account.at);
-        self.latency.entry((account.op, account.class)).or_default().add(took);
+        self.latency.entry((account.op, account.class, account.door)).or_default().add(took);
         if account.waits != Waits::NONE {
             self.enter_waits(&account);
         }
-        if !self.rows.contains_key(&(account.flow, volume)) {
+        let row = (account.flow, volume, account.door);
+        if !self.rows.contains_key(&row) {
             self.make_room();
         }
-        self.rows.entry((account.flow, volume)).or_default().enter(&account, service, now);
+        self.rows.entry(row).or_default().enter(&account, service, now);
         if took >= SLOW_MIN {
             self.remember(&account, took, now);
         }
@@ -215,10 +220,11 @@ impl Ledger {
     /// Enters a step of background work of a flow in a volume: when it came, began and ended.
     pub(crate) fn enter_work(
         &mut self,
-        row: (Flow, u32),
+        (flow, volume): (Flow, u32),
         (at, begun, now): (Nanos, Nanos, Nanos),
         waits: &Waits,
     ) {
+        let row = (flow, volume, Door::Mount);
         if !self.rows.contains_key(&row) {
             self.make_room();
         }
@@ -253,18 +259,19 @@ impl Ledger {
             return;
         }
         let oldest = self.rows.iter().min_by_key(|(_, row)| row.used_at).map(|(key, _)| *key);
-        let Some((flow, volume)) = oldest else { return };
-        if let Some(row) = self.rows.remove(&(flow, volume)) {
-            self.forgotten.entry(volume).or_default().add(&row);
+        let Some((flow, volume, door)) = oldest else { return };
+        if let Some(row) = self.rows.remove(&(flow, volume, door)) {
+            self.forgotten.entry((volume, door)).or_default().add(&row);
         }
-        if !self.rows.keys().any(|(f, _)| *f == flow) {
+        if !self.rows.keys().any(|(f, ..)| *f == flow) {
             self.slow.remove(&flow);
         }
     }
 
     /// Keeps the slowest of the last minutes.
     fn remember(&mut self, account: &Account, took: Nanos, now: Nanos) {
-        let slow = Slow { op: account.op, node: account.outcome.node, at: account.at, took, waits: account.waits };
+        let Account { op, door, at, waits, .. } = *account;
+        let slow = Slow { op, door, node: account.outcome.node, at, took, waits };
         let kept = self.slow.entry(account.flow).or_default();
         if kept.len() < SLOW_PER_FLOW_MAX {
             return kept.push(slow);
@@ -280,7 +287,7 @@ impl Ledger {
     pub(crate) fn report(&self, waiting: Queues, job: impl Fn(u32) -> Option<String>, now: Nanos) -> Report {
         let mut flows: Vec<FlowReport> =
             self.rows.iter().map(|(key, row)| flow_report(key, row, &job)).collect();
-        flows.sort_by(|a, b| (a.uid, &a.job, a.volume).cmp(&(b.uid, &b.job, b.volume)));
+        flows.sort_by(|a, b| (a.uid, &a.job, a.volume, &a.door).cmp(&(b.uid, &b.job, b.volume, &b.door)));
         let mut slow: Vec<SlowReport> = self
             .slow
             .iter()
@@ -301,14 +308,14 @@ impl Ledger {
     /// Sums over flows.
     pub(crate) fn totals(&self, waiting: Queues) -> Totals {
         let mut latency: Vec<OpReport> = self.latency.iter().map(op_report).collect();
-        latency.sort_by_key(|l| (l.operation, l.class));
+        latency.sort_by_key(|l| (l.door, l.operation, l.class));
         let mut volumes = self.forgotten.clone();
-        for ((_, volume), row) in &self.rows {
-            volumes.entry(*volume).or_default().add(row);
+        for ((_, volume, door), row) in &self.rows {
+            volumes.entry((*volume, *door)).or_default().add(row);
         }
-        let volumes = volumes.into_iter().map(|(volume, sum)| VolumeReport { volume, ..sum });
+        let volumes = volumes.into_iter().map(|((volume, door), sum)| VolumeReport { volume, door, ..sum });
         let mut volumes: Vec<VolumeReport> = volumes.collect();
-        volumes.sort_by_key(|v| v.volume);
+        volumes.sort_by_key(|v| (v.volume, v.door));
         let mut waits: Vec<UserWaits> = self.waits.values().cloned().collect();
         waits.sort_by_key(|w| w.uid);
         Totals {
@@ -327,8 +334,13 @@ fn job_name(flow: Flow, job: impl Fn(u32) -> Option<String>) -> Option<String> {
     flow.work().map(|work| work.name().to_owned()).or_else(|| job(flow.job))
 }
 
-fn flow_report((flow, volume): &(Flow, u32), row: &Row, job: impl Fn(u32) -> Option<String>) -> FlowReport {
-    FlowReport { uid: flow.uid, job: job_name(*flow, job), volume: *volume, usage: row.usage() }
+fn flow_report(
+    (flow, volume, door): &RowKey,
+    row: &Row,
+    job: impl Fn(u32) -> Option<String>,
+) -> FlowReport {
+    let (volume, door) = (*volume, door.name().to_owned());
+    FlowReport { uid: flow.uid, job: job_name(*flow, job), door, volume, usage: row.usage() }
 }
 
 fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: Nanos) -> SlowReport {
@@ -341,6 +353,7 @@ fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: N
     SlowReport {
         uid: flow.uid,
         job: job_name(flow, job),
+        door: s.door.name().to_owned(),
         operation: Op::NAMES[s.op].to_owned(),
         node: s.node.map(|n| n.0),
         ago_nanos: now.saturating_sub(s.at),
@@ -349,13 +362,13 @@ fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: N
     }
 }
 
-fn op_report(((op, class), latency): (&(usize, Class), &Histogram)) -> OpReport {
+fn op_report(((op, class, door), latency): (&(usize, Class, Door), &Histogram)) -> OpReport {
     let class = match class {
         Class::Interactive => "interactive",
         Class::Batch => "batch",
         Class::Background => "background",
     };
-    OpReport { operation: Op::NAMES[*op], class, latency: latency.clone() }
+    OpReport { door: *door, operation: Op::NAMES[*op], class, latency: latency.clone() }
 }
 
 /// What a gate has seen of flows since it was made. Counts grow, but a flow that was long unused is missing and may come back at zero.
@@ -399,6 +412,8 @@ pub struct FlowReport {
     pub uid: u32,
     /// Job, where one is known.
     pub job: Option<String>,
+    /// By which door: `mount`, `s3`, `http`.
+    pub door: String,
     /// Volume number; that of the first view for all that is read in snapshots.
     pub volume: u32,
     /// What it did.
@@ -410,6 +425,8 @@ pub struct FlowReport {
 pub struct VolumeReport {
     /// Volume number, as in [`FlowReport::volume`].
     pub volume: u32,
+    /// By which door.
+    pub door: Door,
     /// How long operations took.
     pub latency: Histogram,
     /// Those that ended with an error, also such as "no such file".
@@ -447,6 +464,8 @@ pub struct SlowReport {
     pub uid: u32,
     /// Job, where one is known.
     pub job: Option<String>,
+    /// By which door.
+    pub door: String,
     /// What it was.
     pub operation: String,
     /// The inode, or the directory of the name, that it was about.
@@ -475,6 +494,8 @@ pub struct Waited {
 /// How long operations of a kind took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpReport {
+    /// By which door.
+    pub door: Door,
     /// Which kind.
     pub operation: &'static str,
     /// Which class.
@@ -489,7 +510,8 @@ mod tests {
 
     fn account(uid: u32, volume: u32, at: Nanos) -> Account {
         let op = Op::GetAttr { node: NodeId::new(volume, 5) };
-        Account::new(Flow { uid, job: 0 }, Class::Interactive, &op, &Ok(Reply::Done), at, Waits::NONE)
+        let who = (Flow { uid, job: 0 }, Class::Interactive, Door::Mount);
+        Account::new(who, &op, Outcome::default(), at, Waits::NONE)
     }
 
     fn told(ledger: &Ledger, now: Nanos) -> Report {

@@ -213,6 +213,31 @@ pub enum Request {
     },
     /// → [`Reply::Flows`]: all that was said.
     FlowList,
+    /// → [`Reply::Buckets`] with the one that was made: publishes a directory at the S3 door.
+    BucketCreate {
+        /// Its name.
+        name: String,
+        /// The directory.
+        path: String,
+        /// Whether anybody may read, as user `nobody`.
+        public: bool,
+    },
+    /// → [`Reply::Buckets`] with the one that was changed.
+    BucketSet {
+        /// Its name.
+        name: String,
+        /// Whether anybody may read; `None`: as it was.
+        public: Option<bool>,
+        /// Rules for browsers as JSON, empty: none; `None`: as they were.
+        cors: Option<String>,
+    },
+    /// → [`Reply::Done`]: the directory stays as it is, but is published no more.
+    BucketRemove {
+        /// Its name.
+        name: String,
+    },
+    /// → [`Reply::Buckets`]: all of them.
+    BucketList,
     /// → [`Reply::User`].
     UserCreate {
         /// Name, see [`wrong_name`](crate::accounts::wrong_name).
@@ -398,6 +423,11 @@ pub enum Reply {
     Flows {
         /// Users first, by number.
         flows: Vec<FlowInfo>,
+    },
+    /// What is published at the S3 door.
+    Buckets {
+        /// By name.
+        buckets: Vec<BucketInfo>,
     },
     /// One user.
     User(UserInfo),
@@ -775,6 +805,21 @@ pub struct FlowInfo {
     pub ops_per_sec: Option<u64>,
     /// Most bytes read and written in a second; 0: no ceiling, whatever was said about groups.
     pub bytes_per_sec: Option<u64>,
+}
+
+/// A directory that is published at the S3 door.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketInfo {
+    /// Its name there.
+    pub name: String,
+    /// The directory.
+    pub path: String,
+    /// Since when, seconds since 1970.
+    pub created_secs: i64,
+    /// Whether anybody may read, as user `nobody`.
+    pub public: bool,
+    /// Whether there are rules for browsers.
+    pub has_cors: bool,
 }
 
 /// A user that the cell has a record of.

@@ -4,6 +4,7 @@
 //! same for a bucket.
 
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
+use crate::buckets::{BucketRecord, Buckets};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
 use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
@@ -278,6 +279,11 @@ impl Cell {
         self.shard.flow_settings()
     }
 
+    /// What is published at the S3 door, as of now.
+    pub fn buckets(&self) -> Arc<Buckets> {
+        self.shard.buckets()
+    }
+
     /// Who may come in by a door, as of now.
     pub fn accounts(&self) -> Arc<Accounts> {
         self.shard.accounts()
@@ -492,6 +498,13 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.flows.set(who, FlowRecord::decode(v)?);
         Ok(())
     })?;
+    let mut buckets = Buckets::default();
+    each(&*moment, keys::table_range(Table::Bucket), |key, v| {
+        let name = keys::parse_named(key).ok_or_else(|| Error::Corrupt("a bucket's key".into()))?;
+        buckets.insert(name.into(), Arc::new(BucketRecord::decode(v)?));
+        Ok(())
+    })?;
+    st.buckets = Arc::new(buckets);
     let mut accounts = Accounts::default();
     let named = |key| keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()));
     each(&*moment, keys::table_range(Table::User), |key, v| {

@@ -45,16 +45,22 @@ pub struct Config {
     pub jobs: Jobs,
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
     pub metrics: Vec<String>,
-    /// Where HTTP and WebDAV are answered: ports of this machine only, or addresses with a port; `*:443` is all of them. None: nowhere.
+    /// Where the S3 door is: ports of this machine only, addresses with a port, or `*:PORT`. None: nowhere.
+    pub s3: Vec<String>,
+    /// Names of the host at the S3 door: a name before one of them is a bucket. None: buckets are in paths only.
+    pub s3_domains: Vec<String>,
+    /// The directory that users make buckets in, by S3's CreateBucket. Empty: only operators make any.
+    pub s3_new_buckets: String,
+    /// Where HTTP and WebDAV are answered: ports of this machine only, addresses with a port, or `*:PORT`. None: nowhere.
     pub http: Vec<String>,
-    /// The certificate of the doors, followed by those that sign it: a file in PEM. It is read again when it changes.
-    pub tls_certificate: String,
-    /// Its key: a file in PEM.
-    pub tls_key: String,
     /// Whom third-party copies trust besides those whom the machine trusts: a file with certificates in PEM, or a directory of such.
     pub tls_trusted: String,
     /// Third-party copies at a time. 1 to 10000.
     pub transfers_max: u32,
+    /// The certificate that doors show, with those that sign it: a file in PEM format. Empty: doors are not encrypted, and of this machine only.
+    pub tls_certificate: String,
+    /// Its key, in PEM format.
+    pub tls_key: String,
     /// Issuers whose tokens open the doors. None: nobody's.
     pub issuer: Vec<IssuerConfig>,
     /// What the storage resource report says.
@@ -198,11 +204,14 @@ impl Default for Config {
             fair: true,
             jobs: Jobs::None,
             metrics: Vec::new(),
+            s3: Vec::new(),
             http: Vec::new(),
-            tls_certificate: String::new(),
-            tls_key: String::new(),
             tls_trusted: String::new(),
             transfers_max: 64,
+            s3_domains: Vec::new(),
+            s3_new_buckets: String::new(),
+            tls_certificate: String::new(),
+            tls_key: String::new(),
             issuer: Vec::new(),
             srr: SrrConfig::default(),
         }

@@ -1,8 +1,10 @@
 //! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
-//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate, in `accounts.rs` about users and keys.
+//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate, in `accounts.rs` about users and keys, in `bucket.rs` about
+//! buckets.
 
 mod accounts;
 mod bin;
+mod bucket;
 mod flow;
 mod pool;
 mod snap;
@@ -90,6 +92,10 @@ impl Shard {
             }
             Request::FlowReset { who } => self.flow_reset(*who),
             Request::FlowList => self.flow_list(),
+            Request::BucketCreate { name, path, public } => self.bucket_create(name, path, *public),
+            Request::BucketSet { name, public, cors } => self.bucket_set(name, *public, cors.as_deref()),
+            Request::BucketRemove { name } => self.bucket_remove(name),
+            Request::BucketList => self.bucket_list(),
             Request::UserCreate { name, uid, gids } => self.user_create(name, *uid, gids),
             Request::UserSet { name, disabled, gids } => self.user_set(name, *disabled, gids.as_deref()),
             Request::UserList => Ok(self.user_list()),

@@ -28,6 +28,7 @@ const TABLE_BIN: u32 = SYSTEM + 9;
 const TABLE_UNFOLDED: u32 = SYSTEM + 10;
 const TABLE_POOL: u32 = SYSTEM + 11;
 const TABLE_FLOW: u32 = SYSTEM + 12;
+const TABLE_BUCKET: u32 = SYSTEM + 16;
 const TABLE_USER: u32 = SYSTEM + 13;
 const TABLE_KEY: u32 = SYSTEM + 14;
 const TABLE_SIGNING: u32 = SYSTEM + 15;
@@ -197,6 +198,11 @@ pub fn parse_flow(key: &[u8]) -> Option<Who> {
     }
 }
 
+/// A bucket, by name.
+pub fn bucket(name: &str) -> Key {
+    build(TABLE_BUCKET, 0, 0, name.as_bytes())
+}
+
 /// A user, by name.
 pub fn user(name: &str) -> Key {
     build(TABLE_USER, 0, 0, name.as_bytes())
@@ -207,7 +213,7 @@ pub fn s3_key(id: &str) -> Key {
     build(TABLE_KEY, 0, 0, id.as_bytes())
 }
 
-/// The name in a key of users, the id in a key of S3 keys.
+/// The name in a key of users and of buckets, the id in a key of S3 keys.
 pub fn parse_named(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(13..)?).ok()
 }
@@ -475,6 +481,8 @@ pub enum Table {
     Pool,
     /// What was said about flows.
     Flow,
+    /// Buckets.
+    Bucket,
     /// Users.
     User,
     /// S3 keys.
@@ -498,6 +506,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Unfolded => TABLE_UNFOLDED,
         Table::Pool => TABLE_POOL,
         Table::Flow => TABLE_FLOW,
+        Table::Bucket => TABLE_BUCKET,
         Table::User => TABLE_USER,
         Table::S3Key => TABLE_KEY,
         Table::SigningKey => TABLE_SIGNING,

@@ -7,7 +7,7 @@
 //! * `pending`: content whose segment is not durable yet; `commit`: how the rest becomes durable.
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
-//! * `recycle`: the recycle bin.
+//! * `recycle`: the recycle bin. `buckets`: what is published at the S3 door. `tell`: what came in by a door is told to who caches.
 //! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `flows`, `fsck`, `control`, `figures`: operators.
 //! * [`accounts`]: who may come in by a door.
@@ -16,6 +16,7 @@
 
 pub mod accounts;
 pub mod admin;
+pub mod buckets;
 mod care;
 mod cell;
 mod clean;

@@ -2,6 +2,7 @@
 //! nothing about the file system.
 
 mod bin;
+mod bucket;
 mod completions;
 mod config;
 mod df;
@@ -59,6 +60,7 @@ pub enum Command {
     Top(top::Args),
     Why(why::Args),
     Flow(flow::Args),
+    Bucket(bucket::Args),
     User(user::Args),
     Key(key::Args),
     Token(token::Args),
@@ -163,6 +165,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),
         Command::Flow(args) => flow::run(&asked, args),
+        Command::Bucket(args) => bucket::run(&asked, args),
         Command::User(args) => user::run(&asked, args),
         Command::Key(args) => key::run(&asked, args),
         Command::Token(args) => token::run(&asked, args),

@@ -50,7 +50,8 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "since": running.since,
         "mount": running.mount,
         "metrics": running.metrics,
-        "http": running.http,
+        "doors": running.doors.iter().map(|(door, url)| json!({"door": door, "url": url})).collect::<Vec<_>>(),
+        "door_connections": running.door_connections,
         "version": running.version,
         "volumes": running.volumes,
         "dirty_bytes": running.dirty_bytes,
@@ -71,7 +72,11 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
         lines.extend(running.metrics.iter().map(|url| ("metrics", url.clone())));
-        lines.extend(running.http.iter().map(|url| ("http", url.clone())));
+        lines.extend(running.doors.iter().map(|(door, url)| (if door == "s3" { "S3" } else { "HTTP" }, url.clone())));
+        lines.extend(running.door_connections.iter().map(|c| {
+            let refused = if c.refused > 0 { format!(", {} refused", size::count(c.refused)) } else { String::new() };
+            ("connections", format!("{} at {}{refused}", size::count(c.open), c.door))
+        }));
         lines.extend(alarms(running));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
@@ -84,6 +89,10 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
     if running.late_schedules > 0 {
         let late = size::counted(running.late_schedules, "schedule", "schedules");
         lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
+    }
+    for full in running.door_connections.iter().filter(|c| c.full) {
+        let why = "has as many connections as open files allow, others are refused: raise the limit (ulimit -Hn)";
+        lines.push(("ALARM", format!("the {} door {why}", full.door)));
     }
     let ahead = running.clock_ahead_secs;
     if ahead.abs() > CLOCK_SECS_MAX {

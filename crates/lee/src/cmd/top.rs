@@ -70,6 +70,8 @@ struct Row {
     user: String,
     uid: u32,
     job: Option<String>,
+    /// By which door: `mount`, `s3`, `http`.
+    door: String,
     volume: String,
     operations_per_second: f64,
     read_bytes_per_second: f64,
@@ -136,8 +138,8 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
     }
 }
 
-fn key(flow: &FlowReport) -> (u32, Option<&str>, u32) {
-    (flow.uid, flow.job.as_deref(), flow.volume)
+fn key(flow: &FlowReport) -> (u32, Option<&str>, &str, u32) {
+    (flow.uid, flow.job.as_deref(), &flow.door, flow.volume)
 }
 
 fn rank(row: &Row, order: Order) -> f64 {
@@ -185,6 +187,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
         user: system::user_name(flow.uid),
         uid: flow.uid,
         job: flow.job.clone(),
+        door: flow.door.clone(),
         volume: volume.unwrap_or_else(|| "(snapshots)".into()),
         operations_per_second: per_second(usage.operations),
         read_bytes_per_second: per_second(usage.read_bytes),
@@ -202,6 +205,7 @@ fn text(shown: &Shown) -> String {
     let columns = [
         ("USER", Side::Left),
         ("JOB", Side::Left),
+        ("DOOR", Side::Left),
         ("VOLUME", Side::Left),
         ("OPS/S", Side::Right),
         ("READ/S", Side::Right),
@@ -218,6 +222,7 @@ fn text(shown: &Shown) -> String {
         [
             r.user.clone(),
             r.job.clone().unwrap_or_else(|| "-".into()),
+            r.door.clone(),
             r.volume.clone(),
             format!("{:.0}", r.operations_per_second),
             size::bytes(r.read_bytes_per_second as u64),
@@ -249,6 +254,7 @@ mod tests {
         let flow = |(uid, operations): &(u32, u64)| FlowReport {
             uid: *uid,
             job: None,
+            door: "mount".into(),
             volume: 0,
             usage: Usage {
                 operations: *operations,

@@ -2,12 +2,14 @@
 
 use super::Asked;
 use crate::background::{self, Waiting};
+use crate::doors::Wanted;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::logging;
 use crate::metrics::http;
 use crate::output::{self, Format};
 use crate::serve::{self, Front, Started, Wish};
+use leeward_door::listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -35,12 +37,25 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = http::parse)]
     metrics: Vec<SocketAddr>,
 
-    /// Answer HTTP and WebDAV there: a port of this machine only (8080), or 127.0.0.1:8080, or *:443; may be given several times
-    /// [else: `http` in the settings]
+    /// Answer S3 there: a port of this machine only (9000), an address with a port, or *:PORT; may be given several times
+    /// [else: `s3` in the settings]
     ///
-    /// Addresses that others reach need `tls-certificate` and `tls-key` in the settings.
-    #[arg(long, value_name = "ADDRESS")]
+    /// What is published: lee bucket; who gets in: lee key. Without a certificate only on addresses of this machine.
+    #[arg(long, value_name = "ADDRESS", value_parser = door_address)]
+    s3: Vec<String>,
+
+    /// Answer HTTP and WebDAV there: written as for --s3; may be given several times [else: `http` in the settings]
+    #[arg(long, value_name = "ADDRESS", value_parser = door_address)]
     http: Vec<String>,
+
+    /// The certificate that doors show, in PEM format, with those that sign it; read again when it changes
+    /// [else: `tls-certificate` in the settings]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// Its key, in PEM format [else: `tls-key` in the settings]
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
 
     /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket tells where
     #[arg(long)]
@@ -56,7 +71,8 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
-    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics, http: args.http };
+    let doors = Wanted { s3: args.s3, http: args.http, certificate: args.tls_certificate, key: args.tls_key };
+    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics, doors };
     if let Some(fd) = args.ready_fd {
         let mut waiting = Waiting::on(fd)?;
         return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));
@@ -67,6 +83,11 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     }
     logging::start();
     serve::serve(&asked.env, &wish, &mut Terminal { format: asked.format })
+}
+
+/// An address of a door, as it was written.
+fn door_address(text: &str) -> Result<String, String> {
+    listen::parse(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 /// Somebody watches.
@@ -104,8 +125,8 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         for url in &started.metrics {
             text.push_str(&format!("metrics are at {url}\n"));
         }
-        for url in &started.http {
-            text.push_str(&format!("HTTP and WebDAV are at {url}\n"));
+        for (door, url) in &started.doors {
+            text.push_str(&format!("the {door} door is at {url}\n"));
         }
         text.push_str("what to try next:\n");
         text.push_str(&format!("  cd {at}\n"));

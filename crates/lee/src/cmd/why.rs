@@ -31,6 +31,8 @@ struct Row {
     user: String,
     uid: u32,
     job: Option<String>,
+    /// By which door: `mount`, `s3`, `http`.
+    door: String,
     operation: String,
     path: Option<String>,
     seconds_ago: f64,
@@ -107,6 +109,7 @@ fn row(slow: &SlowReport, path: Option<String>) -> Row {
         user: system::user_name(slow.uid),
         uid: slow.uid,
         job: slow.job.clone(),
+        door: slow.door.clone(),
         operation: slow.operation.clone(),
         path,
         seconds_ago: slow.ago_nanos as f64 / 1e9,
@@ -122,6 +125,7 @@ fn text(shown: &Shown) -> String {
     let columns = [
         ("USER", Side::Left),
         ("JOB", Side::Left),
+        ("DOOR", Side::Left),
         ("WHEN", Side::Left),
         ("OPERATION", Side::Left),
         ("MS", Side::Right),
@@ -132,6 +136,7 @@ fn text(shown: &Shown) -> String {
         [
             r.user.clone(),
             r.job.clone().unwrap_or_else(|| "-".into()),
+            r.door.clone(),
             format!("{} ago", when::ago(r.seconds_ago as i64)),
             r.operation.clone(),
             format!("{:.1}", r.milliseconds),
@@ -168,6 +173,7 @@ mod tests {
         SlowReport {
             uid,
             job: None,
+            door: "mount".into(),
             operation: "fsync".into(),
             node: Some(node),
             ago_nanos: 5_000_000_000,

@@ -98,9 +98,12 @@ pub struct Running {
     /// Where its metrics are.
     #[serde(default)]
     pub metrics: Vec<String>,
-    /// Where HTTP and WebDAV are.
+    /// Its doors, by name and URL.
     #[serde(default)]
-    pub http: Vec<String>,
+    pub doors: Vec<(String, String)>,
+    /// Connections of each door.
+    #[serde(default)]
+    pub door_connections: Vec<DoorConnections>,
     /// Version of the running program.
     pub version: String,
     /// Number of volumes.
@@ -113,6 +116,19 @@ pub struct Running {
     pub late_schedules: u64,
     /// While a snapshot is locked: seconds by which the clock was set forward (below zero: back) since it serves.
     pub clock_ahead_secs: i64,
+}
+
+/// Connections of a door.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorConnections {
+    /// Which door.
+    pub door: String,
+    /// Open now.
+    pub open: u64,
+    /// Refused so far, as there were too many.
+    pub refused: u64,
+    /// Whether there are as many as the limit of open files allows.
+    pub full: bool,
 }
 
 /// A name for the socket that fits a socket address; valid while this lives.

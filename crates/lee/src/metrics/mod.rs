@@ -15,7 +15,8 @@ mod table;
 mod text;
 
 use busiest::Busiest;
-use leeward_env::Env;
+use leeward_door::listen::Figures as DoorFigures;
+use leeward_env::{Door, Env};
 use leeward_env::histogram::{BUCKETS, Histogram};
 use leeward_env::waits::Cause;
 use leeward_vfs::Gate;
@@ -24,7 +25,7 @@ use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::{Cell, Figures};
 use parking_lot::Mutex;
 use process::Usage;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use text::CONTENT_TYPE;
 
@@ -45,11 +46,12 @@ pub struct Source {
     /// When the process began to serve, seconds since 1970.
     since: i64,
     busy: Mutex<Busy>,
+    doors: Vec<Arc<DoorFigures>>,
 }
 
 #[derive(Default)]
 struct Busy {
-    volumes: Busiest<u32, OF_VOLUME>,
+    volumes: BTreeMap<Door, Busiest<u32, OF_VOLUME>>,
     users: Busiest<u32, OF_USER>,
 }
 
@@ -60,8 +62,9 @@ pub struct Scrape {
     waiting_for_turn: u64,
     waiting_for_ceiling: u64,
     waiting_for_thread: u64,
-    volumes: Vec<(String, OfVolume)>,
+    volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
+    doors: Vec<Arc<DoorFigures>>,
     process: Usage,
     since: i64,
     took_nanos: u64,
@@ -78,7 +81,13 @@ struct OfVolume {
 impl Source {
     /// Metrics of a cell and the gate before it.
     pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
-        Source { cell: cell.clone(), gate: gate.clone(), env: env.clone(), since, busy: Mutex::default() }
+        let (cell, gate, env) = (cell.clone(), gate.clone(), env.clone());
+        Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new() }
+    }
+
+    /// And of these doors.
+    pub fn set_doors(&mut self, doors: Vec<Arc<DoorFigures>>) {
+        self.doors = doors;
     }
 
     /// The text that a scraper reads.
@@ -94,7 +103,13 @@ impl Source {
             self.gate.totals();
         let names = self.cell.volume_names();
         let name = |id: &u32| volume_label(&names, *id);
-        let volumes = busy.volumes.update(volumes.iter().map(|v| (v.volume, of_volume(v))), name);
+        let doors: BTreeSet<Door> = volumes.iter().map(|v| v.door).chain([Door::Mount]).collect();
+        let mut shown = Vec::new();
+        for door in doors {
+            let counts = volumes.iter().filter(|v| v.door == door).map(|v| (v.volume, of_volume(v)));
+            let busiest = busy.volumes.entry(door).or_default().update(counts, name);
+            shown.extend(busiest.into_iter().map(|(name, counts)| (door, name, OfVolume::from(counts))));
+        }
         let user = |uid: &u32| (*uid != OTHER_USERS).then(|| uid.to_string());
         let users = busy.users.update(waits.iter().map(|w| (w.uid, of_user(w))), user);
         Scrape {
@@ -103,8 +118,9 @@ impl Source {
             waiting_for_turn,
             waiting_for_ceiling,
             waiting_for_thread,
-            volumes: volumes.into_iter().map(|(name, counts)| (name, OfVolume::from(counts))).collect(),
+            volumes: shown,
             users,
+            doors: self.doors.clone(),
             process: Usage::now(),
             since: self.since,
             took_nanos: self.env.now().saturating_sub(begun),

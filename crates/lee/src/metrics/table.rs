@@ -5,6 +5,7 @@
 
 use super::Scrape;
 use super::text::Lines;
+use leeward_door::listen::{Family, Figures, OfPair};
 use leeward_env::waits::Cause;
 use leeward_volume::CallFigures;
 
@@ -44,8 +45,22 @@ pub struct Metric {
     pub values: fn(&Scrape, &mut Lines<'_>),
 }
 
-/// The front end whose requests pass the gate; others will have their own name.
-const DOOR: &str = "mount";
+/// Classes of answers.
+const STATUS: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Each door with each address family, and the labels of the two.
+fn for_families(s: &Scrape, mut f: impl FnMut(&Figures, Family, &[&str; 2])) {
+    for door in &s.doors {
+        Family::ALL.iter().for_each(|family| f(door, *family, &[door.door().name(), family.name()]));
+    }
+}
+
+/// Each user in each bucket, with the door's name.
+fn for_pairs(s: &Scrape, mut f: impl FnMut(&str, &OfPair)) {
+    for door in &s.doors {
+        door.pairs().iter().for_each(|pair| f(door.door().name(), pair));
+    }
+}
 
 const fn counter(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
     Metric { name, kind: Kind::Counter, labels: &[], help, values }
@@ -71,29 +86,91 @@ pub const METRICS: &[Metric] = &[
     histogram(
         "leeward_operation_seconds",
         "Time from the arrival of an operation to its answer, with all its waits.",
-        |s, out| s.latency.iter().for_each(|l| out.histogram(&[DOOR, l.operation, l.class], &l.latency)),
+        |s, out| s.latency.iter().for_each(|l| {
+                out.histogram(&[l.door.name(), l.operation, l.class], &l.latency);
+            }),
     )
     .by(&["door", "operation", "class"]),
     histogram(
         "leeward_volume_operation_seconds",
         "The same by volume; \"snapshots\" is all that is read in snapshots, \"other\" the volumes that are less busy.",
-        |s, out| s.volumes.iter().for_each(|(name, v)| out.histogram(&[DOOR, name], &v.latency)),
+        |s, out| s.volumes.iter().for_each(|(door, name, v)| out.histogram(&[door.name(), name], &v.latency)),
     )
     .by(&["door", "volume"]),
     counter(
         "leeward_operation_errors_total",
         "Operations that ended with an error, also such as \"no such file\".",
-        |s, out| s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.errors)),
+        |s, out| s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.errors)),
     )
     .by(&["door", "volume"]),
     counter("leeward_read_bytes_total", "Bytes that users read.", |s, out| {
-        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.read_bytes));
+        s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.read_bytes));
     })
     .by(&["door", "volume"]),
     counter("leeward_written_bytes_total", "Bytes that users wrote.", |s, out| {
-        s.volumes.iter().for_each(|(name, v)| out.count(&[DOOR, name], v.written_bytes));
+        s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.written_bytes));
     })
     .by(&["door", "volume"]),
+    // doors
+    gauge("leeward_door_connections", "Connections to a door that are open, by address family.", |s, out| {
+        for_families(s, |d, f, labels| out.count(labels, d.open(f)));
+    })
+    .by(&["door", "family"]),
+    counter("leeward_door_connections_total", "Connections to a door so far.", |s, out| {
+        for_families(s, |d, f, labels| out.count(labels, d.accepted(f)));
+    })
+    .by(&["door", "family"]),
+    counter(
+        "leeward_door_requests_total",
+        "Requests at a door, by the class of the answer's status; 499 counts as 4xx: the client went away.",
+        |s, out| {
+            for_families(s, |d, f, labels| {
+                for (class, count) in STATUS.iter().zip(d.requests(f)) {
+                    out.count(&[labels[0], labels[1], class], count);
+                }
+            });
+        },
+    )
+    .by(&["door", "family", "status"]),
+    counter("leeward_door_received_bytes_total", "Bytes of bodies from clients.", |s, out| {
+        for_families(s, |d, f, labels| out.count(labels, d.bytes(f).0));
+    })
+    .by(&["door", "family"]),
+    counter("leeward_door_sent_bytes_total", "Bytes of bodies to clients.", |s, out| {
+        for_families(s, |d, f, labels| out.count(labels, d.bytes(f).1));
+    })
+    .by(&["door", "family"]),
+    counter("leeward_door_refused_connections_total", "Connections that were refused as there were too many.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.refused()));
+    })
+    .by(&["door"]),
+    counter("leeward_door_timeouts_total", "Connections that were cut off as the client took too long.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.timed_out()));
+    })
+    .by(&["door"]),
+    counter("leeward_door_handshake_failures_total", "Handshakes of TLS that came to nothing.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.handshakes_failed()));
+    })
+    .by(&["door"]),
+    counter(
+        "leeward_door_user_requests_total",
+        "Requests by user and bucket (or volume), those that came late together as \"other\".",
+        |s, out| {
+            for_pairs(s, |door, pair| {
+                for (class, count) in STATUS.iter().zip(pair.requests).filter(|(_, count)| *count > 0) {
+                    out.count(&[door, &pair.user, &pair.bucket, class], count);
+                }
+            });
+        },
+    )
+    .by(&["door", "user", "bucket", "status"]),
+    counter("leeward_door_user_bytes_total", "Bytes of bodies by user and bucket (or volume).", |s, out| {
+        for_pairs(s, |door, pair| {
+            out.count(&[door, &pair.user, &pair.bucket, "received"], pair.received_bytes);
+            out.count(&[door, &pair.user, &pair.bucket, "sent"], pair.sent_bytes);
+        });
+    })
+    .by(&["door", "user", "bucket", "direction"]),
     // waits
     counter("leeward_wait_seconds_total", "What operations of a user (by number) waited, by cause.", |s, out| {
         for (user, counts) in &s.users {

@@ -1,0 +1,292 @@
+//! Files by path, as a user.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_door::keys::{Key, Keys, Wanted};
+use leeward_door::{Finish, Tree};
+use leeward_env::Ctx;
+use leeward_volume::op::{Make, Over, RenameMode, SetAttr};
+use leeward_volume::{Error, NodeId, Op, Reply};
+use rig::{Rig, noise, path};
+use std::collections::BTreeSet;
+
+/// A cell whose root everybody may write to.
+fn open_to_all() -> Rig {
+    let rig = Rig::new();
+    let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    rig.root(|node| Op::SetAttr { node, set });
+    rig
+}
+
+#[test]
+fn a_file_is_there_whole_or_not_at_all() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    for size in [0, 5, 70_000, 300_000, 3_000_000] {
+        let content = noise(size, size as u64);
+        rig.put(&tree, "a/b/c", &content).expect("put");
+        assert!(rig.get(&tree, "a/b/c").is_ok_and(|got| got == content), "{size}");
+        assert_eq!(rig.usage(), (1, size as u64));
+    }
+    // begun and given up
+    rig.wait(async {
+        let mut upload = tree.create(&path("a/x"), None).await.expect("begun");
+        upload.write(noise(800_000, 9).into()).await.expect("written");
+        drop(upload);
+        let part = tree.create(&path("a/y"), None).await.expect("begun").into_part().await.expect("a part");
+        drop(part);
+    });
+    assert_eq!(rig.get(&tree, "a/x"), Err(Error::NotFound));
+    rig.check();
+    let rig = rig.reopen();
+    assert_eq!(rig.usage(), (1, 3_000_000));
+    rig.check();
+}
+
+#[test]
+fn what_was_opened_stays_what_it_is() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let (old, new) = (noise(500_000, 1), noise(400_000, 2));
+    rig.put(&tree, "f", &old).expect("put");
+    let file = rig.wait(tree.open(&path("f"), &[])).expect("opened");
+    rig.put(&tree, "f", &new).expect("put");
+    let read = rig.wait(file.read_at(300_000, 1000)).expect("read");
+    assert_eq!(read, old[300_000..301_000]);
+    assert!(rig.get(&tree, "f").is_ok_and(|got| got == new));
+    drop(file);
+    rig.check();
+    assert_eq!(rig.usage(), (1, 400_000));
+}
+
+#[test]
+fn conditions_hold_when_the_name_is_given() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let first = rig.put(&tree, "f", b"1").expect("put");
+    let try_put = |over| {
+        rig.wait(async {
+            let upload = tree.create(&path("f"), Some(0)).await.expect("begun");
+            upload.finish(Finish { over, ..Finish::default() }).await
+        })
+    };
+    assert_eq!(try_put(Over::Nothing), Err(Error::Exists));
+    assert!(try_put(Over::This(first.node, first.ctime)).is_ok());
+    assert_eq!(try_put(Over::This(first.node, first.ctime)), Err(Error::Changed));
+}
+
+#[test]
+fn every_directory_on_the_way_must_let_the_user_through() {
+    let rig = open_to_all();
+    let (ann, bob) = (rig.tree(1000, ""), rig.tree(1001, ""));
+    rig.put(&ann, "d/e/f", b"x").expect("put");
+    let chmod = |at: &str, mode| {
+        let node = rig.wait(ann.stat(&path(at), &[])).expect("there").attr.node;
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        rig.call(Op::SetAttr { node, set }).expect("changed");
+    };
+    assert_eq!(rig.get(&bob, "d/e/f"), Ok(b"x".to_vec()));
+    assert_eq!(rig.put(&bob, "d/e/g", b"y").map(drop), Err(Error::Access), "he may not write there");
+    assert_eq!(rig.wait(bob.remove(&path("d/e/f"), true)), Err(Error::Access));
+    assert_eq!(rig.wait(bob.rename(&path("d/e/f"), &path("g"), RenameMode::Replace)), Err(Error::Access));
+    chmod("d/e/f", 0o600);
+    assert_eq!(rig.get(&bob, "d/e/f"), Err(Error::Access));
+    assert!(rig.wait(bob.stat(&path("d/e/f"), &[])).is_ok(), "he may see it");
+    chmod("d/e", 0o711);
+    assert_eq!(rig.wait(bob.list(&path("d/e"), b"", 10)).map(drop), Err(Error::Access));
+    chmod("d", 0o700);
+    assert_eq!(rig.wait(bob.stat(&path("d/e/f"), &[])).map(drop), Err(Error::Access));
+    assert_eq!(rig.wait(rig.tree(1001, "d/e").stat(&path("f"), &[])).map(drop), Err(Error::Access));
+    assert!(rig.get(&rig.tree(1000, "d/e"), "f").is_ok());
+    chmod("d", 0o1777);
+    chmod("d/e", 0o1777);
+    assert_eq!(rig.wait(bob.remove(&path("d/e/f"), true)), Err(Error::NotPermitted), "a sticky directory");
+    assert_eq!(rig.put(&bob, "d/e/f", b"z").map(drop), Err(Error::NotPermitted));
+    rig.check();
+}
+
+#[test]
+fn links_are_followed_within_the_tree_only() {
+    let rig = open_to_all();
+    let all = rig.tree(1000, "");
+    rig.put(&all, "secret", b"secret").expect("put");
+    rig.put(&all, "b/in/f", b"f").expect("put");
+    let dir = rig.wait(all.stat(&path("b"), &[])).expect("there").attr.node;
+    for (name, target) in
+        [("near", "in/f"), ("dots", "./in/../in"), ("up", "../secret"), ("far", "/secret"), ("loop", "loop")]
+    {
+        let make = Make::Symlink(target.as_bytes());
+        let op = Op::Make { dir, name: name.as_bytes(), make, mode: 0, umask: 0 };
+        rig.call(op).expect("made");
+    }
+    let tree = rig.tree(1000, "b");
+    assert_eq!(rig.get(&tree, "near"), Ok(b"f".to_vec()));
+    assert_eq!(rig.get(&tree, "dots/f"), Ok(b"f".to_vec()));
+    for out in ["up", "far", "loop"] {
+        assert_eq!(rig.get(&tree, out), Err(Error::NotFound), "{out}");
+    }
+    assert_eq!(rig.get(&all, "b/up"), Ok(b"secret".to_vec()), "from above it does not lead out");
+    rig.put(&tree, "up", b"mine").expect("in place of the link");
+    assert_eq!((rig.get(&all, "secret"), rig.get(&tree, "up")), (Ok(b"secret".to_vec()), Ok(b"mine".to_vec())));
+}
+
+#[test]
+fn directories_of_paths_go_with_their_last_file() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.wait(tree.make_dir(&path("kept"), false)).expect("made");
+    rig.put(&tree, "kept/a/b/f", b"1").expect("put");
+    rig.put(&tree, "kept/a/g", b"2").expect("put");
+    let is_there = |at: &str| rig.wait(tree.stat(&path(at), &[])).is_ok();
+    rig.wait(tree.remove(&path("kept/a/b/f"), true)).expect("removed");
+    assert!(!is_there("kept/a/b") && is_there("kept/a"));
+    rig.wait(tree.remove(&path("kept/a/g"), true)).expect("removed");
+    assert!(!is_there("kept/a") && is_there("kept"), "what somebody made stays");
+    assert_eq!(rig.wait(tree.make_dir(&path("kept"), false)).map(drop), Err(Error::Exists));
+    assert_eq!(rig.wait(tree.make_dir(&path("x/y"), false)).map(drop), Err(Error::NotFound));
+    assert!(rig.wait(tree.make_dir(&path("x/y"), true)).is_ok());
+    assert_eq!(rig.put(&tree, "kept/.snap/s/f", b"1").map(drop), Err(Error::ReadOnly), "takes no snapshot");
+    rig.check();
+}
+
+#[test]
+fn a_copy_shares_its_data_and_parts_are_put_together() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let (a, b) = (noise(6_000_000, 1), noise(700_000, 2));
+    rig.wait(async {
+        let mut parts = Vec::new();
+        for content in [&a, &b] {
+            let mut upload = tree.create(&path("whole"), None).await.expect("begun");
+            upload.write(content.clone().into()).await.expect("written");
+            parts.push(upload.into_part().await.expect("durable"));
+        }
+        let mut whole = tree.create(&path("whole"), None).await.expect("begun");
+        for part in &parts {
+            whole.copy(part.file(), 0..part.size()).await.expect("copied");
+        }
+        whole.finish(Finish::default()).await.expect("placed");
+    });
+    let wanted = [a, b].concat();
+    assert!(rig.get(&tree, "whole").is_ok_and(|got| got == wanted));
+    rig.check();
+    let rig = rig.reopen();
+    assert!(rig.get(&rig.tree(1000, ""), "whole").is_ok_and(|got| got == wanted));
+    rig.check();
+}
+
+#[test]
+fn the_kernel_is_told_of_what_it_knows() {
+    use leeward_volume::Watcher;
+    use parking_lot::Mutex;
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<(NodeId, Vec<u8>)>>);
+    impl Watcher for Heard {
+        fn entry_changed(&self, dir: NodeId, name: &[u8]) {
+            self.0.lock().push((dir, name.to_vec()));
+        }
+        fn inode_changed(&self, _: NodeId) {}
+    }
+    let rig = open_to_all();
+    let heard = std::sync::Arc::new(Heard::default());
+    rig.cell.watch(heard.clone());
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "d/f", b"1").expect("put");
+    assert!(heard.0.lock().is_empty(), "nobody knows any of it");
+    let kernel = Ctx { refs: true, ..Ctx::system() };
+    let Ok(Reply::Attr(dir)) = rig.cell.call(&kernel, Op::Lookup { dir: NodeId::ROOT, name: b"d" }) else {
+        panic!("not there")
+    };
+    rig.put(&tree, "d/f", b"2").expect("put");
+    rig.wait(tree.remove(&path("d/f"), false)).expect("removed");
+    let told = std::mem::take(&mut *heard.0.lock());
+    assert_eq!(told, [(dir.node, b"f".to_vec()), (dir.node, b"f".to_vec())]);
+}
+
+fn listed(rig: &Rig, tree: &Tree, wanted: Wanted, page: usize) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), wanted.after.clone());
+    loop {
+        let mut keys = Keys::new(tree, Wanted { after: after.clone(), ..wanted.clone() });
+        let found = rig.wait(keys.next(page)).expect("listed");
+        let is_last = found.len() < page;
+        if let Some(last) = found.last() {
+            after = last.name().to_vec();
+        }
+        all.extend(found.iter().map(|k: &Key| String::from_utf8(k.name().to_vec()).expect("UTF-8")));
+        if is_last {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let names = [
+        "a", "a-", "a-b/c", "a.txt", "a/b", "a/b-c", "a0", "b/", "b-/x", "b/c/d", "b/c/e", "b/c-/f", "b0/c", "c!/d",
+        "c/d", "c/d!", "z/y/x/w", "ü/ö",
+    ];
+    let mut keys = BTreeSet::new();
+    for name in names {
+        // a key cannot be both a file and a directory
+        let done = match name.strip_suffix('/') {
+            Some(_) => rig.wait(tree.make_dir(&path(name), true)).map(drop),
+            None => rig.put(&tree, name, b"x").map(drop),
+        };
+        if done.is_ok() {
+            keys.insert(name.to_owned());
+        }
+    }
+    rig.wait(tree.make_dir(&path("empty/e"), true)).expect("made");
+    keys.insert("empty/e/".to_owned());
+    keys.remove("b/"); // it has files
+    let sorted: Vec<String> = keys.iter().cloned().collect();
+    for page in [1, 2, 3, 100] {
+        assert_eq!(listed(&rig, &tree, Wanted::default(), page), sorted, "pages of {page}");
+    }
+    let starts = ["", "a", "a-", "a/", "a/b", "a0", "b", "b/c", "b/c/", "b/c/d", "b/c/zzz", "b-", "c!", "empty/e/", "zz"];
+    for after in starts {
+        let wanted = Wanted { after: after.into(), ..Wanted::default() };
+        let expected: Vec<String> = sorted.iter().filter(|k| k[..] > *after).cloned().collect();
+        assert_eq!(listed(&rig, &tree, wanted, 2), expected, "after {after}");
+        for prefix in ["", "a", "b", "b/", "b/c", "b/c/", "e", "empty/e/", "none/", "c/d", "a//"] {
+            let wanted = Wanted { after: after.into(), prefix: prefix.into(), ..Wanted::default() };
+            let begins = |k: &&String| k.starts_with(prefix) && k[..] > *after;
+            let expected: Vec<String> = sorted.iter().filter(begins).cloned().collect();
+            assert_eq!(listed(&rig, &tree, wanted, 3), expected, "after {after}, prefix {prefix}");
+            let mut by_dir = Vec::new();
+            for key in sorted.iter().filter(|k| k.starts_with(prefix)) {
+                let at = key[prefix.len()..].find('/').map(|at| prefix.len() + at + 1);
+                let told = at.map_or(&key[..], |at| &key[..at]);
+                if by_dir.last().is_none_or(|last| last != told) {
+                    by_dir.push(told.to_owned());
+                }
+            }
+            by_dir.retain(|k| k[..] > *after && !after.starts_with(&format!("{}/", k.trim_end_matches('/'))));
+            let wanted =
+                Wanted { after: after.into(), prefix: prefix.into(), by_directory: true, ..Wanted::default() };
+            assert_eq!(listed(&rig, &tree, wanted, 2), by_dir, "after {after}, prefix {prefix}, by directory");
+        }
+    }
+}
+
+#[test]
+fn attributes_are_read_and_set() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "f", b"x").expect("put");
+    let set = |tree: &Tree, name: &[u8], value: Option<&[u8]>| {
+        rig.wait(tree.set_xattrs(&path("f"), vec![(name.to_vec(), value.map(<[u8]>::to_vec))]))
+    };
+    set(&tree, b"user.a", Some(b"1")).expect("set");
+    let found = rig.wait(tree.stat(&path("f"), &[b"user.a", b"user.b"])).expect("there");
+    assert_eq!(found.xattrs, [Some(b"1".to_vec()), None]);
+    let kernel = Op::GetXattr { node: found.attr.node, name: b"user.a" };
+    assert_eq!(rig.call(kernel), Ok(Reply::Data(b"1".to_vec())), "as the mount shows it");
+    assert_eq!(set(&rig.tree(1001, ""), b"user.a", None), Err(Error::Access));
+    assert_eq!(set(&tree, b"trusted.a", Some(b"1")), Err(Error::NotSupported));
+    set(&tree, b"user.a", None).expect("removed");
+    set(&tree, b"user.a", None).expect("it is gone");
+}

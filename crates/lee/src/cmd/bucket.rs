@@ -1,0 +1,132 @@
+//! `lee bucket`: which directories are published at the S3 door.
+
+use super::{Asked, unexpected};
+use crate::fail::Fail;
+use crate::output::{self, Side, Table};
+use crate::session::Session;
+use crate::{mounts, when};
+use leeward_volume::admin::{BucketInfo, Reply, Request};
+use serde_json::json;
+use std::path::Path;
+
+/// Publish directories at the S3 door
+///
+/// A bucket is a name for a directory: its files are the objects, their paths below it the keys. Publishing changes no file and gives no
+/// rights: every request acts as the user of its key, and the modes and ACLs of the files say what he may, as in the mount. Where the door
+/// is: lee up --s3; keys: lee key create.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Publish a directory
+    Create {
+        /// 3 to 63 of a-z, 0-9, - and .
+        name: String,
+        /// The directory, from the cell's root or in the mount [default: /NAME, where a volume of this name is attached]
+        #[arg(long, value_name = "DIR")]
+        path: Option<String>,
+        /// Anybody may read without a key what others may read by the files' modes (as user nobody)
+        #[arg(long)]
+        public: bool,
+    },
+    /// Change who may read without a key
+    Set {
+        /// Which bucket
+        name: String,
+        /// Whether anybody may read what others may read by the files' modes
+        #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+        public: bool,
+    },
+    /// List what is published
+    List,
+    /// Publish a directory no more; its files stay
+    Remove {
+        /// Which bucket
+        name: String,
+    },
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("write yes or no".into()),
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Create { name, path, public } => create(asked, name, path, public),
+        Action::Set { name, public } => {
+            let request = Request::BucketSet { name, public: Some(public), cors: None };
+            show(asked, &buckets_of(asked.ask("bucket set", &request)?)?, |b| {
+                let who = if b.public { "anybody may read" } else { "only who has a key" };
+                format!("{}: {who}", b.name)
+            })
+        }
+        Action::List => list(asked),
+        Action::Remove { name } => {
+            asked.ask("bucket remove", &Request::BucketRemove { name: name.clone() })?;
+            output::show(asked.format, &json!({"reply": "done", "bucket": name}), || {
+                format!("bucket {name} is published no more; its files are where they were")
+            })
+        }
+    }
+}
+
+fn create(asked: &Asked, name: String, path: Option<String>, public: bool) -> Result<(), Fail> {
+    let reply = asked.session("bucket create", |cell, session| {
+        let path = match path {
+            Some(path) => mounts::path_in_cell(cell.path(), Path::new(&path))?,
+            None => volume_path(session, &name)?,
+        };
+        session.ask(&Request::BucketCreate { name, path, public })
+    })?;
+    show(asked, &buckets_of(reply)?, |b| format!("bucket {}: {}", b.name, b.path))
+}
+
+/// Where the volume of this name is attached.
+fn volume_path(session: &mut Session, name: &str) -> Result<String, Fail> {
+    match session.ask(&Request::VolumeShow { name: name.into() }) {
+        Ok(Reply::Volume(volume)) => Ok(volume.at),
+        Ok(other) => Err(unexpected(&other)),
+        Err(fail) => Err(Fail::new(format!("{fail} (another directory is named with --path)"))),
+    }
+}
+
+fn show(asked: &Asked, buckets: &[BucketInfo], text: impl Fn(&BucketInfo) -> String) -> Result<(), Fail> {
+    let bucket = buckets.first().ok_or_else(|| Fail::new("the cell did not say what it made".to_owned()))?;
+    output::show(asked.format, bucket, || text(bucket))
+}
+
+fn list(asked: &Asked) -> Result<(), Fail> {
+    let reply = asked.ask("bucket list", &Request::BucketList)?;
+    let buckets = buckets_of(reply.clone())?;
+    output::show(asked.format, &reply, || {
+        if buckets.is_empty() {
+            return "nothing is published: lee bucket create NAME --path DIR".into();
+        }
+        let columns =
+            [("BUCKET", Side::Left), ("DIRECTORY", Side::Left), ("SINCE", Side::Left), ("WITHOUT A KEY", Side::Left)];
+        let row = |b: &BucketInfo| {
+            let public = if b.public { "read" } else { "-" };
+            [b.name.clone(), b.path.clone(), when::utc(b.created_secs), public.into()]
+        };
+        Table::new(&columns).rows(&buckets, row).to_string()
+    })
+}
+
+fn buckets_of(reply: Reply) -> Result<Vec<BucketInfo>, Fail> {
+    match reply {
+        Reply::Buckets { buckets } => Ok(buckets),
+        other => Err(unexpected(&other)),
+    }
+}

@@ -1,0 +1,148 @@
+//! Which buckets there are: the cell's records; and what users may do about them.
+
+use leeward_door::{Files, Path, Tree, Who};
+use leeward_env::Door;
+use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
+use leeward_volume::admin::Request;
+use leeward_volume::buckets::{BucketRecord, Buckets as Records, is_name};
+use leeward_volume::{Cell, Error};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// See the module's head.
+pub struct CellBuckets {
+    cell: Arc<Cell>,
+    files: Files,
+    threads: Handle,
+    /// The directory that users make buckets in; empty: they do not.
+    new_in: String,
+    /// Records as they were last, and what was made of them.
+    known: Mutex<Known>,
+}
+
+type Known = (Arc<Records>, Arc<BTreeMap<String, Arc<Bucket>>>);
+
+impl CellBuckets {
+    /// Those of a cell. `new_in`: the directory that users make buckets in; empty: they do not.
+    pub fn new(cell: &Arc<Cell>, files: &Files, threads: &Handle, new_in: String) -> CellBuckets {
+        let known = Mutex::default();
+        CellBuckets { cell: cell.clone(), files: files.clone(), threads: threads.clone(), new_in, known }
+    }
+
+    fn known(&self) -> Arc<BTreeMap<String, Arc<Bucket>>> {
+        let records = self.cell.buckets();
+        let mut known = self.known.lock();
+        if !Arc::ptr_eq(&known.0, &records) {
+            let all = records.iter().filter_map(|(name, record)| Some((name.clone(), bucket(name, record)?)));
+            let all = Arc::new(all.collect());
+            *known = (records, all);
+        }
+        known.1.clone()
+    }
+
+    /// Asks the cell, on a thread that may wait.
+    async fn ask(&self, request: Request) -> Result<(), BucketError> {
+        let cell = self.cell.clone();
+        let asked = self.threads.spawn_blocking(move || cell.admin(&request, &mut |_| ())).await;
+        let asked = asked.map_err(|e| BucketError::Failed(e.to_string()))?;
+        asked.map(drop).map_err(|failure| match failure.errno {
+            libc::EEXIST => BucketError::Taken,
+            libc::ENOENT => BucketError::Unknown,
+            _ => BucketError::Failed(failure.message),
+        })
+    }
+
+    /// The directory that a user's buckets are made in, and the name of one there.
+    fn place(&self, who: &Who, name: &str) -> Result<(Tree, Path), BucketError> {
+        if self.new_in.is_empty() {
+            let why = "Users make no buckets here: an operator publishes a directory with lee bucket create";
+            return Err(BucketError::Refused(format!("{why} {name} --path DIR.")));
+        }
+        if !is_name(name) {
+            return Err(BucketError::Refused("This cannot be the name of a bucket.".into()));
+        }
+        let base = Path::parse_absolute(self.new_in.as_bytes()).map_err(|e| BucketError::Failed(e.to_string()))?;
+        let at = Path::parse(name.as_bytes()).map_err(|e| BucketError::Failed(e.to_string()))?;
+        Ok((self.files.tree(who, Door::S3, &base), at))
+    }
+
+    /// What only the owner of its directory may do.
+    async fn own(&self, who: &Who, name: &str) -> Result<Arc<Bucket>, BucketError> {
+        let bucket = self.get(name).ok_or(BucketError::Unknown)?;
+        let tree = self.files.tree(who, Door::S3, &bucket.path);
+        let found = tree.stat(&Path::default(), &[]).await.map_err(refused)?;
+        if found.attr.uid == who.uid {
+            return Ok(bucket);
+        }
+        Err(BucketError::Refused("Only the owner of the bucket's directory may do this.".into()))
+    }
+}
+
+fn bucket(name: &str, record: &BucketRecord) -> Option<Arc<Bucket>> {
+    Some(Arc::new(Bucket {
+        name: name.into(),
+        path: Path::parse_absolute(record.path.as_bytes()).ok()?,
+        created_secs: record.created_secs,
+        public: record.public,
+        cors: record.cors.as_str().into(),
+    }))
+}
+
+fn refused(e: Error) -> BucketError {
+    match e {
+        Error::Access | Error::NotPermitted | Error::Busy => BucketError::Refused(format!("The directory: {e}.")),
+        Error::Exists => BucketError::Taken,
+        Error::NotFound => BucketError::Unknown,
+        e => BucketError::Failed(e.to_string()),
+    }
+}
+
+#[async_trait::async_trait]
+impl Buckets for CellBuckets {
+    fn get(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.known().get(name).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Bucket>> {
+        self.known().values().cloned().collect()
+    }
+
+    async fn create(&self, who: &Who, name: &str) -> Result<(), BucketError> {
+        let (tree, at) = self.place(who, name)?;
+        if self.get(name).is_some() {
+            return Err(BucketError::Taken);
+        }
+        tree.make_dir(&at, false).await.map_err(refused)?;
+        let path = tree.base().join(&at).to_string();
+        let made = self.ask(Request::BucketCreate { name: name.into(), path, public: false }).await;
+        if made.is_err() {
+            // it is as it was
+            let _ = tree.remove_dir(&at).await;
+        }
+        made
+    }
+
+    async fn remove(&self, who: &Who, name: &str) -> Result<(), BucketError> {
+        let bucket = self.get(name).ok_or(BucketError::Unknown)?;
+        let (tree, at) = self.place(who, name)?;
+        if bucket.path != tree.base().join(&at) {
+            let why = "An operator has published this directory: lee bucket remove takes that back.";
+            return Err(BucketError::Refused(why.into()));
+        }
+        tree.remove_dir(&at).await.map_err(refused)?;
+        self.ask(Request::BucketRemove { name: name.into() }).await
+    }
+
+    async fn set_public(&self, who: &Who, name: &str, policy: PublicPolicy) -> Result<(), BucketError> {
+        self.own(who, name).await?;
+        let public = Some(policy == PublicPolicy::Read);
+        self.ask(Request::BucketSet { name: name.into(), public, cors: None }).await
+    }
+
+    async fn set_cors(&self, who: &Who, name: &str, cors: &str) -> Result<(), BucketError> {
+        self.own(who, name).await?;
+        self.ask(Request::BucketSet { name: name.into(), public: None, cors: Some(cors.into()) }).await
+    }
+}

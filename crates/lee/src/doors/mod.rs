@@ -1,0 +1,211 @@
+//! The doors of a served cell: where they are, who is let in, what they have done.
+//!
+//! Addresses are taken before the cell is opened ([`bind`]), so that a port that is in use is told at once; doors are answered when it is
+//! mounted ([`Bound::open`]) and closed before it is.
+
+mod buckets;
+mod keys;
+
+use crate::fail::{Fail, text};
+use crate::locate::CellDir;
+use buckets::CellBuckets;
+use keys::CellKeys;
+use leeward_auth::Authority;
+use leeward_dav::{Dav, Remote, Settings, Transfers};
+use leeward_door::Files;
+use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site, TlsFiles, Turns};
+use leeward_env::Env;
+use leeward_s3::{Options, S3Door};
+use leeward_vfs::Gate;
+use leeward_volume::{Cell, Config};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// The access log, beside the log.
+const ACCESS_LOG: &str = "access.log";
+/// Threads for what has to ask the cell or the user database.
+const BLOCKING_THREADS: usize = 8;
+/// How long requests at work may take to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+
+/// Where doors are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Addresses of the S3 door, as [`listen::parse`] reads them.
+    pub s3: Vec<String>,
+    /// Addresses of the HTTP door.
+    pub http: Vec<String>,
+    /// Certificate and key, where they are to be encrypted.
+    pub certificate: Option<PathBuf>,
+    /// See `certificate`.
+    pub key: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// The same, and what it does not say as the settings say it.
+    pub fn or(&self, config: &Config) -> Wanted {
+        let or = |own: &Vec<String>, other: &Vec<String>| if own.is_empty() { other.clone() } else { own.clone() };
+        let path = |own: &Option<PathBuf>, other: &str| {
+            own.clone().or_else(|| (!other.is_empty()).then(|| PathBuf::from(other)))
+        };
+        Wanted {
+            s3: or(&self.s3, &config.s3),
+            http: or(&self.http, &config.http),
+            certificate: path(&self.certificate, &config.tls_certificate),
+            key: path(&self.key, &config.tls_key),
+        }
+    }
+
+    fn tls(&self) -> Result<Option<TlsFiles>, Fail> {
+        match (&self.certificate, &self.key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => {
+                Ok(Some(TlsFiles { certificate: certificate.clone(), key: key.clone() }))
+            }
+            _ => Err(Fail::new("TLS needs both a certificate and its key: name both".to_owned())),
+        }
+    }
+}
+
+/// Addresses that are had.
+pub struct Bound {
+    s3: Option<listen::Bound>,
+    http: Option<listen::Bound>,
+    /// Whether the HTTP door is for this machine only.
+    local: bool,
+}
+
+/// Takes the addresses.
+///
+/// # Errors
+/// When one cannot be had.
+pub fn bind(wanted: &Wanted) -> Result<Bound, Fail> {
+    let tls = wanted.tls()?;
+    let door = |flag: &str, addresses: &[String]| {
+        take(addresses, tls.as_ref()).map_err(|e| Fail::new(format!("{flag}: {e}")))
+    };
+    let is_local = |text: &String| listen::parse(text).is_ok_and(|all| all.iter().all(|at| at.ip().is_loopback()));
+    let local = wanted.http.iter().all(is_local);
+    Ok(Bound { s3: door("--s3", &wanted.s3)?, http: door("--http", &wanted.http)?, local })
+}
+
+fn take(addresses: &[String], tls: Option<&TlsFiles>) -> Result<Option<listen::Bound>, AddressError> {
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    let mut all = Vec::new();
+    for text in addresses {
+        all.extend(listen::parse(text)?);
+    }
+    listen::Bound::take(&all, tls.cloned()).map(Some)
+}
+
+/// What doors are given.
+pub struct Inside<'a> {
+    /// Clock and threads.
+    pub env: &'a Env,
+    /// The cell.
+    pub cell: &'a Arc<Cell>,
+    /// The gate before it.
+    pub gate: &'a Gate,
+    /// Who may come in.
+    pub authority: &'a Arc<Authority>,
+    /// Its settings.
+    pub config: &'a Config,
+    /// Where it is.
+    pub dir: &'a CellDir,
+}
+
+/// Doors that are answered, until they are dropped.
+pub struct Doors {
+    serving: Vec<Serving>,
+    runtime: Option<Runtime>,
+}
+
+impl Bound {
+    /// Answers from now on.
+    ///
+    /// # Errors
+    /// Certificate and key cannot be used, or the access log cannot be opened.
+    pub fn open(self, inside: &Inside<'_>) -> Result<Doors, Fail> {
+        if self.s3.is_none() && self.http.is_none() {
+            return Ok(Doors { serving: Vec::new(), runtime: None });
+        }
+        let runtime = runtime()?;
+        let path = inside.dir.log().with_file_name(ACCESS_LOG);
+        let log = AccessLog::open(inside.env, &path)
+            .map_err(|e| Fail::new(format!("{}: {}: make room for the access log", path.display(), text(&e))))?;
+        let files = Files::new(inside.gate, inside.env);
+        let mut sites: Vec<(listen::Bound, Arc<dyn Site>)> = Vec::new();
+        if let Some(bound) = self.s3 {
+            sites.push((bound, s3(inside, &files, &runtime)?));
+        }
+        if let Some(bound) = self.http {
+            let location = bound.urls().first().cloned().unwrap_or_default();
+            sites.push((bound, http(inside, &files, location, self.local)?));
+        }
+        let serve = |(bound, site): (listen::Bound, _)| bound.serve(inside.env, runtime.handle(), site, Some(log.clone()));
+        let serving = sites.into_iter().map(serve).collect::<Result<_, _>>().map_err(|e| Fail::new(e.to_string()))?;
+        Ok(Doors { serving, runtime: Some(runtime) })
+    }
+}
+
+fn runtime() -> Result<Runtime, Fail> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("lee-door")
+        .enable_all()
+        .build()
+        .map_err(|e| Fail::new(format!("cannot start threads for doors: {}", text(&e))))
+}
+
+fn s3(inside: &Inside<'_>, files: &Files, runtime: &Runtime) -> Result<Arc<dyn Site>, Fail> {
+    let keys = Arc::new(CellKeys::new(inside.authority));
+    let new_in = inside.config.s3_new_buckets.clone();
+    let buckets = Arc::new(CellBuckets::new(inside.cell, files, runtime.handle(), new_in));
+    let options = Options { domains: inside.config.s3_domains.clone(), region: String::new() };
+    let door = S3Door::new(files, keys, buckets, options)
+        .map_err(|e| Fail::new(format!("s3-domains: {e}: write names of hosts, such as s3.example.org")))?;
+    Ok(Arc::new(door))
+}
+
+/// Tokens are asked for there, so there is a key to sign them with from now on.
+fn http(inside: &Inside<'_>, files: &Files, location: String, local: bool) -> Result<Arc<dyn Site>, Fail> {
+    inside.cell.prepare_tokens()?;
+    inside.authority.set_accounts(inside.cell.accounts());
+    let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let remote = Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
+    let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
+    let settings = Settings { realm: "leeward".into(), location };
+    let turns = Turns::new(inside.env);
+    Ok(Arc::new(Dav::new(files.clone(), inside.authority.clone(), transfers, turns, settings)))
+}
+
+impl Doors {
+    /// Where they are: the door's name and its URL.
+    pub fn urls(&self) -> Vec<(String, String)> {
+        let of = |s: &Serving| {
+            let name = s.figures().door().name().to_owned();
+            s.urls().iter().map(|url| (name.clone(), url.clone())).collect::<Vec<_>>()
+        };
+        self.serving.iter().flat_map(of).collect()
+    }
+
+    /// What they have done.
+    pub fn figures(&self) -> Vec<Arc<Figures>> {
+        self.serving.iter().map(|s| s.figures().clone()).collect()
+    }
+}
+
+impl Drop for Doors {
+    fn drop(&mut self) {
+        self.serving.iter().for_each(Serving::end);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(END_WAIT);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, curl. A tree synced in, checked and
+# compared in the mount; the same file by both ways at once; a killed server leaves nothing.
+. "$(dirname "$0")/../lib.sh"
+suite s3
+PORT=$((20000 + $$ % 20000))
+URL=http://127.0.0.1:$PORT
+PYTHON=$CARGO_TARGET_DIR/tools/s3-clients # what pip installs
+
+have_cell || { skip all "needs a cell"; exit 0; }
+
+clients_install() {
+  [ -e "$PYTHON/boto3/__init__.py" ] && [ -e "$PYTHON/awscli/__init__.py" ] ||
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$PYTHON" 'boto3==1.40.*' 'awscli==1.42.*'
+  local missing=()
+  for tool in rclone s3cmd; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
+    { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >>"$WORK/apt.log" 2>&1
+}
+
+lee() { "$LEE" "$@" --cell "$CELL"; }
+
+# clients_set_up: a user with a key, a bucket, and every client told of them.
+clients_set_up() {
+  lee user create ann --uid 1234 --gid 1234 >/dev/null
+  lee key create ann --json >"$WORK/key.json"
+  mkdir "$MNT/pub" "$MNT/new" && chown 1234:1234 "$MNT/pub" && chmod 1777 "$MNT/new"
+  lee bucket create pub --path /pub >/dev/null
+  field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$WORK/key.json" "$1"; }
+  {
+    echo "export AWS_ACCESS_KEY_ID=$(field access_key_id) AWS_SECRET_ACCESS_KEY=$(field secret_access_key)"
+    echo "export AWS_DEFAULT_REGION=us-east-1 AWS_ENDPOINT_URL=$URL PYTHONPATH=$PYTHON AWS_EC2_METADATA_DISABLED=true"
+    echo "export RCLONE_CONFIG=$WORK/rclone.conf"
+  } >"$WORK/env"
+  . "$WORK/env"
+  printf '[lee]\ntype = s3\nprovider = Other\nendpoint = %s\naccess_key_id = %s\nsecret_access_key = %s\n' \
+    "$URL" "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" >"$WORK/rclone.conf"
+  printf '[default]\naccess_key = %s\nsecret_key = %s\nhost_base = 127.0.0.1:%s\nhost_bucket = 127.0.0.1:%s\nuse_https = False\n' \
+    "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" "$PORT" "$PORT" >"$WORK/s3cfg"
+}
+
+aws() { python3 -m awscli "$@"; }
+
+# A tree with what trees have: many small files, a large one, odd names, an empty file.
+tree_make() {
+  mkdir -p "$WORK/tree/deep/er/est"
+  cp -r /usr/share/common-licenses /usr/share/perl5 "$WORK/tree/" 2>/dev/null || cp -r /usr/share/common-licenses "$WORK/tree/"
+  find "$WORK/tree" -type l -delete
+  head -c 30000000 /dev/urandom >"$WORK/tree/large"
+  : >"$WORK/tree/empty"
+  for name in 'with space' 'plus+and&more' 'ümläut' "quote'" 'a=b;c' 'per%20cent' 'dash-' 'dash-/in' 'dash/in'; do
+    mkdir -p "$WORK/tree/odd/$(dirname "$name")"
+    [ -d "$WORK/tree/odd/$name" ] || echo "$name" >"$WORK/tree/odd/$name" 2>/dev/null || true
+  done
+}
+
+same_in_mount() { diff -r "$WORK/tree" "$MNT/pub/$1"; }
+
+rclone_syncs() {
+  . "$WORK/env"
+  rclone sync --transfers 8 "$WORK/tree" lee:pub/rclone
+  rclone check --one-way "$WORK/tree" lee:pub/rclone
+  rclone check --download "$WORK/tree" lee:pub/rclone
+  same_in_mount rclone
+  rm -r "$WORK/tree/odd" && rclone sync "$WORK/tree" lee:pub/rclone
+  same_in_mount rclone
+  [ "$(rclone lsf -R --files-only lee:pub/rclone | sort)" = "$(cd "$WORK/tree" && find . -type f | sed 's,^\./,,' | sort)" ]
+  tree_make
+}
+
+aws_syncs() {
+  . "$WORK/env"
+  aws s3 sync --only-show-errors "$WORK/tree" s3://pub/aws
+  same_in_mount aws
+  aws s3 sync --only-show-errors s3://pub/aws "$WORK/back"
+  diff -r "$WORK/tree" "$WORK/back"
+  [ -z "$(aws s3 sync --dryrun --size-only "$WORK/tree" s3://pub/aws)" ]
+  aws s3 rm --recursive --only-show-errors s3://pub/aws
+  [ ! -e "$MNT/pub/aws" ]
+}
+
+s3cmd_syncs() {
+  . "$WORK/env"
+  s3cmd -q -c "$WORK/s3cfg" sync "$WORK/tree/" s3://pub/s3cmd/
+  same_in_mount s3cmd
+  s3cmd -q -c "$WORK/s3cfg" get s3://pub/s3cmd/large "$WORK/large.back"
+  cmp "$WORK/tree/large" "$WORK/large.back"
+  s3cmd -q -c "$WORK/s3cfg" del -r s3://pub/s3cmd/
+  [ ! -e "$MNT/pub/s3cmd" ]
+}
+
+boto3_does_all() {
+  . "$WORK/env"
+  python3 "$ROOT/tests/tools/s3_client.py" "$MNT"
+}
+
+curl_is_refused() {
+  [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/pub/x")" = 403 ]
+  [ "$(curl -s -o /dev/null -w '%{http_code}' --path-as-is "$URL/pub/../../etc/passwd")" = 400 ]
+  [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Content-Length: 1' -H 'Transfer-Encoding: chunked' -X PUT --data x "$URL/pub/x")" = 400 ]
+}
+
+# A writer by each way, and readers that must never see a mixture.
+both_ways_at_once() {
+  . "$WORK/env"
+  python3 "$ROOT/tests/tools/s3_both_ways.py" "$MNT/pub" pub
+}
+
+# kill -9 in the midst of uploads: nothing of them is there, and all that was acknowledged is.
+killed_in_a_put() {
+  . "$WORK/env"
+  python3 "$ROOT/tests/tools/s3_until_killed.py" pub "$WORK/acknowledged" &
+  local writer=$!
+  sleep 3
+  cell_kill9
+  wait "$writer" || true
+  cell_start --s3 "$PORT"
+  python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
+}
+
+clients_install
+cell_start --s3 "$PORT"
+tree_make
+clients_set_up
+run boto3 boto3_does_all
+run rclone rclone_syncs
+run aws aws_syncs
+run s3cmd s3cmd_syncs
+run curl curl_is_refused
+run both_ways both_ways_at_once
+run killed killed_in_a_put
+suite_end
