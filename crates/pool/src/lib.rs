@@ -1,6 +1,6 @@
 //! Pools keep **segments**: immutable objects that the data log packs and names. Nothing else is stored here.
 //!
-//! A [`Store`] is one place (a directory, a bucket of an object store: [`open_store`]). A [`Pool`] is several stores under a [`Layout`], and a
+//! A [`Store`] is one place (a directory, a bucket of an object store). A [`Pool`] is several stores under a [`Layout`], and a
 //! [`Store`] again ([`layout`](assemble)). A store knows nothing of what is inside an object: its checksums are the
 //! data log's, verified end to end; those of pieces are the layouts', which thereby know whom not to believe.
 //! Before each store stands a gate ([`GatedStore`]): who is next, and how much at once.
@@ -14,7 +14,6 @@ mod gated;
 pub mod label;
 mod layout;
 mod mem;
-mod open;
 pub mod place;
 mod s3;
 
@@ -28,7 +27,6 @@ pub use layout::{
     SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
 };
 pub use mem::MemStore;
-pub use open::open_store;
 pub use s3::S3Store;
 
 use leeward_env::Ctx;

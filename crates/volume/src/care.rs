@@ -15,8 +15,6 @@ use leeward_pool::{Layout, ObjectId, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Users that have left the store alone for so long do not need it now.
-const QUIET: Duration = Duration::from_millis(500);
 /// When nothing was left to repair, and when repairing failed: how long until the next look.
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 
@@ -56,7 +54,7 @@ impl Shard {
 
     /// Whether a pool's stores are not there.
     pub(crate) fn is_away(&self, pool: PoolId) -> bool {
-        self.pools.get(pool).is_none_or(|p| p.store().is_err())
+        self.pools.get(pool).is_none_or(|p| p.why_away().is_some())
     }
 
     /// Tries again to open what is away, every few seconds. What is there then is searched for what a crash left.
@@ -71,7 +69,7 @@ impl Shard {
                 continue;
             }
             tracing::warn!("pool {}: stores are there again", record.name);
-            let was_away = pool.store().is_err();
+            let was_away = pool.why_away().is_some();
             self.set_pool(id, Ok(opened));
             if was_away {
                 self.take_stock(id)?;
@@ -146,7 +144,7 @@ impl Shard {
         let (busy, took) = self.timed(|| self.care_step());
         if !busy {
             self.care.wait(Duration::from_secs(1));
-        } else if self.log.quiet_for() < QUIET {
+        } else if self.stores_are_in_use() {
             self.care.wait(Duration::from_nanos(took));
         }
     }
@@ -179,7 +177,7 @@ impl Shard {
     /// Does one step of something long, and leaves the stores to users for as long again if they need them.
     pub(crate) fn paced<T>(&self, step: impl FnOnce() -> T) -> T {
         let (done, took) = self.timed(step);
-        if self.log.quiet_for() < QUIET {
+        if self.stores_are_in_use() {
             self.env.sleep(Duration::from_nanos(took));
         }
         done
@@ -188,7 +186,9 @@ impl Shard {
     /// Reads and verifies everything in a pool, and puts in order what can be.
     pub(crate) fn scrub(&self, id: PoolId, progress: &mut dyn FnMut(Progress)) -> Result<ScrubInfo> {
         let Some(pool) = self.pools.get(id) else { return Err(Error::Io(format!("pool {id} is gone"))) };
-        pool.store().map_err(Error::Io)?;
+        if let Some(why) = pool.why_away() {
+            return Err(Error::Io(why));
+        }
         let mut info = ScrubInfo { pool: self.pool_name(id), ..ScrubInfo::default() };
         match pool.layout().filter(|l| l.spec().layout != Layout::Single) {
             Some(layout) => {

@@ -16,7 +16,6 @@ use leeward_env::{Class, Ctx, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// A segment is worth cleaning when at least one part in so many is dead.
 const WORTH_PART: u64 = 6;
@@ -24,8 +23,6 @@ const WORTH_PART: u64 = 6;
 const TOLERATED_PART: u64 = 12;
 /// The same while users need the store and space is not short.
 const TOLERATED_PART_BUSY: u64 = 4;
-/// Users that have left the store alone for so long do not need it now.
-const QUIET: Duration = Duration::from_millis(500);
 /// Space is short when less than one part in so many is free.
 const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
@@ -82,7 +79,7 @@ fn unreadable(node: NodeId) -> Error {
 impl Shard {
     /// Cleans a segment; as [`Shard::clean_step`], but gives way to users.
     pub(crate) fn clean_turn(&self) -> Result<bool> {
-        let gives_way = self.log.quiet_for() < QUIET && !self.is_space_short();
+        let gives_way = self.stores_are_in_use() && !self.is_space_short();
         self.clean_worst(if gives_way { TOLERATED_PART_BUSY } else { TOLERATED_PART })
     }
 

@@ -19,9 +19,6 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Users that have left the store alone for so long do not need it now.
-const QUIET: Duration = Duration::from_millis(500);
-
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -145,7 +142,7 @@ impl Shard {
         let now = self.env.now();
         let wait_until = {
             let moves = &self.lock().moves;
-            if self.log.quiet_for() < QUIET { moves.not_before.max(moves.retry_at) } else { moves.retry_at }
+            if self.stores_are_in_use() { moves.not_before.max(moves.retry_at) } else { moves.retry_at }
         };
         if now < wait_until {
             return Ok(false);

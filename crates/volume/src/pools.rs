@@ -90,6 +90,11 @@ impl Pool {
         self.opened.read().as_ref().ok()?.layout.clone()
     }
 
+    /// Why it is away, if it is.
+    pub fn why_away(&self) -> Option<String> {
+        self.opened.read().as_ref().err().cloned()
+    }
+
     /// Stores that are wanted and could not be opened; all of them when the pool is away.
     pub fn missing(&self) -> usize {
         self.opened.read().as_ref().map_or(usize::MAX, |o| o.missing.len())
@@ -166,6 +171,11 @@ impl Pools {
     /// A pool that the cell has.
     pub fn get(&self, pool: PoolId) -> Option<Arc<Pool>> {
         self.pools.read().get(&pool).cloned()
+    }
+
+    /// Whether there is only pool 0, as in most cells: then nothing need be asked to know where data goes.
+    pub fn are_one(&self) -> bool {
+        self.pools.read().len() == 1
     }
 
     /// All of them in order.

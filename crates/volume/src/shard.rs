@@ -13,7 +13,7 @@ use crate::keys::{self, EpochPair, Key};
 use crate::moves::Moves;
 use crate::op::{NodeId, Time};
 use crate::pending::Pending;
-use crate::pools::Pools;
+use crate::pools::{Pool, Pools};
 use crate::quota::Quotas;
 use crate::reclaim::Sweep;
 use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
@@ -37,6 +37,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Users that have left the stores alone for so long do not need them now.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// What the lock protects.
 #[derive(Default)]
@@ -350,6 +354,11 @@ impl Shard {
         self.cautious.load(Ordering::Relaxed)
     }
 
+    /// Whether users need the stores: what can wait gives way.
+    pub(crate) fn stores_are_in_use(&self) -> bool {
+        self.log.quiet_for() < QUIET
+    }
+
     /// Looks at a pool's free space.
     pub fn look_at_space(&self, pool: PoolId) {
         if let Some(pool) = self.pools.get(pool) {
@@ -359,7 +368,11 @@ impl Shard {
 
     /// Total bytes of a pool, and what users may still write: not what is kept for removal, in pool 0 also for metadata.
     pub fn space(&self, pool: PoolId) -> (u64, u64) {
-        let (total, available) = self.pools.get(pool).map_or((0, 0), |p| p.space());
+        self.pools.get(pool).map_or((0, 0), |found| self.space_in(pool, &found))
+    }
+
+    fn space_in(&self, pool: PoolId, found: &Pool) -> (u64, u64) {
+        let (total, available) = found.space();
         let kept = reserve(pool, total) + self.log.dirty_bytes_to(pool);
         (total, available.saturating_sub(kept))
     }
@@ -370,11 +383,11 @@ impl Shard {
             self.need_space_for_records()?;
         }
         let Some(found) = self.pools.get(pool) else { return Err(Error::Io(format!("pool {pool} is gone"))) };
-        if let Err(why) = found.store() {
+        if let Some(why) = found.why_away() {
             return Err(Error::Io(why));
         }
         found.will_append(bytes);
-        let short = self.space(pool).1 < bytes.max(1);
+        let short = self.space_in(pool, &found).1 < bytes.max(1);
         found.set_full(short);
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }

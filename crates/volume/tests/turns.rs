@@ -6,7 +6,8 @@ mod paths;
 mod rig;
 
 use leeward_env::{Class, Ctx, Flow, Work};
-use leeward_volume::admin::{PropertyChanges, Request};
+use leeward_volume::admin::{PropertyChanges, Reply as Answer, Request};
+use leeward_volume::op::XattrMode;
 use leeward_volume::{Cell, NodeId, Op, Turns};
 use parking_lot::Mutex;
 use rig::{Rig, noise};
@@ -117,4 +118,33 @@ fn beside_users_steps_are_small_and_who_waits_for_space_is_not_kept_waiting() {
     assert_eq!(steps(&|| ()), 0, "in a hurry nothing waits for turns");
     drop(hurry);
     assert_eq!(rig.findings(), []);
+}
+
+#[test]
+fn what_is_freed_in_steps_is_no_finding_in_between() {
+    let rig = Rig::new();
+    let node = rig.file("f", b"");
+    for n in 0..300u64 {
+        rig.write(node, n << 32, b"in a window of its own").expect("written");
+        let name = format!("user.{n}");
+        let op = Op::SetXattr { node, name: name.as_bytes(), value: b"v", mode: XattrMode::Set };
+        rig.call(op).expect("set");
+    }
+    rig.idle();
+    rig.unlink("f");
+    let inodes = || match rig.admin(&Request::Fsck) {
+        Answer::Fsck(report) => (report.findings, report.inodes),
+        other => panic!("{other:?}"),
+    };
+    let mut between = 0;
+    loop {
+        let (findings, left) = inodes();
+        assert_eq!(findings, []);
+        if left == 1 {
+            break;
+        }
+        between += 1;
+        rig.cell.step().expect("a step");
+    }
+    assert!(between > 2, "freed in {between} steps");
 }

@@ -435,11 +435,17 @@ impl Shard {
 
     /// The pool of a volume's data.
     pub(crate) fn pool_of_volume(&self, volume: u32) -> PoolId {
+        if self.pools.are_one() {
+            return 0;
+        }
         self.lock().volumes.get(&volume).map_or(0, |v| v.properties.pool)
     }
 
     /// The pool that new data of a file goes to.
     pub(crate) fn pool_of(&self, ctx: &Ctx, node: NodeId) -> Result<PoolId> {
+        if self.pools.are_one() {
+            return Ok(0);
+        }
         {
             let st = self.lock();
             let Some(v) = st.volumes.get(&node.volume()) else { return Err(Error::Stale) };
