@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The HTTP door as clients see it: curl, litmus, cadaver, rclone, davix, gfal2 and Rucio's webdav protocol, against two cells that copy files
-# to each other. What is not installed is skipped.
+# The HTTP door as clients see it: curl, litmus, cadaver, rclone, davix, gfal2 and Rucio's class for WebDAV, against two cells that copy files
+# to each other.
 . "$(dirname "$0")/../lib.sh"
 suite dav
 have_cell || { skip all "needs a cell"; exit 0; }
@@ -12,7 +12,22 @@ OTHER_PORT=$((PORT + 10000))
 OTHER_URL=http://127.0.0.1:$OTHER_PORT
 ISSUER_PORT=$((PORT + 20000))
 
+PYTHON=$CARGO_TARGET_DIR/tools/rucio # what pip installs
+
 have() { command -v "$1" >/dev/null; }
+
+# What is missing is installed by name; what cannot be had is skipped, each client by itself.
+clients() {
+  local pair missing=()
+  [ -e "$PYTHON/rucio/__init__.py" ] ||
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$PYTHON" rucio-clients
+  for pair in litmus:litmus cadaver:cadaver davix-put:davix rclone:rclone gfal-copy:gfal2-util-scripts openssl:openssl xxd:xxd; do
+    have "${pair%:*}" || missing+=("${pair#*:}")
+  done
+  [[ " ${missing[*]} " != *gfal2* ]] || missing+=(gfal2-plugin-http python3-gfal2)
+  [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" ||
+    { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; }
+}
 
 # A user of both cells with a home, and keys.
 people() {
@@ -192,9 +207,10 @@ metadata() {
   BEARER_TOKEN=$(issuer_token '{}') gfal-sum "dav://127.0.0.1:$PORT/home/pulled" ADLER32
 }
 
-rucio_protocol() { python3 "$ROOT/tests/tools/rucio_webdav.py" "$URL/home" "$(token "$CELL")"; }
+rucio_protocol() { PYTHONPATH=$PYTHON python3 "$ROOT/tests/tools/rucio_webdav.py" "$URL/home" "$(issuer_token '{}')"; }
 
 mkdir -p "$WORK/tree"
+clients >"$WORK/clients.log" 2>&1 </dev/null || tail -n 3 "$WORK/clients.log"
 lee_binary
 issuer_start
 cell_start --http "$PORT"
@@ -215,4 +231,5 @@ if have gfal-copy; then
   run gfal gfal_third
   run gfal_metadata metadata
 else skip gfal "is not installed"; fi
+if [ -e "$PYTHON/rucio/__init__.py" ]; then run rucio rucio_protocol; else skip rucio "is not installed"; fi
 suite_end

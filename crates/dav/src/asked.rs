@@ -47,6 +47,11 @@ impl Asked {
         self.verdict.via == Via::Nothing
     }
 
+    /// Whether the credential is a token, of this cell or of an issuer.
+    pub(crate) fn is_bearer(&self) -> bool {
+        matches!(self.verdict.via, Via::Macaroon(_) | Via::Wlcg { .. })
+    }
+
     /// Whether the credential covers this.
     ///
     /// # Errors
@@ -101,7 +106,7 @@ impl Asked {
 
     fn tree(&self, at: &DavPath, rule: Option<&Rule>) -> Result<Place> {
         let who = &self.verdict.who;
-        let user = Who::new(&who.name, who.uid, who.gid(), who.gids.get(1..).unwrap_or_default());
+        let user = Who::new(&who.name, who.uid, who.gid(), who.other_gids());
         let top = rule.map_or(0, |rule| rule.path.components().count());
         let base = DavPath::default();
         let base = at.names()[..top].iter().fold(base, |path, name| path.join(name)).below(0)?;

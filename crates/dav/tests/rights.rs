@@ -93,6 +93,17 @@ fn scopes_are_held_by_whole_names() {
 }
 
 #[test]
+fn directories_are_made_for_who_comes_with_a_token() {
+    let rig = Rig::new();
+    rig.must(409, "PUT", "/home/x/y/f", &[], b"x");
+    let ask = |scope: &str, path: &str| rig.ask_as(&rig.token(scope), "PUT", path, &[], b"x").status;
+    assert_eq!(ask("storage.create:/", "/atlas/x/y/f"), 201);
+    assert_eq!(rig.names("atlas/x/y"), ["f"]);
+    assert_eq!(ask("storage.create:/x", "/atlas/x/z/f"), 201);
+    assert_eq!(ask("storage.create:/x", "/atlas/w/f"), 403);
+}
+
+#[test]
 fn a_link_leads_nowhere_that_the_token_does_not_cover() {
     let rig = Rig::new();
     let all = rig.token("storage.modify:/ storage.read:/");

@@ -19,7 +19,8 @@ use leeward_volume::op::{Attr, Entry, Kind};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What there is of everything, in the order in which it is said. Those of quotas are said when they are asked for (RFC 4331).
+/// What there is of everything, in the order in which it is said. Those of quotas are said where a single directory is asked for everything, as
+/// clients of the grid do, or where they are named: RFC 4331 would have the latter only.
 const LIVE: [&str; 9] = [
     "creationdate",
     "displayname",
@@ -52,7 +53,7 @@ pub(crate) async fn propfind(asked: &Asked, body: Body) -> Result<Answer> {
     let place = asked.place(Activity::Stat)?;
     let found = place.must(&[]).await?;
     let is_dir = found.attr.kind == Kind::Dir;
-    let teller = Teller { dav: asked.dav.clone(), find };
+    let teller = Teller { dav: asked.dav.clone(), find, with_quotas: depth == Depth::Zero };
     let mut text = answer::BEGIN.to_string();
     let at = Place { dav: place.dav.clone().with_slash(is_dir), ..place };
     teller.tell(&at, &found.attr, &mut text).await;
@@ -70,6 +71,8 @@ pub(crate) async fn propfind(asked: &Asked, body: Body) -> Result<Answer> {
 struct Teller {
     dav: Arc<Shared>,
     find: Arc<Find>,
+    /// Whether quotas belong to everything.
+    with_quotas: bool,
 }
 
 impl Page for Teller {
@@ -97,6 +100,9 @@ impl Teller {
         if all {
             found.extend(LIVE.iter().filter_map(|local| told.live(local)));
             found.extend(dead.all());
+            for local in [QUOTA_USED, QUOTA_AVAILABLE].iter().filter(|_| self.with_quotas) {
+                found.extend(quota(place, attr, local).await);
+            }
         }
         for name in names.iter().filter(|name| !found.iter().any(|p: &Property| p.name == **name)).cloned().collect::<Vec<_>>() {
             match self.one(&told, &dead, &name).await {

@@ -53,6 +53,8 @@ pub(crate) struct Target {
     place: Place,
     over: Over,
     found: Option<Found>,
+    /// Whether directories above are made.
+    parents: bool,
 }
 
 impl Target {
@@ -84,10 +86,16 @@ impl Target {
         }
         let change = if found.is_some() { Change::Content } else { Change::NewName };
         asked.check_locks(&[(&asked.path, change)]).await?;
-        place.check_parent().await?;
+        let parents = match place.check_parent().await {
+            Err(oops) if oops.status == StatusCode::CONFLICT && asked.is_bearer() => {
+                check_parents(asked).await?;
+                true
+            }
+            checked => checked.map(|()| false)?,
+        };
         let may_replace = asked.allow(Activity::Modify, &asked.path).is_ok();
         let over = over(found.as_ref(), may_replace, is_conditional(asked));
-        Ok(Target { place, over, found })
+        Ok(Target { place, over, found, parents })
     }
 
     /// Whether something is there.
@@ -114,9 +122,22 @@ impl Target {
     /// As `open` gives them; a quota without room.
     pub(crate) async fn begin(&self, bytes: Option<u64>) -> Result<Writing> {
         let upload = self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
-        let (place, over) = (self.place.clone(), self.over);
-        Ok(Writing { place, over, upload, sums: sums::Running::default() })
+        let (place, over, parents) = (self.place.clone(), self.over, self.parents);
+        Ok(Writing { place, over, parents, upload, sums: sums::Running::default() })
     }
+}
+
+/// Who comes with a token is of the grid, where servers make the directories that are missing above a file: it must cover each of them.
+async fn check_parents(asked: &Asked) -> Result<()> {
+    let mut at = asked.path.parent();
+    while let Some(dir) = at {
+        if asked.place_at(Activity::Stat, &dir)?.found(&[]).await?.is_some() {
+            return Ok(());
+        }
+        asked.allow(Activity::MakeDir, &dir)?;
+        at = dir.parent();
+    }
+    Ok(())
 }
 
 /// What it may take the place of: what was judged, where that matters.
@@ -136,6 +157,7 @@ fn is_conditional(asked: &Asked) -> bool {
 pub(crate) struct Writing {
     place: Place,
     over: Over,
+    parents: bool,
     upload: Upload,
     sums: sums::Running,
 }
@@ -174,7 +196,7 @@ impl Writing {
             over: self.over,
             xattrs: vec![(notes::SUMS.to_vec(), attribute)],
             modified: Some(modified),
-            parents: false,
+            parents: self.parents,
         };
         self.upload.finish(finish).await.map_err(|e| match e {
             Error::Exists | Error::Changed => Oops::precondition(),
