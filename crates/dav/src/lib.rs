@@ -28,6 +28,6 @@ pub mod sums;
 pub mod third;
 pub mod xml;
 
-pub use server::{Dav, Settings};
+pub use server::{Dav, Report, Settings};
 pub use third::Transfers;
 pub use third::remote::Remote;

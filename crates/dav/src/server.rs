@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
-use leeward_auth::{Authority, Refusal, Verdict};
+use leeward_auth::{Authority, Refusal, Verdict, Via};
 use leeward_door::Files;
 use leeward_door::Who;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
@@ -25,13 +25,21 @@ pub(crate) const METHODS: &str =
 const MACAROON_BYTES_MAX: usize = 16 << 10;
 const MACAROON_REQUEST: &str = "application/macaroon-request";
 
+/// Makes the storage resource report, as JSON. May take a while.
+pub type Report = Arc<dyn Fn() -> std::result::Result<String, String> + Send + Sync>;
+
+/// Where the report is, for all who have a credential.
+const REPORT: &str = "/.well-known/srr";
+
 /// How the door is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// What a browser shows when it asks for a name and a password.
     pub realm: String,
     /// Where the door is: said in tokens.
     pub location: String,
+    /// What is at `/.well-known/srr`.
+    pub report: Report,
 }
 
 /// HTTP and WebDAV.
@@ -103,6 +111,9 @@ impl Shared {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
         let turn = self.turn(&verdict).await?;
+        if path.encoded() == REPORT && [Method::GET, Method::HEAD].contains(&method) {
+            return self.report(&verdict).await;
+        }
         let asked = Asked { dav: self, method, path, headers, host, verdict };
         if asked.is_anonymous() {
             asked.check_anonymous().await?;
@@ -112,6 +123,18 @@ impl Shared {
             StatusCode::FORBIDDEN if asked.is_anonymous() => oops.ask_who(&asked.dav.settings.realm),
             _ => oops,
         })
+    }
+
+    /// The storage resource report, for who has a credential.
+    async fn report(&self, verdict: &Verdict) -> Result<Answer> {
+        if verdict.via == Via::Nothing {
+            return Err(Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who(&self.settings.realm));
+        }
+        let report = self.settings.report.clone();
+        let made = tokio::task::spawn_blocking(move || report()).await;
+        let text = made.map_err(|e| e.to_string()).flatten();
+        let text = text.map_err(|why| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
+        Ok(body::headers(body::with(StatusCode::OK, text), [(header::CONTENT_TYPE, "application/json")]))
     }
 
     /// Its turn, or word that there is too much to do.

@@ -141,6 +141,13 @@ fn macaroons_narrow() {
 }
 
 #[test]
+fn the_report_is_for_users() {
+    let rig = Rig::new();
+    assert_eq!(rig.must(200, "GET", "/.well-known/srr", &[], b"").body, b"{}");
+    assert_eq!(rig.ask_as("", "GET", "/.well-known/srr", &[], b"").status, 401);
+}
+
+#[test]
 fn a_user_is_that_user() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], b"x");

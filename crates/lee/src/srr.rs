@@ -212,6 +212,7 @@ mod tests {
             snapshot_dir_visible: false,
             quota_counts_snapshots: false,
             bin_days: 0,
+            public: false,
             snapshot_users: Vec::new(),
             snapshot_groups: Vec::new(),
             pool: pool.into(),

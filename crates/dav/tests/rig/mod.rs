@@ -73,7 +73,8 @@ impl Rig {
         let issuers = [issuer::config(ISSUER)];
         let authority = Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
         let remote = Remote::new(None, true).expect("TLS");
-        let settings = Settings { realm: "test".into(), location: "https://storage.example.org".into() };
+        let report = Arc::new(|| Ok("{}".to_string()));
+        let settings = Settings { realm: "test".into(), location: "https://storage.example.org".into(), report };
         let files = Files::new(&gate, &env);
         let transfers = Transfers::new(remote, transfers);
         let dav = Arc::new(Dav::new(files, Arc::new(authority), transfers, Turns::new(&env), settings));

@@ -8,6 +8,7 @@ mod keys;
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
+use crate::{srr, system};
 use buckets::CellBuckets;
 use keys::CellKeys;
 use leeward_auth::Authority;
@@ -17,6 +18,7 @@ use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site
 use leeward_env::Env;
 use leeward_s3::{Options, S3Door};
 use leeward_vfs::Gate;
+use leeward_volume::admin::Request;
 use leeward_volume::{Cell, Config};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -173,6 +175,18 @@ fn s3(inside: &Inside<'_>, files: &Files, runtime: &Runtime) -> Result<Arc<dyn S
     Ok(Arc::new(door))
 }
 
+/// The storage resource report.
+fn report(inside: &Inside<'_>) -> leeward_dav::Report {
+    let (env, cell, config) = (inside.env.clone(), Arc::downgrade(inside.cell), inside.config.srr.clone());
+    Arc::new(move || {
+        let cell = cell.upgrade().ok_or("the cell is ending")?;
+        let now = (env.wall() / 1_000_000_000) as i64;
+        let ask = |request: &Request| Ok(cell.admin(request, &mut |_| ())?);
+        let report = srr::report(&config, system::host(), now, ask).map_err(|fail| fail.to_string())?;
+        serde_json::to_string_pretty(&report).map_err(|e| e.to_string())
+    })
+}
+
 /// Tokens are asked for there, so there is a key to sign them with from now on.
 fn http(inside: &Inside<'_>, files: &Files, location: String, local: bool) -> Result<Arc<dyn Site>, Fail> {
     inside.cell.prepare_tokens()?;
@@ -180,7 +194,7 @@ fn http(inside: &Inside<'_>, files: &Files, location: String, local: bool) -> Re
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
     let remote = Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
-    let settings = Settings { realm: "leeward".into(), location };
+    let settings = Settings { realm: "leeward".into(), location, report: report(inside) };
     let turns = Turns::new(inside.env);
     Ok(Arc::new(Dav::new(files.clone(), inside.authority.clone(), transfers, turns, settings)))
 }
