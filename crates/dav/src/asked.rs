@@ -83,7 +83,11 @@ impl Asked {
     ///
     /// # Errors
     /// 403, also where no single right covers both.
-    pub(crate) fn places(&self, from: (Activity, &DavPath), to: (Activity, &DavPath)) -> Result<(Place, Place)> {
+    pub(crate) fn places(
+        &self,
+        from: (Activity, &DavPath),
+        to: (Activity, &DavPath),
+    ) -> Result<(Place, Place)> {
         self.allow(from.0, from.1)?;
         self.allow(to.0, to.1)?;
         let covers = |rule: &Rule, (activity, at): (Activity, &DavPath)| {

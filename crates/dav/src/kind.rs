@@ -44,6 +44,9 @@ mod tests {
     fn ends_of_names() {
         assert!(super::KINDS.is_sorted());
         assert_eq!(super::of(b"a.b.PDF"), "application/pdf");
-        assert_eq!((super::of(b"txt"), super::of(b"x.y")), ("application/octet-stream", "application/octet-stream"));
+        assert_eq!(
+            (super::of(b"txt"), super::of(b"x.y")),
+            ("application/octet-stream", "application/octet-stream")
+        );
     }
 }

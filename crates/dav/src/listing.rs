@@ -58,7 +58,10 @@ mod tests {
         entry(&mut page, &dir, b"\xffd", true, 3, 0);
         page.push_str(END);
         assert!(page.contains("<title>/a&lt;b</title>"), "{page}");
-        assert!(page.contains("href=\"/a%3Cb/%3Cscript%3E%22%26%27\">&lt;script&gt;&quot;&amp;&apos;</a>"), "{page}");
+        assert!(
+            page.contains("href=\"/a%3Cb/%3Cscript%3E%22%26%27\">&lt;script&gt;&quot;&amp;&apos;</a>"),
+            "{page}"
+        );
         assert!(page.contains("href=\"/a%3Cb/%FFd/\">\u{fffd}d/</a></td><td class=\"n\"></td>"), "{page}");
         assert!(page.contains("1970-01-01 00:00:00") && page.contains("<a href=\"/\">..</a>"), "{page}");
     }

@@ -99,7 +99,9 @@ impl Locks {
         if let Some(other) = covering(state, &key, now).find(hinders) {
             return Err(NoLock::Taken(other.path.clone()));
         }
-        if wish.deep && let Some(other) = below(state, &key, now).find(hinders) {
+        if wish.deep
+            && let Some(other) = below(state, &key, now).find(hinders)
+        {
             return Err(NoLock::Taken(other.path.clone()));
         }
         let all = || state.values().flatten();
@@ -164,7 +166,8 @@ impl Locks {
         let state = self.state.lock();
         // of shared locks on the same path one that is his opens all
         let opens = |lock: &Lock| *lock.user == *user && tokens.contains(&lock.token.as_str());
-        let mut closed = covering(&state, path, now).filter(|lock| !opens(lock) && !shared_with(&state, lock, &opens));
+        let mut closed =
+            covering(&state, path, now).filter(|lock| !opens(lock) && !shared_with(&state, lock, &opens));
         if let Some(lock) = closed.next() {
             return Some(lock.path.clone());
         }

@@ -39,7 +39,9 @@ mod tests {
             "Perf Marker\nTimestamp: 1537788010\nStripe Index: 0\nStripe Bytes Transferred: 238745\n\
              Total Stripe Count: 1\nRemoteConnections: tcp:129.93.3.4:1234\nEnd\n"
         );
-        assert!(marker(1, 2, "[2600::1]:2345".parse().ok()).contains("\nRemoteConnections: tcp:[2600::1]:2345\n"));
+        assert!(
+            marker(1, 2, "[2600::1]:2345".parse().ok()).contains("\nRemoteConnections: tcp:[2600::1]:2345\n")
+        );
         assert!(!marker(1, 2, None).contains("Remote"));
     }
 

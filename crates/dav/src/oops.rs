@@ -83,7 +83,9 @@ impl Oops {
     /// As an answer, with its body: XML where a condition is named, else a line of text.
     pub fn answer(&self) -> Response<String> {
         let (kind, body) = match &self.condition {
-            Some((condition, at)) => (answer::CONTENT_TYPE, answer::error(condition, at.as_deref(), &self.why)),
+            Some((condition, at)) => {
+                (answer::CONTENT_TYPE, answer::error(condition, at.as_deref(), &self.why))
+            }
             None => ("text/plain; charset=utf-8", format!("{}\n", self.why)),
         };
         let mut response = Response::new(body);
@@ -98,7 +100,8 @@ impl Oops {
 
 impl From<&Error> for Oops {
     fn from(e: &Error) -> Oops {
-        let status = StatusCode::from_u16(leeward_door::status_of(e)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(leeward_door::status_of(e)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let oops = Oops::new(status, e.to_string());
         match e {
             Error::Quota => oops.with("quota-not-exceeded", None),
@@ -146,7 +149,9 @@ impl From<Refusal> for Oops {
                 let bearer = format!("Bearer realm=\"leeward\", error=\"{error}\"");
                 let oops = oops.header(header::WWW_AUTHENTICATE, &bearer);
                 match status {
-                    StatusCode::UNAUTHORIZED => oops.header(header::WWW_AUTHENTICATE, "Basic realm=\"leeward\""),
+                    StatusCode::UNAUTHORIZED => {
+                        oops.header(header::WWW_AUTHENTICATE, "Basic realm=\"leeward\"")
+                    }
                     _ => oops,
                 }
             }

@@ -67,7 +67,8 @@ impl DavPath {
             return Err(BadPath::TooLong);
         }
         let rest = raw.strip_prefix('/').ok_or(BadPath::Relative)?;
-        let names = rest.split('/').filter(|part| !part.is_empty()).map(name).collect::<Result<Vec<_>, _>>()?;
+        let names =
+            rest.split('/').filter(|part| !part.is_empty()).map(name).collect::<Result<Vec<_>, _>>()?;
         if names.len() > DEPTH_MAX {
             return Err(BadPath::TooLong);
         }
@@ -154,7 +155,8 @@ impl DavPath {
     /// As people read it, for messages.
     pub fn shown(&self) -> String {
         let names = self.names.iter().map(|name| String::from_utf8_lossy(name));
-        names.fold(String::new(), |path, name| path + "/" + &name) + if self.names.is_empty() { "/" } else { "" }
+        names.fold(String::new(), |path, name| path + "/" + &name)
+            + if self.names.is_empty() { "/" } else { "" }
     }
 }
 

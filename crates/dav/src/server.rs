@@ -128,7 +128,9 @@ impl Shared {
     /// The storage resource report, for who has a credential.
     async fn report(&self, verdict: &Verdict) -> Result<Answer> {
         if verdict.via == Via::Nothing {
-            return Err(Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who(&self.settings.realm));
+            return Err(
+                Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who(&self.settings.realm)
+            );
         }
         let report = self.settings.report.clone();
         let made = tokio::task::spawn_blocking(move || report()).await;
@@ -156,7 +158,9 @@ impl Shared {
         }
         let authority = self.authority.clone();
         let judged = tokio::task::spawn_blocking(move || credential.judge(&authority, Wait::Allowed)).await;
-        judged.map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?.map_err(Oops::from)
+        judged
+            .map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?
+            .map_err(Oops::from)
     }
 }
 
@@ -239,7 +243,8 @@ async fn post(asked: &Asked, body: Body) -> Result<Answer> {
     let body = read_all(body, MACAROON_BYTES_MAX).await?;
     let dav = &asked.dav;
     let minted = dav.authority.macaroon(&asked.verdict, &asked.path.cell(), &body, &dav.settings.location)?;
-    let text = serde_json::json!({ "macaroon": minted.macaroon, "expires_in": minted.expires_in }).to_string();
+    let text =
+        serde_json::json!({ "macaroon": minted.macaroon, "expires_in": minted.expires_in }).to_string();
     let list = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     Ok(body::headers(body::with(StatusCode::OK, text), list))
 }

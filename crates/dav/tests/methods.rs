@@ -37,7 +37,12 @@ fn ranges() {
     assert!(got.header("content-type").starts_with("multipart/byteranges; boundary="));
     let text = got.text();
     assert!(text.contains("Content-Range: bytes 0-0/10\r\n\r\n0\r\n--"), "{text}");
-    assert!(text.contains("Content-Type: text/plain; charset=utf-8\r\nContent-Range: bytes 8-9/10\r\n\r\n89\r\n--"), "{text}");
+    assert!(
+        text.contains(
+            "Content-Type: text/plain; charset=utf-8\r\nContent-Range: bytes 8-9/10\r\n\r\n89\r\n--"
+        ),
+        "{text}"
+    );
     assert_eq!(got.header("content-length").parse(), Ok(got.body.len()));
     let got = rig.must(416, "GET", "/home/f.txt", &[("range", "bytes=10-")], b"");
     assert_eq!(got.header("content-range"), "bytes */10");
@@ -85,8 +90,16 @@ fn checksums_are_computed_kept_and_held_against_claims() {
     let rig = Rig::new();
     rig.must(400, "PUT", "/home/f", &[("digest", "adler32=00000001")], b"Wikipedia");
     rig.must(404, "GET", "/home/f", &[], b"");
-    rig.must(201, "PUT", "/home/f", &[("digest", "adler32=11e60398"), ("content-md5", "nGdyhoZqrDj46bZg9UEYFA==")], b"Wikipedia");
-    let digest = |wanted| rig.must(200, "HEAD", "/home/f", &[("want-digest", wanted)], b"").header("digest").to_string();
+    rig.must(
+        201,
+        "PUT",
+        "/home/f",
+        &[("digest", "adler32=11e60398"), ("content-md5", "nGdyhoZqrDj46bZg9UEYFA==")],
+        b"Wikipedia",
+    );
+    let digest = |wanted| {
+        rig.must(200, "HEAD", "/home/f", &[("want-digest", wanted)], b"").header("digest").to_string()
+    };
     assert_eq!(digest("adler32"), "adler32=11e60398");
     assert_eq!(digest("adler32,md5"), "adler32=11e60398,md5=nGdyhoZqrDj46bZg9UEYFA==");
     let got = rig.must(200, "GET", "/home/f", &[("want-repr-digest", "adler=5")], b"");
@@ -96,7 +109,9 @@ fn checksums_are_computed_kept_and_held_against_claims() {
     let node = rig.node("home/f");
     rig.cell.call(&Ctx::system(), Op::Write { node, offset: 0, data: b"w" }).expect("written");
     assert_eq!(digest("adler32"), "adler32=130603b8");
-    let Ok(Reply::Data(kept)) = rig.cell.call(&Ctx::system(), Op::GetXattr { node, name: b"user.leeward.sums" }) else {
+    let Ok(Reply::Data(kept)) =
+        rig.cell.call(&Ctx::system(), Op::GetXattr { node, name: b"user.leeward.sums" })
+    else {
         panic!("kept again")
     };
     assert!(String::from_utf8_lossy(&kept).contains("adler32:130603b8"));
@@ -166,7 +181,13 @@ fn properties_are_set_all_or_none() {
     assert!(rig.must(207, "PROPFIND", "/home/h", &[("depth", "0")], b"").text().contains("1 &lt; 2"));
     patch("<remove><prop><u:a/></prop></remove>");
     assert!(!all().contains("u:"));
-    rig.must(404, "PROPPATCH", "/home/none", &[], b"<propertyupdate xmlns='DAV:'><set><prop><a/></prop></set></propertyupdate>");
+    rig.must(
+        404,
+        "PROPPATCH",
+        "/home/none",
+        &[],
+        b"<propertyupdate xmlns='DAV:'><set><prop><a/></prop></set></propertyupdate>",
+    );
 }
 
 #[test]
@@ -195,7 +216,13 @@ fn copies_and_moves() {
 #[test]
 fn a_move_to_another_volume_copies() {
     let rig = Rig::new();
-    rig.admin(&Admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: rig::BOB_UID, gid: rig::BOB_UID, pool: None });
+    rig.admin(&Admin::VolumeCreate {
+        name: "v".into(),
+        at: "/v".into(),
+        uid: rig::BOB_UID,
+        gid: rig::BOB_UID,
+        pool: None,
+    });
     rig.must(201, "MKCOL", "/home/d", &[], b"");
     rig.must(201, "PUT", "/home/d/f", &[], b"x");
     rig.must(201, "MOVE", "/home/d", &[("destination", "/v/d")], b"");
@@ -206,7 +233,8 @@ fn a_move_to_another_volume_copies() {
 fn locks_keep_others_out() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], b"1");
-    let info = b"<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>";
+    let info =
+        b"<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>";
     let got = rig.must(200, "LOCK", "/home/f", &[("depth", "0"), ("timeout", "Second-60")], info);
     let token = got.header("lock-token").trim_matches(['<', '>']).to_string();
     assert!(token.starts_with("urn:uuid:") && got.text().contains("<D:timeout>Second-60</D:timeout>"));

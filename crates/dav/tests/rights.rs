@@ -11,9 +11,15 @@ use serde_json::json;
 fn who_comes_without_a_credential_is_asked_for_one() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], b"x");
-    for (method, path) in [("GET", "/home/f"), ("PUT", "/home/f"), ("PROPFIND", "/"), ("GET", "/none"), ("DELETE", "/home/f")] {
+    for (method, path) in
+        [("GET", "/home/f"), ("PUT", "/home/f"), ("PROPFIND", "/"), ("GET", "/none"), ("DELETE", "/home/f")]
+    {
         let got = rig.ask_as("", method, path, &[("depth", "0")], b"");
-        assert_eq!((got.status, got.headers.get_all("www-authenticate").iter().count()), (401, 2), "{method} {path}");
+        assert_eq!(
+            (got.status, got.headers.get_all("www-authenticate").iter().count()),
+            (401, 2),
+            "{method} {path}"
+        );
     }
 }
 
@@ -32,7 +38,11 @@ fn anybody_reads_where_a_volume_says_so() {
     assert_eq!(rig.ask_as("", "GET", "/home", &[], b"").status, 401);
     rig.link("pub", "out", "../home");
     rig.must(201, "PUT", "/home/secret", &[], b"x");
-    assert_eq!(rig.ask_as("", "GET", "/pub/out/secret", &[], b"").status, 401, "what is there is another volume's");
+    assert_eq!(
+        rig.ask_as("", "GET", "/pub/out/secret", &[], b"").status,
+        401,
+        "what is there is another volume's"
+    );
 }
 
 #[test]
@@ -61,7 +71,8 @@ fn bad_credentials_are_refused() {
 fn scopes_are_held_by_whole_names() {
     let rig = Rig::new();
     let all = rig.token("storage.modify:/ storage.read:/");
-    let ask = |who: &str, method: &str, path: &str| rig.ask_as(who, method, path, &[("depth", "0")], b"x").status;
+    let ask =
+        |who: &str, method: &str, path: &str| rig.ask_as(who, method, path, &[("depth", "0")], b"x").status;
     assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/foo", &[], b"").status, 201);
     assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/foobar", &[], b"").status, 201);
     assert_eq!((ask(&all, "PUT", "/atlas/foo/f"), ask(&all, "PUT", "/atlas/foobar/f")), (201, 201));
@@ -129,7 +140,13 @@ fn macaroons_narrow() {
     rig.must(201, "MKCOL", "/home/d", &[], b"");
     rig.must(201, "PUT", "/home/d/f", &[], b"x");
     let kind = [("content-type", "application/macaroon-request")];
-    let got = rig.must(200, "POST", "/home/d", &kind, br#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT30M"}"#);
+    let got = rig.must(
+        200,
+        "POST",
+        "/home/d",
+        &kind,
+        br#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT30M"}"#,
+    );
     let said: serde_json::Value = serde_json::from_slice(&got.body).expect("JSON");
     assert_eq!(said["expires_in"], 1800);
     let who = format!("Bearer {}", said["macaroon"].as_str().expect("a token"));
@@ -155,6 +172,10 @@ fn a_user_is_that_user() {
     assert_eq!(rig.ask_as(alice, "GET", "/home/f", &[], b"").status, 200, "the mode lets others read");
     assert_eq!(rig.ask_as(alice, "PUT", "/home/f", &[], b"y").status, 403);
     assert_eq!(rig.ask_as(alice, "DELETE", "/home/f", &[], b"").status, 403);
-    assert_eq!(rig.ask_as("Basic S0VZT0ZST09UOnNlY3JldCBvZiByb290", "GET", "/home/f", &[], b"").status, 403, "nobody is root here");
+    assert_eq!(
+        rig.ask_as("Basic S0VZT0ZST09UOnNlY3JldCBvZiByb290", "GET", "/home/f", &[], b"").status,
+        403,
+        "nobody is root here"
+    );
     assert_eq!(rig.ask_as(BOB, "GET", "/home/f", &[], b"").status, 200);
 }

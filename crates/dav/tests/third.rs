@@ -27,14 +27,27 @@ fn a_file_is_pulled_and_pushed() {
     let data = noise(3_000_000, 1);
     there.must(201, "PUT", "/home/f", &[], &data);
 
-    let got = copy(&here, "/home/pulled", &[("source", &format!("{url}/home/f")), ("requirechecksumverification", "true")]);
+    let got = copy(
+        &here,
+        "/home/pulled",
+        &[("source", &format!("{url}/home/f")), ("requirechecksumverification", "true")],
+    );
     assert_eq!((got.status, got.header("content-type")), (201, "text/perf-marker-stream"));
     assert_eq!(last(&got), "success: Created", "{}", got.text());
     let text = got.text();
-    assert!(text.contains("Stripe Bytes Transferred: 3000000\nTotal Stripe Count: 1\nRemoteConnections: tcp:127.0.0.1:"), "{text}");
+    assert!(
+        text.contains(
+            "Stripe Bytes Transferred: 3000000\nTotal Stripe Count: 1\nRemoteConnections: tcp:127.0.0.1:"
+        ),
+        "{text}"
+    );
     assert!(here.must(200, "GET", "/home/pulled", &[], b"").body == data);
 
-    let got = copy(&here, "/home/pulled", &[("destination", &format!("{url}/home/pushed")), ("requirechecksumverification", "true")]);
+    let got = copy(
+        &here,
+        "/home/pulled",
+        &[("destination", &format!("{url}/home/pushed")), ("requirechecksumverification", "true")],
+    );
     assert_eq!((got.status, last(&got)), (201, "success: Created".into()), "{}", got.text());
     assert!(there.must(200, "GET", "/home/pushed", &[], b"").body == data);
 
@@ -51,7 +64,11 @@ fn what_cannot_be_copied_is_told() {
     there.must(201, "PUT", "/home/f", &[], b"x");
     let source = format!("{url}/home/none");
     let got = copy(&here, "/home/f", &[("source", &source)]);
-    assert!(got.status == 201 && last(&got).starts_with("failure: ") && last(&got).contains("404"), "{}", got.text());
+    assert!(
+        got.status == 201 && last(&got).starts_with("failure: ") && last(&got).contains("404"),
+        "{}",
+        got.text()
+    );
     let got = here.ask("COPY", "/home/f", &[("source", &format!("{url}/home/f"))], b"");
     assert!(last(&got).contains("401"), "{}", got.text());
     assert!(!got.text().contains("S0VZ"), "no credential in what is said");
@@ -63,7 +80,11 @@ fn what_cannot_be_copied_is_told() {
     ] {
         assert_eq!(here.ask("COPY", "/home/f", &headers, b"").status, status, "{headers:?}");
     }
-    assert_eq!(copy(&here, "/atlas/f", &[("source", &source)]).status, 403, "told before anything is fetched");
+    assert_eq!(
+        copy(&here, "/atlas/f", &[("source", &source)]).status,
+        403,
+        "told before anything is fetched"
+    );
     assert_eq!(copy(&here, "/home/none/f", &[("source", &source)]).status, 409);
     serving.end();
     drop(serving);
@@ -106,14 +127,26 @@ fn content_that_is_not_what_its_server_says_is_refused() {
     };
     let good = "content-length: 9\r\n";
     for (answers, headers, expected) in [
-        (vec![says("content-length: 9\r\ndigest: adler32=11e60398\r\n", "Wikipedia")], vec![], "success: Created"),
-        (vec![says("content-length: 9\r\ndigest: adler32=11e60399\r\n", "Wikipedia")], vec![], "failure: the content has adler32"),
+        (
+            vec![says("content-length: 9\r\ndigest: adler32=11e60398\r\n", "Wikipedia")],
+            vec![],
+            "success: Created",
+        ),
+        (
+            vec![says("content-length: 9\r\ndigest: adler32=11e60399\r\n", "Wikipedia")],
+            vec![],
+            "failure: the content has adler32",
+        ),
         (
             vec![says("content-length: 9\r\ndigest: adler32=11e60399\r\n", "Wikipedia")],
             vec![("requirechecksumverification", "false")],
             "success: Created",
         ),
-        (vec![says(good, "Wikipedia"), says("digest: adler32=1\r\n", "")], vec![], "failure: the content has adler32"),
+        (
+            vec![says(good, "Wikipedia"), says("digest: adler32=1\r\n", "")],
+            vec![],
+            "failure: the content has adler32",
+        ),
         (vec![says(good, "Wikipedia"), says("", "")], vec![], "success: Created"),
         (
             vec![says(good, "Wikipedia"), says("", "")],
@@ -152,8 +185,12 @@ fn headers_are_passed_on_and_credentials_stay_with_their_server() {
     let got = here.ask("COPY", "/home/f", &headers, b"");
     assert_eq!(last(&got), "success: Created", "{}", got.text());
     let wait = Duration::from_secs(10);
-    let (first, second) = (told_first.recv_timeout(wait).expect("asked"), told_second.recv_timeout(wait).expect("asked"));
-    assert!(first.contains("authorization: Bearer secret") && first.contains("want-digest: adler32"), "{first}");
+    let (first, second) =
+        (told_first.recv_timeout(wait).expect("asked"), told_second.recv_timeout(wait).expect("asked"));
+    assert!(
+        first.contains("authorization: Bearer secret") && first.contains("want-digest: adler32"),
+        "{first}"
+    );
     assert!(first.contains("x-more: 1") && !first.contains("77") && !first.contains("S0VZ"), "{first}");
     assert!(second.starts_with("GET /b?authz=cap ") && !second.contains("secret"), "{second}");
 }

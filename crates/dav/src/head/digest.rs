@@ -146,11 +146,17 @@ mod tests {
     fn what_clients_ask_for() {
         let of = |list: &[(&'static str, &str)]| Wanted::of(&headers(list));
         assert_eq!(of(&[("want-digest", "adler32")]), Some(Wanted::Digest(vec![Adler32])));
-        assert_eq!(of(&[("want-digest", "sha, MD5;q=0.3,adler32;q=1")]), Some(Wanted::Digest(vec![Md5, Adler32])));
+        assert_eq!(
+            of(&[("want-digest", "sha, MD5;q=0.3,adler32;q=1")]),
+            Some(Wanted::Digest(vec![Md5, Adler32]))
+        );
         assert_eq!(of(&[("want-digest", "md5;q=0, adler32,adler32")]), Some(Wanted::Digest(vec![Adler32])));
         let repr = of(&[("want-repr-digest", "sha-256=10, adler=1, md5=0")]);
         assert_eq!(repr, Some(Wanted::Repr(vec![Sha256, Adler32])));
-        assert_eq!(of(&[("want-digest", "md5"), ("want-repr-digest", "md5=1")]), Some(Wanted::Digest(vec![Md5])));
+        assert_eq!(
+            of(&[("want-digest", "md5"), ("want-repr-digest", "md5=1")]),
+            Some(Wanted::Digest(vec![Md5]))
+        );
         assert_eq!(of(&[("want-digest", "crc32c")]), None);
         assert_eq!(of(&[]), None);
     }
@@ -180,9 +186,12 @@ mod tests {
             let claims = claims(&headers(&[(name, value)]));
             assert!(claims.len() == 1 && claims[0].holds(&sums()), "{name}: {value}");
         }
-        for value in ["adler32=11e60399", "md5=", "adler32=", "sha-256=zz", "md5=9c677286866aac38f8e9b660f541181é"] {
+        for value in
+            ["adler32=11e60399", "md5=", "adler32=", "sha-256=zz", "md5=9c677286866aac38f8e9b660f541181é"]
+        {
             let Ok(value) = value.parse() else { continue };
-            let claims = claims(&[(http::header::HeaderName::from_static("digest"), value)].into_iter().collect());
+            let claims =
+                claims(&[(http::header::HeaderName::from_static("digest"), value)].into_iter().collect());
             assert!(claims.len() == 1 && !claims[0].holds(&sums()));
         }
         assert_eq!(claims(&headers(&[("digest", "crc32c=abcd, x")])), []);

@@ -111,7 +111,8 @@ impl<'t> Rest<'t> {
 
     /// `( [Not] <token> [etag] ... )`.
     fn group(&mut self) -> Result<Vec<Condition>, BadHeader> {
-        self.0 = self.0.strip_prefix('(').ok_or_else(|| wrong("a list begins with a parenthesis"))?.trim_start();
+        self.0 =
+            self.0.strip_prefix('(').ok_or_else(|| wrong("a list begins with a parenthesis"))?.trim_start();
         let mut conditions = Vec::new();
         while !self.0.starts_with(')') {
             conditions.push(self.condition()?);
@@ -151,7 +152,8 @@ mod tests {
     fn lists_with_and_without_resources() {
         let ifs = Ifs::parse("(<urn:a> [\"x\"]) (Not <DAV:no-lock>)").unwrap();
         let expected = [vec![token(false, "urn:a"), tag("\"x\"")], vec![token(true, "DAV:no-lock")]];
-        let expected: Vec<_> = expected.into_iter().map(|conditions| Group { of: None, conditions }).collect();
+        let expected: Vec<_> =
+            expected.into_iter().map(|conditions| Group { of: None, conditions }).collect();
         assert_eq!(ifs.0, expected);
         assert_eq!(ifs.tokens().collect::<Vec<_>>(), ["urn:a", "DAV:no-lock"]);
 
@@ -176,7 +178,18 @@ mod tests {
     fn what_does_not_follow_the_grammar_is_refused() {
         let many = "(<urn:a>)".repeat(CONDITIONS_MAX + 1);
         for text in [
-            "", "x", "(", "()", "(<a", "(<a>", "<http://h/a>", "(<a>) </b> (<c>)", "</a/../b> (<c>)", "(Not)", "([a)", &many,
+            "",
+            "x",
+            "(",
+            "()",
+            "(<a",
+            "(<a>",
+            "<http://h/a>",
+            "(<a>) </b> (<c>)",
+            "</a/../b> (<c>)",
+            "(Not)",
+            "([a)",
+            &many,
         ] {
             assert!(Ifs::parse(text).is_err(), "{text}");
         }

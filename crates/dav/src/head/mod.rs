@@ -185,7 +185,10 @@ mod tests {
     fn timeouts_are_cut() {
         let most = Duration::from_secs(600);
         let of = |text| timeout(&headers(&[("timeout", text)]), most).as_secs();
-        assert_eq!((of("Infinite, Second-41"), of("Second-4100000000"), of("Infinite"), of("x")), (41, 600, 600, 600));
+        assert_eq!(
+            (of("Infinite, Second-41"), of("Second-4100000000"), of("Infinite"), of("x")),
+            (41, 600, 600, 600)
+        );
         assert_eq!(of("Second-0"), 1);
     }
 

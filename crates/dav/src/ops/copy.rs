@@ -85,9 +85,10 @@ fn done(errand: &Errand) -> Answer {
 fn destination(asked: &Asked) -> Result<DavPath> {
     match head::destination(&asked.headers, asked.host.as_deref())? {
         Some(Destination::Here(path)) => Ok(path),
-        Some(Destination::There(_)) => {
-            Err(Oops::new(StatusCode::BAD_GATEWAY, "the Destination is on another server, where nothing can be moved"))
-        }
+        Some(Destination::There(_)) => Err(Oops::new(
+            StatusCode::BAD_GATEWAY,
+            "the Destination is on another server, where nothing can be moved",
+        )),
         None => Err(Oops::bad("a Destination is missing")),
     }
 }
@@ -194,7 +195,8 @@ fn fill<'a>(from: &'a Place, to: &'a Place, failures: &'a mut Failures) -> BoxFu
             };
             let Some(last) = entries.last() else { return };
             after = last.name.to_vec();
-            let (dirs, files): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| e.kind == Kind::Dir);
+            let (dirs, files): (Vec<Entry>, Vec<Entry>) =
+                entries.into_iter().partition(|e| e.kind == Kind::Dir);
             let files = files.iter().filter(|entry| entry.kind == Kind::File);
             let files: Vec<_> = files.map(|entry| (from.join(&entry.name), to.join(&entry.name))).collect();
             let copies = stream::iter(files.into_iter().map(copy_one));

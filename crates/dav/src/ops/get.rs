@@ -22,14 +22,18 @@ const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS];
 /// Between the parts of an answer with several pieces.
 const BOUNDARY: &str = "leeward-4f1c2a9e7d3b5086";
 /// What browsers may do with what users keep here: show it, and nothing else.
-const SANDBOX: &str = "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'";
+const SANDBOX: &str =
+    "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'";
 
 /// HEAD.
 pub(crate) async fn head(asked: &Asked) -> Result<Answer> {
     let place = asked.place(Activity::Stat)?;
     let found = place.must(KEPT).await?;
     if found.attr.kind == Kind::Dir {
-        return Ok(body::headers(body::empty(StatusCode::OK), [(header::CONTENT_TYPE, listing::CONTENT_TYPE)]));
+        return Ok(body::headers(
+            body::empty(StatusCode::OK),
+            [(header::CONTENT_TYPE, listing::CONTENT_TYPE)],
+        ));
     }
     let mut headers = headers_of(&place, &found.attr, &found.xattrs);
     if condition_of(asked, &found.attr)? == Verdict::NotModified {
@@ -116,7 +120,8 @@ fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap) -> Answer {
         })
         .collect();
     let end = Bytes::from(format!("\r\n--{BOUNDARY}--\r\n"));
-    let length = titled.iter().map(|(title, piece)| title.len() as u64 + piece.end - piece.start).sum::<u64>();
+    let length =
+        titled.iter().map(|(title, piece)| title.len() as u64 + piece.end - piece.start).sum::<u64>();
     headers.insert(header::CONTENT_LENGTH, (length + end.len() as u64).into());
     let kind = format!("multipart/byteranges; boundary={BOUNDARY}");
     headers.extend(HeaderValue::from_str(&kind).map(|kind| (header::CONTENT_TYPE, kind)));
@@ -132,7 +137,9 @@ fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap) -> Answer {
 /// What is said of a file, but for its length.
 fn headers_of(place: &Place, attr: &Attr, kept: &[Option<Vec<u8>>]) -> HeaderMap {
     let said = notes::headers_of(kept.get(1).and_then(|value| value.as_deref()));
-    let kind = said.get("content-type").map_or_else(|| kind::of(place.dav.name().unwrap_or_default()), String::as_str);
+    let kind = said
+        .get("content-type")
+        .map_or_else(|| kind::of(place.dav.name().unwrap_or_default()), String::as_str);
     let list: [(HeaderName, &str); 6] = [
         (header::CONTENT_TYPE, kind),
         (header::ETAG, &etag(attr)),
@@ -162,7 +169,12 @@ fn condition_of(asked: &Asked, attr: &Attr) -> Result<Verdict> {
 }
 
 /// The checksums that are asked for; what is not kept is computed, and kept from then on.
-async fn add_digest(asked: &Asked, place: Option<&Place>, kept: notes::Sums, headers: &mut HeaderMap) -> Result<()> {
+async fn add_digest(
+    asked: &Asked,
+    place: Option<&Place>,
+    kept: notes::Sums,
+    headers: &mut HeaderMap,
+) -> Result<()> {
     let Some(wanted) = digest::Wanted::of(&asked.headers) else { return Ok(()) };
     let missing = wanted.algorithms().iter().any(|a| sums::value(&kept, *a).is_none());
     let sums = match place {

@@ -19,7 +19,8 @@ pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
     let Some(info) = info else {
         let ifs = Ifs::of(&asked.headers)?;
         let user = &asked.verdict.who.name;
-        let mut refreshed = ifs.tokens().filter_map(|token| asked.dav.locks.refresh(&asked.path, token, user, time));
+        let mut refreshed =
+            ifs.tokens().filter_map(|token| asked.dav.locks.refresh(&asked.path, token, user, time));
         return match refreshed.next() {
             Some(lock) => Ok(answer(asked, StatusCode::OK, &lock)),
             None => Err(Oops::precondition().with("lock-token-matches-request-uri", None)),
@@ -33,7 +34,14 @@ pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
     let is_there = asked.place(Activity::Stat)?.found(&[]).await?.is_some();
     asked.allow(if is_there { Activity::Modify } else { Activity::Create }, &asked.path)?;
     let owner = info.owner;
-    let wish = Wish { path: asked.path.clone(), deep, shared: info.shared, user: asked.verdict.who.name.clone(), owner, time };
+    let wish = Wish {
+        path: asked.path.clone(),
+        deep,
+        shared: info.shared,
+        user: asked.verdict.who.name.clone(),
+        owner,
+        time,
+    };
     if is_there {
         return Ok(answer(asked, StatusCode::OK, &taken(asked, wish)?));
     }
@@ -71,7 +79,8 @@ fn answer(asked: &Asked, status: StatusCode, lock: &Lock) -> Answer {
 
 /// UNLOCK.
 pub(crate) async fn unlock(asked: &Asked) -> Result<Answer> {
-    let token = head::lock_token(&asked.headers)?.ok_or_else(|| Oops::bad("Lock-Token is missing: it says which lock to give up"))?;
+    let token = head::lock_token(&asked.headers)?
+        .ok_or_else(|| Oops::bad("Lock-Token is missing: it says which lock to give up"))?;
     let (locks, user) = (&asked.dav.locks, &asked.verdict.who.name);
     if locks.give_up(&asked.path, token, user) {
         return Ok(body::empty(StatusCode::NO_CONTENT));

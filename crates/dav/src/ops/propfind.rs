@@ -104,7 +104,12 @@ impl Teller {
                 found.extend(quota(place, attr, local).await);
             }
         }
-        for name in names.iter().filter(|name| !found.iter().any(|p: &Property| p.name == **name)).cloned().collect::<Vec<_>>() {
+        for name in names
+            .iter()
+            .filter(|name| !found.iter().any(|p: &Property| p.name == **name))
+            .cloned()
+            .collect::<Vec<_>>()
+        {
             match self.one(&told, &dead, &name).await {
                 Some(property) => found.push(property),
                 None => missing.push(Property { name, value: None }),
@@ -113,7 +118,11 @@ impl Teller {
         if *self.find == Find::Names {
             found.iter_mut().for_each(|property| property.value = None);
         }
-        answer::response(out, &place.dav.encoded(), &[(StatusCode::OK, found), (StatusCode::NOT_FOUND, missing)]);
+        answer::response(
+            out,
+            &place.dav.encoded(),
+            &[(StatusCode::OK, found), (StatusCode::NOT_FOUND, missing)],
+        );
     }
 
     async fn one(&self, told: &Told<'_>, dead: &Dead, name: &Name) -> Option<Property> {
@@ -186,7 +195,8 @@ pub(crate) fn locks_as_xml(locks: &Locks, list: &[Lock]) -> String {
     for lock in list {
         let scope = if lock.shared { "shared" } else { "exclusive" };
         let depth = if lock.deep { "infinity" } else { "0" };
-        let owner = lock.owner.as_deref().map(|owner| format!("<D:owner>{owner}</D:owner>")).unwrap_or_default();
+        let owner =
+            lock.owner.as_deref().map(|owner| format!("<D:owner>{owner}</D:owner>")).unwrap_or_default();
         let (seconds, root): (u64, &DavPath) = (locks.seconds_left(lock), &lock.path);
         let _ = write!(
             out,

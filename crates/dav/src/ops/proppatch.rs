@@ -20,14 +20,16 @@ pub(crate) async fn proppatch(asked: &Asked, body: Body) -> Result<Answer> {
     asked.check_locks(&[(&asked.path, Change::Content)]).await?;
     let is_protected = |patch: &Patch| patch.name().space == DAV;
     let propstats = if patches.iter().any(is_protected) {
-        let (wrong, others): (Vec<&Patch>, Vec<&Patch>) = patches.iter().partition(|patch| is_protected(patch));
+        let (wrong, others): (Vec<&Patch>, Vec<&Patch>) =
+            patches.iter().partition(|patch| is_protected(patch));
         vec![(StatusCode::FORBIDDEN, names(&wrong)), (StatusCode::FAILED_DEPENDENCY, names(&others))]
     } else {
         let mut dead = Dead::of(found.xattrs[0].as_deref());
         patches.iter().for_each(|patch| dead.apply(patch));
         let value = dead.to_attribute();
         if value.as_ref().is_some_and(|value| value.len() > dead::BYTES_MAX) {
-            let why = format!("properties of {} would take more than {} bytes", place.dav.shown(), dead::BYTES_MAX);
+            let why =
+                format!("properties of {} would take more than {} bytes", place.dav.shown(), dead::BYTES_MAX);
             return Err(Oops::new(StatusCode::INSUFFICIENT_STORAGE, why));
         }
         let set = vec![(dead::ATTRIBUTE.to_vec(), value)];

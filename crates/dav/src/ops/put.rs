@@ -121,7 +121,8 @@ impl Target {
     /// # Errors
     /// As `open` gives them; a quota without room.
     pub(crate) async fn begin(&self, bytes: Option<u64>) -> Result<Writing> {
-        let upload = self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
+        let upload =
+            self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
         let (place, over, parents) = (self.place.clone(), self.over, self.parents);
         Ok(Writing { place, over, parents, upload, sums: sums::Running::default() })
     }
@@ -150,7 +151,9 @@ fn over(found: Option<&Found>, may_replace: bool, conditional: bool) -> Over {
 }
 
 fn is_conditional(asked: &Asked) -> bool {
-    ["if-match", "if-none-match", "if-unmodified-since", "if"].iter().any(|name| asked.headers.contains_key(*name))
+    ["if-match", "if-none-match", "if-unmodified-since", "if"]
+        .iter()
+        .any(|name| asked.headers.contains_key(*name))
 }
 
 /// A file on its way. Dropped, nothing is left of it.
@@ -186,7 +189,9 @@ impl Writing {
         if let Some(claim) = claims.iter().find(|claim| !claim.holds(&sums)) {
             let name = claim.algorithm.key();
             let is = sums.get(name).unwrap_or_default();
-            return Err(Oops::bad(format!("the content has {name} {is}, not what was said of it: nothing was stored")));
+            return Err(Oops::bad(format!(
+                "the content has {name} {is}, not what was said of it: nothing was stored"
+            )));
         }
         let wall = self.place.tree.files().env().wall();
         let now = Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 };

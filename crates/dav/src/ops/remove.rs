@@ -50,7 +50,9 @@ pub(crate) async fn mkcol(asked: &Asked, body: Body) -> Result<Answer> {
     let place = asked.place_at(Activity::MakeDir, &path)?;
     if place.found(&[]).await.is_ok_and(|found| found.is_some()) || path.names().is_empty() {
         let why = format!("{} is there already", path.shown());
-        return Err(Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS));
+        return Err(
+            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
+        );
     }
     asked.check_locks(&[(&path, Change::NewName)]).await?;
     place.check_parent().await?;
@@ -126,7 +128,8 @@ fn clear<'a>(dir: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
             };
             let Some(last) = entries.last() else { return };
             after = last.name.to_vec();
-            let (dirs, files): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| e.kind == Kind::Dir);
+            let (dirs, files): (Vec<Entry>, Vec<Entry>) =
+                entries.into_iter().partition(|e| e.kind == Kind::Dir);
             let files: Vec<Place> = files.iter().map(|entry| dir.join(&entry.name)).collect();
             let removals = stream::iter(files.into_iter().map(remove_file));
             let removed: Vec<_> = removals.buffer_unordered(AT_ONCE).collect().await;

@@ -52,7 +52,11 @@ impl Outgoing {
     }
 
     /// These chunks, `size` bytes in all, counted in `sent`.
-    pub fn new(chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static, size: u64, sent: Sent) -> Outgoing {
+    pub fn new(
+        chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+        size: u64,
+        sent: Sent,
+    ) -> Outgoing {
         Outgoing { chunks: Some(Box::pin(chunks)), left: size, sent }
     }
 

@@ -87,13 +87,24 @@ impl Transfers {
             }
         };
         let slot = self.slots.clone().try_acquire_owned().map_err(|_| {
-            Oops::new(StatusCode::TOO_MANY_REQUESTS, "as many transfers as this server makes at a time are on their way")
-                .header(header::RETRY_AFTER, COME_AGAIN)
+            Oops::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "as many transfers as this server makes at a time are on their way",
+            )
+            .header(header::RETRY_AFTER, COME_AGAIN)
         })?;
-        let transfer = Transfer { env: asked.dav.env.clone(), remote: self.remote.clone(), plan, progress: Progress::default() };
+        let transfer = Transfer {
+            env: asked.dav.env.clone(),
+            remote: self.remote.clone(),
+            plan,
+            progress: Progress::default(),
+        };
         let mut answer = empty(StatusCode::CREATED);
         *answer.body_mut() = transfer.start(errand, slot);
-        Ok(headers(answer, [(header::CONTENT_TYPE, marker::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")]))
+        Ok(headers(
+            answer,
+            [(header::CONTENT_TYPE, marker::CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")],
+        ))
     }
 }
 
@@ -148,7 +159,10 @@ impl Transfer {
     async fn run(&self, errand: Errand) -> std::result::Result<(), Failed> {
         match errand {
             Errand::Pull(target) => self.pull(target).await,
-            Errand::Push(what) => self.push(&what.0, what.1).await,
+            Errand::Push(what) => {
+                let (place, file) = *what;
+                self.push(&place, file).await
+            }
         }
     }
 
@@ -166,7 +180,8 @@ impl Transfer {
     async fn pull(&self, target: Target) -> std::result::Result<(), Failed> {
         let peer = |at| *self.progress.peer.lock() = Some(at);
         let there = &self.plan.there;
-        let answer = self.remote.send(Method::GET, there, &self.headers(), |_| Outgoing::empty(), peer).await?;
+        let answer =
+            self.remote.send(Method::GET, there, &self.headers(), |_| Outgoing::empty(), peer).await?;
         if answer.response.status() != StatusCode::OK {
             return Err(remote::refusal("the source", answer).await);
         }

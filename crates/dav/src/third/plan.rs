@@ -81,7 +81,9 @@ impl Plan {
             )));
         }
         if there.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(bad("the URL has a user name in it: send credentials in TransferHeaderAuthorization"));
+            return Err(bad(
+                "the URL has a user name in it: send credentials in TransferHeaderAuthorization",
+            ));
         }
         match head::once(headers, "credential")? {
             Some(how) if !how.eq_ignore_ascii_case("none") => {
@@ -140,7 +142,8 @@ mod tests {
     use super::*;
 
     fn plan(list: &[(&'static str, &str)]) -> Result<Plan, NoPlan> {
-        let headers = list.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let headers =
+            list.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         Plan::of(&headers, Some("here:1"))
     }
 
@@ -148,7 +151,8 @@ mod tests {
     fn a_source_is_pulled_and_a_destination_elsewhere_is_pushed() {
         let pull = plan(&[("source", "https://there/a")]).unwrap();
         assert_eq!((pull.direction, pull.verify), (Direction::Pull, Verify::WherePossible));
-        let push = plan(&[("destination", "davs://there/a"), ("requirechecksumverification", "false")]).unwrap();
+        let push =
+            plan(&[("destination", "davs://there/a"), ("requirechecksumverification", "false")]).unwrap();
         assert_eq!((push.direction, push.verify), (Direction::Push, Verify::Never));
         assert_eq!(plan(&[("destination", "https://here:1/a")]), Err(NoPlan::Here));
         assert_eq!(plan(&[("destination", "/a")]), Err(NoPlan::Here));
@@ -167,7 +171,10 @@ mod tests {
             assert!(matches!(plan(list), Err(NoPlan::Bad(_))), "{list:?}");
         }
         for source in ["gsiftp://t/a", "root://t//a", "file:///etc/passwd", "/a"] {
-            assert!(matches!(plan(&[("source", source)]), Err(NoPlan::Scheme(_) | NoPlan::Bad(_))), "{source}");
+            assert!(
+                matches!(plan(&[("source", source)]), Err(NoPlan::Scheme(_) | NoPlan::Bad(_))),
+                "{source}"
+            );
         }
         assert!(plan(&[("source", "https://t/a"), ("credential", "none")]).is_ok());
     }

@@ -80,7 +80,10 @@ impl Remote {
         if let Some(path) = trusted {
             let count = roots.add_parsable_certificates(certificates(path)?).0;
             if count == 0 {
-                return Err(format!("{}: no certificate in PEM: name a file or directory with some", path.display()));
+                return Err(format!(
+                    "{}: no certificate in PEM: name a file or directory with some",
+                    path.display()
+                ));
             }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -150,7 +153,8 @@ impl Remote {
         let request = request(method, uri, host, headers, body)?;
         let sends_body = *method == Method::PUT;
         let (response, connection) = if tls {
-            let name = ServerName::try_from(host.to_string()).map_err(|_| Failed(format!("{host} is no name of a server")))?;
+            let name = ServerName::try_from(host.to_string())
+                .map_err(|_| Failed(format!("{host} is no name of a server")))?;
             let connecting = TlsConnector::from(self.tls.clone()).connect(name, stream);
             let stream = within(CONNECT, "TLS with", host, connecting).await?;
             exchange(stream, request, host, sends_body).await?
@@ -179,7 +183,8 @@ impl Remote {
 
 /// The certificates in a file, or in all files of a directory; what in a directory is none is left out.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unreadable = |e: std::io::Error| format!("{}: {e}: name a file or directory that can be read", path.display());
+    let unreadable =
+        |e: std::io::Error| format!("{}: {e}: name a file or directory that can be read", path.display());
     if !path.is_dir() {
         let found = CertificateDer::pem_file_iter(path).map_err(|e| format!("{}: {e}", path.display()))?;
         return found.collect::<Result<_, _>>().map_err(|e| format!("{}: {e}", path.display()));
@@ -196,11 +201,17 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn may_reach(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
-            !(ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast())
+            !(ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_broadcast())
         }
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
             Some(ip) => may_reach(IpAddr::V4(ip)),
-            None => !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local()),
+            None => {
+                !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local())
+            }
         },
     }
 }
@@ -213,7 +224,11 @@ fn request(
     body: Outgoing,
 ) -> Result<Request<Outgoing>, Failed> {
     let wrong = |_| Failed(format!("{} cannot be asked for", shown(uri)));
-    let target: Uri = uri.path_and_query().map_or("/", |path| path.as_str()).parse().map_err(|_| Failed(format!("{} has no path", shown(uri))))?;
+    let target: Uri = uri
+        .path_and_query()
+        .map_or("/", |path| path.as_str())
+        .parse()
+        .map_err(|_| Failed(format!("{} has no path", shown(uri))))?;
     let mut request = Request::new(body);
     *request.method_mut() = method.clone();
     *request.uri_mut() = target;
@@ -228,12 +243,18 @@ fn request(
 
 /// Sends the request; the connection lives in a task of its own. A body that is sent has its own time limit for
 /// moving on, and may take as long as it does.
-async fn exchange<S>(stream: S, request: Request<Outgoing>, host: &str, sends_body: bool) -> Result<(Response<Incoming>, Connection), Failed>
+async fn exchange<S>(
+    stream: S,
+    request: Request<Outgoing>,
+    host: &str,
+    sends_body: bool,
+) -> Result<(Response<Incoming>, Connection), Failed>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let said = |e: hyper::Error| Failed(format!("{host}: {e}"));
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
     let sent = request.body().sent();
     let connection = Connection(tokio::spawn(connection).abort_handle());
     let answer = sender.send_request(request);
@@ -265,12 +286,14 @@ async fn within<T, E: std::fmt::Display>(
 /// Where an answer leads on to.
 fn redirected(answer: &Answer) -> Result<Option<Uri>, Failed> {
     use StatusCode as S;
-    let redirects = [S::MOVED_PERMANENTLY, S::FOUND, S::SEE_OTHER, S::TEMPORARY_REDIRECT, S::PERMANENT_REDIRECT];
+    let redirects =
+        [S::MOVED_PERMANENTLY, S::FOUND, S::SEE_OTHER, S::TEMPORARY_REDIRECT, S::PERMANENT_REDIRECT];
     if !redirects.contains(&answer.response.status()) {
         return Ok(None);
     }
     let wrong = || Failed(format!("{} redirects to nowhere", shown(&answer.uri)));
-    let text = answer.response.headers().get(header::LOCATION).and_then(|l| l.to_str().ok()).ok_or_else(wrong)?;
+    let text =
+        answer.response.headers().get(header::LOCATION).and_then(|l| l.to_str().ok()).ok_or_else(wrong)?;
     let next: Uri = text.parse().map_err(|_| wrong())?;
     if next.authority().is_some() {
         if answer.uri.scheme() == Some(&Scheme::HTTPS) && next.scheme() == Some(&Scheme::HTTP) {
@@ -313,7 +336,17 @@ mod tests {
 
     #[test]
     fn addresses_of_this_machine_are_not_reached() {
-        for text in ["127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "::1", "::", "fe80::1", "::ffff:127.0.0.1", "224.0.0.1"] {
+        for text in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "0.0.0.0",
+            "::1",
+            "::",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "224.0.0.1",
+        ] {
             assert!(!may_reach(text.parse().unwrap()), "{text}");
         }
         for text in ["192.0.2.1", "10.1.2.3", "2001:db8::1", "fd00::1"] {

@@ -65,7 +65,8 @@ pub fn response(out: &mut String, href: &str, propstats: &[PropStat]) {
     }
     if propstats.iter().all(|(_, properties)| properties.is_empty()) {
         // what was asked for is nothing, and that is there
-        let _ = write!(out, "<D:propstat><D:prop/><D:status>{}</D:status></D:propstat>", line(StatusCode::OK));
+        let _ =
+            write!(out, "<D:propstat><D:prop/><D:status>{}</D:status></D:propstat>", line(StatusCode::OK));
     }
     out.push_str("</D:response>\n");
 }

@@ -75,7 +75,11 @@ impl Patch {
                 patches.push(if set { Patch::Set(name, property.inner()) } else { Patch::Remove(name) });
             }
         }
-        if patches.is_empty() { Err(BadXml("a propertyupdate has a property in it".into())) } else { Ok(patches) }
+        if patches.is_empty() {
+            Err(BadXml("a propertyupdate has a property in it".into()))
+        } else {
+            Ok(patches)
+        }
     }
 }
 

@@ -140,7 +140,8 @@ impl<'b> Parser<'b> {
                 Event::Start(start) if root.is_none() => root = Some(self.element(&start, false, 1)?),
                 Event::Empty(start) if root.is_none() => root = Some(self.element(&start, true, 1)?),
                 Event::Eof => return root.ok_or_else(|| bad("it has no element")),
-                Event::Text(text) if text.trim_ascii().is_empty() || text.trim_ascii() == b"\xef\xbb\xbf" => {}
+                Event::Text(text) if text.trim_ascii().is_empty() || text.trim_ascii() == b"\xef\xbb\xbf" => {
+                }
                 Event::Decl(_) | Event::Comment(_) | Event::PI(_) => {}
                 Event::DocType(_) => return Err(bad("a document type is not allowed")),
                 _ => return Err(bad("there is something outside of its element")),
@@ -214,10 +215,16 @@ fn add(content: &mut Vec<Node>, text: &str) {
 /// `&amp;` and `&#38;`; there are no others without a document type.
 fn resolved(entity: &BytesRef<'_>) -> Result<String, BadXml> {
     if let Some(character) = entity.resolve_char_ref().map_err(bad)? {
-        return if is_allowed(character) { Ok(character.into()) } else { Err(bad("it names a character that XML does not allow")) };
+        return if is_allowed(character) {
+            Ok(character.into())
+        } else {
+            Err(bad("it names a character that XML does not allow"))
+        };
     }
     let name = entity.decode().map_err(bad)?;
-    resolve_predefined_entity(&name).map(str::to_string).ok_or_else(|| bad(format!("there is no entity {name}")))
+    resolve_predefined_entity(&name)
+        .map(str::to_string)
+        .ok_or_else(|| bad(format!("there is no entity {name}")))
 }
 
 fn name(space: ResolveResult<'_>, local: &[u8]) -> Result<Name, BadXml> {
@@ -282,8 +289,25 @@ mod tests {
         let attributes: String = (0..=ATTRIBUTES_MAX).map(|n| format!(" a{n}=''")).collect();
         let many = format!("<a{attributes}/>");
         for xml in [
-            laughs, outside, &deep, &wide, &many, "<x>&a;</x>", "<x>&#0;</x>", "<x>\u{1}</x>", "<a:x/>", "<x", "<x>", "</x>",
-            "<x></y>", "<x/><y/>", "x", "", "<x a='1' a='2'/>", "<1/>", "<x/>y",
+            laughs,
+            outside,
+            &deep,
+            &wide,
+            &many,
+            "<x>&a;</x>",
+            "<x>&#0;</x>",
+            "<x>\u{1}</x>",
+            "<a:x/>",
+            "<x",
+            "<x>",
+            "</x>",
+            "<x></y>",
+            "<x/><y/>",
+            "x",
+            "",
+            "<x a='1' a='2'/>",
+            "<1/>",
+            "<x/>y",
         ] {
             assert!(Element::parse(xml.as_bytes()).is_err(), "{}", &xml[..xml.len().min(60)]);
         }

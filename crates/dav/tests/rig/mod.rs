@@ -68,13 +68,16 @@ impl Rig {
         let cell = Cell::open(&env, dir.path(), &config).expect("opened");
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
         let minter = Arc::new(Minter::new(ISSUER));
-        let given = Arc::new(Given { minter: minter.clone(), asked: Default::default(), silent: Default::default() });
+        let given =
+            Arc::new(Given { minter: minter.clone(), asked: Default::default(), silent: Default::default() });
         let accounts = Arc::new(issuer::accounts());
         let issuers = [issuer::config(ISSUER)];
-        let authority = Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
+        let authority =
+            Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
         let remote = Remote::new(None, true).expect("TLS");
         let report = Arc::new(|| Ok("{}".to_string()));
-        let settings = Settings { realm: "test".into(), location: "https://storage.example.org".into(), report };
+        let settings =
+            Settings { realm: "test".into(), location: "https://storage.example.org".into(), report };
         let files = Files::new(&gate, &env);
         let transfers = Transfers::new(remote, transfers);
         let dav = Arc::new(Dav::new(files, Arc::new(authority), transfers, Turns::new(&env), settings));
@@ -87,7 +90,8 @@ impl Rig {
 
     /// A directory in the root, of this user.
     pub fn dir(&self, name: &str, uid: u32) -> NodeId {
-        let make = Op::Make { dir: NodeId::ROOT, name: name.as_bytes(), make: Make::Dir, mode: 0o755, umask: 0 };
+        let make =
+            Op::Make { dir: NodeId::ROOT, name: name.as_bytes(), make: Make::Dir, mode: 0o755, umask: 0 };
         let Ok(Reply::Attr(attr)) = self.cell.call(&Ctx::system(), make) else { panic!("{name}") };
         let set = SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() };
         self.cell.call(&Ctx::system(), Op::SetAttr { node: attr.node, set }).expect("its owner");
@@ -97,7 +101,13 @@ impl Rig {
     /// A symbolic link in the root directory's `dir`.
     pub fn link(&self, dir: &str, name: &str, target: &str) {
         let dir = self.node(dir);
-        let make = Op::Make { dir, name: name.as_bytes(), make: Make::Symlink(target.as_bytes()), mode: 0o777, umask: 0 };
+        let make = Op::Make {
+            dir,
+            name: name.as_bytes(),
+            make: Make::Symlink(target.as_bytes()),
+            mode: 0o777,
+            umask: 0,
+        };
         self.cell.call(&Ctx::system(), make).expect("a link");
     }
 
@@ -126,7 +136,9 @@ impl Rig {
             "iss": ISSUER, "sub": "somebody", "aud": AUDIENCE, "iat": now, "nbf": now, "exp": now + 3600,
             "jti": "number 1", "wlcg.ver": "1.0", "scope": scope,
         });
-        let (Some(all), Value::Object(changes)) = (claims.as_object_mut(), changes) else { panic!("objects") };
+        let (Some(all), Value::Object(changes)) = (claims.as_object_mut(), changes) else {
+            panic!("objects")
+        };
         all.extend(changes);
         all.retain(|_, value| !value.is_null());
         format!("Bearer {}", self.minter.sign(&claims))
@@ -180,7 +192,9 @@ impl Rig {
     pub fn names(&self, path: &str) -> Vec<String> {
         let op = Op::List { dir: self.node(path), after: b"", limit: 10_000, attrs: false };
         match self.cell.call(&Ctx::system(), op) {
-            Ok(Reply::Entries(entries)) => entries.iter().map(|e| String::from_utf8_lossy(&e.name).into()).collect(),
+            Ok(Reply::Entries(entries)) => {
+                entries.iter().map(|e| String::from_utf8_lossy(&e.name).into()).collect()
+            }
             other => panic!("{path}: {other:?}"),
         }
     }
