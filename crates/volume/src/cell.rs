@@ -3,11 +3,11 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
 //! same for a bucket.
 
+use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::buckets::{BucketRecord, Buckets};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
-use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use crate::flows::{FlowRecord, FlowSettings};
 use crate::identity::{self, Identity};
 use crate::inode::{
@@ -506,7 +506,9 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     })?;
     st.buckets = Arc::new(buckets);
     let mut accounts = Accounts::default();
-    let named = |key| keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()));
+    let named = |key: &[u8]| {
+        keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()))
+    };
     each(&*moment, keys::table_range(Table::User), |key, v| {
         accounts.apply(AccountChange::User(named(key)?, UserRecord::decode(v)?));
         Ok(())
