@@ -53,6 +53,6 @@ impl HttpFetch {
 
 impl Fetch for HttpFetch {
     fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        runtime::runtime().wait(HttpFetch::body(url)).map_err(|why| format!("{url}: {why}"))
+        runtime().wait(HttpFetch::body(url)).map_err(|why| format!("{url}: {why}"))
     }
 }

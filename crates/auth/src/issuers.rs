@@ -119,6 +119,9 @@ impl Issuer {
             return Err(format!("{at}: is of another issuer"));
         }
         leeward_volume::config::check_issuer_url(&found.jwks_uri).map_err(|why| format!("{at}: jwks_uri: {why}"))?;
+        if ours.starts_with("https://") && !found.jwks_uri.starts_with("https://") {
+            return Err(format!("{at}: jwks_uri: an issuer with HTTPS has its keys there, too"));
+        }
         let body = fetch.get(&found.jwks_uri)?;
         // one key that is not known must not hide the others
         let set: Keys =

@@ -17,6 +17,9 @@
 //! Nothing here waits unless it is allowed to ([`Wait`](leeward_env::Wait)): a user database or an issuer may have to be
 //! asked. With `Wait::Never` that is [`Refusal::WouldBlock`]: ask again on a thread that may wait.
 //!
+//! A path is judged as it is named. A door that follows a symbolic link has to ask about the path that it arrives at, too: a
+//! link below a path that a token covers may lead anywhere.
+//!
 //! What an operation needs, at which path ([`Activity`]):
 //!
 //! | operation | needs |

@@ -4,8 +4,9 @@
 //! one before, which is then forgotten. Caveats for third parties are not known: such a macaroon is refused.
 
 use base64::Engine;
-use base64::alphabet::{STANDARD, URL_SAFE};
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::general_purpose::{
+    STANDARD_PAD_INDIFFERENT as BASE64, URL_SAFE_NO_PAD_INDIFFERENT as BASE64_URL,
+};
 use ring::hmac;
 
 /// Most caveats of a macaroon that is read.
@@ -13,11 +14,6 @@ const CAVEATS_MAX: usize = 256;
 /// Libraries of macaroons derive the first key from the secret by this one.
 const KEY_GENERATOR: &[u8] = b"macaroons-key-generator";
 const SIGNATURE_BYTES: usize = 32;
-
-const LENIENT: GeneralPurposeConfig =
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_encode_padding(false);
-const BASE64_URL: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
-const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 
 /// How a macaroon is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,7 +58,7 @@ impl People {
         if uid == 0 {
             return Err(Refusal::User("nobody acts as root through a door".into()));
         }
-        let gids = if gids.is_empty() { Arc::new([uid]) } else { gids };
+        let gids: Arc<[u32]> = if gids.is_empty() { Arc::new([uid]) } else { gids };
         Ok(Identity { name: name.into(), uid, gids })
     }
 

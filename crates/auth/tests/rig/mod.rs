@@ -11,7 +11,7 @@ use leeward_volume::accounts::{
 use leeward_volume::config::IssuerConfig;
 use ring::hmac;
 use ring::rand::SystemRandom;
-use ring::rsa::KeyPair;
+use ring::rsa::{KeyPair, PublicKeyComponents};
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512, RsaEncoding,
 };
@@ -49,7 +49,7 @@ impl Minter {
     }
 
     pub fn modulus(&self) -> Vec<u8> {
-        KeyPair::from_der(&self.rsa_der).expect("a key").public().modulus().big_endian_without_leading_zero().into()
+        PublicKeyComponents::<Vec<u8>>::from(KeyPair::from_der(&self.rsa_der).expect("a key").public()).n
     }
 
     /// What `jwks_uri` answers.
