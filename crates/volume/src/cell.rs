@@ -506,7 +506,9 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     })?;
     st.buckets = Arc::new(buckets);
     let mut accounts = Accounts::default();
-    let named = |key| keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()));
+    let named = |key: &[u8]| {
+        keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()))
+    };
     each(&*moment, keys::table_range(Table::User), |key, v| {
         accounts.apply(AccountChange::User(named(key)?, UserRecord::decode(v)?));
         Ok(())
