@@ -180,7 +180,12 @@ impl Upload {
         let tail = self.buffer.take().freeze();
         let Upload { tree, path, held, size, .. } = self;
         let mut state = Finishing { path, finish, tail, offset: size, done: Done::default() };
-        tree.run((PLACE, 0), move |steps, base| state.go_on(steps, base, held.node)).await
+        let go_on = move |steps: &Steps<'_>, base: &Path| {
+            // whoever waits for this may go away, the file may not
+            let held = &held;
+            state.go_on(steps, base, held.node)
+        };
+        tree.run((PLACE, 0), go_on).await
     }
 
     /// Keeps it without a name: durable, but not for longer than the process lives.

@@ -7,7 +7,9 @@ use crate::meta::{Kept, NOTED, Noted, TAGS};
 use crate::names::path_of;
 use crate::sums::{self, Claims, Hasher, checksums};
 use bytes::BytesMut;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use leeward_door::notes::{SUMS, Sums, etag_of};
 use leeward_door::{File, Finish, Path, Tree, Upload, limits};
 use leeward_volume::op::{Attr, Kind, Over, Time};
@@ -410,13 +412,16 @@ impl Shared {
         }
         let _turn = self.turn(&call).await?;
         let quiet = delete.quiet.unwrap_or(false);
-        let tree = &call.tree;
-        let removals = delete.objects.into_iter().map(|object| async move {
-            let removed = match path_of(&object.key) {
-                Ok(path) => remove(tree, &path).await,
-                Err(e) => Err(e),
+        let removals = delete.objects.into_iter().map(|object| {
+            let tree = call.tree.clone();
+            let removal = async move {
+                let removed = match path_of(&object.key) {
+                    Ok(path) => remove(&tree, &path).await,
+                    Err(e) => Err(e),
+                };
+                (object.key, removed)
             };
-            (object.key, removed)
+            removal.boxed()
         });
         // one commit carries many of them
         let results: Vec<_> = futures_util::stream::iter(removals).buffered(64).collect().await;
@@ -482,7 +487,8 @@ async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<Str
             return Ok(StreamingBlob::from(Body::from(bytes)));
         }
     }
-    Ok(StreamingBlob::wrap(file.stream(part)))
+    let frames = file.stream(part).map(|piece| piece.map(Frame::data));
+    Ok(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(frames))))
 }
 
 /// Removes what a key is, if it is there.
@@ -520,7 +526,7 @@ fn without_chunks(encoding: &str) -> Option<String> {
 fn check_part_number(part: Option<i32>) -> S3Result<()> {
     match part {
         None | Some(1) => Ok(()),
-        Some(_) => Err(S3Error::with_message(S3ErrorCode::InvalidPartNumber, "Objects are kept in one part.")),
+        Some(_) => Err(S3Error::with_message(S3ErrorCode::InvalidRange, "Objects are kept in one part.")),
     }
 }
 

@@ -143,7 +143,7 @@ impl S3 for Shared {
         }
         let name = req.input.bucket;
         self.0.buckets.create(&who, &name).await.map_err(error::of_bucket)?;
-        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")), ..CreateBucketOutput::default() }))
+        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
     }
 
     async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {

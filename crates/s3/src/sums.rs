@@ -150,7 +150,6 @@ pub(crate) fn checksum_of(sums: &Sums) -> Checksum {
         checksum_sha1: value("sha1"),
         checksum_sha256: value("sha256"),
         checksum_type: type_of(sums),
-        ..Checksum::default()
     }
 }
 

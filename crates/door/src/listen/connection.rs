@@ -6,7 +6,7 @@
 
 use super::figures::Request as Counted;
 use super::log::{Line, milliseconds};
-use super::{Body, BodyError, Client, Family, Figures, Hall, Told};
+use super::{Body, BodyError, Client, Family, Figures, Hall, Told, over};
 use crate::limits::{HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -57,7 +57,7 @@ where
     let mut ended = hall.ended.clone();
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        _ = ended.wait_for(|ended| *ended) => {
+        () = over(&mut ended) => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(END_WAIT, connection).await.unwrap_or(Ok(()))
         }

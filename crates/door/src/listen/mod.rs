@@ -183,7 +183,7 @@ impl Hall {
         loop {
             tokio::select! {
                 client = listener.accept() => self.greet(client).await,
-                _ = ended.wait_for(|ended| *ended) => return,
+                () = over(&mut ended) => return,
             }
         }
     }
@@ -216,6 +216,12 @@ impl Hall {
             drop(place);
         });
     }
+}
+
+/// Returns when the door is to close.
+async fn over(ended: &mut watch::Receiver<bool>) {
+    // the other end is dropped only then, too
+    let _ = ended.wait_for(|ended| *ended).await;
 }
 
 /// Connections that the process's descriptors allow, less what is kept for the rest of it.
