@@ -118,7 +118,8 @@ impl Issuer {
         if found.issuer.trim_end_matches('/') != ours {
             return Err(format!("{at}: is of another issuer"));
         }
-        leeward_volume::config::check_issuer_url(&found.jwks_uri).map_err(|why| format!("{at}: jwks_uri: {why}"))?;
+        leeward_volume::config::check_issuer_url(&found.jwks_uri)
+            .map_err(|why| format!("{at}: jwks_uri: {why}"))?;
         if ours.starts_with("https://") && !found.jwks_uri.starts_with("https://") {
             return Err(format!("{at}: jwks_uri: an issuer with HTTPS has its keys there, too"));
         }
@@ -156,7 +157,9 @@ impl State {
             Some(n) => Next::Found(self.keys.clone(), n),
             None if self.fetching => Next::Wait,
             None => Next::Refused(match &self.failure {
-                Some(why) if age.is_none() => Refusal::Unavailable(format!("the issuer's keys cannot be fetched: {why}")),
+                Some(why) if age.is_none() => {
+                    Refusal::Unavailable(format!("the issuer's keys cannot be fetched: {why}"))
+                }
                 _ => Refusal::Invalid("the issuer has no such key".into()),
             }),
         }
@@ -164,7 +167,8 @@ impl State {
 
     /// The key of this id; without an id the only one for this algorithm.
     fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<usize> {
-        let fits = |key: &IssuerKey| key.key.algorithm() == algorithm && (id.is_none() || key.id.as_deref() == id);
+        let fits =
+            |key: &IssuerKey| key.key.algorithm() == algorithm && (id.is_none() || key.id.as_deref() == id);
         let mut fitting = (0..self.keys.len()).filter(|n| fits(&self.keys[*n]));
         let first = fitting.next()?;
         (id.is_some() || fitting.next().is_none()).then_some(first)

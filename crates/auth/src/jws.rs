@@ -56,8 +56,7 @@ impl<'a> Signed<'a> {
         let (header, claims) = message.split_once('.').ok_or_else(malformed)?;
         let bytes = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| malformed());
         let (header, claims, signature) = (bytes(header)?, bytes(claims)?, bytes(signature)?);
-        let header: Header =
-            serde_json::from_slice(&header).map_err(|e| Refusal::Malformed(format!("its header: {e}")))?;
+        let header: Header = object(&header).map_err(|e| Refusal::Malformed(format!("its header: {e}")))?;
         let algorithm = match header.alg.as_str() {
             "RS256" => Algorithm::Rs256,
             "ES256" => Algorithm::Es256,
@@ -74,7 +73,7 @@ impl<'a> Signed<'a> {
     /// # Errors
     /// [`Refusal::Malformed`].
     pub(crate) fn claims<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        serde_json::from_slice(&self.claims).map_err(|e| Refusal::Malformed(format!("its claims: {e}")))
+        object(&self.claims).map_err(|e| Refusal::Malformed(format!("its claims: {e}")))
     }
 
     /// Whether this key's owner signed it.
@@ -82,13 +81,24 @@ impl<'a> Signed<'a> {
         let (message, signature) = (self.message.as_bytes(), &self.signature);
         match key {
             _ if key.algorithm() != self.algorithm => false,
-            PublicKey::Rsa { n, e } => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
-            }
+            PublicKey::Rsa { n, e } => RsaPublicKeyComponents { n, e }
+                .verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
+                .is_ok(),
             PublicKey::P256(point) => {
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature).is_ok()
             }
         }
+    }
+}
+
+/// Reads a JSON object. The library would take a list of values for a structure, as well.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn object<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    match json.trim_ascii_start().first() {
+        Some(b'{') => serde_json::from_slice(json).map_err(|e| e.to_string()),
+        _ => Err("no JSON object".into()),
     }
 }
 

@@ -81,7 +81,7 @@ impl CellPath {
     }
 
     /// Its components.
-    pub fn components(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
         // the first part is what is before the first slash: nothing
         self.bytes.split(|b| *b == b'/').skip(1)
     }
@@ -115,7 +115,10 @@ impl CellPath {
 
     /// Whether `other` is this path or below it.
     pub fn contains(&self, other: &CellPath) -> bool {
-        other.bytes.strip_prefix(&self.bytes[..]).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        other
+            .bytes
+            .strip_prefix(&self.bytes[..])
+            .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
     }
 }
 

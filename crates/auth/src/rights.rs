@@ -127,7 +127,8 @@ impl Rule {
     }
 
     fn covers(&self, at: &CellPath) -> bool {
-        self.path.contains(at) && (!self.path.is_dir() || at.is_dir() || at.as_bytes() != self.path.as_bytes())
+        self.path.contains(at)
+            && (!self.path.is_dir() || at.is_dir() || at.as_bytes() != self.path.as_bytes())
     }
 }
 

@@ -147,9 +147,12 @@ mod tests {
 
     #[test]
     fn any_capability_counts_as_one() {
-        for (claim, is) in
-            [("storage.read:/", true), ("storage.other", true), ("compute.create", true), ("openid wlcg", false)]
-        {
+        for (claim, is) in [
+            ("storage.read:/", true),
+            ("storage.other", true),
+            ("compute.create", true),
+            ("openid wlcg", false),
+        ] {
             assert_eq!(Scopes::parse(claim).map(|s| s.is_capability), Ok(is), "{claim}");
         }
     }

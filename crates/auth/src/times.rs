@@ -79,12 +79,31 @@ mod tests {
 
     #[test]
     fn spans_are_read() {
-        for (text, secs) in
-            [("PT30M", 1800), ("PT1H", 3600), ("P1D", 86_400), ("P1W", 604_800), ("P1DT1H1M1S", 90_061), ("PT0S", 0)]
-        {
+        for (text, secs) in [
+            ("PT30M", 1800),
+            ("PT1H", 3600),
+            ("P1D", 86_400),
+            ("P1W", 604_800),
+            ("P1DT1H1M1S", 90_061),
+            ("PT0S", 0),
+        ] {
             assert_eq!(parse_span(text), Some(secs), "{text}");
         }
-        for text in ["", "P", "PT", "P1", "1H", "PT1D", "P1H", "P1Y", "P1M", "PT-1H", "PT1M1H", "PT9999999999S", "PTé"] {
+        for text in [
+            "",
+            "P",
+            "PT",
+            "P1",
+            "1H",
+            "PT1D",
+            "P1H",
+            "P1Y",
+            "P1M",
+            "PT-1H",
+            "PT1M1H",
+            "PT9999999999S",
+            "PTé",
+        ] {
             assert_eq!(parse_span(text), None, "{text}");
         }
     }

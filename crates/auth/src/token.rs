@@ -4,6 +4,7 @@
 //! `leeward:1:KEY:GENERATION:ID:USER`. Caveats: `activity:A,B`, `path:/p`, `before:2026-11-21T13:00:00Z`, as grid clients
 //! know them; each one takes away, none gives. What is not understood is refused.
 
+use crate::jws;
 use crate::macaroon::{Macaroon, Version};
 use crate::path::CellPath;
 use crate::refusal::Refusal;
@@ -71,7 +72,8 @@ impl Names {
     }
 
     fn caveat(self) -> String {
-        let names = NAMES.iter().enumerate().filter(|(n, _)| self.0 & 1 << n != 0).map(|(_, (name, _))| *name);
+        let names =
+            NAMES.iter().enumerate().filter(|(n, _)| self.0 & 1 << n != 0).map(|(_, (name, _))| *name);
         format!("activity:{}", names.collect::<Vec<_>>().join(","))
     }
 }
@@ -161,7 +163,9 @@ pub struct Wish {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
     /// No macaroon has such an activity.
-    #[error("`{0}` is no activity: there are READ_METADATA, UPDATE_METADATA, LIST, DOWNLOAD, UPLOAD, MANAGE and DELETE")]
+    #[error(
+        "`{0}` is no activity: there are READ_METADATA, UPDATE_METADATA, LIST, DOWNLOAD, UPLOAD, MANAGE and DELETE"
+    )]
     Activity(String),
     /// The path is no UTF-8.
     #[error("the path cannot be in a token: it is no UTF-8")]
@@ -288,7 +292,7 @@ pub(crate) fn answer(
     }
     let request: Request = match body.trim_ascii() {
         [] => Request::default(),
-        json => serde_json::from_slice(json).map_err(|e| bad(e.to_string()))?,
+        json => jws::object(json).map_err(bad)?,
     };
     if request.caveats.len() > REQUEST_CAVEATS_MAX {
         return Err(bad(format!("more than {REQUEST_CAVEATS_MAX} caveats")));

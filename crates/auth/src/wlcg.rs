@@ -135,7 +135,8 @@ fn judge(issuer: &Issuer, claims: Claims, now: i64) -> Result<Believed, Refusal>
         let groups = claims.groups.as_deref().unwrap_or_default();
         let group = groups.iter().find_map(|group| config.groups.get(group));
         let user = group.map(|user| config.subjects.get(&claims.sub).unwrap_or(user));
-        let all = issuer.bases.iter().map(|base| Rule::new(base.clone().with_dir(false), Rights::ALL)).collect();
+        let all =
+            issuer.bases.iter().map(|base| Rule::new(base.clone().with_dir(false), Rights::ALL)).collect();
         (user, Grants::Rules(all))
     };
     let user = user.ok_or_else(|| {

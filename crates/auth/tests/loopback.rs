@@ -29,7 +29,10 @@ fn reply(mut stream: TcpStream, answer: &dyn Fn(&str) -> (u16, Vec<u8>)) -> std:
     let first = lines.next().transpose()?.unwrap_or_default();
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
     let (status, body) = answer(first.split(' ').nth(1).unwrap_or_default());
-    let head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nlocation: /x\r\nconnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status} x\r\ncontent-length: {}\r\nlocation: /x\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
     stream.write_all(head.as_bytes())?;
     stream.write_all(&body)
 }

@@ -4,8 +4,8 @@
 mod rig;
 
 use leeward_auth::{
-    ACTIVITIES, Activity, CellPath, Grants, Identity, Macaroon, Refusal, Rights, Rule, Signer, Verdict, Version,
-    Via, Wish,
+    ACTIVITIES, Activity, CellPath, Grants, Identity, Macaroon, Refusal, Rights, Rule, Signer, Verdict,
+    Version, Via, Wish,
 };
 use leeward_env::Wait;
 use leeward_volume::accounts::{AccountChange, SigningRecord};
@@ -43,12 +43,20 @@ fn a_token_does_what_was_wished() {
     let verdict = rig.bearer(&token).expect("good");
     assert_eq!((&*verdict.who.name, verdict.who.uid, &*verdict.who.gids), ("bob", 3000, &[3000, 60][..]));
     assert_eq!(verdict.via, Via::Macaroon("00000000000000ab".into()));
-    assert!(allowed(&verdict, Activity::Read, "/home/bob/x") && allowed(&verdict, Activity::List, "/home/bob"));
-    assert!(!allowed(&verdict, Activity::Read, "/home/bobby") && !allowed(&verdict, Activity::Create, "/home/bob/x"));
+    assert!(
+        allowed(&verdict, Activity::Read, "/home/bob/x") && allowed(&verdict, Activity::List, "/home/bob")
+    );
+    assert!(
+        !allowed(&verdict, Activity::Read, "/home/bobby")
+            && !allowed(&verdict, Activity::Create, "/home/bob/x")
+    );
     assert_eq!(verdict.until_secs, Some(rig.now() + 60));
     rig.env.advance(Duration::from_secs(61));
     let refusal = rig.bearer(&token).expect_err("expired");
-    assert_eq!((refusal.kind(), refusal.status(), refusal.bearer_error()), ("expired", 401, Some("invalid_token")));
+    assert_eq!(
+        (refusal.kind(), refusal.status(), refusal.bearer_error()),
+        ("expired", 401, Some("invalid_token"))
+    );
     let odd = Wish { activities: Some(vec!["EVERYTHING".into()]), ..wish };
     assert!(signer("bob").mint(1, "here", &odd).is_err());
 }
@@ -126,7 +134,11 @@ fn what_others_made_is_refused() {
         ("a disabled user", mint(signer("carol")), "user"),
         ("root", mint(signer("root")), "user"),
         ("nobody", mint(signer("nobody-knows-me")), "user"),
-        ("another identifier", Macaroon::new("here", "leeward:2:1:0:1:bob", &SIGNING).to_text(Version::V1), "invalid"),
+        (
+            "another identifier",
+            Macaroon::new("here", "leeward:2:1:0:1:bob", &SIGNING).to_text(Version::V1),
+            "invalid",
+        ),
         ("no identifier", Macaroon::new("here", "", &SIGNING).to_text(Version::V1), "invalid"),
         ("no text", "%%%".into(), "malformed"),
         ("empty", String::new(), "malformed"),
@@ -184,7 +196,8 @@ fn a_door_gives_tokens_for_a_path() {
     assert_eq!((verdict.grants, expires_in), (Grants::All, 86_400));
     let (_, expires_in) = request(&rig, &all_of_bob(), "/", json!({"validity": "P365D"})).expect("a token");
     assert_eq!(expires_in, 7 * 86_400);
-    let minted = rig.authority.macaroon(&all_of_bob(), &path("/"), b" ", "x").expect("an empty body asks for all");
+    let minted =
+        rig.authority.macaroon(&all_of_bob(), &path("/"), b" ", "x").expect("an empty body asks for all");
     assert!(rig.bearer(&minted.macaroon).is_ok());
 }
 
@@ -197,7 +210,9 @@ fn a_token_for_a_token_gives_no_more() {
     let (got, expires_in) = request(&rig, &verdict, "/data/x", asked).expect("a token");
     assert!(allowed(&got, Activity::Read, "/data/x") && !allowed(&got, Activity::Delete, "/data/x"));
     assert!(expires_in <= 3600);
-    for (at, body) in [("/", json!({})), ("/other", json!({})), ("/data", json!({"caveats": ["activity:DELETE"]}))] {
+    for (at, body) in
+        [("/", json!({})), ("/other", json!({})), ("/data", json!({"caveats": ["activity:DELETE"]}))]
+    {
         let refusal = request(&rig, &verdict, at, body).expect_err(at);
         assert_eq!((refusal.status(), refusal.bearer_error()), (403, Some("insufficient_scope")), "{at}");
     }
@@ -254,9 +269,13 @@ fn keys_of_s3_and_passwords() {
     assert_eq!(basic("KEYOFBOB", "secret of bob").map(|v| v.who.uid), Ok(3000));
     assert_eq!(basic("bob", &token(&rig)).map(|v| v.who.uid), Ok(3000));
     assert_eq!(basic("", &token(&rig)).map(|v| v.who.uid), Ok(3000));
-    for (name, password) in
-        [("KEYOFBOB", "secret of bo"), ("KEYOFBOB", ""), ("alice", &token(&rig)), ("bob", "secret of bob"), ("", "")]
-    {
+    for (name, password) in [
+        ("KEYOFBOB", "secret of bo"),
+        ("KEYOFBOB", ""),
+        ("alice", &token(&rig)),
+        ("bob", "secret of bob"),
+        ("", ""),
+    ] {
         assert_eq!(basic(name, password).expect_err(name).status(), 401, "{name}");
     }
     assert_eq!(basic("KEYOFCAROL", "secret of carol").expect_err("disabled").status(), 403);
@@ -288,8 +307,9 @@ fn a_caveat() -> impl Strategy<Value = String> {
 
 fn some_grants() -> impl Strategy<Value = Grants> {
     let rights = prop::collection::vec(prop::sample::select(Activity::ALL.to_vec()), 1..9);
-    let rule = (a_path(), rights, 0usize..4).prop_map(|(path, rights, parents_from)| {
-        Rule { parents_from, ..Rule::new(path, Rights::of(&rights)) }
+    let rule = (a_path(), rights, 0usize..4).prop_map(|(path, rights, parents_from)| Rule {
+        parents_from,
+        ..Rule::new(path, Rights::of(&rights))
     });
     prop_oneof![1 => Just(Grants::All), 4 => prop::collection::vec(rule, 0..4).prop_map(Grants::Rules)]
 }
@@ -298,7 +318,11 @@ fn everything() -> Vec<CellPath> {
     let names = ["a", "b", "ab", "a b"];
     let mut paths = vec![CellPath::root()];
     for depth in 0..3 {
-        let above: Vec<CellPath> = paths.iter().filter(|p| p.components().count() == depth && (p.is_dir() || depth == 0)).cloned().collect();
+        let above: Vec<CellPath> = paths
+            .iter()
+            .filter(|p| p.components().count() == depth && (p.is_dir() || depth == 0))
+            .cloned()
+            .collect();
         for (dir, name) in above.iter().flat_map(|dir| names.iter().map(move |name| (dir, name))) {
             paths.push(dir.join(&path(&format!("/{name}"))));
             paths.push(dir.join(&path(&format!("/{name}/"))));

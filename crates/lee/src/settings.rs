@@ -115,7 +115,9 @@ fn allowed(key: &str) -> String {
         Ok(Ok(())) => "a number".into(),
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
         Err(e) if e.message().ends_with("a string") => "a text in quotes".into(),
-        Err(_) if key == "issuer" || key == "srr" => format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md"),
+        Err(_) if key == "issuer" || key == "srr" => {
+            format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
+        }
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }
 }

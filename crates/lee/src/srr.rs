@@ -76,7 +76,8 @@ pub fn report(
     now_secs: i64,
     mut ask: impl FnMut(&Request) -> Result<Reply, Fail>,
 ) -> Result<Report, Fail> {
-    let odd = |reply: Reply| Fail::new(format!("unexpected answer {reply:?}: is another version of lee running?"));
+    let odd =
+        |reply: Reply| Fail::new(format!("unexpected answer {reply:?}: is another version of lee running?"));
     let volumes = match ask(&Request::VolumeList)? {
         Reply::Volumes { volumes } => volumes.into_iter().filter(|v| !v.removing).collect(),
         other => return Err(odd(other)),
@@ -179,7 +180,10 @@ impl Known {
 
     /// Of all pools.
     fn capacity(&self) -> Space {
-        let whole = Space { totalsize: self.df.total_bytes, usedsize: self.df.total_bytes - self.df.available_bytes.min(self.df.total_bytes) };
+        let whole = Space {
+            totalsize: self.df.total_bytes,
+            usedsize: self.df.total_bytes - self.df.available_bytes.min(self.df.total_bytes),
+        };
         if self.df.pools.is_empty() {
             return whole;
         }
@@ -238,7 +242,9 @@ mod tests {
                 quotas: vec![quota("/atlas", 1000, 200), quota("/atlas/data", 0, 5), quota("/at", 1, 1)],
             },
             Request::Df => Reply::Df(Df { total_bytes: 10_000, available_bytes: 5000, ..Df::default() }),
-            Request::Usage { path } if path == "/atlas" => Reply::Usage(Usage { bytes: 200, files: 20, dirs: 1 }),
+            Request::Usage { path } if path == "/atlas" => {
+                Reply::Usage(Usage { bytes: 200, files: 20, dirs: 1 })
+            }
             Request::Usage { .. } => Reply::Usage(Usage { bytes: 50, files: 5, dirs: 1 }),
             other => panic!("{other:?}"),
         })
@@ -270,7 +276,9 @@ mod tests {
         if !is {
             found.push(format!("{at}: {value} is no {}", schema["type"]));
         }
-        if let Some(one_of) = schema["enum"].as_array() && !one_of.contains(value) {
+        if let Some(one_of) = schema["enum"].as_array()
+            && !one_of.contains(value)
+        {
             found.push(format!("{at}: {value} is none of {one_of:?}"));
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -281,7 +289,9 @@ mod tests {
         for (name, part) in value.as_object().into_iter().flatten() {
             match schema["properties"].get(name) {
                 Some(schema) => found.extend(wrong(root, schema, part, &format!("{at}/{name}"))),
-                None if schema["additionalProperties"] == false => found.push(format!("{at}: {name} is unknown")),
+                None if schema["additionalProperties"] == false => {
+                    found.push(format!("{at}: {name} is unknown"))
+                }
                 None => (),
             }
         }
@@ -318,18 +328,27 @@ mod tests {
         assert_eq!((&service["name"], &service["qualitylevel"]), (&json!("host"), &json!("production")));
         assert_eq!(service["storagecapacity"]["online"], json!({"totalsize": 10_000, "usedsize": 5000}));
         let shares = service["storageshares"].as_array().expect("shares");
-        let line = |s: &Value| json!([s["name"], s["totalsize"], s["usedsize"], s["numberoffiles"], s["vos"][0]]);
-        assert_eq!(shares.iter().map(line).collect::<Vec<_>>(), [
-            json!(["root", 5010, 10, 1, "root"]),
-            json!(["atlas", 1000, 200, 20, "atlas"]),
-            json!(["scratch", 8000, 3000, 30, "scratch"]),
-        ]);
+        let line =
+            |s: &Value| json!([s["name"], s["totalsize"], s["usedsize"], s["numberoffiles"], s["vos"][0]]);
+        assert_eq!(
+            shares.iter().map(line).collect::<Vec<_>>(),
+            [
+                json!(["root", 5010, 10, 1, "root"]),
+                json!(["atlas", 1000, 200, 20, "atlas"]),
+                json!(["scratch", 8000, 3000, 30, "scratch"]),
+            ]
+        );
     }
 
     #[test]
     fn shares_are_what_the_settings_say() {
-        let share = |name: &str, path: &str| SrrShare { name: name.into(), path: path.into(), vos: vec!["atlas".into()] };
-        let endpoint = SrrEndpoint { name: "dav".into(), url: "https://se:443/".into(), interface: "https".into() };
+        let share = |name: &str, path: &str| SrrShare {
+            name: name.into(),
+            path: path.into(),
+            vos: vec!["atlas".into()],
+        };
+        let endpoint =
+            SrrEndpoint { name: "dav".into(), url: "https://se:443/".into(), interface: "https".into() };
         let config = SrrConfig {
             name: Some("SITE".into()),
             quality_level: QualityLevel::PreProduction,
@@ -340,8 +359,16 @@ mod tests {
         assert_eq!((&service["name"], &service["qualitylevel"]), (&json!("SITE"), &json!("pre-production")));
         assert_eq!(service["storageendpoints"][0]["assignedshares"], json!(["all"]));
         let [all, data] = [0, 1].map(|n| &service["storageshares"][n]);
-        assert_eq!((&all["usedsize"], &all["numberoffiles"]), (&json!(3200), &json!(50)), "with the volume attached below");
+        assert_eq!(
+            (&all["usedsize"], &all["numberoffiles"]),
+            (&json!(3200), &json!(50)),
+            "with the volume attached below"
+        );
         assert_eq!(all["totalsize"], 1000);
-        assert_eq!((&data["usedsize"], &data["totalsize"]), (&json!(50), &json!(850)), "what the quota above leaves");
+        assert_eq!(
+            (&data["usedsize"], &data["totalsize"]),
+            (&json!(50), &json!(850)),
+            "what the quota above leaves"
+        );
     }
 }

@@ -186,8 +186,7 @@ fn groups_named(name: &str, gid: u32) -> Vec<u32> {
     loop {
         let mut count = gids.len() as libc::c_int;
         // SAFETY: the buffer has room for `count` groups, and the name ends in NUL.
-        let fits =
-            unsafe { libc::getgrouplist(name.as_ptr(), gid, gids.as_mut_ptr(), &mut count) } >= 0;
+        let fits = unsafe { libc::getgrouplist(name.as_ptr(), gid, gids.as_mut_ptr(), &mut count) } >= 0;
         let count = count.max(0) as usize;
         if fits || count <= gids.len() {
             gids.truncate(count);

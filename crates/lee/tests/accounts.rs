@@ -122,7 +122,9 @@ fn the_storage_report_is_put_in_place_whole() {
     assert_eq!(shares(&written), shares(&report));
     assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o644);
     assert!(!place.beside("srr.json.new").exists());
-    place.ask(&["report", "srr", "--out", "/no/such/directory/x"]).bad(1, &["/no/such/directory/x", "another file"]);
+    place
+        .ask(&["report", "srr", "--out", "/no/such/directory/x"])
+        .bad(1, &["/no/such/directory/x", "another file"]);
 }
 
 /// Shares without what changes from one moment to the next.

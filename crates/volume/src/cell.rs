@@ -3,11 +3,11 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
 //! same for a bucket.
 
+use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::buckets::{BucketRecord, Buckets};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
-use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use crate::flows::{FlowRecord, FlowSettings};
 use crate::identity::{self, Identity};
 use crate::inode::{

@@ -155,7 +155,10 @@ impl IssuerConfig {
             return Err(format!("issuer: {}: base-paths: {path} is no absolute path", self.url));
         }
         if self.user.is_none() && self.subjects.is_empty() && self.groups.is_empty() {
-            return Err(format!("issuer: {}: name whom its tokens act for: user, subjects or groups", self.url));
+            return Err(format!(
+                "issuer: {}: name whom its tokens act for: user, subjects or groups",
+                self.url
+            ));
         }
         Ok(())
     }
@@ -224,7 +227,8 @@ impl Config {
             }
         }
         self.issuer.iter().try_for_each(IssuerConfig::check)?;
-        let twice = self.issuer.iter().enumerate().find(|(n, i)| self.issuer[..*n].iter().any(|o| o.url == i.url));
+        let twice =
+            self.issuer.iter().enumerate().find(|(n, i)| self.issuer[..*n].iter().any(|o| o.url == i.url));
         twice.map_or(Ok(()), |(_, issuer)| Err(format!("issuer: {} is there twice", issuer.url)))
     }
 }

@@ -8,10 +8,10 @@
 //! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
 //! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
 
+use crate::accounts::AccountChange;
 use crate::buckets::BucketRecord;
 use crate::error::Error;
 use crate::extents::Extents;
-use crate::accounts::AccountChange;
 use crate::flows::FlowRecord;
 use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats, Who};
 use crate::keys::{self, EpochPair, Key};

@@ -3,11 +3,11 @@
 //! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
 //! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
 
+use crate::accounts::Accounts;
 use crate::buckets::Buckets;
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
-use crate::accounts::Accounts;
 use crate::flows::FlowSettings;
 use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};

@@ -53,10 +53,10 @@ fn users_and_keys_last() {
     assert_ne!(key_for(&rig, "bob").secret_access_key, key.secret_access_key);
     rig.admin(&set("alice", Some(true), None));
     let before = (users(&rig), keys(&rig, None));
-    assert_eq!(before.0.iter().map(|u| (&*u.name, u.uid, u.disabled, u.keys)).collect::<Vec<_>>(), [
-        ("alice", None, true, 0),
-        ("bob", Some(4_000_001), false, 2)
-    ]);
+    assert_eq!(
+        before.0.iter().map(|u| (&*u.name, u.uid, u.disabled, u.keys)).collect::<Vec<_>>(),
+        [("alice", None, true, 0), ("bob", Some(4_000_001), false, 2)]
+    );
     rig.reopen();
     assert_eq!((users(&rig), keys(&rig, None)), before);
     let accounts = rig.cell.accounts();
@@ -65,7 +65,8 @@ fn users_and_keys_last() {
     assert!(rig.findings().is_empty());
 
     rig.admin(&set("bob", None, Some(&[7])));
-    let revoke = Request::KeyRevoke { user: "bob".into(), access_key_id: Some(key.key.access_key_id.clone()) };
+    let revoke =
+        Request::KeyRevoke { user: "bob".into(), access_key_id: Some(key.key.access_key_id.clone()) };
     rig.admin(&revoke);
     assert_eq!(rig.ask(&revoke).expect_err("gone").errno, libc::ENOENT);
     rig.reopen();

@@ -3,8 +3,8 @@
 use leeward_data::Addr;
 use leeward_pool::StoreState;
 use leeward_volume::NodeId;
-use leeward_volume::extents::{Extents, Source};
 use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
+use leeward_volume::extents::{Extents, Source};
 use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
     BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
@@ -225,12 +225,8 @@ fn records_of_users_and_keys_are_as_they_were() {
         assert_eq!(UserRecord::decode(&record.encode()), Ok(record.clone()));
         assert!(UserRecord::decode(&record.encode()[..golden.len() / 2 - 1]).is_err());
     }
-    let key = KeyRecord {
-        user: "bob".into(),
-        secret: Secret::new("xyz"),
-        label: "l".into(),
-        created_secs: 7,
-    };
+    let key =
+        KeyRecord { user: "bob".into(), secret: Secret::new("xyz"), label: "l".into(), created_secs: 7 };
     assert_eq!(hex(&key.encode()), "0100000000000000000703626f620378797a6c");
     assert_eq!(KeyRecord::decode(&key.encode()), Ok(key.clone()));
     assert!(KeyRecord::decode(&key.encode()[..16]).is_err());

@@ -13,7 +13,8 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair, PublicKeyComponents};
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512, RsaEncoding,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512,
+    RsaEncoding,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,7 +39,8 @@ pub struct Minter {
 impl Minter {
     pub fn new(url: &str) -> Minter {
         let pem: String = include_str!("rsa.pem").lines().filter(|line| !line.starts_with('-')).collect();
-        let ec = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new()).expect("a key");
+        let ec = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
+            .expect("a key");
         Minter {
             url: url.into(),
             rsa_der: STANDARD.decode(pem).expect("base64"),
@@ -170,12 +172,16 @@ pub fn user(uid: Option<u32>, disabled: bool, generation: u32) -> UserRecord {
 /// bob is known to the cell alone; carol is disabled.
 pub fn accounts() -> Accounts {
     let mut accounts = Accounts::default();
-    for (name, record) in
-        [("bob", user(Some(3000), false, 0)), ("carol", user(Some(3001), true, 0)), ("alice", user(None, false, 0))]
-    {
+    for (name, record) in [
+        ("bob", user(Some(3000), false, 0)),
+        ("carol", user(Some(3001), true, 0)),
+        ("alice", user(None, false, 0)),
+    ] {
         accounts.apply(AccountChange::User(name.into(), record));
     }
-    for (id, of) in [("KEYOFBOB", "bob"), ("KEYOFCAROL", "carol"), ("KEYOFALICE", "alice"), ("KEYOFROOT", "root")] {
+    for (id, of) in
+        [("KEYOFBOB", "bob"), ("KEYOFCAROL", "carol"), ("KEYOFALICE", "alice"), ("KEYOFROOT", "root")]
+    {
         let secret = Secret::new(format!("secret of {of}"));
         let record = KeyRecord { user: of.into(), secret, label: String::new(), created_secs: 0 };
         accounts.apply(AccountChange::Key(id.into(), Some(record)));
@@ -205,8 +211,8 @@ impl Rig {
             asked: AtomicUsize::default(),
             silent: AtomicBool::default(),
         });
-        let authority =
-            Authority::new(&env, &[config], Arc::new(accounts()), machine(), given.clone()).expect("an authority");
+        let authority = Authority::new(&env, &[config], Arc::new(accounts()), machine(), given.clone())
+            .expect("an authority");
         Rig { env, minter, given, authority }
     }
 
@@ -225,7 +231,9 @@ impl Rig {
     /// Claims with some of them changed; null takes one away.
     pub fn claims_but(&self, scope: &str, changes: Value) -> Value {
         let mut claims = self.claims(scope);
-        let (Some(all), Value::Object(changes)) = (claims.as_object_mut(), changes) else { panic!("objects") };
+        let (Some(all), Value::Object(changes)) = (claims.as_object_mut(), changes) else {
+            panic!("objects")
+        };
         for (name, value) in changes {
             match value {
                 Value::Null => _ = all.remove(&name),

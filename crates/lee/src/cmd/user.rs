@@ -109,9 +109,9 @@ const NEXT: &str = "make a key or a token with `lee key create` or `lee token cr
 /// A user of this machine may come in, unless it is root.
 pub(super) fn refuse_root(name: &str, there: Option<system::Owner>) -> Result<(), Fail> {
     match there {
-        Some(system::Owner { uid: 0, .. }) => {
-            Err(Fail::new(format!("{name} is root here: nobody acts as root through a door, name another user")))
-        }
+        Some(system::Owner { uid: 0, .. }) => Err(Fail::new(format!(
+            "{name} is root here: nobody acts as root through a door, name another user"
+        ))),
         Some(_) => Ok(()),
         None => Err(Fail::new(format!(
             "neither the cell nor this machine has a user {name}: create one with `lee user create {name} --uid N`"

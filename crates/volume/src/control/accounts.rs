@@ -69,7 +69,9 @@ impl Shard {
             record.disabled = disabled.unwrap_or(record.disabled);
             if let Some(gids) = gids {
                 let known = record.numbers.as_mut().ok_or_else(|| {
-                    let message = format!("the groups of {name} are those of this machine's user database: change them there");
+                    let message = format!(
+                        "the groups of {name} are those of this machine's user database: change them there"
+                    );
                     no(libc::EINVAL, message)
                 })?;
                 *known = numbers(known.uid, gids)?;
@@ -104,7 +106,10 @@ impl Shard {
             user(accounts, name)?;
             let of_user = accounts.keys().filter(|(_, key)| key.user == name).count();
             if of_user >= KEYS_PER_USER_MAX || accounts.keys().len() >= KEYS_MAX {
-                let message = format!("{name} has {of_user} keys of {} in all: revoke those that are not used", accounts.keys().len());
+                let message = format!(
+                    "{name} has {of_user} keys of {} in all: revoke those that are not used",
+                    accounts.keys().len()
+                );
                 return Err(no(libc::ENOSPC, message));
             }
             if accounts.key(&id).is_some() {
@@ -115,7 +120,8 @@ impl Shard {
             Ok(vec![AccountChange::Key(id.clone(), Some(record))])
         })?;
         let accounts = self.accounts();
-        let record = accounts.key(&id).ok_or_else(|| no(libc::ENOENT, "the key was revoked at once".into()))?;
+        let record =
+            accounts.key(&id).ok_or_else(|| no(libc::ENOENT, "the key was revoked at once".into()))?;
         Ok(AdminReply::KeyCreated(NewKey { key: key_info(&id, record), secret_access_key: secret }))
     }
 
@@ -130,9 +136,8 @@ impl Shard {
     pub(super) fn key_revoke(&self, name: &str, id: Option<&str>) -> Answer {
         let mut keys = Vec::new();
         self.change_accounts(|accounts, _| {
-            let wanted = accounts
-                .keys()
-                .filter(|(known, key)| key.user == name && id.is_none_or(|id| id == *known));
+            let wanted =
+                accounts.keys().filter(|(known, key)| key.user == name && id.is_none_or(|id| id == *known));
             keys = wanted.map(|(id, record)| key_info(id, record)).collect();
             if let (Some(id), true) = (id, keys.is_empty()) {
                 let message = format!("{name} has no key {id}: see lee key list {name}");
@@ -153,8 +158,9 @@ impl Shard {
             let message = format!("user {name} is disabled: lee user enable {name}");
             return Err(no(libc::EACCES, message));
         }
-        let (number, key) =
-            accounts.newest_signing_key().ok_or_else(|| no(libc::ENOENT, "there is no signing key".into()))?;
+        let (number, key) = accounts
+            .newest_signing_key()
+            .ok_or_else(|| no(libc::ENOENT, "there is no signing key".into()))?;
         let generation = accounts.generation(name);
         Ok(AdminReply::TokenKey(TokenKey { number, secret: key.secret, generation }))
     }
@@ -215,7 +221,10 @@ fn numbers(uid: u32, gids: &[u32]) -> Result<Numbers, Failure> {
         return Err(no(libc::EINVAL, message));
     }
     if gids.len() > GROUPS_MAX || gids.contains(&u32::MAX) {
-        return Err(no(libc::EINVAL, format!("a user has at most {GROUPS_MAX} groups, none of them {}", u32::MAX)));
+        return Err(no(
+            libc::EINVAL,
+            format!("a user has at most {GROUPS_MAX} groups, none of them {}", u32::MAX),
+        ));
     }
     let gids = if gids.is_empty() { vec![uid] } else { gids.to_vec() };
     Ok(Numbers { uid, gids })
