@@ -203,7 +203,8 @@ mod tests {
         let second = ctx(2);
         let mut other = Box::pin(turns.take(&second));
         let mut poll = |other: &mut std::pin::Pin<Box<_>>| {
-            Future::poll(other.as_mut(), &mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+            Future::poll(other.as_mut(), &mut std::task::Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
         };
         assert!(!poll(&mut other), "he waits, but is not refused");
         held.pop();
