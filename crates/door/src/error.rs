@@ -8,7 +8,12 @@ pub fn status_of(e: &Error) -> u16 {
     match e {
         Error::NotFound | Error::NoData | Error::Stale => 404,
         Error::Access | Error::NotPermitted | Error::ReadOnly => 403,
-        Error::Exists | Error::NotDir | Error::IsDir | Error::NotEmpty | Error::CrossVolume | Error::TooManyLinks => 409,
+        Error::Exists
+        | Error::NotDir
+        | Error::IsDir
+        | Error::NotEmpty
+        | Error::CrossVolume
+        | Error::TooManyLinks => 409,
         Error::Changed => 412,
         Error::Invalid | Error::NameTooLong => 400,
         Error::TooBig | Error::AttrTooBig | Error::Range => 413,

@@ -88,7 +88,8 @@ impl File {
         let end = range.end.min(self.attr.size);
         let file = self.clone();
         let pieces = stream::unfold(range.start, move |at| {
-            let piece = if file.held.files.is_tight() { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
+            let piece =
+                if file.held.files.is_tight() { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
             let next = (at + piece).min(end);
             std::future::ready((at < end).then_some((at..next, next)))
         });

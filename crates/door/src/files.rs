@@ -85,7 +85,8 @@ impl Files {
 
     /// Whether much content is on its way: then pieces should be small.
     pub(crate) fn is_tight(&self) -> bool {
-        let read = limits::CONTENT_BYTES_MAX - self.0.content.available_permits().min(limits::CONTENT_BYTES_MAX);
+        let read =
+            limits::CONTENT_BYTES_MAX - self.0.content.available_permits().min(limits::CONTENT_BYTES_MAX);
         read + self.0.incoming.load(Ordering::Relaxed) > limits::CONTENT_BYTES_EASY
     }
 
@@ -129,10 +130,8 @@ pub(crate) const LOOK: (Op<'static>, u64) = (Op::Lookup { dir: NodeId::ROOT, nam
 const LIST: (Op<'static>, u64) = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
 const SET: (Op<'static>, u64) = (Op::SetAttr { node: NodeId::ROOT, set: NOTHING }, 0);
 const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"" }, 0);
-const MKDIR: (Op<'static>, u64) = (
-    Op::Make { dir: NodeId::ROOT, name: b"", make: leeward_volume::op::Make::Dir, mode: 0, umask: 0 },
-    0,
-);
+const MKDIR: (Op<'static>, u64) =
+    (Op::Make { dir: NodeId::ROOT, name: b"", make: leeward_volume::op::Make::Dir, mode: 0, umask: 0 }, 0);
 const RENAME: (Op<'static>, u64) = (
     Op::Rename {
         from_dir: NodeId::ROOT,
@@ -178,7 +177,11 @@ impl Tree {
         let path = path.clone();
         self.run(LOOK, move |steps, base| {
             let attr = *steps.walk(base, &path, true)?.found()?;
-            let xattrs = if steps.permit(&attr, R).is_ok() { xattrs_of(steps, &attr, xattrs)? } else { vec![None; xattrs.len()] };
+            let xattrs = if steps.permit(&attr, R).is_ok() {
+                xattrs_of(steps, &attr, xattrs)?
+            } else {
+                vec![None; xattrs.len()]
+            };
             Ok(Found { attr, xattrs })
         })
         .await
@@ -198,7 +201,8 @@ impl Tree {
             let held = Held::new(&files, ctx, attr.node);
             regular(&attr)?;
             steps.permit(&attr, R)?;
-            let whole = if attr.size <= limits::READ_WHOLE_BYTES { Some(read_whole(steps, &attr)?) } else { None };
+            let whole =
+                if attr.size <= limits::READ_WHOLE_BYTES { Some(read_whole(steps, &attr)?) } else { None };
             Ok(File { attr, xattrs: xattrs_of(steps, &attr, xattrs)?, whole, held: Arc::new(held) })
         })
         .await
@@ -239,7 +243,8 @@ impl Tree {
         let mut made: Option<Attr> = None;
         self.run(MKDIR, move |steps, base| {
             if made.is_none() {
-                let walked = if parents { steps.walk_making(base, &path)? } else { steps.walk(base, &path, true)? };
+                let walked =
+                    if parents { steps.walk_making(base, &path)? } else { steps.walk(base, &path, true)? };
                 if walked.attr.is_some() && !parents {
                     return Err(Error::Exists);
                 }
@@ -385,7 +390,8 @@ impl Tree {
         self.run(LOOK, move |steps, base| {
             let attr = *steps.walk(base, &path, true)?.found()?;
             let below = steps.xattr(attr.node, b"leeward.rbytes").ok().flatten();
-            let bytes = below.and_then(|b| String::from_utf8(b).ok()?.parse().ok()).unwrap_or(attr.blocks * 512);
+            let bytes =
+                below.and_then(|b| String::from_utf8(b).ok()?.parse().ok()).unwrap_or(attr.blocks * 512);
             match steps.call(Op::StatFs { node: attr.node })? {
                 Reply::StatFs(figures) => Ok((bytes, figures)),
                 other => Err(Error::Io(format!("StatFs answered {other:?}"))),
@@ -410,7 +416,12 @@ impl Tree {
 }
 
 /// Sets or removes an attribute that users may name.
-pub(crate) fn set_user_xattr(steps: &Steps<'_>, node: NodeId, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+pub(crate) fn set_user_xattr(
+    steps: &Steps<'_>,
+    node: NodeId,
+    name: &[u8],
+    value: Option<&[u8]>,
+) -> Result<()> {
     if !name.starts_with(b"user.") {
         return Err(Error::NotSupported);
     }
@@ -458,8 +469,11 @@ fn prune_above(steps: &Steps<'_>, base: &Path, path: &Path) -> Result<()> {
         if path.is_root() {
             return Ok(());
         }
-        let Ok(Walked { dirs, name, attr: Some(dir) }) = steps.walk(base, &path, false) else { return Ok(()) };
-        let marked = dir.kind == Kind::Dir && dir.size == 0 && steps.xattr(dir.node, MADE_FOR_PATH)?.is_some();
+        let Ok(Walked { dirs, name, attr: Some(dir) }) = steps.walk(base, &path, false) else {
+            return Ok(());
+        };
+        let marked =
+            dir.kind == Kind::Dir && dir.size == 0 && steps.xattr(dir.node, MADE_FOR_PATH)?.is_some();
         let Some(parent) = dirs.last().filter(|_| marked) else { return Ok(()) };
         if permit_removal(steps, parent, &dir).is_err() {
             return Ok(());

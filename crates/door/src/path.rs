@@ -164,8 +164,14 @@ mod tests {
         assert!(path("").is_root() && path("").wants_dir());
         assert_eq!(path("a/b/").names().collect::<Vec<_>>(), [b"a", b"b"]);
         assert!(path("a/b/").wants_dir() && !path("a/b").wants_dir());
-        assert_eq!(path("a/b").split().map(|(d, n)| (d.to_string(), n.to_vec())), Some(("/a".into(), b"b".to_vec())));
-        assert_eq!(path("a").split().map(|(d, n)| (d.to_string(), n.to_vec())), Some(("/".into(), b"a".to_vec())));
+        assert_eq!(
+            path("a/b").split().map(|(d, n)| (d.to_string(), n.to_vec())),
+            Some(("/a".into(), b"b".to_vec()))
+        );
+        assert_eq!(
+            path("a").split().map(|(d, n)| (d.to_string(), n.to_vec())),
+            Some(("/".into(), b"a".to_vec()))
+        );
         assert_eq!(path("").split(), None);
         assert_eq!(path("a").join(&path("b/c/")), path("a/b/c/"));
         assert_eq!(path("").join(&path("b")), path("b"));

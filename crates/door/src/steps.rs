@@ -133,10 +133,18 @@ impl<'a> Steps<'a> {
     }
 
     /// Entries of a directory after a name; not the directory of snapshots, where listings of the mount show it.
-    pub(crate) fn list(&self, dir: &Attr, after: &[u8], limit: usize, attrs: bool) -> Result<(Vec<Entry>, bool)> {
+    pub(crate) fn list(
+        &self,
+        dir: &Attr,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Result<(Vec<Entry>, bool)> {
         self.permit(dir, if attrs { R | X } else { R })?;
         let op = Op::List { dir: dir.node, after, limit, attrs };
-        let Reply::Entries(mut entries) = self.call(op)? else { return Err(Error::Io("List answered otherwise".into())) };
+        let Reply::Entries(mut entries) = self.call(op)? else {
+            return Err(Error::Io("List answered otherwise".into()));
+        };
         let at_end = entries.len() < limit;
         if dir.node.volume() < VIEW_FIRST {
             entries.retain(|e| e.node.volume() < VIEW_FIRST);

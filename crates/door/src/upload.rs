@@ -122,7 +122,8 @@ impl Upload {
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let most = if self.tree.files().is_tight() { limits::WRITE_BYTES_TIGHT } else { limits::WRITE_BYTES };
+            let most =
+                if self.tree.files().is_tight() { limits::WRITE_BYTES_TIGHT } else { limits::WRITE_BYTES };
             let room = most.saturating_sub(self.buffer.bytes.len()).max(1);
             let (part, more) = rest.split_at(room.min(rest.len()));
             self.buffer.push(part);
@@ -164,7 +165,9 @@ impl Upload {
                 len,
             };
             match self.tree.files().one(*self.tree.ctx(), op).await? {
-                Reply::Written(0) => return Err(Error::Io("the source was shortened while it was copied".into())),
+                Reply::Written(0) => {
+                    return Err(Error::Io("the source was shortened while it was copied".into()));
+                }
                 Reply::Written(count) => (at, self.size) = (at + count, self.size + count),
                 other => return Err(Error::Io(format!("CopyRange answered {other:?}"))),
             }
@@ -180,7 +183,12 @@ impl Upload {
         let tail = self.buffer.take().freeze();
         let Upload { tree, path, held, size, .. } = self;
         let mut state = Finishing { path, finish, tail, offset: size, done: Done::default() };
-        tree.run((PLACE, 0), move |steps, base| state.go_on(steps, base, held.node)).await
+        let go_on = move |steps: &Steps<'_>, base: &Path| {
+            // whoever waits for this may go away, the file may not
+            let held = &held;
+            state.go_on(steps, base, held.node)
+        };
+        tree.run((PLACE, 0), go_on).await
     }
 
     /// Keeps it without a name: durable, but not for longer than the process lives.

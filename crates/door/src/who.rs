@@ -181,7 +181,10 @@ mod tests {
     fn the_first_class_that_is_about_the_user_decides() {
         let file = attr(0o460, 10, 20);
         let may = |uid, gids: &[u32], want| permit(&ctx(uid, gids), &file, None, want).is_ok();
-        assert!(may(10, &[1], R) && !may(10, &[20], W), "the owner has the owner's bits, in whatever group he is");
+        assert!(
+            may(10, &[1], R) && !may(10, &[20], W),
+            "the owner has the owner's bits, in whatever group he is"
+        );
         assert!(may(11, &[20], R | W) && may(11, &[1, 5, 20], W) && !may(11, &[20], X));
         assert!(!may(11, &[1], R) && may(0, &[0], R | W | X));
     }

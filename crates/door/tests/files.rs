@@ -128,7 +128,10 @@ fn links_are_followed_within_the_tree_only() {
     }
     assert_eq!(rig.get(&all, "b/up"), Ok(b"secret".to_vec()), "from above it does not lead out");
     rig.put(&tree, "up", b"mine").expect("in place of the link");
-    assert_eq!((rig.get(&all, "secret"), rig.get(&tree, "up")), (Ok(b"secret".to_vec()), Ok(b"mine".to_vec())));
+    assert_eq!(
+        (rig.get(&all, "secret"), rig.get(&tree, "up")),
+        (Ok(b"secret".to_vec()), Ok(b"mine".to_vec()))
+    );
 }
 
 #[test]
@@ -225,8 +228,8 @@ fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
     let rig = open_to_all();
     let tree = rig.tree(1000, "");
     let names = [
-        "a", "a-", "a-b/c", "a.txt", "a/b", "a/b-c", "a0", "b/", "b-/x", "b/c/d", "b/c/e", "b/c-/f", "b0/c", "c!/d",
-        "c/d", "c/d!", "z/y/x/w", "ü/ö",
+        "a", "a-", "a-b/c", "a.txt", "a/b", "a/b-c", "a0", "b/", "b-/x", "b/c/d", "b/c/e", "b/c-/f", "b0/c",
+        "c!/d", "c/d", "c/d!", "z/y/x/w", "ü/ö",
     ];
     let mut keys = BTreeSet::new();
     for name in names {
@@ -246,7 +249,10 @@ fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
     for page in [1, 2, 3, 100] {
         assert_eq!(listed(&rig, &tree, Wanted::default(), page), sorted, "pages of {page}");
     }
-    let starts = ["", "a", "a-", "a/", "a/b", "a0", "b", "b/c", "b/c/", "b/c/d", "b/c/zzz", "b-", "c!", "empty/e/", "zz"];
+    let starts = [
+        "", "a", "a-", "a/", "a/b", "a0", "b", "b/c", "b/c/", "b/c/d", "b/c/zzz", "b-", "c!", "empty/e/",
+        "zz",
+    ];
     for after in starts {
         let wanted = Wanted { after: after.into(), ..Wanted::default() };
         let expected: Vec<String> = sorted.iter().filter(|k| k[..] > *after).cloned().collect();
@@ -265,9 +271,17 @@ fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
                 }
             }
             by_dir.retain(|k| k[..] > *after && !after.starts_with(&format!("{}/", k.trim_end_matches('/'))));
-            let wanted =
-                Wanted { after: after.into(), prefix: prefix.into(), by_directory: true, ..Wanted::default() };
-            assert_eq!(listed(&rig, &tree, wanted, 2), by_dir, "after {after}, prefix {prefix}, by directory");
+            let wanted = Wanted {
+                after: after.into(),
+                prefix: prefix.into(),
+                by_directory: true,
+                ..Wanted::default()
+            };
+            assert_eq!(
+                listed(&rig, &tree, wanted, 2),
+                by_dir,
+                "after {after}, prefix {prefix}, by directory"
+            );
         }
     }
 }

@@ -216,7 +216,8 @@ impl Up {
         let authority = authority(env, &cell, &config)?;
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
-            let inside = Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
+            let inside =
+                Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
             let service = CellService {
                 cell: cell.clone(),
@@ -254,7 +255,16 @@ impl Up {
         if dir.place().is_some() {
             watch_cell(env, &cell, desk);
         }
-        Ok(Up { mount, doors: Some(doors), server: Some(server), cell, desk: desk.clone(), started, dir, lock })
+        Ok(Up {
+            mount,
+            doors: Some(doors),
+            server: Some(server),
+            cell,
+            desk: desk.clone(),
+            started,
+            dir,
+            lock,
+        })
     }
 
     fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {

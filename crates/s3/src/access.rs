@@ -1,8 +1,8 @@
 //! Who asks: keys and their secrets, for signatures.
 
 use leeward_door::Who;
-use s3s::auth::{S3Auth, SecretKey};
 use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 

@@ -49,7 +49,10 @@ impl Shared {
     pub(crate) async fn who<T>(&self, request: &S3Request<T>, operation: &'static str) -> S3Result<Who> {
         let Some(credentials) = &request.credentials else {
             note(request, |told| told.operation = Some(operation));
-            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, "This needs a key: sign the request."));
+            return Err(S3Error::with_message(
+                S3ErrorCode::AccessDenied,
+                "This needs a key: sign the request.",
+            ));
         };
         let who = access::find(&*self.0.keys, &credentials.access_key).await?.who;
         note(request, |told| {

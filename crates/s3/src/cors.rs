@@ -157,7 +157,10 @@ mod tests {
     #[test]
     fn rules_come_back() {
         let rules = from_text(&text());
-        assert_eq!((rules.len(), rules[0].id.as_deref(), rules[0].max_age_seconds), (1, Some("one"), Some(60)));
+        assert_eq!(
+            (rules.len(), rules[0].id.as_deref(), rules[0].max_age_seconds),
+            (1, Some("one"), Some(60))
+        );
         assert!(from_text("").is_empty() && from_text("nonsense").is_empty());
     }
 

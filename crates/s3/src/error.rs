@@ -3,7 +3,6 @@
 use crate::buckets::BucketError;
 use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 use leeward_door::listen::Busy;
-use leeward_door::status_of;
 use leeward_volume::Error;
 use s3s::{S3Error, S3ErrorCode};
 
@@ -18,7 +17,9 @@ fn own(code: &'static str, status: u16, message: &'static str) -> S3Error {
 pub(crate) fn of(e: Error) -> S3Error {
     let with = S3Error::with_message;
     match e {
-        Error::NotFound | Error::Stale | Error::NoData => with(S3ErrorCode::NoSuchKey, "There is no such object."),
+        Error::NotFound | Error::Stale | Error::NoData => {
+            with(S3ErrorCode::NoSuchKey, "There is no such object.")
+        }
         Error::Access | Error::NotPermitted => {
             with(S3ErrorCode::AccessDenied, "The modes and ACLs of the files do not permit it to this user.")
         }
@@ -43,19 +44,23 @@ pub(crate) fn of(e: Error) -> S3Error {
         Error::TooBig => with(S3ErrorCode::EntityTooLarge, "A file has at most 16 TiB."),
         Error::AttrTooBig | Error::Range => with(S3ErrorCode::MetadataTooLarge, "The metadata do not fit."),
         Error::NotSupported => with(S3ErrorCode::NoSuchKey, "There is something that is no file."),
-        Error::CrossVolume | Error::Busy | Error::TooManyLinks => own("OperationAborted", 409, "Another volume is there."),
+        Error::CrossVolume | Error::Busy | Error::TooManyLinks => {
+            own("OperationAborted", 409, "Another volume is there.")
+        }
         Error::WouldBlock => with(S3ErrorCode::SlowDown, "Try again."),
-        e @ Error::Invalid => with(S3ErrorCode::InvalidArgument, e.to_string()),
+        e @ Error::Invalid => S3Error::with_message(S3ErrorCode::InvalidArgument, e.to_string()),
         e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_)) => {
-            debug_assert!(status_of(&e) >= 400);
-            with(S3ErrorCode::InternalError, e.to_string())
+            S3Error::with_message(S3ErrorCode::InternalError, e.to_string())
         }
     }
 }
 
 /// Of who is told to come back later.
 pub(crate) fn busy(busy: Busy) -> S3Error {
-    let mut e = S3Error::with_message(S3ErrorCode::SlowDown, "This user's requests are more than his share: come back later.");
+    let mut e = S3Error::with_message(
+        S3ErrorCode::SlowDown,
+        "This user's requests are more than his share: come back later.",
+    );
     let mut headers = HeaderMap::new();
     headers.insert(RETRY_AFTER, HeaderValue::from(busy.retry_after_secs));
     e.set_headers(headers);
@@ -73,5 +78,8 @@ pub(crate) fn of_bucket(e: BucketError) -> S3Error {
 }
 
 pub(crate) fn no_such_bucket() -> S3Error {
-    S3Error::with_message(S3ErrorCode::NoSuchBucket, "There is no such bucket; lee bucket list shows those that there are.")
+    S3Error::with_message(
+        S3ErrorCode::NoSuchBucket,
+        "There is no such bucket; lee bucket list shows those that there are.",
+    )
 }

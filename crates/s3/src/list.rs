@@ -63,7 +63,12 @@ impl Shared {
         let after = match &token {
             Some(token) => crate::sums::unhex(token)
                 .and_then(|bytes| String::from_utf8(bytes).ok())
-                .ok_or_else(|| S3Error::with_message(S3ErrorCode::InvalidArgument, "The continuation token is not one of ours."))?,
+                .ok_or_else(|| {
+                    S3Error::with_message(
+                        S3ErrorCode::InvalidArgument,
+                        "The continuation token is not one of ours.",
+                    )
+                })?,
             None => input.start_after.clone().unwrap_or_default(),
         };
         let page = Page {
@@ -200,7 +205,9 @@ fn of_listing(e: leeward_volume::Error) -> S3Error {
 
 fn limit_of(max_keys: Option<i32>) -> S3Result<usize> {
     match max_keys {
-        Some(n) if n < 0 => Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "max-keys cannot be negative.")),
+        Some(n) if n < 0 => {
+            Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "max-keys cannot be negative."))
+        }
         n => Ok(n.unwrap_or(PAGE_MAX).min(PAGE_MAX) as usize),
     }
 }

@@ -38,7 +38,10 @@ impl Noted {
 
     /// Metadata of the user.
     pub(crate) fn metadata(&self) -> Option<Metadata> {
-        let own = self.headers.iter().filter_map(|(name, value)| Some((name.strip_prefix(OWN)?.to_owned(), value.clone())));
+        let own = self
+            .headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(OWN)?.to_owned(), value.clone())));
         let own: Metadata = own.collect();
         (!own.is_empty()).then_some(own)
     }
@@ -69,7 +72,12 @@ impl Kept {
 
     /// Adds metadata of the user.
     pub(crate) fn metadata(mut self, metadata: Option<Metadata>) -> Kept {
-        self.0.extend(metadata.into_iter().flatten().map(|(name, value)| (format!("{OWN}{}", name.to_ascii_lowercase()), value)));
+        self.0.extend(
+            metadata
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (format!("{OWN}{}", name.to_ascii_lowercase()), value)),
+        );
         self
     }
 
@@ -90,7 +98,10 @@ impl Kept {
         }
         let value = notes::headers_to_attribute(&self.0);
         if value.len() > HEADERS_BYTES_MAX {
-            return Err(S3Error::with_message(S3ErrorCode::MetadataTooLarge, "Headers and metadata have more than 16 KiB."));
+            return Err(S3Error::with_message(
+                S3ErrorCode::MetadataTooLarge,
+                "Headers and metadata have more than 16 KiB.",
+            ));
         }
         Ok(Some((HEADERS.to_vec(), value)))
     }

@@ -7,15 +7,18 @@ use crate::meta::{Kept, NOTED, Noted, TAGS};
 use crate::names::path_of;
 use crate::sums::{self, Claims, Hasher, checksums};
 use bytes::BytesMut;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use leeward_door::notes::{SUMS, Sums, etag_of};
 use leeward_door::{File, Finish, Path, Tree, Upload, limits};
 use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
-    Checksum, ChecksumMode, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput,
-    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag, ETagCondition, Error as DtoError,
-    GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, MetadataDirective, ObjectCannedACL, PutObjectInput,
-    PutObjectOutput, Range, StreamingBlob, TaggingDirective, Timestamp,
+    Checksum, ChecksumMode, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource,
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
+    ETagCondition, Error as DtoError, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    MetadataDirective, ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
+    TaggingDirective, Timestamp,
 };
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
@@ -34,7 +37,9 @@ pub(crate) struct Conditions {
 impl Conditions {
     /// Checks what is there. `read`: a condition that says that the client has it already is answered `304`.
     pub(crate) fn check(&self, etag: &ETag, attr: &Attr, read: bool) -> S3Result<()> {
-        let failed = || S3Error::with_message(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.");
+        let failed = || {
+            S3Error::with_message(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.")
+        };
         let modified = timestamp(Time { secs: attr.mtime.secs, nanos: 0 });
         match (&self.matches, &self.unmodified_since) {
             (Some(ETagCondition::ETag(wanted)), _) if !etag.strong_cmp(wanted) => return Err(failed()),
@@ -75,7 +80,8 @@ impl Object {
     }
 
     fn content_type(&self) -> Option<String> {
-        let usual = if self.attr.kind == Kind::Dir { "application/x-directory" } else { "binary/octet-stream" };
+        let usual =
+            if self.attr.kind == Kind::Dir { "application/x-directory" } else { "binary/octet-stream" };
         Some(self.noted.header("content-type").unwrap_or_else(|| usual.to_owned()))
     }
 
@@ -107,13 +113,22 @@ macro_rules! described {
             content_length: Some(($part.end - $part.start) as i64),
             content_range: $range,
             content_type: $input.response_content_type.clone().or_else(|| object.content_type()),
-            content_encoding: $input.response_content_encoding.clone().or_else(|| object.noted.header("content-encoding")),
-            content_language: $input.response_content_language.clone().or_else(|| object.noted.header("content-language")),
+            content_encoding: $input
+                .response_content_encoding
+                .clone()
+                .or_else(|| object.noted.header("content-encoding")),
+            content_language: $input
+                .response_content_language
+                .clone()
+                .or_else(|| object.noted.header("content-language")),
             content_disposition: $input
                 .response_content_disposition
                 .clone()
                 .or_else(|| object.noted.header("content-disposition")),
-            cache_control: $input.response_cache_control.clone().or_else(|| object.noted.header("cache-control")),
+            cache_control: $input
+                .response_cache_control
+                .clone()
+                .or_else(|| object.noted.header("cache-control")),
             expires: $input.response_expires.clone().or_else(|| object.noted.expires()),
             e_tag: Some(object.etag.clone()),
             last_modified: Some(timestamp(object.attr.mtime)),
@@ -130,7 +145,10 @@ macro_rules! described {
 }
 
 impl Shared {
-    pub(crate) async fn get(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    pub(crate) async fn get(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let call = self.call(&request, ("GetObject", &request.input.bucket, Wants::Read)).await?;
         let input = request.input;
         let path = path_of(&input.key)?;
@@ -153,7 +171,10 @@ impl Shared {
         Ok(S3Response::new(output))
     }
 
-    pub(crate) async fn head(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    pub(crate) async fn head(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         let call = self.call(&request, ("HeadObject", &request.input.bucket, Wants::Read)).await?;
         let input = request.input;
         let path = path_of(&input.key)?;
@@ -172,14 +193,20 @@ impl Shared {
         Ok(S3Response::new(described!(HeadObjectOutput, object, checksum, range, part, input)))
     }
 
-    pub(crate) async fn put(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+    pub(crate) async fn put(
+        &self,
+        request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
         let call = self.call(&request, ("PutObject", &request.input.bucket, Wants::More)).await?;
         let trailers = request.trailing_headers.clone();
         let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let mut input = request.input;
         let path = path_of(&input.key)?;
         private(input.acl.as_ref())?;
-        if input.write_offset_bytes.is_some() || input.server_side_encryption.is_some() || input.sse_customer_key.is_some() {
+        if input.write_offset_bytes.is_some()
+            || input.server_side_encryption.is_some()
+            || input.sse_customer_key.is_some()
+        {
             return Err(not_implemented("Appending, and encryption with keys of clients"));
         }
         if path.wants_dir() {
@@ -200,7 +227,8 @@ impl Shared {
             input.checksum_algorithm.as_ref(),
             announced.as_deref(),
         );
-        let over = self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let over =
+            self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
         let incoming = Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers };
         let (upload, sums) = self.receive(&call, &path, incoming).await?;
         let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), over).await?;
@@ -249,11 +277,16 @@ impl Shared {
             (None, Some(ETagCondition::Any)) => Ok(Over::Nothing),
             (matches, none_match) => {
                 let there = match look(tree, path).await {
-                    Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => return Ok(Over::Nothing),
+                    Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => {
+                        return Ok(Over::Nothing);
+                    }
                     other => other?,
                 };
-                let conditions =
-                    Conditions { matches: matches.cloned(), none_match: none_match.cloned(), ..Conditions::default() };
+                let conditions = Conditions {
+                    matches: matches.cloned(),
+                    none_match: none_match.cloned(),
+                    ..Conditions::default()
+                };
                 conditions.check(&there.etag, &there.attr, false)?;
                 Ok(Over::This(there.attr.node, there.attr.ctime))
             }
@@ -261,7 +294,12 @@ impl Shared {
     }
 
     /// Takes content in, into a file without a name, and checks what the client says of it.
-    pub(crate) async fn receive(&self, call: &Call, path: &Path, incoming: Incoming) -> S3Result<(Upload, Sums)> {
+    pub(crate) async fn receive(
+        &self,
+        call: &Call,
+        path: &Path,
+        incoming: Incoming,
+    ) -> S3Result<(Upload, Sums)> {
         let Incoming { body, bytes, claims, trailers } = incoming;
         let bytes = bytes.and_then(|n| u64::try_from(n).ok());
         let mut hasher = Hasher::new(claims.algorithm);
@@ -270,7 +308,8 @@ impl Shared {
         let mut small = BytesMut::new();
         let mut received = 0u64;
         while let Some(piece) = body.next().await {
-            let piece = piece.map_err(|e| S3Error::with_source(S3ErrorCode::IncompleteBody, e)).map_err(signature)?;
+            let piece =
+                piece.map_err(|e| S3Error::with_source(S3ErrorCode::IncompleteBody, e)).map_err(signature)?;
             received += piece.len() as u64;
             hasher.update(&piece);
             if upload.is_none() && small.len() + piece.len() <= limits::WRITE_BYTES_TIGHT {
@@ -326,7 +365,10 @@ impl Shared {
         Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 }
     }
 
-    pub(crate) async fn copy(&self, request: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+    pub(crate) async fn copy(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
         let call = self.call(&request, ("CopyObject", &request.input.bucket, Wants::More)).await?;
         let mut input = request.input;
         private(input.acl.as_ref())?;
@@ -341,7 +383,8 @@ impl Shared {
             unmodified_since: input.copy_source_if_unmodified_since.clone(),
         };
         conditions.check(&object.etag, &object.attr, false)?;
-        let replaces = |d: Option<&str>| d.is_some_and(|d| d.eq_ignore_ascii_case(MetadataDirective::REPLACE));
+        let replaces =
+            |d: Option<&str>| d.is_some_and(|d| d.eq_ignore_ascii_case(MetadataDirective::REPLACE));
         let new_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str));
         let new_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str));
         if !new_headers && from_tree.base() == call.tree.base() && from == to {
@@ -351,7 +394,9 @@ impl Shared {
             ));
         }
         let kept = match new_headers {
-            false => object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v))),
+            false => {
+                object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v)))
+            }
             true => Kept::default()
                 .header("content-type", input.content_type.as_deref())
                 .header("content-encoding", input.content_encoding.as_deref())
@@ -371,7 +416,10 @@ impl Shared {
             last_modified: Some(timestamp(attr.mtime)),
             ..CopyObjectResult::default()
         };
-        Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(copied), ..CopyObjectOutput::default() }))
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(copied),
+            ..CopyObjectOutput::default()
+        }))
     }
 
     /// The tree and the path that a copy is made from.
@@ -393,7 +441,11 @@ impl Shared {
         let _turn = self.turn(&call).await?;
         if let Some(matches) = &input.if_match {
             let there = look(&call.tree, &path).await?;
-            Conditions { matches: Some(matches.clone()), ..Conditions::default() }.check(&there.etag, &there.attr, false)?;
+            Conditions { matches: Some(matches.clone()), ..Conditions::default() }.check(
+                &there.etag,
+                &there.attr,
+                false,
+            )?;
         }
         remove(&call.tree, &path).await?;
         Ok(S3Response::with_status(DeleteObjectOutput::default(), hyper::StatusCode::NO_CONTENT))
@@ -406,17 +458,23 @@ impl Shared {
         let call = self.call(&request, ("DeleteObjects", &request.input.bucket, Wants::More)).await?;
         let delete = request.input.delete;
         if delete.objects.len() > DELETE_MAX {
-            return Err(S3Error::with_message(S3ErrorCode::MalformedXML, "At most 1000 keys in one request."));
+            return Err(S3Error::with_message(
+                S3ErrorCode::MalformedXML,
+                "At most 1000 keys in one request.",
+            ));
         }
         let _turn = self.turn(&call).await?;
         let quiet = delete.quiet.unwrap_or(false);
-        let tree = &call.tree;
-        let removals = delete.objects.into_iter().map(|object| async move {
-            let removed = match path_of(&object.key) {
-                Ok(path) => remove(tree, &path).await,
-                Err(e) => Err(e),
+        let removals = delete.objects.into_iter().map(|object| {
+            let tree = call.tree.clone();
+            let removal = async move {
+                let removed = match path_of(&object.key) {
+                    Ok(path) => remove(&tree, &path).await,
+                    Err(e) => Err(e),
+                };
+                (object.key, removed)
             };
-            (object.key, removed)
+            removal.boxed()
         });
         // one commit carries many of them
         let results: Vec<_> = futures_util::stream::iter(removals).buffered(64).collect().await;
@@ -433,7 +491,11 @@ impl Shared {
                 }),
             }
         }
-        let output = DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), ..DeleteObjectsOutput::default() };
+        let output = DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(errors),
+            ..DeleteObjectsOutput::default()
+        };
         Ok(S3Response::new(output))
     }
 }
@@ -453,7 +515,9 @@ async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<File>)> {
     }
     let file = tree.open(path, NOTED).await.map_err(|e| match e {
         // the directory is another key, with a slash
-        leeward_volume::Error::IsDir | leeward_volume::Error::NotDir => error::of(leeward_volume::Error::NotFound),
+        leeward_volume::Error::IsDir | leeward_volume::Error::NotDir => {
+            error::of(leeward_volume::Error::NotFound)
+        }
         e => error::of(e),
     })?;
     Ok((Object::of(file.attr, &file.xattrs), Some(file)))
@@ -475,14 +539,17 @@ async fn look(tree: &Tree, path: &Path) -> S3Result<Object> {
 }
 
 async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
-    let Some(file) = file.filter(|_| part.start < part.end) else { return Ok(StreamingBlob::from(Body::empty())) };
+    let Some(file) = file.filter(|_| part.start < part.end) else {
+        return Ok(StreamingBlob::from(Body::empty()));
+    };
     if part.end - part.start <= limits::READ_WHOLE_BYTES {
         let bytes = file.read_at(part.start, part.end - part.start).await.map_err(error::of)?;
         if bytes.len() as u64 == part.end - part.start {
             return Ok(StreamingBlob::from(Body::from(bytes)));
         }
     }
-    Ok(StreamingBlob::wrap(file.stream(part)))
+    let frames = file.stream(part).map(|piece| piece.map(Frame::data));
+    Ok(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(frames))))
 }
 
 /// Removes what a key is, if it is there.
@@ -503,7 +570,9 @@ async fn remove(tree: &Tree, path: &Path) -> S3Result<()> {
 pub(crate) fn private(acl: Option<&ObjectCannedACL>) -> S3Result<()> {
     match acl.map(ObjectCannedACL::as_str) {
         None | Some(ObjectCannedACL::PRIVATE | ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL) => Ok(()),
-        Some(_) => Err(not_implemented("ACLs of objects other than private: the modes and ACLs of the files say who may read; those")),
+        Some(_) => Err(not_implemented(
+            "ACLs of objects other than private: the modes and ACLs of the files say who may read; those",
+        )),
     }
 }
 
@@ -513,14 +582,15 @@ pub(crate) fn not_implemented(what: &str) -> S3Error {
 
 /// `aws-chunked` says how a request came, not what the content is.
 fn without_chunks(encoding: &str) -> Option<String> {
-    let kept: Vec<&str> = encoding.split(',').map(str::trim).filter(|e| !e.is_empty() && *e != "aws-chunked").collect();
+    let kept: Vec<&str> =
+        encoding.split(',').map(str::trim).filter(|e| !e.is_empty() && *e != "aws-chunked").collect();
     (!kept.is_empty()).then(|| kept.join(","))
 }
 
 fn check_part_number(part: Option<i32>) -> S3Result<()> {
     match part {
         None | Some(1) => Ok(()),
-        Some(_) => Err(S3Error::with_message(S3ErrorCode::InvalidPartNumber, "Objects are kept in one part.")),
+        Some(_) => Err(S3Error::with_message(S3ErrorCode::InvalidRange, "Objects are kept in one part.")),
     }
 }
 
@@ -528,7 +598,10 @@ fn check_part_number(part: Option<i32>) -> S3Result<()> {
 fn signature(e: S3Error) -> S3Error {
     let text = e.source().map(ToString::to_string).unwrap_or_default();
     if text.to_ascii_lowercase().contains("signature") {
-        return S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, "A chunk's signature is not right.");
+        return S3Error::with_message(
+            S3ErrorCode::SignatureDoesNotMatch,
+            "A chunk's signature is not right.",
+        );
     }
     e
 }

@@ -261,7 +261,12 @@ impl Shared {
         let range = match &input.copy_source_range {
             None => 0..file.attr.size,
             Some(text) => {
-                let wrong = || S3Error::with_message(S3ErrorCode::InvalidArgument, "The range of the source cannot be had.");
+                let wrong = || {
+                    S3Error::with_message(
+                        S3ErrorCode::InvalidArgument,
+                        "The range of the source cannot be had.",
+                    )
+                };
                 Range::parse(text).map_err(|_| wrong())?.check(file.attr.size).map_err(|_| wrong())?
             }
         };
@@ -279,14 +284,18 @@ impl Shared {
             ..CopyPartResult::default()
         };
         uploading.keep(input.part_number, piece);
-        Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(copied), ..UploadPartCopyOutput::default() }))
+        Ok(S3Response::new(UploadPartCopyOutput {
+            copy_part_result: Some(copied),
+            ..UploadPartCopyOutput::default()
+        }))
     }
 
     pub(crate) async fn complete_upload(
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let call = self.call(&request, ("CompleteMultipartUpload", &request.input.bucket, Wants::More)).await?;
+        let call =
+            self.call(&request, ("CompleteMultipartUpload", &request.input.bucket, Wants::More)).await?;
         let mut input = request.input;
         let path = path_of(&input.key)?;
         let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
@@ -294,11 +303,15 @@ impl Shared {
         let pieces = chosen(&uploading, &wanted)?;
         let bytes: u64 = pieces.iter().map(|p| p.part.size()).sum();
         if input.mpu_object_size.is_some_and(|size| size as u64 != bytes) {
-            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "The parts have not so many bytes in all."));
+            return Err(S3Error::with_message(
+                S3ErrorCode::InvalidRequest,
+                "The parts have not so many bytes in all.",
+            ));
         }
         let sums = sums_of(&uploading, &pieces);
         check_claims(&checksums!(input), &sums)?;
-        let over = self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let over =
+            self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
         let _turn = self.turn(&call).await?;
         let attr = self.assemble(&call, &path, &uploading, (&pieces, bytes, &sums, over)).await?;
         drop(self.0.uploads.end(&uploading.id));
@@ -353,8 +366,12 @@ impl Shared {
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
         let after = input.part_number_marker.unwrap_or(0);
         let state = uploading.state.lock();
-        let mut parts: Vec<DtoPart> =
-            state.parts.range(after + 1..).take(limit + 1).map(|(number, piece)| dto_part(*number, piece)).collect();
+        let mut parts: Vec<DtoPart> = state
+            .parts
+            .range(after + 1..)
+            .take(limit + 1)
+            .map(|(number, piece)| dto_part(*number, piece))
+            .collect();
         let is_truncated = parts.len() > limit;
         parts.truncate(limit);
         Ok(S3Response::new(ListPartsOutput {
@@ -407,7 +424,9 @@ fn dto_upload(uploading: &Uploading) -> MultipartUpload {
         key: Some(uploading.key.clone()),
         upload_id: Some(uploading.id.clone()),
         initiated: Some(timestamp(uploading.begun)),
-        checksum_algorithm: uploading.algorithm.map(|name: &str| -> ChecksumAlgorithm { sums::algorithm_of(name) }),
+        checksum_algorithm: uploading
+            .algorithm
+            .map(|name: &str| -> ChecksumAlgorithm { sums::algorithm_of(name) }),
         ..MultipartUpload::default()
     }
 }
@@ -443,15 +462,22 @@ fn chosen(uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece
     for (n, part) in wanted.iter().enumerate() {
         let number = part.part_number.unwrap_or(0);
         if number <= before {
-            return Err(wrong(S3ErrorCode::InvalidPartOrder, "Name the parts in the order of their numbers."));
+            return Err(wrong(
+                S3ErrorCode::InvalidPartOrder,
+                "Name the parts in the order of their numbers.",
+            ));
         }
         before = number;
         let piece = state.parts.get(&number);
         let same = |piece: &&Piece| part.e_tag.as_ref().is_none_or(|e| e.value() == piece.etag());
         let piece = piece.filter(same);
-        let piece = piece.ok_or_else(|| wrong(S3ErrorCode::InvalidPart, "A part is missing, or another one by now."))?;
+        let piece = piece
+            .ok_or_else(|| wrong(S3ErrorCode::InvalidPart, "A part is missing, or another one by now."))?;
         if n + 1 < wanted.len() && piece.part.size() < PART_BYTES_MIN {
-            return Err(wrong(S3ErrorCode::EntityTooSmall, "Parts have at least 5 MiB, but for the last one."));
+            return Err(wrong(
+                S3ErrorCode::EntityTooSmall,
+                "Parts have at least 5 MiB, but for the last one.",
+            ));
         }
         pieces.push(piece.clone());
     }

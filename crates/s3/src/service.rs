@@ -108,7 +108,11 @@ impl S3 for Shared {
         }
         let name = who.name.to_string();
         let owner = Some(Owner { id: Some(name.clone()), display_name: Some(name) });
-        Ok(S3Response::new(ListBucketsOutput { buckets: Some(buckets), owner, ..ListBucketsOutput::default() }))
+        Ok(S3Response::new(ListBucketsOutput {
+            buckets: Some(buckets),
+            owner,
+            ..ListBucketsOutput::default()
+        }))
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
@@ -143,14 +147,17 @@ impl S3 for Shared {
         }
         let name = req.input.bucket;
         self.0.buckets.create(&who, &name).await.map_err(error::of_bucket)?;
-        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")), ..CreateBucketOutput::default() }))
+        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
     }
 
     async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {
         let call = self.call(&req, ("DeleteBucket", &req.input.bucket, Wants::More)).await?;
         let root = call.tree.access(&Call::root(), 1).await.map_err(error::of)?;
         if root.size > 0 {
-            return Err(S3Error::with_message(S3ErrorCode::BucketNotEmpty, "There are files in the bucket's directory."));
+            return Err(S3Error::with_message(
+                S3ErrorCode::BucketNotEmpty,
+                "There are files in the bucket's directory.",
+            ));
         }
         self.0.buckets.remove(&call.who, &call.bucket.name).await.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(DeleteBucketOutput {}, hyper::StatusCode::NO_CONTENT))
@@ -201,7 +208,10 @@ impl S3 for Shared {
         Ok(S3Response::new(PutBucketCorsOutput {}))
     }
 
-    async fn delete_bucket_cors(&self, req: S3Request<DeleteBucketCorsInput>) -> Answer<DeleteBucketCorsOutput> {
+    async fn delete_bucket_cors(
+        &self,
+        req: S3Request<DeleteBucketCorsInput>,
+    ) -> Answer<DeleteBucketCorsOutput> {
         let call = self.call(&req, ("DeleteBucketCors", &req.input.bucket, Wants::More)).await?;
         self.0.buckets.set_cors(&call.who, &call.bucket.name, "").await.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(DeleteBucketCorsOutput {}, hyper::StatusCode::NO_CONTENT))
@@ -214,7 +224,10 @@ impl S3 for Shared {
         let call = self.call(&req, ("GetObjectTagging", &req.input.bucket, Wants::Read)).await?;
         let found = call.tree.stat(&path_of(&req.input.key)?, NOTED).await.map_err(error::of)?;
         let noted = Noted::of(&found.xattrs, &found.attr);
-        Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tags_of(&noted.tags), ..GetObjectTaggingOutput::default() }))
+        Ok(S3Response::new(GetObjectTaggingOutput {
+            tag_set: tags_of(&noted.tags),
+            ..GetObjectTaggingOutput::default()
+        }))
     }
 
     async fn put_object_tagging(
@@ -223,8 +236,8 @@ impl S3 for Shared {
     ) -> Answer<PutObjectTaggingOutput> {
         let call = self.call(&req, ("PutObjectTagging", &req.input.bucket, Wants::More)).await?;
         let tags = Some(text_of(&req.input.tagging.tag_set)?.into_bytes());
-        let set = call.tree.set_xattrs(&path_of(&req.input.key)?, vec![(TAGS.to_vec(), tags)]);
-        set.await.map_err(error::of)?;
+        let path = path_of(&req.input.key)?;
+        call.tree.set_xattrs(&path, vec![(TAGS.to_vec(), tags)]).await.map_err(error::of)?;
         Ok(S3Response::new(PutObjectTaggingOutput::default()))
     }
 
@@ -233,8 +246,8 @@ impl S3 for Shared {
         req: S3Request<DeleteObjectTaggingInput>,
     ) -> Answer<DeleteObjectTaggingOutput> {
         let call = self.call(&req, ("DeleteObjectTagging", &req.input.bucket, Wants::More)).await?;
-        let set = call.tree.set_xattrs(&path_of(&req.input.key)?, vec![(TAGS.to_vec(), None)]);
-        set.await.map_err(error::of)?;
+        let path = path_of(&req.input.key)?;
+        call.tree.set_xattrs(&path, vec![(TAGS.to_vec(), None)]).await.map_err(error::of)?;
         Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), hyper::StatusCode::NO_CONTENT))
     }
 
@@ -248,7 +261,8 @@ impl S3 for Shared {
         let call = self.call(&req, ("GetObjectAcl", &req.input.bucket, Wants::More)).await?;
         call.tree.stat(&path_of(&req.input.key)?, &[]).await.map_err(error::of)?;
         let (owner, grants) = own(&call);
-        let output = GetObjectAclOutput { owner: Some(owner), grants: Some(grants), ..GetObjectAclOutput::default() };
+        let output =
+            GetObjectAclOutput { owner: Some(owner), grants: Some(grants), ..GetObjectAclOutput::default() };
         Ok(S3Response::new(output))
     }
 }
@@ -283,7 +297,8 @@ fn policy_of(bucket: &str) -> Value {
 
 /// What a policy says, as far as it can be said here: that anybody may read.
 fn parse_policy(text: &str, bucket: &str) -> S3Result<PublicPolicy> {
-    let malformed = || S3Error::with_message(S3ErrorCode::MalformedPolicy, "The policy is no JSON with a Statement.");
+    let malformed =
+        || S3Error::with_message(S3ErrorCode::MalformedPolicy, "The policy is no JSON with a Statement.");
     let policy: Value = serde_json::from_str(text).map_err(|_| malformed())?;
     let statements = match &policy["Statement"] {
         Value::Array(statements) => statements.clone(),
@@ -325,7 +340,10 @@ fn text_of(tags: &[Tag]) -> S3Result<String> {
     let mut words: Vec<String> = Vec::new();
     for tag in tags {
         let (key, value) = (tag.key.as_deref().unwrap_or_default(), tag.value.as_deref().unwrap_or_default());
-        if key.is_empty() || key.chars().count() > TAG_KEY_CHARS_MAX || value.chars().count() > TAG_VALUE_CHARS_MAX {
+        if key.is_empty()
+            || key.chars().count() > TAG_KEY_CHARS_MAX
+            || value.chars().count() > TAG_VALUE_CHARS_MAX
+        {
             return Err(wrong("A tag has a key of 1 to 128 characters and a value of up to 256."));
         }
         let key = escaped(key);
@@ -350,7 +368,8 @@ fn unescaped(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
-        let code = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(h, 16).ok()));
+        let code = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(h, 16).ok()));
         match (bytes[at], code.flatten()) {
             (b'%', Some(byte)) => {
                 out.push(byte);

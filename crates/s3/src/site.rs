@@ -94,8 +94,11 @@ impl S3Door {
 
     async fn serve(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
         let method = request.method().clone();
-        let origin = request.headers().get(ORIGIN).map(|_| (request.headers().clone(), self.cors_of(&request)));
-        if let (Method::OPTIONS, Some((headers, rules))) = (&method, &origin) {
+        let origin =
+            request.headers().get(ORIGIN).map(|_| (request.headers().clone(), self.cors_of(&request)));
+        if method == Method::OPTIONS
+            && let Some((headers, rules)) = &origin
+        {
             return preflight(headers, rules);
         }
         let slot = Slot::default();

@@ -55,7 +55,9 @@ impl Claims {
     ) -> Claims {
         let given = fields(values).into_iter().find_map(|(name, value)| Some((name, value.clone()?)));
         let named = || {
-            let trailer = trailers.and_then(|t| t.trim().to_ascii_lowercase().strip_prefix("x-amz-checksum-").and_then(name_of));
+            let trailer = trailers.and_then(|t| {
+                t.trim().to_ascii_lowercase().strip_prefix("x-amz-checksum-").and_then(name_of)
+            });
             trailer.or_else(|| name_of(algorithm?.as_str()))
         };
         match given {
@@ -134,7 +136,10 @@ impl Hasher {
 }
 
 fn bad_digest(what: &str) -> S3Error {
-    S3Error::with_message(S3ErrorCode::BadDigest, format!("The content that arrived is not what {what} says."))
+    S3Error::with_message(
+        S3ErrorCode::BadDigest,
+        format!("The content that arrived is not what {what} says."),
+    )
 }
 
 /// Checksums as answers have them.
@@ -150,7 +155,6 @@ pub(crate) fn checksum_of(sums: &Sums) -> Checksum {
         checksum_sha1: value("sha1"),
         checksum_sha256: value("sha256"),
         checksum_type: type_of(sums),
-        ..Checksum::default()
     }
 }
 
@@ -165,7 +169,7 @@ pub(crate) fn type_of(sums: &Sums) -> Option<ChecksumType> {
 
 /// The checksum of contents one after another, from theirs and their lengths: for those that can be combined.
 pub(crate) fn combine(name: &str, first: &[u8], second: &[u8], second_bytes: u64) -> Option<Vec<u8>> {
-    use crc_fast::CrcAlgorithm::{Crc32IsoHdlc, Crc32Iscsi, Crc64Nvme};
+    use crc_fast::CrcAlgorithm::{Crc32Iscsi, Crc32IsoHdlc, Crc64Nvme};
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
     let (algorithm, width) = match name {
         "crc32" => (Crc32IsoHdlc, 4),
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn sums_are_what_they_are() {
-        let claims = Claims { md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()), algorithm: Some("crc32c"), value: None };
+        let claims =
+            Claims { md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()), algorithm: Some("crc32c"), value: None };
         let hash = |claims: &Claims| {
             let mut hasher = Hasher::new(claims.algorithm);
             hasher.update(b"hel");
@@ -245,7 +250,8 @@ mod tests {
     fn checksums_of_parts_combine_to_that_of_the_whole() {
         for name in ["crc32", "crc32c", "crc64nvme"] {
             let whole = sum_of(name, b"hello, world").expect(name);
-            let (first, second) = (sum_of(name, b"hello").expect(name), sum_of(name, b", world").expect(name));
+            let (first, second) =
+                (sum_of(name, b"hello").expect(name), sum_of(name, b", world").expect(name));
             assert_eq!(combine(name, &first, &second, 7), Some(whole), "{name}");
         }
         assert_eq!(combine("sha1", b"", b"", 0), None);

@@ -334,11 +334,7 @@ fn job_name(flow: Flow, job: impl Fn(u32) -> Option<String>) -> Option<String> {
     flow.work().map(|work| work.name().to_owned()).or_else(|| job(flow.job))
 }
 
-fn flow_report(
-    (flow, volume, door): &RowKey,
-    row: &Row,
-    job: impl Fn(u32) -> Option<String>,
-) -> FlowReport {
+fn flow_report((flow, volume, door): &RowKey, row: &Row, job: impl Fn(u32) -> Option<String>) -> FlowReport {
     let (volume, door) = (*volume, door.name().to_owned());
     FlowReport { uid: flow.uid, job: job_name(*flow, job), door, volume, usage: row.usage() }
 }

@@ -57,7 +57,8 @@ impl BucketRecord {
             let record = BucketRecord { path: text(path)?, created_secs, public, cors: text(cors)? };
             (head[0] == VERSION).then_some(record)
         };
-        parsed().ok_or_else(|| Error::Corrupt(format!("bucket record of {} bytes cannot be read", bytes.len())))
+        parsed()
+            .ok_or_else(|| Error::Corrupt(format!("bucket record of {} bytes cannot be read", bytes.len())))
     }
 }
 

@@ -7,10 +7,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// It is no address.
-    #[error("`{0}` is no address: write a port of this machine only, such as 9000, or an address with a port: 127.0.0.1:9000, [::1]:9000, *:443")]
+    #[error(
+        "`{0}` is no address: write a port of this machine only, such as 9000, or an address with a port: 127.0.0.1:9000, [::1]:9000, *:443"
+    )]
     NotOne(String),
     /// Others could listen.
-    #[error("{0} is reached by others, and what they say could be read by all: give a certificate and key, or name a port of this machine only")]
+    #[error(
+        "{0} is reached by others, and what they say could be read by all: give a certificate and key, or name a port of this machine only"
+    )]
     NotEncrypted(SocketAddr),
     /// The system's refusal.
     #[error("{0} {1}")]
@@ -46,7 +50,9 @@ pub(super) fn listen(address: &SocketAddr) -> Result<TcpListener, AddressError> 
 fn why(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::AddrInUse => "is in use by another program: choose another port".into(),
-        io::ErrorKind::AddrNotAvailable => "is no address of this machine: name one that it has, or only a port".into(),
+        io::ErrorKind::AddrNotAvailable => {
+            "is no address of this machine: name one that it has, or only a port".into()
+        }
         io::ErrorKind::PermissionDenied => "is not permitted: choose a port from 1024 on".into(),
         _ => format!("cannot be had: {e}"),
     }
@@ -58,7 +64,8 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        let read = |text: &str| parse(text).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let read =
+            |text: &str| parse(text).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(read("9000").unwrap(), ["127.0.0.1:9000", "[::1]:9000"]);
         assert_eq!(read(":9000").unwrap(), ["127.0.0.1:9000", "[::1]:9000"]);
         assert_eq!(read("*:443").unwrap(), ["[::]:443"]);

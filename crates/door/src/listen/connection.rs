@@ -6,7 +6,7 @@
 
 use super::figures::Request as Counted;
 use super::log::{Line, milliseconds};
-use super::{Body, BodyError, Client, Family, Figures, Hall, Told};
+use super::{Body, BodyError, Client, Family, Figures, Hall, Told, over};
 use crate::limits::{HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -57,7 +57,7 @@ where
     let mut ended = hall.ended.clone();
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        _ = ended.wait_for(|ended| *ended) => {
+        () = over(&mut ended) => {
             connection.as_mut().graceful_shutdown();
             tokio::time::timeout(END_WAIT, connection).await.unwrap_or(Ok(()))
         }
@@ -106,7 +106,9 @@ impl Patience {
         if waited_secs > STALL_SECS_MAX && self.bytes / waited_secs < SLOW_BYTES_PER_SEC {
             return true;
         }
-        let limit = self.limit.get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_secs(STALL_SECS_MAX))));
+        let limit = self
+            .limit
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(Duration::from_secs(STALL_SECS_MAX))));
         limit.as_mut().poll(cx).is_ready()
     }
 
@@ -155,7 +157,12 @@ impl<S> Timed<S> {
         limit.as_mut().poll(cx).is_ready()
     }
 
-    fn watch_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>, bytes: usize) -> Poll<io::Result<T>> {
+    fn watch_write<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+        bytes: usize,
+    ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.writes.moved(&self.env, bytes);
         } else if self.writes.wait(&self.env, cx) {
@@ -166,7 +173,11 @@ impl<S> Timed<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buf.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buf) {
@@ -275,7 +286,9 @@ impl HttpBody for Going {
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => this.noted.sent += frame.data_ref().map_or(0, Bytes::len) as u64,
-            Some(Err(e)) => tracing::warn!("{} {}: an answer broke off: {e}", this.noted.method, this.noted.path),
+            Some(Err(e)) => {
+                tracing::warn!("{} {}: an answer broke off: {e}", this.noted.method, this.noted.path)
+            }
             None => this.noted.complete = true,
         }
         if frame.is_some() && this.body.is_end_stream() {

@@ -102,7 +102,11 @@ impl Bound {
     /// Where the door is.
     pub fn urls(&self) -> Vec<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        self.listeners.iter().filter_map(|l| l.local_addr().ok()).map(|at| format!("{scheme}://{at}")).collect()
+        self.listeners
+            .iter()
+            .filter_map(|l| l.local_addr().ok())
+            .map(|at| format!("{scheme}://{at}"))
+            .collect()
     }
 
     /// Answers on these threads.
@@ -171,7 +175,8 @@ struct Hall {
 /// What to wait when the system has no descriptor or memory left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// What is said to who comes when there are too many; then the connection ends.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 impl Hall {
     async fn accept(self: Arc<Hall>, listener: std::net::TcpListener) {
@@ -183,7 +188,7 @@ impl Hall {
         loop {
             tokio::select! {
                 client = listener.accept() => self.greet(client).await,
-                _ = ended.wait_for(|ended| *ended) => return,
+                () = over(&mut ended) => return,
             }
         }
     }
@@ -216,6 +221,12 @@ impl Hall {
             drop(place);
         });
     }
+}
+
+/// Returns when the door is to close.
+async fn over(ended: &mut watch::Receiver<bool>) {
+    // the other end is dropped only then, too
+    let _ = ended.wait_for(|ended| *ended).await;
 }
 
 /// Connections that the process's descriptors allow, less what is kept for the rest of it.

@@ -77,7 +77,8 @@ impl Tls {
     /// The encrypted stream; `None` when the client does not come to an agreement with us in time.
     pub(super) async fn shake_hands(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
         self.identity.look_again();
-        let shaken = tokio::time::timeout(Duration::from_secs(HANDSHAKE_SECS_MAX), self.acceptor.accept(stream));
+        let shaken =
+            tokio::time::timeout(Duration::from_secs(HANDSHAKE_SECS_MAX), self.acceptor.accept(stream));
         shaken.await.ok()?.ok()
     }
 }

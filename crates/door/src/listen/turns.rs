@@ -99,7 +99,10 @@ impl Turns {
             state.at_work -= 1;
             state.count(now);
         }
-        while let Some((place, give)) = self.0.state.lock().next() {
+        loop {
+            // a statement of its own: the lock is not held while somebody is given his turn
+            let next = self.0.state.lock().next();
+            let Some((place, give)) = next else { return };
             if let Err(mut turn) = give.send(self.turn(place)) {
                 // its client has gone
                 let place = turn.place.take().expect("just made");
@@ -200,7 +203,8 @@ mod tests {
         let second = ctx(2);
         let mut other = Box::pin(turns.take(&second));
         let mut poll = |other: &mut std::pin::Pin<Box<_>>| {
-            Future::poll(other.as_mut(), &mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+            Future::poll(other.as_mut(), &mut std::task::Context::from_waker(std::task::Waker::noop()))
+                .is_ready()
         };
         assert!(!poll(&mut other), "he waits, but is not refused");
         held.pop();

@@ -114,8 +114,12 @@ fn list(asked: &Asked) -> Result<(), Fail> {
         if buckets.is_empty() {
             return "nothing is published: lee bucket create NAME --path DIR".into();
         }
-        let columns =
-            [("BUCKET", Side::Left), ("DIRECTORY", Side::Left), ("SINCE", Side::Left), ("WITHOUT A KEY", Side::Left)];
+        let columns = [
+            ("BUCKET", Side::Left),
+            ("DIRECTORY", Side::Left),
+            ("SINCE", Side::Left),
+            ("WITHOUT A KEY", Side::Left),
+        ];
         let row = |b: &BucketInfo| {
             let public = if b.public { "read" } else { "-" };
             [b.name.clone(), b.path.clone(), when::utc(b.created_secs), public.into()]

@@ -72,9 +72,12 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
         lines.extend(running.metrics.iter().map(|url| ("metrics", url.clone())));
-        lines.extend(running.doors.iter().map(|(door, url)| (if door == "s3" { "S3" } else { "HTTP" }, url.clone())));
+        lines.extend(
+            running.doors.iter().map(|(door, url)| (if door == "s3" { "S3" } else { "HTTP" }, url.clone())),
+        );
         lines.extend(running.door_connections.iter().map(|c| {
-            let refused = if c.refused > 0 { format!(", {} refused", size::count(c.refused)) } else { String::new() };
+            let refused =
+                if c.refused > 0 { format!(", {} refused", size::count(c.refused)) } else { String::new() };
             ("connections", format!("{} at {}{refused}", size::count(c.open), c.door))
         }));
         lines.extend(alarms(running));
@@ -91,7 +94,8 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
         lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
     }
     for full in running.door_connections.iter().filter(|c| c.full) {
-        let why = "has as many connections as open files allow, others are refused: raise the limit (ulimit -Hn)";
+        let why =
+            "has as many connections as open files allow, others are refused: raise the limit (ulimit -Hn)";
         lines.push(("ALARM", format!("the {} door {why}", full.door)));
     }
     let ahead = running.clock_ahead_secs;

@@ -63,7 +63,8 @@ impl CellBuckets {
         if !is_name(name) {
             return Err(BucketError::Refused("This cannot be the name of a bucket.".into()));
         }
-        let base = Path::parse_absolute(self.new_in.as_bytes()).map_err(|e| BucketError::Failed(e.to_string()))?;
+        let base =
+            Path::parse_absolute(self.new_in.as_bytes()).map_err(|e| BucketError::Failed(e.to_string()))?;
         let at = Path::parse(name.as_bytes()).map_err(|e| BucketError::Failed(e.to_string()))?;
         Ok((self.files.tree(who, Door::S3, &base), at))
     }
@@ -92,7 +93,9 @@ fn bucket(name: &str, record: &BucketRecord) -> Option<Arc<Bucket>> {
 
 fn refused(e: Error) -> BucketError {
     match e {
-        Error::Access | Error::NotPermitted | Error::Busy => BucketError::Refused(format!("The directory: {e}.")),
+        Error::Access | Error::NotPermitted | Error::Busy => {
+            BucketError::Refused(format!("The directory: {e}."))
+        }
         Error::Exists => BucketError::Taken,
         Error::NotFound => BucketError::Unknown,
         e => BucketError::Failed(e.to_string()),

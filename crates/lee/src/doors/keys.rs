@@ -34,6 +34,9 @@ impl Keys for CellKeys {
             why => NotFound::Refused(why.to_string()),
         })?;
         let who = &verdict.who;
-        Ok(Found { secret: secret.reveal().into(), who: Who::new(&who.name, who.uid, who.gid(), who.other_gids()) })
+        Ok(Found {
+            secret: secret.reveal().into(),
+            who: Who::new(&who.name, who.uid, who.gid(), who.other_gids()),
+        })
     }
 }

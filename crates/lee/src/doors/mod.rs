@@ -48,7 +48,8 @@ pub struct Wanted {
 impl Wanted {
     /// The same, and what it does not say as the settings say it.
     pub fn or(&self, config: &Config) -> Wanted {
-        let or = |own: &Vec<String>, other: &Vec<String>| if own.is_empty() { other.clone() } else { own.clone() };
+        let or =
+            |own: &Vec<String>, other: &Vec<String>| if own.is_empty() { other.clone() } else { own.clone() };
         let path = |own: &Option<PathBuf>, other: &str| {
             own.clone().or_else(|| (!other.is_empty()).then(|| PathBuf::from(other)))
         };
@@ -137,8 +138,9 @@ impl Bound {
         }
         let runtime = runtime()?;
         let path = inside.dir.log().with_file_name(ACCESS_LOG);
-        let log = AccessLog::open(inside.env, &path)
-            .map_err(|e| Fail::new(format!("{}: {}: make room for the access log", path.display(), text(&e))))?;
+        let log = AccessLog::open(inside.env, &path).map_err(|e| {
+            Fail::new(format!("{}: {}: make room for the access log", path.display(), text(&e)))
+        })?;
         let files = Files::new(inside.gate, inside.env);
         let mut sites: Vec<(listen::Bound, Arc<dyn Site>)> = Vec::new();
         if let Some(bound) = self.s3 {

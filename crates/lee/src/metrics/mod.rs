@@ -16,9 +16,9 @@ mod text;
 
 use busiest::Busiest;
 use leeward_door::listen::Figures as DoorFigures;
-use leeward_env::{Door, Env};
 use leeward_env::histogram::{BUCKETS, Histogram};
 use leeward_env::waits::Cause;
+use leeward_env::{Door, Env};
 use leeward_vfs::Gate;
 use leeward_vfs::ledger::{OTHER_USERS, OpReport, Totals, UserWaits, VolumeReport};
 use leeward_volume::keys::VIEW_FIRST;

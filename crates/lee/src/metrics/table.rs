@@ -126,7 +126,7 @@ pub const METRICS: &[Metric] = &[
         |s, out| {
             for_families(s, |d, f, labels| {
                 for (class, count) in STATUS.iter().zip(d.requests(f)) {
-                    out.count(&[labels[0], labels[1], class], count);
+                    out.count(&[labels[0], labels[1], *class], count);
                 }
             });
         },
@@ -158,7 +158,7 @@ pub const METRICS: &[Metric] = &[
         |s, out| {
             for_pairs(s, |door, pair| {
                 for (class, count) in STATUS.iter().zip(pair.requests).filter(|(_, count)| *count > 0) {
-                    out.count(&[door, &pair.user, &pair.bucket, class], count);
+                    out.count(&[door, &pair.user, &pair.bucket, *class], count);
                 }
             });
         },
