@@ -8,7 +8,7 @@ use crate::path::DavPath;
 use crate::server::Shared;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use leeward_auth::{Activity, Grants, Refusal, Rule, Verdict, Via};
 use leeward_door::{Found, Path, Tree, Who, notes};
 use leeward_env::Door;
@@ -251,12 +251,15 @@ pub(crate) fn etag(attr: &Attr) -> String {
 ///
 /// # Errors
 /// 413, or it ended early.
-pub(crate) async fn read_all(body: Body, bytes_max: usize) -> Result<Bytes> {
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(all) => Ok(all.to_bytes()),
-        Err(e) if e.is::<LengthLimitError>() => {
-            Err(Oops::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {bytes_max} bytes")))
+pub(crate) async fn read_all(mut body: Body, bytes_max: usize) -> Result<Bytes> {
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Oops::bad("the body ended early"))?;
+        all.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if all.len() > bytes_max {
+            let why = format!("the body has more than {bytes_max} bytes");
+            return Err(Oops::new(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
-        Err(_) => Err(Oops::bad("the body ended early")),
     }
+    Ok(all.into())
 }

@@ -16,6 +16,8 @@ use leeward_door::Files;
 use leeward_door::Who;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
 use leeward_env::{Door, Env, Wait};
+use futures_util::future::BoxFuture;
+use std::future::Future;
 use std::sync::Arc;
 
 /// All methods, for `Allow`.
@@ -207,29 +209,42 @@ fn options() -> Answer {
 }
 
 /// A turn ends with the answer's head; that of an upload when its content begins to come, which may take as long as the client likes.
-async fn dispatch(asked: &Asked, body: Body, turn: Turn) -> Result<Answer> {
+fn dispatch<'a>(asked: &'a Asked, body: Body, turn: Turn) -> BoxFuture<'a, Result<Answer>> {
     match asked.method.as_str() {
-        "GET" => get::get(asked).await,
-        "HEAD" => get::head(asked).await,
-        "PUT" => put::put(asked, body, turn).await,
-        "DELETE" => remove::delete(asked).await,
-        "MKCOL" => remove::mkcol(asked, body).await,
-        "COPY" => match Plan::of(&asked.headers, asked.host.as_deref()) {
-            Ok(plan) => asked.dav.transfers.begin(asked, plan).await,
-            Err(NoPlan::Here) => copy::copy(asked).await,
-            Err(NoPlan::Bad(bad)) => Err(bad.into()),
-            Err(NoPlan::Scheme(why)) => Err(Oops::new(StatusCode::NOT_IMPLEMENTED, why)),
-        },
-        "MOVE" => copy::rename(asked).await,
-        "PROPFIND" => propfind::propfind(asked, body).await,
-        "PROPPATCH" => proppatch::proppatch(asked, body).await,
-        "LOCK" => lock::lock(asked, body).await,
-        "UNLOCK" => lock::unlock(asked).await,
-        "POST" => post(asked, body).await,
+        "PUT" => Box::pin(put::put(asked, body, turn)),
+        "GET" => in_turn(turn, get::get(asked)),
+        "HEAD" => in_turn(turn, get::head(asked)),
+        "DELETE" => in_turn(turn, remove::delete(asked)),
+        "MKCOL" => in_turn(turn, remove::mkcol(asked, body)),
+        "COPY" => in_turn(turn, copy_here_or_there(asked)),
+        "MOVE" => in_turn(turn, copy::rename(asked)),
+        "PROPFIND" => in_turn(turn, propfind::propfind(asked, body)),
+        "PROPPATCH" => in_turn(turn, proppatch::proppatch(asked, body)),
+        "LOCK" => in_turn(turn, lock::lock(asked, body)),
+        "UNLOCK" => in_turn(turn, lock::unlock(asked)),
+        "POST" => in_turn(turn, post(asked, body)),
         other => {
             let why = format!("{other} is not spoken here");
-            Err(Oops::new(StatusCode::NOT_IMPLEMENTED, why).header(header::ALLOW, METHODS))
+            let oops = Oops::new(StatusCode::NOT_IMPLEMENTED, why).header(header::ALLOW, METHODS);
+            in_turn(turn, std::future::ready(Err(oops)))
         }
+    }
+}
+
+fn in_turn<'a>(turn: Turn, work: impl Future<Output = Result<Answer>> + Send + 'a) -> BoxFuture<'a, Result<Answer>> {
+    Box::pin(async move {
+        let _turn = turn;
+        work.await
+    })
+}
+
+/// COPY: between paths of this server, or with another one.
+async fn copy_here_or_there(asked: &Asked) -> Result<Answer> {
+    match Plan::of(&asked.headers, asked.host.as_deref()) {
+        Ok(plan) => asked.dav.transfers.begin(asked, plan).await,
+        Err(NoPlan::Here) => copy::copy(asked).await,
+        Err(NoPlan::Bad(bad)) => Err(bad.into()),
+        Err(NoPlan::Scheme(why)) => Err(Oops::new(StatusCode::NOT_IMPLEMENTED, why)),
     }
 }
 

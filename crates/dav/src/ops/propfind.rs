@@ -100,8 +100,9 @@ impl Teller {
         if all {
             found.extend(LIVE.iter().filter_map(|local| told.live(local)));
             found.extend(dead.all());
-            for local in [QUOTA_USED, QUOTA_AVAILABLE].iter().filter(|_| self.with_quotas) {
-                found.extend(quota(place, attr, local).await);
+            if self.with_quotas {
+                found.extend(quota(place, attr, QUOTA_USED).await);
+                found.extend(quota(place, attr, QUOTA_AVAILABLE).await);
             }
         }
         for name in names

@@ -168,7 +168,8 @@ impl Remote {
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failed> {
         let found = within(CONNECT, "looking up", host, tokio::net::lookup_host((host, port))).await?;
         let mut last = Failed(format!("{host} has no address that may be used from here"));
-        for address in found.filter(|address| self.local || may_reach(address.ip())) {
+        let found: Vec<SocketAddr> = found.filter(|address| self.local || may_reach(address.ip())).collect();
+        for address in found {
             match within(CONNECT, "connecting to", host, TcpStream::connect(address)).await {
                 Ok(stream) => {
                     let _ = stream.set_nodelay(true);
