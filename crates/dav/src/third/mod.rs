@@ -17,7 +17,7 @@ use crate::head::digest;
 use crate::marker;
 use crate::oops::{Oops, Result};
 use crate::ops::copy;
-use crate::ops::put::{Target, Writing};
+use crate::ops::put::Writing;
 use crate::sums::{Algorithm, Running, value};
 use body::{Outgoing, Sent};
 use bytes::Bytes;
@@ -63,7 +63,7 @@ impl Progress {
 
 /// What is to be done, with all that could be checked before.
 enum Errand {
-    Pull(Target),
+    Pull(Box<Writing>),
     Push(Box<(Place, File)>),
 }
 
@@ -79,7 +79,7 @@ impl Transfers {
     /// It may not be made, or there are too many (429).
     pub(crate) async fn begin(&self, asked: &Asked, plan: Plan) -> Result<Answer> {
         let errand = match plan.direction {
-            Direction::Pull => Errand::Pull(copy::target(asked).await?),
+            Direction::Pull => Errand::Pull(Box::new(copy::target(asked).await?.begin(None).await?)),
             Direction::Push => {
                 let place = asked.place(Activity::Read)?;
                 let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.oops(&e))?;
@@ -158,7 +158,7 @@ impl Transfer {
 
     async fn run(&self, errand: Errand) -> std::result::Result<(), Failed> {
         match errand {
-            Errand::Pull(target) => self.pull(target).await,
+            Errand::Pull(writing) => self.pull(*writing).await,
             Errand::Push(what) => {
                 let (place, file) = *what;
                 self.push(&place, file).await
@@ -177,7 +177,7 @@ impl Transfer {
         headers
     }
 
-    async fn pull(&self, target: Target) -> std::result::Result<(), Failed> {
+    async fn pull(&self, mut writing: Writing) -> std::result::Result<(), Failed> {
         let peer = |at| *self.progress.peer.lock() = Some(at);
         let there = &self.plan.there;
         let answer =
@@ -189,7 +189,6 @@ impl Transfer {
         let claims = digest::claims(response.headers());
         let mut body = response.into_body();
         let size = http_body::Body::size_hint(&body).exact();
-        let mut writing = target.begin(size).await.map_err(ours)?;
         loop {
             let frame = tokio::time::timeout(IDLE, body.frame()).await;
             let frame = frame.map_err(|_| Failed(format!("{} sends nothing more", shown(there))))?;
