@@ -189,7 +189,8 @@ fn who_has_no_right_is_refused() {
 #[test]
 fn what_is_no_request_is_answered_and_ended() {
     let rig = Rig::new();
-    let both = "PUT /open/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let both =
+        "PUT /open/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     assert!(!rig.say(both).contains(" 200 "), "two who read it must not disagree about its end");
     let twice = "PUT /open/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy";
     assert!(!rig.say(twice).contains(" 200 "));
