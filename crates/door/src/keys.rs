@@ -11,6 +11,7 @@ use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
 use crate::path::Path;
 use crate::steps::Steps;
+use crate::who::R;
 use leeward_volume::op::{Attr, Entry, Kind};
 use leeward_volume::{Error, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -114,6 +115,7 @@ impl Keys {
         if dir.kind != Kind::Dir {
             return Ok(());
         }
+        self.tree.access(&path, R).await?;
         if dir.size == 0 && begins.is_empty() && !prefix.is_empty() && self.wanted.after < prefix {
             // the directory itself, where it is all that there is
             let entry = Entry { name: Box::default(), node: dir.node, kind: Kind::Dir, attr: Some(dir) };

@@ -27,7 +27,7 @@ use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
-use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait};
+use leeward_env::{Activity, Class, Ctx, Door, Env, Flow, Nanos, Wait};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use leeward_volume::flows::FlowSettings;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
@@ -216,7 +216,7 @@ impl Gate {
         arrival.asked = !matches!(op, Op::Forget { .. });
         if let Some(turn) = self.pass(&mut arrival) {
             let account = self.attempt(arrival, op, answer);
-            self.leave(turn, arrival.at, account);
+            self.leave(turn, &arrival, account);
             return;
         }
         let op = OwnedOp::from(op);
@@ -267,7 +267,7 @@ impl Gate {
         match self.pass(&mut arrival) {
             Some(turn) => {
                 let account = perform(self, arrival);
-                self.leave(turn, arrival.at, account);
+                self.leave(turn, &arrival, account);
             }
             None => self.queue(arrival, 0, perform),
         }
@@ -359,13 +359,24 @@ impl Gate {
         let next = state.next(self.0.options, arrival.at);
         self.watch_ceilings(&mut state);
         drop(state);
-        self.run_turns(next);
+        self.see_to(next, arrival.ctx.door);
     }
 
-    /// Ends a turn and runs what is next, until there is nothing or others do.
-    fn leave(&self, turn: Turn, begun: Nanos, account: Option<Account>) {
-        let next = self.end(turn, begun, account);
-        self.run_turns(next);
+    /// Ends a turn and sees to what is next, until there is nothing or others do.
+    fn leave(&self, turn: Turn, arrival: &Arrival, account: Option<Account>) {
+        let next = self.end(turn, arrival.at, account);
+        self.see_to(next, arrival.ctx.door);
+    }
+
+    /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve: another thread does it then, in nobody's
+    /// name, as the turn is given already.
+    fn see_to(&self, next: Option<(Turn, Queued)>, door: Door) {
+        if next.is_none() || door == Door::Mount {
+            return self.run_turns(next);
+        }
+        let gate = self.clone();
+        let line = Line { flow: Flow::SYSTEM, class: Class::Interactive };
+        self.0.waiting.submit(line, Share::USUAL.weight, move || gate.run_turns(next));
     }
 
     fn run_turns(&self, mut next: Option<(Turn, Queued)>) {

@@ -1,0 +1,203 @@
+//! The door with a client of its protocol, and with what is none.
+#![allow(missing_docs)]
+
+use futures_util::TryStreamExt;
+use leeward_door::listen::{Bound, Serving, parse};
+use leeward_door::{Files, Path, Who};
+use leeward_env::{Ctx, Env};
+use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
+use leeward_vfs::{Gate, GateOptions};
+use leeward_volume::op::SetAttr;
+use leeward_volume::{Cell, Config, NodeId, Op};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+struct OneKey;
+
+#[async_trait::async_trait]
+impl Keys for OneKey {
+    async fn find(&self, id: &str) -> Result<Found, NotFound> {
+        match id {
+            "AK" => Ok(Found { secret: "secret".into(), who: Who::new("ann", 1000, 1000, &[]) }),
+            "GONE" => Err(NotFound::Refused("user ann is disabled".into())),
+            _ => Err(NotFound::Unknown),
+        }
+    }
+}
+
+struct OneBucket;
+
+#[async_trait::async_trait]
+impl Buckets for OneBucket {
+    fn get(&self, name: &str) -> Option<Arc<Bucket>> {
+        let bucket = || Bucket {
+            name: name.into(),
+            path: Path::default(),
+            created_secs: 0,
+            public: name == "open",
+            cors: "".into(),
+        };
+        ["pub", "open"].contains(&name).then(|| Arc::new(bucket()))
+    }
+
+    fn all(&self) -> Vec<Arc<Bucket>> {
+        self.get("pub").into_iter().collect()
+    }
+
+    async fn create(&self, _: &Who, _: &str) -> Result<(), BucketError> {
+        Err(BucketError::Refused("not here".into()))
+    }
+
+    async fn remove(&self, _: &Who, _: &str) -> Result<(), BucketError> {
+        Err(BucketError::Refused("not here".into()))
+    }
+
+    async fn set_public(&self, _: &Who, _: &str, _: PublicPolicy) -> Result<(), BucketError> {
+        Err(BucketError::Refused("not here".into()))
+    }
+
+    async fn set_cors(&self, _: &Who, _: &str, _: &str) -> Result<(), BucketError> {
+        Err(BucketError::Refused("not here".into()))
+    }
+}
+
+struct Rig {
+    runtime: tokio::runtime::Runtime,
+    serving: Serving,
+    cell: Arc<Cell>,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+        Cell::create(&env, dir.path(), &Config::default()).expect("made");
+        let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
+        let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+        cell.call(&Ctx::system(), Op::SetAttr { node: NodeId::ROOT, set }).expect("open to all");
+        let files = Files::new(&Gate::new(cell.clone(), &env, GateOptions::usual()), &env);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let site = S3Door::new(&files, Arc::new(OneKey), Arc::new(OneBucket), Options::default());
+        let bound = Bound::take(&parse("127.0.0.1:0").expect("an address"), None).expect("a port");
+        let serving = bound.serve(&env, runtime.handle(), Arc::new(site.expect("a door")), None);
+        Rig { serving: serving.expect("served"), runtime, cell, _dir: dir }
+    }
+
+    fn url(&self) -> &str {
+        &self.serving.urls()[0]
+    }
+
+    fn client(&self, key: &str, secret: &str, bucket: &str) -> AmazonS3 {
+        let builder = AmazonS3Builder::new()
+            .with_endpoint(self.url())
+            .with_allow_http(true)
+            .with_region("us-east-1")
+            .with_bucket_name(bucket)
+            .with_access_key_id(key)
+            .with_secret_access_key(secret);
+        builder.build().expect("a client")
+    }
+
+    /// Says something to the door, and what it answers until it hangs up or waits.
+    fn say(&self, text: &str) -> String {
+        let mut stream = TcpStream::connect(self.url().trim_start_matches("http://")).expect("connected");
+        stream.write_all(text.as_bytes()).expect("said");
+        stream.shutdown(std::net::Shutdown::Write).expect("that was all");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.serving.end();
+        let _ = self.cell.close();
+    }
+}
+
+fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[test]
+fn a_client_gets_what_it_put() {
+    install_crypto();
+    let rig = Rig::new();
+    let store = rig.client("AK", "secret", "pub");
+    rig.runtime.block_on(async {
+        let at = |key: &str| object_store::path::Path::from(key);
+        for size in [0usize, 5, 100_000, 3_000_000] {
+            let content = bytes::Bytes::from(vec![size as u8; size]);
+            store.put(&at("a/b"), content.clone().into()).await.expect("put");
+            assert_eq!(store.get(&at("a/b")).await.expect("there").bytes().await.expect("read"), content);
+        }
+        let part = store.get_range(&at("a/b"), 10..20).await.expect("a range");
+        assert_eq!(part.len(), 10);
+        let new = PutOptions::from(PutMode::Create);
+        assert!(store.put_opts(&at("a/b"), "x".into(), new.clone()).await.is_err(), "it is there");
+        store.put_opts(&at("a/c"), "x".into(), new).await.expect("it was not there");
+        store.copy(&at("a/b"), &at("d")).await.expect("copied");
+        let listed: Vec<_> = store.list(None).try_collect().await.expect("listed");
+        let keys: Vec<String> = listed.iter().map(|o| o.location.to_string()).collect();
+        assert_eq!(keys, ["a/b", "a/c", "d"]);
+        let by_dir = store.list_with_delimiter(None).await.expect("listed");
+        assert_eq!((by_dir.objects.len(), by_dir.common_prefixes.len()), (1, 1));
+        let mut upload = store.put_multipart(&at("parts")).await.expect("begun");
+        for byte in [1u8, 2, 3] {
+            upload.put_part(vec![byte; 5 << 20].into()).await.expect("a part");
+        }
+        upload.complete().await.expect("put together");
+        let whole = store.get(&at("parts")).await.expect("there").bytes().await.expect("read");
+        assert!(whole.len() == 15 << 20 && whole[5 << 20] == 2 && whole[(15 << 20) - 1] == 3);
+        for key in ["a/b", "a/c", "d", "parts"] {
+            store.delete(&at(key)).await.expect("removed");
+        }
+        assert!(store.list(None).try_collect::<Vec<_>>().await.expect("listed").is_empty());
+    });
+}
+
+#[test]
+fn who_has_no_right_is_refused() {
+    install_crypto();
+    let rig = Rig::new();
+    let at = object_store::path::Path::from("x");
+    for (key, secret, bucket, code) in [
+        ("AK", "wrong", "pub", "SignatureDoesNotMatch"),
+        ("NOBODY", "x", "pub", "InvalidAccessKeyId"),
+        ("GONE", "x", "pub", "AccessDenied"),
+        ("AK", "secret", "none", "NoSuchBucket"),
+    ] {
+        let store = rig.client(key, secret, bucket);
+        let put = rig.runtime.block_on(store.put(&at, "x".into()));
+        let why = format!("{:?}", put.expect_err(code));
+        assert!(why.contains(code), "{why}");
+    }
+    let status = |text: &str| rig.say(text).split(' ').nth(1).map(str::to_owned).unwrap_or_default();
+    let host = "Host: localhost\r\n";
+    assert_eq!(status(&format!("GET /pub/x HTTP/1.1\r\n{host}\r\n")), "403", "anonymous");
+    assert_eq!(status(&format!("GET /open/x HTTP/1.1\r\n{host}\r\n")), "404", "anybody may read there");
+    assert_eq!(status(&format!("PUT /open/x HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\nx")), "403");
+    assert_eq!(status(&format!("GET /open/../../etc/passwd HTTP/1.1\r\n{host}\r\n")), "400");
+    assert_eq!(status(&format!("GET /open/%2e%2e/x HTTP/1.1\r\n{host}\r\n")), "400");
+}
+
+#[test]
+fn what_is_no_request_is_answered_and_ended() {
+    let rig = Rig::new();
+    let both =
+        "PUT /open/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    assert!(!rig.say(both).contains(" 200 "), "two who read it must not disagree about its end");
+    let twice = "PUT /open/x HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxy";
+    assert!(!rig.say(twice).contains(" 200 "));
+    let long = format!("GET /open/x HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(200 << 10));
+    let answer = rig.say(&long);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    assert!(rig.say("\0\0\0\r\n\r\n").starts_with("HTTP/1.1 400"));
+    // and it is still there
+    assert!(rig.say("GET /open/x HTTP/1.1\r\nHost: h\r\n\r\n").starts_with("HTTP/1.1 404"));
+}
