@@ -9,6 +9,7 @@ use crate::path::DavPath;
 use crate::third::{NoPlan, Plan, Transfers};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use leeward_auth::{Authority, Refusal, Verdict, Via};
@@ -16,7 +17,6 @@ use leeward_door::Files;
 use leeward_door::Who;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
 use leeward_env::{Door, Env, Wait};
-use futures_util::future::BoxFuture;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -231,7 +231,10 @@ fn dispatch<'a>(asked: &'a Asked, body: Body, turn: Turn) -> BoxFuture<'a, Resul
     }
 }
 
-fn in_turn<'a>(turn: Turn, work: impl Future<Output = Result<Answer>> + Send + 'a) -> BoxFuture<'a, Result<Answer>> {
+fn in_turn<'a>(
+    turn: Turn,
+    work: impl Future<Output = Result<Answer>> + Send + 'a,
+) -> BoxFuture<'a, Result<Answer>> {
     Box::pin(async move {
         let _turn = turn;
         work.await

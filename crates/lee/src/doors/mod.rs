@@ -89,7 +89,8 @@ pub fn bind(wanted: &Wanted) -> Result<Bound, Fail> {
     let door = |flag: &str, addresses: &[String]| {
         take(addresses, tls.as_ref()).map_err(|e| Fail::new(format!("{flag}: {e}")))
     };
-    let is_local = |text: &String| listen::parse(text).is_ok_and(|all| all.iter().all(|at| at.ip().is_loopback()));
+    let is_local =
+        |text: &String| listen::parse(text).is_ok_and(|all| all.iter().all(|at| at.ip().is_loopback()));
     let local = wanted.http.iter().all(is_local);
     Ok(Bound { s3: door("--s3", &wanted.s3)?, http: door("--http", &wanted.http)?, local })
 }
@@ -150,8 +151,11 @@ impl Bound {
             let location = bound.urls().first().cloned().unwrap_or_default();
             sites.push((bound, http(inside, &files, location, self.local)?));
         }
-        let serve = |(bound, site): (listen::Bound, _)| bound.serve(inside.env, runtime.handle(), site, Some(log.clone()));
-        let serving = sites.into_iter().map(serve).collect::<Result<_, _>>().map_err(|e| Fail::new(e.to_string()))?;
+        let serve = |(bound, site): (listen::Bound, _)| {
+            bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
+        };
+        let serving =
+            sites.into_iter().map(serve).collect::<Result<_, _>>().map_err(|e| Fail::new(e.to_string()))?;
         Ok(Doors { serving, runtime: Some(runtime) })
     }
 }
@@ -194,7 +198,8 @@ fn http(inside: &Inside<'_>, files: &Files, location: String, local: bool) -> Re
     inside.cell.prepare_tokens()?;
     inside.authority.set_accounts(inside.cell.accounts());
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let remote = Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
+    let remote =
+        Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
     let settings = Settings { realm: "leeward".into(), location, report: report(inside) };
     let turns = Turns::new(inside.env);
