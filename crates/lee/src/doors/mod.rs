@@ -184,10 +184,10 @@ fn s3(inside: &Inside<'_>, files: &Files, runtime: &Runtime) -> Result<Arc<dyn S
 /// The storage resource report.
 fn report(inside: &Inside<'_>) -> leeward_dav::Report {
     let (env, cell, config) = (inside.env.clone(), Arc::downgrade(inside.cell), inside.config.srr.clone());
-    Arc::new(move || {
+    Arc::new(move || -> Result<String, String> {
         let cell = cell.upgrade().ok_or("the cell is ending")?;
         let now = (env.wall() / 1_000_000_000) as i64;
-        let ask = |request: &Request| Ok(cell.admin(request, &mut |_| ())?);
+        let ask = |request: &Request| -> Result<_, Fail> { Ok(cell.admin(request, &mut |_| ())?) };
         let report = srr::report(&config, system::host(), now, ask).map_err(|fail| fail.to_string())?;
         serde_json::to_string_pretty(&report).map_err(|e| e.to_string())
     })
