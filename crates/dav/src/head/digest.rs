@@ -186,7 +186,9 @@ mod tests {
             let claims = claims(&headers(&[(name, value)]));
             assert!(claims.len() == 1 && claims[0].holds(&sums()), "{name}: {value}");
         }
-        for value in ["adler32=11e60399", "md5=", "adler32=", "sha-256=zz", "md5=9c677286866aad38f8e9b660f541181"] {
+        for value in
+            ["adler32=11e60399", "md5=", "adler32=", "sha-256=zz", "md5=9c677286866aad38f8e9b660f541181"]
+        {
             let claims = claims(&headers(&[("digest", value)]));
             assert!(claims.len() == 1 && !claims[0].holds(&sums()), "{value}");
         }
