@@ -10,6 +10,7 @@ mod du;
 mod flow;
 mod fsck;
 mod lab;
+mod lab_s3;
 mod man;
 mod pool;
 mod probe;
