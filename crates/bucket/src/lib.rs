@@ -18,7 +18,7 @@ mod runtime;
 pub mod server;
 mod watched;
 
-pub use access::Bucket;
+pub use access::{Bucket, Tag};
 pub use error::{Error, Result};
 pub use place::{BucketUrl, Place};
 pub use runtime::{Runtime, runtime};
