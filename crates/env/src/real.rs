@@ -96,6 +96,29 @@ impl Env {
         }
     }
 
+    /// Bytes for secrets: the system's; of a simulation from the seed.
+    ///
+    /// # Panics
+    /// When the system has none: nothing could be kept secret then.
+    pub fn secret<const N: usize>(&self) -> [u8; N] {
+        let mut out = [0; N];
+        match &*self.0 {
+            Source::Real { .. } => {
+                for piece in out.chunks_mut(256) {
+                    // SAFETY: the buffer is valid for its length. Up to 256 bytes come whole or not at all.
+                    let got = unsafe { libc::getrandom(piece.as_mut_ptr().cast(), piece.len(), 0) };
+                    assert_eq!(got, piece.len() as isize, "the system has no random bytes");
+                }
+            }
+            Source::Sim { .. } => {
+                out.chunks_mut(8).for_each(|piece| {
+                    piece.copy_from_slice(&self.random().to_be_bytes()[..piece.len()]);
+                });
+            }
+        }
+        out
+    }
+
     /// Starts a named thread.
     ///
     /// # Panics

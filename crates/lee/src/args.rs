@@ -26,10 +26,11 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve", &["up", "down", "status"]),
-    ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du"]),
+    ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
     ("Who does what", &["top", "why", "flow"]),
+    ("Who gets in by a door", &["user", "key", "token"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),

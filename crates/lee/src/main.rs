@@ -26,6 +26,7 @@ mod serve;
 mod session;
 mod settings;
 mod size;
+mod srr;
 mod system;
 mod when;
 

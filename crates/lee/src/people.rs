@@ -1,7 +1,8 @@
-//! What the gate asks about users and processes of this machine: groups from the user database, jobs from the cgroups that processes
+//! What the gate and the doors ask about users and processes of this machine: users and groups from the user database, jobs from the cgroups that processes
 //! are in (docs/decisions/0013).
 
 use crate::system;
+use leeward_auth::UserDatabase;
 use leeward_vfs::People;
 
 /// Longest name of a job, in characters; the rest is left out.
@@ -17,6 +18,12 @@ impl People for Machine {
 
     fn job_of(&self, pid: u32) -> Option<String> {
         job_in(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+}
+
+impl UserDatabase for Machine {
+    fn find(&self, name: &str) -> Option<(u32, Vec<u32>)> {
+        system::user_with_groups(name)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::people::Machine;
 use crate::{mounts, output, place, settings, system, when};
+use leeward_auth::{Authority, HttpFetch};
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
@@ -208,11 +209,13 @@ impl Up {
         let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
         gate.set_flows(cell.flow_settings());
+        let authority = authority(env, &cell, &config)?;
         let source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
             let service = CellService {
                 cell: cell.clone(),
                 gate,
+                authority,
                 telling: Mutex::new(()),
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
@@ -421,6 +424,13 @@ fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>,
         .map_err(|e| Fail::new(e.to_string()))
 }
 
+/// What the doors ask.
+fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
+    let (people, fetch) = (Arc::new(Machine), Arc::new(HttpFetch::new()));
+    let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
+    authority.map(Arc::new).map_err(|wrong| Fail::new(format!("{SETTINGS}: {wrong}")))
+}
+
 /// Tells when somebody unmounts.
 fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
     let (mount, desk) = (mount.clone(), desk.clone());
@@ -447,7 +457,9 @@ fn watch_cell(env: &Env, cell: &Arc<Cell>, desk: &Arc<Desk>) {
 struct CellService {
     cell: Arc<Cell>,
     gate: Gate,
-    /// Held while the gate is told of other weights and ceilings: what was said last counts.
+    /// Who gets in by a door.
+    authority: Arc<Authority>,
+    /// Held while the gate is told of other weights and ceilings, or the doors of other users and keys: what was said last counts.
     telling: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
@@ -466,6 +478,10 @@ impl Service for CellService {
         if matches!(request, Request::FlowSet { .. } | Request::FlowReset { .. }) {
             let _alone = self.telling.lock();
             self.gate.set_flows(self.cell.flow_settings());
+        }
+        if request.changes_accounts() {
+            let _alone = self.telling.lock();
+            self.authority.set_accounts(self.cell.accounts());
         }
         Ok(reply)
     }

@@ -65,7 +65,8 @@ fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
     let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
     config.check().and(addresses.map_err(|wrong| format!("metrics: {wrong}"))).map_err(|wrong| {
         let key = wrong.split([' ', '=', ':']).next().unwrap_or_default();
-        let line = content.lines().position(|l| key_of(l) == Some(key)).map_or(0, |i| i + 1);
+        let names = |l: &str| key_of(l) == Some(key) || l.trim() == format!("[[{key}]]");
+        let line = content.lines().position(names).map_or(0, |i| i + 1);
         Fail::new(format!("{}: line {line}: {wrong}", path.display()))
     })?;
     Ok(config)
@@ -115,6 +116,9 @@ fn allowed(key: &str) -> String {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
         Ok(Ok(())) => "a number".into(),
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
+        Err(_) if key == "issuer" || key == "srr" => {
+            format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
+        }
         Err(e) if e.message().ends_with("a string") => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }

@@ -110,6 +110,21 @@ pub fn owner(text: &str) -> Result<Owner, Fail> {
     passwd(Query::Name(&name))?.ok_or_else(unknown)
 }
 
+/// The user of this name in the user database.
+///
+/// # Errors
+/// When that does not answer.
+pub fn user(name: &str) -> Result<Option<Owner>, Fail> {
+    CString::new(name).map_or(Ok(None), |name| passwd(Query::Name(&name)))
+}
+
+/// User id and groups of the user of this name, the primary group first.
+pub fn user_with_groups(name: &str) -> Option<(u32, Vec<u32>)> {
+    let owner = user(name).ok().flatten()?;
+    let others = groups_named(name, owner.gid).into_iter().filter(|gid| *gid != owner.gid);
+    Some((owner.uid, [owner.gid].into_iter().chain(others).collect()))
+}
+
 enum Query<'a> {
     Name(&'a CStr),
     Uid(u32),
@@ -161,13 +176,17 @@ pub fn user_name(uid: u32) -> String {
 /// The groups of a user, by the user database; none for who is not in it.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     let known = passwd(Query::Uid(uid)).ok().flatten();
-    let (Some(owner), Ok(name)) = (known, CString::new(user_name(uid))) else { return Vec::new() };
+    known.map_or(Vec::new(), |owner| groups_named(&user_name(uid), owner.gid))
+}
+
+/// The groups of the user of this name, whose primary group is `gid`.
+fn groups_named(name: &str, gid: u32) -> Vec<u32> {
+    let Ok(name) = CString::new(name) else { return Vec::new() };
     let mut gids = vec![0; 64];
     loop {
         let mut count = gids.len() as libc::c_int;
         // SAFETY: the buffer has room for `count` groups, and the name ends in NUL.
-        let fits =
-            unsafe { libc::getgrouplist(name.as_ptr(), owner.gid, gids.as_mut_ptr(), &mut count) } >= 0;
+        let fits = unsafe { libc::getgrouplist(name.as_ptr(), gid, gids.as_mut_ptr(), &mut count) } >= 0;
         let count = count.max(0) as usize;
         if fits || count <= gids.len() {
             gids.truncate(count);

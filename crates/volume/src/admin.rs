@@ -213,6 +213,62 @@ pub enum Request {
     },
     /// → [`Reply::Flows`]: all that was said.
     FlowList,
+    /// → [`Reply::User`].
+    UserCreate {
+        /// Name, see [`wrong_name`](crate::accounts::wrong_name).
+        name: String,
+        /// User id, not 0; `None`: that and the groups are what the machine's user database says.
+        uid: Option<u32>,
+        /// Groups, the primary one first; none: one with the number of the user.
+        gids: Vec<u32>,
+    },
+    /// → [`Reply::User`]. Holds from the next request on.
+    UserSet {
+        /// Name.
+        name: String,
+        /// Whether all doors are closed to the user; `None`: as it was.
+        #[serde(default)]
+        disabled: Option<bool>,
+        /// Groups; `None`: as they were.
+        #[serde(default)]
+        gids: Option<Vec<u32>>,
+    },
+    /// → [`Reply::Users`].
+    UserList,
+    /// → [`Reply::User`].
+    UserShow {
+        /// Name.
+        name: String,
+    },
+    /// → [`Reply::KeyCreated`]: the only answer that has the secret.
+    KeyCreate {
+        /// Whose; he has a record.
+        user: String,
+        /// What he calls it; may be empty.
+        label: String,
+    },
+    /// → [`Reply::Keys`].
+    KeyList {
+        /// Of this user; `None`: of all.
+        user: Option<String>,
+    },
+    /// → [`Reply::Keys`] that were there, and open no door any more.
+    KeyRevoke {
+        /// Whose.
+        user: String,
+        /// Which; `None`: all of the user.
+        access_key_id: Option<String>,
+    },
+    /// → [`Reply::TokenKey`]: what tokens for a user are signed with. Makes a key where there is none.
+    TokenKey {
+        /// For whom; he needs no record.
+        user: String,
+    },
+    /// → [`Reply::Done`]: tokens that the cell made are good no more.
+    TokenRevoke {
+        /// Those for this user, who has a record; `None`: all.
+        user: Option<String>,
+    },
     /// → [`Reply::Usage`], from recursive statistics.
     Usage {
         /// Any path.
@@ -268,6 +324,21 @@ pub enum Request {
     Sync,
     /// → [`Reply::Stats`].
     Stats,
+}
+
+impl Request {
+    /// Whether it may change who gets in by a door.
+    pub fn changes_accounts(&self) -> bool {
+        matches!(
+            self,
+            Request::UserCreate { .. }
+                | Request::UserSet { .. }
+                | Request::KeyCreate { .. }
+                | Request::KeyRevoke { .. }
+                | Request::TokenKey { .. }
+                | Request::TokenRevoke { .. }
+        )
+    }
 }
 
 /// The answer to a [`Request`].
@@ -328,6 +399,22 @@ pub enum Reply {
         /// Users first, by number.
         flows: Vec<FlowInfo>,
     },
+    /// One user.
+    User(UserInfo),
+    /// All users.
+    Users {
+        /// By name.
+        users: Vec<UserInfo>,
+    },
+    /// A new S3 key.
+    KeyCreated(NewKey),
+    /// S3 keys, without secrets.
+    Keys {
+        /// By user and id.
+        keys: Vec<KeyInfo>,
+    },
+    /// What tokens are signed with.
+    TokenKey(TokenKey),
     /// Usage below a path.
     Usage(Usage),
     /// The cell's space.
@@ -682,6 +769,69 @@ pub struct FlowInfo {
     pub ops_per_sec: Option<u64>,
     /// Most bytes read and written in a second; 0: no ceiling, whatever was said about groups.
     pub bytes_per_sec: Option<u64>,
+}
+
+/// A user that the cell has a record of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    /// Name.
+    pub name: String,
+    /// User id; `None`: that and the groups are what the machine's user database says.
+    pub uid: Option<u32>,
+    /// Groups, the primary one first.
+    pub gids: Vec<u32>,
+    /// Whether all doors are closed to the user.
+    pub disabled: bool,
+    /// S3 keys.
+    pub keys: u64,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+}
+
+/// An S3 key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyInfo {
+    /// Name of its user.
+    pub user: String,
+    /// What it is named by in requests.
+    pub access_key_id: String,
+    /// What the user calls it.
+    pub label: String,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+}
+
+/// A new S3 key, with its secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKey {
+    /// The key.
+    #[serde(flatten)]
+    pub key: KeyInfo,
+    /// What requests are signed with.
+    pub secret_access_key: String,
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewKey").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// What tokens for a user are signed with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenKey {
+    /// Number of the cell's key.
+    pub number: u32,
+    /// The key.
+    pub secret: [u8; 32],
+    /// Generation of the user's tokens.
+    pub generation: u32,
+}
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenKey").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 /// What is below a directory (or a file itself).

@@ -3,6 +3,7 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
 //! same for a bucket.
 
+use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
@@ -301,6 +302,19 @@ impl Cell {
         self.shard.flow_settings()
     }
 
+    /// Who may come in by a door, as of now.
+    pub fn accounts(&self) -> Arc<Accounts> {
+        self.shard.accounts()
+    }
+
+    /// Sees to it that there is a key to sign tokens with; durable when this returns. [`Cell::accounts`] has it then.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    pub fn prepare_tokens(&self) -> std::result::Result<(), Failure> {
+        self.shard.prepare_tokens()
+    }
+
     /// Bytes in memory that are not stored yet, by flow.
     pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
         self.shard.log.dirty_by_flow()
@@ -503,6 +517,24 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.flows.set(who, FlowRecord::decode(v)?);
         Ok(())
     })?;
+    let mut accounts = Accounts::default();
+    let named = |key: &[u8]| {
+        keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()))
+    };
+    each(&*moment, keys::table_range(Table::User), |key, v| {
+        accounts.apply(AccountChange::User(named(key)?, UserRecord::decode(v)?));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::S3Key), |key, v| {
+        accounts.apply(AccountChange::Key(named(key)?, Some(KeyRecord::decode(v)?)));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::SigningKey), |key, v| {
+        let number = keys::table_id(key) as u32;
+        accounts.apply(AccountChange::Signing(number, Some(SigningRecord::decode(v)?)));
+        Ok(())
+    })?;
+    st.accounts = Arc::new(accounts);
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())

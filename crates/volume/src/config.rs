@@ -1,6 +1,7 @@
 //! What can be set in a cell's `leeward.toml`. Every key has a default that is right for most.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Compression of file data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +49,139 @@ pub struct Config {
     pub jobs: Jobs,
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
     pub metrics: Vec<String>,
+    /// Issuers whose tokens open the doors. None: nobody's.
+    pub issuer: Vec<IssuerConfig>,
+    /// What the storage resource report says.
+    pub srr: SrrConfig,
+}
+
+/// What `lee report srr` says of the site: `[srr]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrConfig {
+    /// Name of the storage service. None: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How much it is to be relied on.
+    pub quality_level: QualityLevel,
+    /// Where it is reached.
+    pub endpoint: Vec<SrrEndpoint>,
+    /// Its shares. None: each volume is one, of the VO with its name.
+    pub share: Vec<SrrShare>,
+}
+
+/// How much a storage service is to be relied on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QualityLevel {
+    /// It is being made.
+    Development,
+    /// It is being tried.
+    Testing,
+    /// Before production.
+    PreProduction,
+    /// In production.
+    #[default]
+    Production,
+}
+
+/// Where a storage service is reached: `[[srr.endpoint]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrEndpoint {
+    /// Name, unique here.
+    pub name: String,
+    /// URL.
+    pub url: String,
+    /// Protocol: `https`, `s3`, `root`.
+    pub interface: String,
+}
+
+/// A part of the storage that is accounted by itself: `[[srr.share]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SrrShare {
+    /// Name, unique here.
+    pub name: String,
+    /// A directory of the cell; volumes attached below belong to it.
+    pub path: String,
+    /// Virtual organisations that use it.
+    pub vos: Vec<String>,
+}
+
+/// An issuer of tokens of the WLCG profile, and as whom its tokens act: `[[issuer]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct IssuerConfig {
+    /// Its URL, exactly as its tokens have it in `iss`.
+    pub url: String,
+    /// What its tokens may have in `aud`, exactly.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+    /// Whether tokens for every audience are for this one, too.
+    #[serde(default = "yes")]
+    pub any_audience: bool,
+    /// The paths in the cell that paths of its scopes are relative to.
+    pub base_paths: Vec<String>,
+    /// The user as whom tokens with storage scopes act, unless their subject has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Users by `sub`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub subjects: BTreeMap<String, String>,
+    /// Users by `wlcg.groups`, for tokens without any capability scope.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl IssuerConfig {
+    fn check(&self) -> Result<(), String> {
+        check_issuer_url(&self.url).map_err(|why| format!("issuer: url = {}: {why}", self.url))?;
+        if self.base_paths.is_empty() {
+            return Err(format!("issuer: {}: base-paths: name at least one", self.url));
+        }
+        let bad = self.base_paths.iter().find(|p| !p.starts_with('/') || p.split('/').any(|c| c == ".."));
+        if let Some(path) = bad {
+            return Err(format!("issuer: {}: base-paths: {path} is no absolute path", self.url));
+        }
+        if self.user.is_none() && self.subjects.is_empty() && self.groups.is_empty() {
+            return Err(format!(
+                "issuer: {}: name whom its tokens act for: user, subjects or groups",
+                self.url
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Keys of issuers come by HTTPS; by plain HTTP from this machine only.
+///
+/// # Errors
+/// What is wrong with the URL.
+pub fn check_issuer_url(url: &str) -> Result<(), String> {
+    if url.contains(char::is_whitespace) || url.contains(char::is_control) {
+        return Err("a URL has no blanks".into());
+    }
+    let host = |rest: &str| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        match authority.strip_prefix('[') {
+            Some(v6) => v6.split(']').next().unwrap_or_default().to_string(),
+            None => authority.split(':').next().unwrap_or_default().to_string(),
+        }
+    };
+    if let Some(rest) = url.strip_prefix("https://") {
+        return if host(rest).is_empty() { Err("no host in it".into()) } else { Ok(()) };
+    }
+    let here = |host: &str| host == "localhost" || host == "127.0.0.1" || host == "::1";
+    match url.strip_prefix("http://") {
+        // a name before an @ would not be the host
+        Some(rest) if here(&host(rest)) && !rest.contains('@') => Ok(()),
+        _ => Err("write https://".into()),
+    }
 }
 
 impl Default for Config {
@@ -63,6 +197,8 @@ impl Default for Config {
             disk_cache_mib: 10_240,
             jobs: Jobs::None,
             metrics: Vec::new(),
+            issuer: Vec::new(),
+            srr: SrrConfig::default(),
         }
     }
 }
@@ -82,6 +218,9 @@ impl Config {
                 return Err(format!("{key} = {value} is out of range: {low} to {high}"));
             }
         }
-        Ok(())
+        self.issuer.iter().try_for_each(IssuerConfig::check)?;
+        let twice =
+            self.issuer.iter().enumerate().find(|(n, i)| self.issuer[..*n].iter().any(|o| o.url == i.url));
+        twice.map_or(Ok(()), |(_, issuer)| Err(format!("issuer: {} is there twice", issuer.url)))
     }
 }

@@ -1,6 +1,7 @@
 //! What operators ask of a cell: volumes, quotas, usage, space; in `snap.rs` what they ask about snapshots, in `bin.rs` about
-//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate.
+//! recycle bins, in `pool.rs` about pools, in `flow.rs` about the gate, in `accounts.rs` about users and keys.
 
+mod accounts;
 mod bin;
 mod flow;
 mod pool;
@@ -89,6 +90,15 @@ impl Shard {
             }
             Request::FlowReset { who } => self.flow_reset(*who),
             Request::FlowList => self.flow_list(),
+            Request::UserCreate { name, uid, gids } => self.user_create(name, *uid, gids),
+            Request::UserSet { name, disabled, gids } => self.user_set(name, *disabled, gids.as_deref()),
+            Request::UserList => Ok(self.user_list()),
+            Request::UserShow { name } => self.user_show(name),
+            Request::KeyCreate { user, label } => self.key_create(user, label),
+            Request::KeyList { user } => self.key_list(user.as_deref()),
+            Request::KeyRevoke { user, access_key_id } => self.key_revoke(user, access_key_id.as_deref()),
+            Request::TokenKey { user } => self.token_key(user),
+            Request::TokenRevoke { user } => self.token_revoke(user.as_deref()),
             Request::Usage { path } => {
                 let usage = self.resolve(path).and_then(|node| self.usage(node));
                 usage.map(AdminReply::Usage).map_err(|e| refuse(&e, path))

@@ -28,6 +28,9 @@ const TABLE_BIN: u32 = SYSTEM + 9;
 const TABLE_UNFOLDED: u32 = SYSTEM + 10;
 const TABLE_POOL: u32 = SYSTEM + 11;
 const TABLE_FLOW: u32 = SYSTEM + 12;
+const TABLE_USER: u32 = SYSTEM + 13;
+const TABLE_KEY: u32 = SYSTEM + 14;
+const TABLE_SIGNING: u32 = SYSTEM + 15;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -192,6 +195,26 @@ pub fn parse_flow(key: &[u8]) -> Option<Who> {
         1 => Some(Who::Group(id as u32)),
         _ => None,
     }
+}
+
+/// A user, by name.
+pub fn user(name: &str) -> Key {
+    build(TABLE_USER, 0, 0, name.as_bytes())
+}
+
+/// An S3 key, by access key id.
+pub fn s3_key(id: &str) -> Key {
+    build(TABLE_KEY, 0, 0, id.as_bytes())
+}
+
+/// The name in a key of users, the id in a key of S3 keys.
+pub fn parse_named(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(13..)?).ok()
+}
+
+/// A key that tokens are signed with.
+pub fn signing_key(number: u32) -> Key {
+    build(TABLE_SIGNING, u64::from(number), 0, &[])
 }
 
 /// The stamp and the node in a key of the recycle bin.
@@ -452,6 +475,12 @@ pub enum Table {
     Pool,
     /// What was said about flows.
     Flow,
+    /// Users.
+    User,
+    /// S3 keys.
+    S3Key,
+    /// Keys that tokens are signed with.
+    SigningKey,
 }
 
 /// The range of a system table.
@@ -469,6 +498,9 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Unfolded => TABLE_UNFOLDED,
         Table::Pool => TABLE_POOL,
         Table::Flow => TABLE_FLOW,
+        Table::User => TABLE_USER,
+        Table::S3Key => TABLE_KEY,
+        Table::SigningKey => TABLE_SIGNING,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -10,9 +10,11 @@
 //! * `recycle`: the recycle bin.
 //! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `flows`, `fsck`, `control`, `figures`: operators.
+//! * [`accounts`]: who may come in by a door.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
+pub mod accounts;
 pub mod admin;
 mod care;
 mod cell;

@@ -8,6 +8,7 @@
 //! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
 //! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
 
+use crate::accounts::AccountChange;
 use crate::error::Error;
 use crate::extents::Extents;
 use crate::flows::FlowRecord;
@@ -169,6 +170,8 @@ pub(crate) enum Effect {
     },
     /// This was said about a user or group at the gate.
     Flow(Who, FlowRecord),
+    /// Users and keys are others now.
+    Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
     /// The directory has this schedule of snapshots now; `None`: none.
@@ -504,6 +507,7 @@ impl State {
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Flow(who, record) => self.flows.set(who, record),
+            Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
             Effect::Detach(id) => {
                 if let Some(v) = self.volumes.get_mut(&id) {
                     v.removing = true;

@@ -3,6 +3,7 @@
 //! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
 //! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
 
+use crate::accounts::Accounts;
 use crate::clock::LockClock;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
@@ -88,6 +89,8 @@ pub struct State {
     pub bins: Bins,
     /// What was said about users and groups at the gate.
     pub flows: FlowSettings,
+    /// Who may come in by a door.
+    pub accounts: Arc<Accounts>,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.

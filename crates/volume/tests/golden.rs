@@ -3,6 +3,7 @@
 use leeward_data::Addr;
 use leeward_pool::StoreState;
 use leeward_volume::NodeId;
+use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
@@ -205,6 +206,34 @@ fn records_of_flows_are_as_they_were() {
         assert_eq!(FlowRecord::decode(&record.encode()), Ok(record));
         assert!(FlowRecord::decode(&record.encode()[..21]).is_err());
     }
+}
+
+#[test]
+fn records_of_users_and_keys_are_as_they_were() {
+    assert_eq!(hex(&keys::user("bob")), "ffffff0d000000000000000000626f62");
+    assert_eq!(hex(&keys::s3_key("LEEW2")), "ffffff0e0000000000000000004c45455732");
+    assert_eq!(hex(&keys::signing_key(3)), "ffffff0f000000000000000300");
+    assert_eq!(keys::parse_named(&keys::user("bob")), Some("bob"));
+    let numbers = Some(Numbers { uid: 0x0102, gids: vec![3, 4] });
+    let user = UserRecord { numbers, disabled: true, generation: 5, created_secs: 6 };
+    let host = UserRecord { numbers: None, disabled: false, ..user.clone() };
+    for (record, golden) in [
+        (user, "01030000000500000000000000060000010200020000000300000004"),
+        (host, "0100000000050000000000000006"),
+    ] {
+        assert_eq!(hex(&record.encode()), golden);
+        assert_eq!(UserRecord::decode(&record.encode()), Ok(record.clone()));
+        assert!(UserRecord::decode(&record.encode()[..golden.len() / 2 - 1]).is_err());
+    }
+    let key =
+        KeyRecord { user: "bob".into(), secret: Secret::new("xyz"), label: "l".into(), created_secs: 7 };
+    assert_eq!(hex(&key.encode()), "0100000000000000000703626f620378797a6c");
+    assert_eq!(KeyRecord::decode(&key.encode()), Ok(key.clone()));
+    assert!(KeyRecord::decode(&key.encode()[..16]).is_err());
+    let signing = SigningRecord { secret: [0xab; 32], created_secs: 8 };
+    assert_eq!(hex(&signing.encode()), format!("01000000000000000008{}", "ab".repeat(32)));
+    assert_eq!(SigningRecord::decode(&signing.encode()), Ok(signing.clone()));
+    assert!(SigningRecord::decode(&signing.encode()[..41]).is_err());
 }
 
 #[test]

@@ -9,17 +9,21 @@ mod down;
 mod du;
 mod flow;
 mod fsck;
+mod key;
 mod lab;
 mod man;
 mod pool;
 mod probe;
 mod quota;
+mod report;
 mod scrub;
 mod snap;
 mod status;
 mod sync;
+mod token;
 mod top;
 mod up;
+mod user;
 mod volume;
 mod why;
 
@@ -55,6 +59,10 @@ pub enum Command {
     Top(top::Args),
     Why(why::Args),
     Flow(flow::Args),
+    User(user::Args),
+    Key(key::Args),
+    Token(token::Args),
+    Report(report::Args),
     /// Check everything that is stored, in use or not
     Fsck,
     Scrub(scrub::Args),
@@ -155,8 +163,12 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Df => df::run(&asked),
         Command::Du(args) => du::run(&asked, &args),
         Command::Flow(args) => flow::run(&asked, args),
+        Command::User(args) => user::run(&asked, args),
+        Command::Key(args) => key::run(&asked, args),
+        Command::Token(args) => token::run(&asked, args),
         Command::Top(args) => top::run(&asked, &args),
         Command::Why(args) => why::run(&asked, &args),
+        Command::Report(args) => report::run(&asked, &args),
         Command::Fsck => return fsck::run(&asked),
         Command::Scrub(args) => return scrub::run(&asked, args),
         Command::Sync => sync::run(&asked),

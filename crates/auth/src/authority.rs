@@ -1,0 +1,187 @@
+//! The one way in: what a door asks.
+
+use crate::fetch::Fetch;
+use crate::issuers::Issuer;
+use crate::path::CellPath;
+use crate::people::{People, UserDatabase};
+use crate::refusal::Refusal;
+use crate::rights::Grants;
+use crate::token::{self, Minted, Signer};
+use crate::verdict::{Identity, Verdict, Via};
+use crate::{TOKEN_BYTES_MAX, wlcg};
+use leeward_env::{Env, Nanos, Wait};
+use leeward_volume::accounts::{Accounts, Secret};
+use leeward_volume::config::IssuerConfig;
+use parking_lot::{Mutex, RwLock};
+use ring::digest;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// So long a token's verdict is kept, nanoseconds: its issuer's keys, or groups of its user, may be others by then.
+const KEPT: Nanos = 300_000_000_000;
+/// Most verdicts that are kept.
+const KEPT_MAX: usize = 10_000;
+
+/// Answers whether a credential opens a door. One for all doors of a cell; cheap to ask from many threads.
+///
+/// Locks are held for lookups only, never while somebody else is asked.
+pub struct Authority {
+    env: Env,
+    accounts: RwLock<Arc<Accounts>>,
+    people: People,
+    issuers: Vec<Issuer>,
+    fetch: Arc<dyn Fetch>,
+    /// Verdicts on tokens of issuers, by the hash of the token: signatures take a tenth of a millisecond. With the accounts
+    /// that they were given with.
+    known: Mutex<FxHashMap<[u8; 32], (Nanos, Arc<Accounts>, Verdict)>>,
+}
+
+impl Authority {
+    /// With what the cell knows (`Cell::accounts`), what the settings say of issuers, and whom to ask.
+    ///
+    /// # Errors
+    /// What is wrong in the settings.
+    pub fn new(
+        env: &Env,
+        issuers: &[IssuerConfig],
+        accounts: Arc<Accounts>,
+        database: Arc<dyn UserDatabase>,
+        fetch: Arc<dyn Fetch>,
+    ) -> Result<Authority, String> {
+        Ok(Authority {
+            env: env.clone(),
+            accounts: RwLock::new(accounts),
+            people: People::new(database),
+            issuers: issuers.iter().map(Issuer::new).collect::<Result<_, _>>()?,
+            fetch,
+            known: Mutex::default(),
+        })
+    }
+
+    /// What the cell knows has changed: holds for every request from now on.
+    pub fn set_accounts(&self, accounts: Arc<Accounts>) {
+        *self.accounts.write() = accounts;
+    }
+
+    fn accounts(&self) -> Arc<Accounts> {
+        self.accounts.read().clone()
+    }
+
+    fn now_secs(&self) -> i64 {
+        (self.env.wall() / 1_000_000_000) as i64
+    }
+
+    /// The secret of an S3 key, to check a signature with, and the verdict if that is right.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSuchKey`], [`Refusal::User`], [`Refusal::WouldBlock`].
+    pub fn s3_key(&self, access_key_id: &str, wait: Wait) -> Result<(Secret, Verdict), Refusal> {
+        let accounts = self.accounts();
+        let key = accounts.key(access_key_id).ok_or(Refusal::NoSuchKey)?;
+        let who = self.people.identify(&self.env, &accounts, &key.user, wait)?;
+        let via = Via::Key(access_key_id.into());
+        Ok((key.secret.clone(), Verdict { who, grants: Grants::All, until_secs: None, via }))
+    }
+
+    /// The verdict on a bearer token: one of the cell's macaroons, or of the WLCG profile.
+    ///
+    /// # Errors
+    /// Any but those of keys and requests.
+    pub fn bearer(&self, token: &str, wait: Wait) -> Result<Verdict, Refusal> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(Refusal::Malformed(format!("it has more than {TOKEN_BYTES_MAX} bytes")));
+        }
+        let accounts = self.accounts();
+        // base64 has no dots
+        if token.contains('.') { self.wlcg(&accounts, token, wait) } else { self.own(&accounts, token, wait) }
+    }
+
+    fn own(&self, accounts: &Accounts, token: &str, wait: Wait) -> Result<Verdict, Refusal> {
+        let read = token::read(accounts, token, self.now_secs())?;
+        let who = self.people.identify(&self.env, accounts, &read.user, wait)?;
+        let via = Via::Macaroon(read.id.as_str().into());
+        Ok(Verdict { who, grants: read.grants, until_secs: read.until_secs, via })
+    }
+
+    fn wlcg(&self, accounts: &Arc<Accounts>, token: &str, wait: Wait) -> Result<Verdict, Refusal> {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        let now = self.env.now();
+        if let Some((until, of, verdict)) = self.known.lock().get(&hash)
+            && now < *until
+            && Arc::ptr_eq(of, accounts)
+            && verdict.is_good_at(self.env.wall())
+        {
+            return Ok(verdict.clone());
+        }
+        let believed = wlcg::read(&self.env, &self.issuers, &*self.fetch, token, wait)?;
+        let who = self.people.identify(&self.env, accounts, &believed.user, wait)?;
+        let (issuer, subject, id) = (&believed.issuer[..], &believed.subject[..], &believed.id[..]);
+        let via = Via::Wlcg { issuer: issuer.into(), subject: subject.into(), id: id.into() };
+        let verdict = Verdict { who, grants: believed.grants, until_secs: Some(believed.until_secs), via };
+        let mut known = self.known.lock();
+        if known.len() >= KEPT_MAX {
+            known.clear();
+        }
+        known.insert(hash, (now + KEPT, accounts.clone(), verdict.clone()));
+        Ok(verdict)
+    }
+
+    /// The verdict on a name and a password, for clients that know nothing else: an access key id and its secret; or a token
+    /// as the password, with the user's name or none.
+    ///
+    /// # Errors
+    /// As of [`Authority::s3_key`] and [`Authority::bearer`].
+    pub fn basic(&self, name: &str, password: &str, wait: Wait) -> Result<Verdict, Refusal> {
+        match self.s3_key(name, wait) {
+            Err(Refusal::NoSuchKey) => (),
+            Err(refusal) => return Err(refusal),
+            Ok((secret, verdict)) => {
+                // how long it takes to compare hashes tells nothing about what was hashed
+                let hash = |text: &str| digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec();
+                if hash(secret.reveal()) == hash(password) {
+                    return Ok(verdict);
+                }
+                return Err(Refusal::Invalid("the secret is not that of this key".into()));
+            }
+        }
+        let verdict = self.bearer(password, wait)?;
+        if name.is_empty() || *verdict.who.name == *name {
+            return Ok(verdict);
+        }
+        Err(Refusal::Invalid("the token is of another user".into()))
+    }
+
+    /// Who has this name: for what acts for a user without a credential of his, such as a bucket's owner.
+    ///
+    /// # Errors
+    /// [`Refusal::User`], [`Refusal::WouldBlock`].
+    pub fn user(&self, name: &str, wait: Wait) -> Result<Identity, Refusal> {
+        self.people.identify(&self.env, &self.accounts(), name, wait)
+    }
+
+    /// Answers `POST` at a path with a body of `application/macaroon-request`: a token that gives no more than `verdict` does
+    /// at this path and below. `location` says in the token where it is for: the door's URL.
+    ///
+    /// # Errors
+    /// [`Refusal::BadRequest`], [`Refusal::OutOfScope`]; [`Refusal::Unavailable`] when the cell has no key to sign with
+    /// (`Cell::prepare_tokens` makes one).
+    pub fn macaroon(
+        &self,
+        verdict: &Verdict,
+        at: &CellPath,
+        body: &[u8],
+        location: &str,
+    ) -> Result<Minted, Refusal> {
+        if verdict.via == Via::Nothing {
+            return Err(Refusal::OutOfScope("a token for nobody".into()));
+        }
+        let accounts = self.accounts();
+        let (number, key) = accounts
+            .newest_signing_key()
+            .ok_or_else(|| Refusal::Unavailable("the cell has no key to sign tokens with".into()))?;
+        let user = &*verdict.who.name;
+        let signer = Signer { number, secret: &key.secret, generation: accounts.generation(user), user };
+        token::answer(&signer, verdict, at, body, (self.env.random(), location, self.now_secs()))
+    }
+}

@@ -1,0 +1,188 @@
+//! Issuers that the site trusts, and their keys: fetched when they are wanted, kept, looked for again after some hours.
+//!
+//! From the issuer's URL follows its `.well-known/openid-configuration`, from that `jwks_uri`, from that the keys. A key id
+//! that nobody knows makes us look again, but not more often than once a minute: who sends garbage must not make us ask.
+//! One thread at a time fetches for an issuer; those who have keys that are good go on with them.
+
+use crate::fetch::Fetch;
+use crate::jws::{Algorithm, Jwk, PublicKey};
+use crate::path::CellPath;
+use crate::refusal::Refusal;
+use leeward_env::{Env, Nanos, Wait};
+use leeward_volume::config::IssuerConfig;
+use parking_lot::{Condvar, Mutex};
+use serde::Deserialize;
+use std::sync::Arc;
+
+const SECOND: Nanos = 1_000_000_000;
+/// Keys of this age are looked for again.
+const REFRESH: Nanos = 6 * 3600 * SECOND;
+/// Keys of this age are not used any more.
+const EXPIRE: Nanos = 48 * 3600 * SECOND;
+/// Before this time an issuer is not asked again: because of a key id that nobody knows; after a failure.
+const AGAIN: Nanos = 60 * SECOND;
+/// See [`AGAIN`].
+const AGAIN_AFTER_FAILURE: Nanos = 10 * SECOND;
+/// Most keys of an issuer.
+const KEYS_MAX: usize = 64;
+
+/// A trusted issuer.
+pub(crate) struct Issuer {
+    pub(crate) config: IssuerConfig,
+    /// What its scopes are relative to.
+    pub(crate) bases: Vec<CellPath>,
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    keys: Arc<Vec<IssuerKey>>,
+    /// When they came; `None`: never.
+    fetched: Option<Nanos>,
+    /// When somebody tried last, and whether it failed, and why.
+    tried: Option<Nanos>,
+    failure: Option<String>,
+    fetching: bool,
+}
+
+struct IssuerKey {
+    id: Option<String>,
+    key: PublicKey,
+}
+
+enum Next {
+    Found(Arc<Vec<IssuerKey>>, usize),
+    Fetch,
+    Wait,
+    Refused(Refusal),
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+impl Issuer {
+    /// # Errors
+    /// What is wrong with its base paths.
+    pub(crate) fn new(config: &IssuerConfig) -> Result<Issuer, String> {
+        let base = |path: &String| CellPath::parse(path).map_err(|e| format!("base path {path}: {e}"));
+        let bases = config.base_paths.iter().map(base).collect::<Result<_, _>>()?;
+        Ok(Issuer { config: config.clone(), bases, state: Mutex::default(), arrived: Condvar::new() })
+    }
+
+    /// Runs `with` on the key that a token names.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] without such a key, [`Refusal::Unavailable`] when the issuer does not answer,
+    /// [`Refusal::WouldBlock`].
+    pub(crate) fn with_key<T>(
+        &self,
+        env: &Env,
+        fetch: &dyn Fetch,
+        (id, algorithm): (Option<&str>, Algorithm),
+        wait: Wait,
+        with: impl FnOnce(&PublicKey) -> T,
+    ) -> Result<T, Refusal> {
+        let mut state = self.state.lock();
+        loop {
+            let next = state.next(env.now(), id, algorithm);
+            match next {
+                Next::Found(keys, n) => {
+                    drop(state);
+                    return Ok(with(&keys[n].key));
+                }
+                Next::Refused(refusal) => return Err(refusal),
+                Next::Fetch | Next::Wait if wait == Wait::Never => return Err(Refusal::WouldBlock),
+                Next::Wait => self.arrived.wait(&mut state),
+                Next::Fetch => {
+                    state.fetching = true;
+                    state.tried = Some(env.now());
+                    drop(state);
+                    let fetched = self.fetch(fetch);
+                    state = self.state.lock();
+                    state.take(env.now(), fetched);
+                    self.arrived.notify_all();
+                }
+            }
+        }
+    }
+
+    fn fetch(&self, fetch: &dyn Fetch) -> Result<Vec<IssuerKey>, String> {
+        let ours = self.config.url.trim_end_matches('/');
+        let at = format!("{ours}/.well-known/openid-configuration");
+        let found: Discovery =
+            serde_json::from_slice(&fetch.get(&at)?).map_err(|e| format!("{at}: cannot be read: {e}"))?;
+        if found.issuer.trim_end_matches('/') != ours {
+            return Err(format!("{at}: is of another issuer"));
+        }
+        leeward_volume::config::check_issuer_url(&found.jwks_uri)
+            .map_err(|why| format!("{at}: jwks_uri: {why}"))?;
+        if ours.starts_with("https://") && !found.jwks_uri.starts_with("https://") {
+            return Err(format!("{at}: jwks_uri: an issuer with HTTPS has its keys there, too"));
+        }
+        let body = fetch.get(&found.jwks_uri)?;
+        // one key that is not known must not hide the others
+        let set: Keys =
+            serde_json::from_slice(&body).map_err(|e| format!("{}: cannot be read: {e}", found.jwks_uri))?;
+        let ours = |key| {
+            let jwk: Jwk = serde_json::from_value(key).ok()?;
+            Some(IssuerKey { key: PublicKey::from_jwk(&jwk)?, id: jwk.kid })
+        };
+        let keys: Vec<IssuerKey> = set.keys.into_iter().filter_map(ours).take(KEYS_MAX).collect();
+        if keys.is_empty() {
+            return Err(format!("{}: has no key for RS256 or ES256", found.jwks_uri));
+        }
+        Ok(keys)
+    }
+}
+
+/// A set of keys, each of which is looked at by itself.
+#[derive(Deserialize)]
+struct Keys {
+    keys: Vec<serde_json::Value>,
+}
+
+impl State {
+    fn next(&self, now: Nanos, id: Option<&str>, algorithm: Algorithm) -> Next {
+        let age = self.fetched.map(|at| now.saturating_sub(at)).filter(|age| *age < EXPIRE);
+        let found = age.and_then(|_| self.find(id, algorithm));
+        let pause = if self.failure.is_some() { AGAIN_AFTER_FAILURE } else { AGAIN };
+        let rests = self.tried.is_some_and(|at| now.saturating_sub(at) < pause);
+        let wanted = found.is_none() || age.is_some_and(|age| age > REFRESH);
+        match found {
+            _ if wanted && !rests && !self.fetching => Next::Fetch,
+            Some(n) => Next::Found(self.keys.clone(), n),
+            None if self.fetching => Next::Wait,
+            None => Next::Refused(match &self.failure {
+                Some(why) if age.is_none() => {
+                    Refusal::Unavailable(format!("the issuer's keys cannot be fetched: {why}"))
+                }
+                _ => Refusal::Invalid("the issuer has no such key".into()),
+            }),
+        }
+    }
+
+    /// The key of this id; without an id the only one for this algorithm.
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<usize> {
+        let fits =
+            |key: &IssuerKey| key.key.algorithm() == algorithm && (id.is_none() || key.id.as_deref() == id);
+        let mut fitting = (0..self.keys.len()).filter(|n| fits(&self.keys[*n]));
+        let first = fitting.next()?;
+        (id.is_some() || fitting.next().is_none()).then_some(first)
+    }
+
+    fn take(&mut self, now: Nanos, fetched: Result<Vec<IssuerKey>, String>) {
+        self.fetching = false;
+        match fetched {
+            Ok(keys) => {
+                self.keys = Arc::new(keys);
+                self.fetched = Some(now);
+                self.failure = None;
+            }
+            Err(why) => self.failure = Some(why),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Users: those that the cell has records of, and those of the machine's user database, whose answers are kept for a while.
+
+use crate::refusal::Refusal;
+use crate::verdict::Identity;
+use leeward_env::{Env, Nanos, Wait};
+use leeward_volume::accounts::{Accounts, UserRecord};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Who knows the users of this machine. May take a while.
+pub trait UserDatabase: Send + Sync + 'static {
+    /// User id and groups (the primary one first) of a user.
+    fn find(&self, name: &str) -> Option<(u32, Vec<u32>)>;
+}
+
+/// So long what the user database said is good, nanoseconds.
+const GOOD: Nanos = 300_000_000_000;
+/// So long it is good that it does not know somebody.
+const UNKNOWN_GOOD: Nanos = 30_000_000_000;
+/// Most answers that are kept.
+const ANSWERS_MAX: usize = 10_000;
+
+type Answer = Option<(u32, Arc<[u32]>)>;
+
+/// See the head of this module.
+pub(crate) struct People {
+    database: Arc<dyn UserDatabase>,
+    answers: Mutex<FxHashMap<Box<str>, (Nanos, Answer)>>,
+}
+
+impl People {
+    pub(crate) fn new(database: Arc<dyn UserDatabase>) -> People {
+        People { database, answers: Mutex::default() }
+    }
+
+    /// Who has this name, and may come in.
+    ///
+    /// # Errors
+    /// [`Refusal::User`], [`Refusal::WouldBlock`].
+    pub(crate) fn identify(
+        &self,
+        env: &Env,
+        accounts: &Accounts,
+        name: &str,
+        wait: Wait,
+    ) -> Result<Identity, Refusal> {
+        let record = accounts.user(name);
+        if record.is_some_and(|user| user.disabled) {
+            return Err(Refusal::User(format!("user {name} is disabled")));
+        }
+        let (uid, gids) = match record {
+            Some(UserRecord { numbers: Some(numbers), .. }) => (numbers.uid, numbers.gids.as_slice().into()),
+            _ => self
+                .of_machine(env, name, wait)?
+                .ok_or_else(|| Refusal::User(format!("there is no user {name}")))?,
+        };
+        if uid == 0 {
+            return Err(Refusal::User("nobody acts as root through a door".into()));
+        }
+        let gids: Arc<[u32]> = if gids.is_empty() { Arc::new([uid]) } else { gids };
+        Ok(Identity { name: name.into(), uid, gids })
+    }
+
+    fn of_machine(&self, env: &Env, name: &str, wait: Wait) -> Result<Answer, Refusal> {
+        let now = env.now();
+        if let Some((until, answer)) = self.answers.lock().get(name)
+            && now < *until
+        {
+            return Ok(answer.clone());
+        }
+        if wait == Wait::Never {
+            return Err(Refusal::WouldBlock);
+        }
+        let answer: Answer = self.database.find(name).map(|(uid, gids)| (uid, gids.into()));
+        let until = now + if answer.is_some() { GOOD } else { UNKNOWN_GOOD };
+        let mut answers = self.answers.lock();
+        if answers.len() >= ANSWERS_MAX {
+            answers.clear();
+        }
+        answers.insert(name.into(), (until, answer.clone()));
+        Ok(answer)
+    }
+}

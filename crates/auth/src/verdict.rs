@@ -1,0 +1,109 @@
+//! What a credential says once it is believed.
+
+use crate::path::CellPath;
+use crate::refusal::Refusal;
+use crate::rights::{Activity, Grants};
+use leeward_env::Nanos;
+use std::fmt;
+use std::sync::Arc;
+
+/// As whom a request acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name, for logs and `lee top`.
+    pub name: Arc<str>,
+    /// User id; never 0: nobody acts as root through a door.
+    pub uid: u32,
+    /// Group ids, the primary one first; never empty.
+    pub gids: Arc<[u32]>,
+}
+
+impl Identity {
+    /// Who comes without a credential, where a volume lets such in: 65534, in no other group.
+    pub fn nobody() -> Identity {
+        Identity { name: "nobody".into(), uid: 65534, gids: Arc::new([65534]) }
+    }
+
+    /// The primary group.
+    pub fn gid(&self) -> u32 {
+        self.gids.first().copied().unwrap_or(self.uid)
+    }
+
+    /// The groups besides that.
+    pub fn other_gids(&self) -> &[u32] {
+        self.gids.get(1..).unwrap_or_default()
+    }
+}
+
+/// By which credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Without one.
+    Nothing,
+    /// An S3 key: its access key id.
+    Key(Arc<str>),
+    /// A macaroon of the cell: the number in it that no other has.
+    Macaroon(Arc<str>),
+    /// A token of the WLCG profile.
+    Wlcg {
+        /// Its issuer.
+        issuer: Arc<str>,
+        /// Its subject.
+        subject: Arc<str>,
+        /// Its `jti`.
+        id: Arc<str>,
+    },
+}
+
+impl fmt::Display for Via {
+    /// For the access log: names of credentials, no secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Via::Nothing => write!(f, "anonymous"),
+            Via::Key(id) => write!(f, "key:{id}"),
+            Via::Macaroon(id) => write!(f, "macaroon:{id}"),
+            Via::Wlcg { issuer, subject, id } => write!(f, "wlcg:{issuer}#{subject}#{id}"),
+        }
+    }
+}
+
+/// What a credential says: who, what, until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Who.
+    pub who: Identity,
+    /// What it is limited to.
+    pub grants: Grants,
+    /// Seconds since 1970 at which it is no longer good; `None`: it stays good until it is taken back.
+    pub until_secs: Option<i64>,
+    /// By which credential.
+    pub via: Via,
+}
+
+impl Verdict {
+    /// Who comes without a credential.
+    pub fn anonymous() -> Verdict {
+        Verdict { who: Identity::nobody(), grants: Grants::All, until_secs: None, via: Via::Nothing }
+    }
+
+    /// Whether the credential covers this. The user must be allowed to, as well.
+    pub fn allows(&self, activity: Activity, at: &CellPath) -> bool {
+        self.grants.allow(activity, at)
+    }
+
+    /// As [`Verdict::allows`].
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfScope`].
+    pub fn check(&self, activity: Activity, at: &CellPath) -> Result<(), Refusal> {
+        if self.allows(activity, at) {
+            return Ok(());
+        }
+        Err(Refusal::OutOfScope(format!("{activity:?} of {at}")))
+    }
+
+    /// Whether it is still good at this time of the wall clock: for what goes on for long.
+    pub fn is_good_at(&self, wall: Nanos) -> bool {
+        self.until_secs.is_none_or(|until| ((wall / 1_000_000_000) as i64) < until)
+    }
+}

@@ -1,0 +1,107 @@
+//! `lee key`: S3 keys of users.
+
+use super::{Asked, unexpected, user};
+use crate::fail::Fail;
+use crate::output::{self, Side, Table};
+use crate::{size, when};
+use leeward_volume::admin::{KeyInfo, Reply, Request};
+
+/// Create, list and revoke S3 keys
+///
+/// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user. Its secret is shown once, when it
+/// is made: who has lost it makes another key. `--json` prints access_key_id and secret_access_key.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Create a key, and show its secret this once
+    Create {
+        /// Whose: a user of this machine or of the cell
+        user: String,
+        /// What it is for, to tell it from others
+        #[arg(long, default_value = "", hide_default_value = true)]
+        label: String,
+    },
+    /// List keys, without their secrets
+    List {
+        /// Of this user [default: of all]
+        user: Option<String>,
+    },
+    /// Revoke keys: they open no door any more, from now on
+    Revoke {
+        /// Whose
+        user: String,
+        /// Which, by access key id
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        access_key_id: Option<String>,
+        /// All of the user
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says, or that there is no such user.
+pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Create { user, label } => create(asked, user, label),
+        Action::List { user } => list(asked, user),
+        Action::Revoke { user, access_key_id, .. } => revoke(asked, user, access_key_id),
+    }
+}
+
+fn create(asked: &Asked, name: String, label: String) -> Result<(), Fail> {
+    let reply = asked.session("key create", |_, session| {
+        user::ensure(session, &name)?;
+        session.ask(&Request::KeyCreate { user: name, label })
+    })?;
+    let Reply::KeyCreated(new) = &reply else { return Err(unexpected(&reply)) };
+    output::show(asked.format, &reply, || {
+        format!(
+            "created a key for {}; the secret is not shown again:\naccess_key_id      {}\nsecret_access_key  {}\n",
+            new.key.user, new.key.access_key_id, new.secret_access_key
+        )
+    })
+}
+
+fn list(asked: &Asked, user: Option<String>) -> Result<(), Fail> {
+    let reply = asked.ask("key list", &Request::KeyList { user })?;
+    let keys = keys_of(&reply)?;
+    output::show(asked.format, &reply, || {
+        if keys.is_empty() {
+            return "no keys".into();
+        }
+        let columns = [
+            ("USER", Side::Left),
+            ("ACCESS KEY ID", Side::Left),
+            ("CREATED", Side::Left),
+            ("LABEL", Side::Left),
+        ];
+        let row = |key: &KeyInfo| {
+            [key.user.clone(), key.access_key_id.clone(), when::utc(key.created_secs), key.label.clone()]
+        };
+        Table::new(&columns).rows(keys, row).to_string()
+    })
+}
+
+fn revoke(asked: &Asked, user: String, access_key_id: Option<String>) -> Result<(), Fail> {
+    let reply = asked.ask("key revoke", &Request::KeyRevoke { user: user.clone(), access_key_id })?;
+    let keys = keys_of(&reply)?;
+    output::show(asked.format, &reply, || match keys {
+        [] => format!("{user} had no keys"),
+        keys => format!("revoked {} of {user}", size::counted(keys.len() as u64, "key", "keys")),
+    })
+}
+
+fn keys_of(reply: &Reply) -> Result<&[KeyInfo], Fail> {
+    match reply {
+        Reply::Keys { keys } => Ok(keys),
+        other => Err(unexpected(other)),
+    }
+}

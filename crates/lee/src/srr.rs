@@ -1,0 +1,374 @@
+//! The storage resource report of the WLCG (SRR, schema 4.2): what storage there is, for whom, and how much of it is used.
+//!
+//! Made of what the cell knows at once: volumes, quotas, recursive statistics. Nothing is scanned. Sizes are bytes.
+
+use crate::fail::Fail;
+use leeward_volume::admin::{Df, QuotaInfo, Reply, Request, Usage, VolumeInfo};
+use leeward_volume::config::{QualityLevel, SrrConfig, SrrShare};
+use serde::Serialize;
+
+/// The report.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    storageservice: Service,
+}
+
+#[derive(Debug, Serialize)]
+struct Service {
+    name: String,
+    servicetype: &'static str,
+    implementation: &'static str,
+    implementationversion: &'static str,
+    qualitylevel: QualityLevel,
+    latestupdate: i64,
+    storagecapacity: Capacity,
+    storageendpoints: Vec<Endpoint>,
+    storageshares: Vec<Share>,
+}
+
+#[derive(Debug, Serialize)]
+struct Capacity {
+    online: Space,
+}
+
+#[derive(Debug, Serialize)]
+struct Space {
+    totalsize: u64,
+    usedsize: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Endpoint {
+    name: String,
+    endpointurl: String,
+    interfacetype: String,
+    assignedshares: [&'static str; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct Share {
+    name: String,
+    path: [String; 1],
+    timestamp: i64,
+    totalsize: u64,
+    usedsize: u64,
+    numberoffiles: u64,
+    accesslatency: &'static str,
+    retentionpolicy: &'static str,
+    vos: Vec<String>,
+    assignedendpoints: [&'static str; 1],
+}
+
+/// What a cell answers, for all shares.
+struct Known {
+    volumes: Vec<VolumeInfo>,
+    quotas: Vec<QuotaInfo>,
+    df: Df,
+}
+
+/// Makes the report of a cell that `ask` asks.
+///
+/// # Errors
+/// What the cell says, such as that a share's path is not there.
+pub fn report(
+    config: &SrrConfig,
+    host: String,
+    now_secs: i64,
+    mut ask: impl FnMut(&Request) -> Result<Reply, Fail>,
+) -> Result<Report, Fail> {
+    let odd =
+        |reply: Reply| Fail::new(format!("unexpected answer {reply:?}: is another version of lee running?"));
+    let volumes = match ask(&Request::VolumeList)? {
+        Reply::Volumes { volumes } => volumes.into_iter().filter(|v| !v.removing).collect(),
+        other => return Err(odd(other)),
+    };
+    let quotas = match ask(&Request::QuotaList)? {
+        Reply::Quotas { quotas } => quotas,
+        other => return Err(odd(other)),
+    };
+    let df = match ask(&Request::Df)? {
+        Reply::Df(df) => df,
+        other => return Err(odd(other)),
+    };
+    let known = Known { volumes, quotas, df };
+    let mut storageshares = Vec::new();
+    for share in &config.share {
+        let own = match ask(&Request::Usage { path: share.path.clone() })? {
+            Reply::Usage(usage) => usage,
+            other => return Err(odd(other)),
+        };
+        storageshares.push(known.share(share.clone(), known.with_volumes_below(&share.path, own), now_secs));
+    }
+    if config.share.is_empty() {
+        storageshares.extend(known.volumes.iter().map(|volume| {
+            let (name, path) = (volume.name.clone(), volume.at.clone());
+            let share = SrrShare { vos: vec![name.clone()], name, path };
+            known.share(share, volume.usage, now_secs)
+        }));
+    }
+    let endpoint = |e: &leeward_volume::config::SrrEndpoint| Endpoint {
+        name: e.name.clone(),
+        endpointurl: e.url.clone(),
+        interfacetype: e.interface.clone(),
+        assignedshares: ["all"],
+    };
+    let storageservice = Service {
+        name: config.name.clone().unwrap_or(host),
+        servicetype: "org.wlcg.se",
+        implementation: "Leeward",
+        implementationversion: env!("CARGO_PKG_VERSION"),
+        qualitylevel: config.quality_level,
+        latestupdate: now_secs,
+        storagecapacity: Capacity { online: known.capacity() },
+        storageendpoints: config.endpoint.iter().map(endpoint).collect(),
+        storageshares,
+    };
+    Ok(Report { storageservice })
+}
+
+/// Whether `path` is `dir` or below it.
+fn is_in(dir: &str, path: &str) -> bool {
+    let dir = dir.trim_end_matches('/');
+    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn same(a: &str, b: &str) -> bool {
+    is_in(a, b) && is_in(b, a)
+}
+
+impl Known {
+    /// Statistics end at the root of another volume: those of volumes attached below are added.
+    fn with_volumes_below(&self, path: &str, own: Usage) -> Usage {
+        let below = self.volumes.iter().filter(|v| is_in(path, &v.at) && !same(path, &v.at));
+        below.fold(own, |sum, v| Usage {
+            bytes: sum.bytes + v.usage.bytes,
+            files: sum.files + v.usage.files,
+            dirs: sum.dirs + v.usage.dirs,
+        })
+    }
+
+    fn share(&self, share: SrrShare, usage: Usage, now: i64) -> Share {
+        Share {
+            timestamp: now,
+            totalsize: self.size(&share.path, usage.bytes),
+            usedsize: usage.bytes,
+            numberoffiles: usage.files,
+            accesslatency: "online",
+            retentionpolicy: "replica",
+            name: share.name,
+            path: [share.path],
+            vos: share.vos,
+            assignedendpoints: ["all"],
+        }
+    }
+
+    /// How large a directory can get: its quota; without one what it has and what there is room for, by the quotas above it
+    /// and the pool of its volume.
+    fn size(&self, path: &str, used: u64) -> u64 {
+        let limits = self.quotas.iter().filter(|q| q.bytes > 0 && is_in(&q.path, path));
+        if let Some(own) = limits.clone().find(|q| same(&q.path, path)) {
+            return own.bytes;
+        }
+        let volume = self.volumes.iter().filter(|v| is_in(&v.at, path)).max_by_key(|v| v.at.len());
+        let pool = self.df.pools.iter().find(|pool| volume.is_some_and(|v| v.pool == pool.name));
+        let free = pool.map_or(self.df.available_bytes, |pool| pool.available_bytes);
+        // a quota counts in its own volume
+        let counts = |q: &&QuotaInfo| volume.is_none_or(|v| is_in(&v.at, &q.path));
+        let left = limits.filter(counts).map(|q| q.bytes.saturating_sub(q.used_bytes));
+        used + left.fold(free, u64::min)
+    }
+
+    /// Of all pools.
+    fn capacity(&self) -> Space {
+        let whole = Space {
+            totalsize: self.df.total_bytes,
+            usedsize: self.df.total_bytes - self.df.available_bytes.min(self.df.total_bytes),
+        };
+        if self.df.pools.is_empty() {
+            return whole;
+        }
+        let totalsize = self.df.pools.iter().map(|p| p.total_bytes).sum();
+        let available: u64 = self.df.pools.iter().map(|p| p.available_bytes).sum();
+        Space { totalsize, usedsize: totalsize - available.min(totalsize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leeward_volume::config::SrrEndpoint;
+    use serde_json::{Value, json};
+
+    fn volume(name: &str, at: &str, bytes: u64, files: u64, pool: &str) -> VolumeInfo {
+        VolumeInfo {
+            id: 0,
+            name: name.into(),
+            at: at.into(),
+            uid: 0,
+            quota_bytes: 0,
+            quota_files: 0,
+            usage: Usage { bytes, files, dirs: 1 },
+            created_secs: 0,
+            removing: name == "gone",
+            snapshots: 0,
+            snapshots_max: 0,
+            snapshot_dir: ".snap".into(),
+            snapshot_dir_visible: false,
+            quota_counts_snapshots: false,
+            bin_days: 0,
+            snapshot_users: Vec::new(),
+            snapshot_groups: Vec::new(),
+            pool: pool.into(),
+            misplaced_bytes: 0,
+            stuck_segments: 0,
+        }
+    }
+
+    fn quota(path: &str, bytes: u64, used_bytes: u64) -> QuotaInfo {
+        QuotaInfo { path: path.into(), bytes, files: 0, used_bytes, used_files: 0 }
+    }
+
+    fn answer(request: &Request) -> Result<Reply, Fail> {
+        Ok(match request {
+            Request::VolumeList => Reply::Volumes {
+                volumes: vec![
+                    volume("root", "/", 10, 1, ""),
+                    volume("atlas", "/atlas", 200, 20, ""),
+                    volume("scratch", "/atlas/scratch", 3000, 30, ""),
+                    volume("gone", "/gone", 7, 7, ""),
+                ],
+            },
+            Request::QuotaList => Reply::Quotas {
+                quotas: vec![quota("/atlas", 1000, 200), quota("/atlas/data", 0, 5), quota("/at", 1, 1)],
+            },
+            Request::Df => Reply::Df(Df { total_bytes: 10_000, available_bytes: 5000, ..Df::default() }),
+            Request::Usage { path } if path == "/atlas" => {
+                Reply::Usage(Usage { bytes: 200, files: 20, dirs: 1 })
+            }
+            Request::Usage { .. } => Reply::Usage(Usage { bytes: 50, files: 5, dirs: 1 }),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn of(config: &SrrConfig) -> Value {
+        let report = report(config, "host".into(), 1_790_000_000, answer).expect("a report");
+        let json = serde_json::to_value(report).expect("JSON");
+        let schema: Value = serde_json::from_str(include_str!("../tests/srr-4.2.json")).expect("the schema");
+        let wrong = wrong(&schema, &schema, &json, "");
+        assert!(wrong.is_empty(), "{wrong:?}\n{json:#}");
+        json["storageservice"].clone()
+    }
+
+    /// What does not fit a schema: of JSON Schema what ours needs.
+    fn wrong(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
+        if let Some(name) = schema["$ref"].as_str() {
+            return wrong(root, root.pointer(&name[1..]).expect("a definition"), value, at);
+        }
+        let is = match schema["type"].as_str() {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("string") => value.is_string(),
+            Some("integer") => value.is_i64() || value.is_u64(),
+            None => true,
+            other => panic!("{other:?}"),
+        };
+        let mut found = Vec::new();
+        if !is {
+            found.push(format!("{at}: {value} is no {}", schema["type"]));
+        }
+        if let Some(one_of) = schema["enum"].as_array()
+            && !one_of.contains(value)
+        {
+            found.push(format!("{at}: {value} is none of {one_of:?}"));
+        }
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if value.get(name).is_none() {
+                found.push(format!("{at}: {name} is missing"));
+            }
+        }
+        for (name, part) in value.as_object().into_iter().flatten() {
+            match schema["properties"].get(name) {
+                Some(schema) => found.extend(wrong(root, schema, part, &format!("{at}/{name}"))),
+                None if schema["additionalProperties"] == false => {
+                    found.push(format!("{at}: {name} is unknown"))
+                }
+                None => (),
+            }
+        }
+        for part in value.as_array().into_iter().flatten().filter(|_| schema["items"].is_object()) {
+            found.extend(wrong(root, &schema["items"], part, &format!("{at}[]")));
+        }
+        found
+    }
+
+    #[test]
+    fn the_checker_finds_what_is_wrong() {
+        let schema: Value = serde_json::from_str(include_str!("../tests/srr-4.2.json")).expect("the schema");
+        let good = of(&SrrConfig::default());
+        for (path, value) in [
+            ("/implementation", json!(1)),
+            ("/qualitylevel", json!("excellent")),
+            ("/storageshares/0/usedsize", json!("1 TB")),
+            ("/storageshares/0/vos", json!("atlas")),
+            ("/storagecapacity/online", json!({"totalsize": 1})),
+        ] {
+            let mut bad = json!({"storageservice": good});
+            *bad.pointer_mut(&format!("/storageservice{path}")).expect(path) = value;
+            assert!(!wrong(&schema, &schema, &bad, "").is_empty(), "{path}");
+        }
+        let mut bad = json!({"storageservice": good});
+        bad["storageservice"]["colour"] = json!("blue");
+        assert_eq!(wrong(&schema, &schema, &bad, ""), ["/storageservice: colour is unknown"]);
+        assert_eq!(wrong(&schema, &schema, &json!({}), ""), [": storageservice is missing"]);
+    }
+
+    #[test]
+    fn each_volume_is_a_share() {
+        let service = of(&SrrConfig::default());
+        assert_eq!((&service["name"], &service["qualitylevel"]), (&json!("host"), &json!("production")));
+        assert_eq!(service["storagecapacity"]["online"], json!({"totalsize": 10_000, "usedsize": 5000}));
+        let shares = service["storageshares"].as_array().expect("shares");
+        let line =
+            |s: &Value| json!([s["name"], s["totalsize"], s["usedsize"], s["numberoffiles"], s["vos"][0]]);
+        assert_eq!(
+            shares.iter().map(line).collect::<Vec<_>>(),
+            [
+                json!(["root", 5010, 10, 1, "root"]),
+                json!(["atlas", 1000, 200, 20, "atlas"]),
+                json!(["scratch", 8000, 3000, 30, "scratch"]),
+            ]
+        );
+    }
+
+    #[test]
+    fn shares_are_what_the_settings_say() {
+        let share = |name: &str, path: &str| SrrShare {
+            name: name.into(),
+            path: path.into(),
+            vos: vec!["atlas".into()],
+        };
+        let endpoint =
+            SrrEndpoint { name: "dav".into(), url: "https://se:443/".into(), interface: "https".into() };
+        let config = SrrConfig {
+            name: Some("SITE".into()),
+            quality_level: QualityLevel::PreProduction,
+            endpoint: vec![endpoint],
+            share: vec![share("ALL", "/atlas"), share("DATA", "/atlas/data")],
+        };
+        let service = of(&config);
+        assert_eq!((&service["name"], &service["qualitylevel"]), (&json!("SITE"), &json!("pre-production")));
+        assert_eq!(service["storageendpoints"][0]["assignedshares"], json!(["all"]));
+        let [all, data] = [0, 1].map(|n| &service["storageshares"][n]);
+        assert_eq!(
+            (&all["usedsize"], &all["numberoffiles"]),
+            (&json!(3200), &json!(50)),
+            "with the volume attached below"
+        );
+        assert_eq!(all["totalsize"], 1000);
+        assert_eq!(
+            (&data["usedsize"], &data["totalsize"]),
+            (&json!(50), &json!(850)),
+            "what the quota above leaves"
+        );
+    }
+}
