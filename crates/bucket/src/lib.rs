@@ -20,7 +20,7 @@ mod runtime;
 pub mod server;
 mod watched;
 
-pub use access::Bucket;
+pub use access::{Bucket, Tag};
 pub use error::{Error, Result};
 pub use keys::Keys;
 pub use place::{BucketUrl, Place};
