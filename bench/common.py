@@ -14,6 +14,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CACHE = Path("/var/tmp/leeward-bench-cache")
+# About 11,000 files and 150 MB of linux-source-6.1.
+KERNEL_PARTS = ["fs", "include", "kernel", "mm", "net", "lib", "block", "crypto", "security", "ipc", "init"]
 
 
 class Failed(Exception):
@@ -210,6 +212,30 @@ class CephFs(System):
         self.stop()
         call(HERE / "ceph-down", "--wipe", env=self.env)
         super().remove()
+
+
+def kernel_tar():
+    """A bounded part of Debian's linux-source-6.1, made once."""
+    tar = CACHE / "kernel-part.tar"
+    if tar.exists():
+        return tar
+    print("fetching linux-source-6.1 (once, 140 MB)...", flush=True)
+    scratch = CACHE / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    os.chmod(scratch, 0o777)
+    try:
+        call("apt-get", "download", "linux-source-6.1", cwd=scratch)
+        call("dpkg-deb", "-x", next(scratch.glob("*.deb")), scratch)
+        parts = [f"linux-source-6.1/{p}" for p in KERNEL_PARTS]
+        call("tar", "-xf", scratch / "usr/src/linux-source-6.1.tar.xz", "-C", scratch, *parts)
+        call("tar", "-cf", scratch / "part.tar", "-C", scratch, "linux-source-6.1")
+        os.rename(scratch / "part.tar", tar)
+    except (Failed, StopIteration, OSError) as e:
+        raise Failed(f"no source tree to unpack ({e}); give one with --tar FILE or leave it out with --skip untar") from e
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return tar
 
 
 class Load:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cell in a bucket of Ceph's RADOS gateway (bench/ceph-up, Debian's packages): kill -9 of lee again and again, fsx, trees compared,
-# a second process that takes the cell over, and the gateway killed and started again under load.
+# A cell in a bucket of Ceph's RADOS gateway (bench/ceph-up, Debian's packages): posix, pjdfstest, fsx, kill -9 of lee again and again, trees
+# compared, a second process that takes the cell over, and the gateway killed and started again under load.
 . "$(dirname "$0")/../lib.sh"
 suite rgw
 CEPH=$WORK/ceph
@@ -32,12 +32,12 @@ if ! ceph_up >"$WORK/ceph-up.log" 2>&1 </dev/null; then
 fi
 python3 "$ROOT/tests/tools/bucket.py" make bucket
 lee_binary
-on_bucket fsx FSX_SECONDS=15
-on_bucket kill9 KILL9_SECONDS="${RGW_KILL9_SECONDS:-30}" OPEN_MS_MAX=10000
+suites_in_bucket
 cell_in_bucket
 cell_start
 run trees_come_back trees_come_back
 run few_objects few_objects
 run server_restarts_under_load server_restarts_under_load
 run second_takes_over second_takes_over
+run killed_and_taken_over killed_and_taken_over
 suite_end

@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, RetryConfig,
+    PutPayload, RetryConfig, UpdateVersion,
 };
 use std::future::Future;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ const RETRIES_MAX: usize = 5;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
+/// Which version of an object it was that was read.
+pub struct Tag(UpdateVersion);
+
 /// A bucket below a prefix. Cheap to clone.
 #[derive(Clone)]
 pub struct Bucket {
@@ -45,7 +48,7 @@ impl Bucket {
     /// # Errors
     /// Wrong: what the environment or a profile says cannot be used.
     pub fn new(place: &Place) -> Result<Bucket> {
-        Self::build(place, with_credentials(builder(place))?)
+        Self::build(place, with_credentials(builder(place), place.url.profile.as_deref())?)
     }
 
     /// The same with these keys. For tests.
@@ -97,6 +100,30 @@ impl Bucket {
 
     async fn read(&self, name: &str) -> object_store::Result<Bytes> {
         self.objects.get(&Path::from(name)).await?.bytes().await
+    }
+
+    /// An object with the tag of what is there now, or none. For [`Bucket::swap`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>> {
+        let read = self.within(CALL_WAIT, name, async {
+            let got = self.objects.get(&Path::from(name)).await?;
+            let tag = Tag(UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() });
+            Ok((got.bytes().await?, tag))
+        });
+        match read {
+            Err(Error::Missing(_)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Stores an object in place of the one that has this tag (`If-Match`).
+    ///
+    /// # Errors
+    /// Exists, when another one or none is there by now; as of [`Bucket::create`], that may be what an earlier attempt of this call stored.
+    pub fn swap(&self, name: &str, body: Bytes, tag: Tag) -> Result<()> {
+        self.put(name, body, PutMode::Update(tag.0))
     }
 
     /// Up to `len` bytes of an object from `offset`, fewer only at its end.
@@ -199,7 +226,9 @@ fn builder(place: &Place) -> AmazonS3Builder {
         .with_timeout(REQUEST_WAIT);
     let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_WAIT };
-    let mut builder = AmazonS3Builder::from_env()
+    // a profile that the URL names is all that counts
+    let from = if place.url.profile.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
+    let mut builder = from
         .with_client_options(client)
         .with_retry(retry)
         // one by one: not every store knows the other way
@@ -216,12 +245,12 @@ fn builder(place: &Place) -> AmazonS3Builder {
 }
 
 /// Keys of the profile, where the environment has none.
-fn with_credentials(builder: AmazonS3Builder) -> Result<AmazonS3Builder> {
+fn with_credentials(builder: AmazonS3Builder, profile: Option<&str>) -> Result<AmazonS3Builder> {
     let has = |key| builder.get_config_value(&key).is_some();
     if has(AmazonS3ConfigKey::AccessKeyId) || has(AmazonS3ConfigKey::WebIdentityTokenFile) {
         return Ok(builder);
     }
-    let profile = Profile::load()?;
+    let profile = Profile::load(profile)?;
     let mut builder = builder;
     for (key, name) in [
         (AmazonS3ConfigKey::AccessKeyId, "aws_access_key_id"),

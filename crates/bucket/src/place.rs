@@ -1,6 +1,7 @@
 //! Which bucket, and where: from the URL, the usual AWS variables, and the profile in `~/.aws`.
 //!
-//! Variables win over the profile. Of a profile the keys `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `region`
+//! Variables win over the profile. A profile that the URL names (`s3://bucket/prefix?profile=NAME`) is all that counts: so stores of one
+//! pool can be at several sites. Of a profile the keys `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `region`
 //! and `endpoint_url` count; roles of machines and containers are found by the client library.
 
 use crate::{Error, Result};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// `s3://bucket/prefix`.
+/// `s3://bucket/prefix`, or `s3://bucket/prefix?profile=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BucketUrl {
@@ -16,6 +17,8 @@ pub struct BucketUrl {
     pub bucket: String,
     /// Where in it, without slashes at the ends; may be empty.
     pub prefix: String,
+    /// The profile that says where it is and has the keys; none: the environment says.
+    pub profile: Option<String>,
 }
 
 impl BucketUrl {
@@ -24,13 +27,24 @@ impl BucketUrl {
         text.starts_with("s3://")
     }
 
-    /// Reads `s3://bucket/prefix`.
+    /// Reads it.
     ///
     /// # Errors
     /// Wrong.
     pub fn parse(text: &str) -> Result<BucketUrl> {
-        let wrong = |what: &str| Error::Wrong(format!("{text}: {what}: write s3://BUCKET/PREFIX"));
+        let wrong = |what: &str| {
+            Error::Wrong(format!(
+                "{text}: {what}: write s3://BUCKET/PREFIX, or s3://BUCKET/PREFIX?profile=NAME"
+            ))
+        };
         let rest = text.strip_prefix("s3://").ok_or_else(|| wrong("not the URL of a bucket"))?;
+        let (rest, profile) = match rest.split_once('?').map(|(rest, query)| (rest, query.split_once('='))) {
+            None => (rest, None),
+            Some((rest, Some(("profile", name)))) if !name.is_empty() && !name.contains(['&', ']']) => {
+                (rest, Some(name.to_string()))
+            }
+            Some(_) => return Err(wrong("only a profile can be asked for")),
+        };
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_matches('/');
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -44,16 +58,17 @@ impl BucketUrl {
         {
             return Err(wrong("a prefix is made of letters, digits, `-`, `_`, `.` and single slashes"));
         }
-        Ok(BucketUrl { bucket: bucket.into(), prefix: prefix.into() })
+        Ok(BucketUrl { bucket: bucket.into(), prefix: prefix.into(), profile })
     }
 }
 
 impl std::fmt::Display for BucketUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.prefix.as_str() {
-            "" => write!(f, "s3://{}", self.bucket),
-            prefix => write!(f, "s3://{}/{prefix}", self.bucket),
+            "" => write!(f, "s3://{}", self.bucket)?,
+            prefix => write!(f, "s3://{}/{prefix}", self.bucket)?,
         }
+        self.profile.as_ref().map_or(Ok(()), |profile| write!(f, "?profile={profile}"))
     }
 }
 
@@ -88,19 +103,29 @@ impl Place {
     /// Wrong, where one of them makes no sense.
     pub fn find(url: &str) -> Result<Place> {
         let url = BucketUrl::parse(url)?;
-        let profile = Profile::load()?;
-        let endpoint = first_variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
-        let region = first_variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
+        let profile = Profile::load(url.profile.as_deref())?;
+        let variable = |names: &[&str]| if url.profile.is_some() { None } else { first_variable(names) };
+        let endpoint = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
+        let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
         let place = Place {
-            url,
             endpoint: endpoint.or_else(|| profile.get("endpoint_url")),
             region: region.or_else(|| profile.get("region")),
+            url,
         };
         match &place.endpoint {
             Some(e) if !e.starts_with("http://") && !e.starts_with("https://") => {
-                Err(Error::Wrong(format!("AWS_ENDPOINT_URL={e}: write http://HOST:PORT or https://HOST")))
+                let said_by = if place.url.profile.is_some() { "endpoint_url" } else { "AWS_ENDPOINT_URL" };
+                Err(Error::Wrong(format!("{said_by}={e}: write http://HOST:PORT or https://HOST")))
             }
             _ => Ok(place),
+        }
+    }
+
+    /// The server it is on, by name: what two stores would fail together with.
+    pub fn host(&self) -> String {
+        match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => format!("s3.{}.amazonaws.com", self.region.as_deref().unwrap_or("us-east-1")),
         }
     }
 
@@ -127,7 +152,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-fn first_variable(names: &[&str]) -> Option<String> {
+pub(crate) fn first_variable(names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
 }
 
@@ -135,10 +160,12 @@ fn first_variable(names: &[&str]) -> Option<String> {
 pub(crate) struct Profile(BTreeMap<String, String>);
 
 impl Profile {
-    /// The profile that `AWS_PROFILE` names, else `default`, which may be missing.
-    pub(crate) fn load() -> Result<Profile> {
-        let named = first_variable(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
-        let name = named.clone().unwrap_or_else(|| "default".into());
+    /// The profile of this name, else that which `AWS_PROFILE` names, else `default`, which may be missing.
+    pub(crate) fn load(name: Option<&str>) -> Result<Profile> {
+        let said_by = if name.is_some() { "profile" } else { "AWS_PROFILE" };
+        let by_environment = || first_variable(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
+        let wanted = name.map(str::to_string).or_else(by_environment);
+        let name = wanted.clone().unwrap_or_else(|| "default".into());
         let mut keys = BTreeMap::new();
         let mut found = false;
         for (variable, file, section) in [
@@ -155,9 +182,9 @@ impl Profile {
                 found |= read_sections(&text, &sections, &mut keys);
             }
         }
-        match named {
+        match wanted {
             Some(name) if !found => Err(Error::Wrong(format!(
-                "AWS_PROFILE={name}: no such profile in ~/.aws/config or ~/.aws/credentials: correct the name"
+                "{said_by}={name}: no such profile in ~/.aws/config or ~/.aws/credentials: correct the name"
             ))),
             _ => Ok(Profile(keys)),
         }
@@ -194,9 +221,18 @@ mod tests {
         let url = |text: &str| BucketUrl::parse(text).map(|u| u.to_string());
         assert_eq!(url("s3://b"), Ok("s3://b".into()));
         assert_eq!(url("s3://b//x/y.z/"), Ok("s3://b/x/y.z".into()));
-        for wrong in
-            ["s3://", "s3:///x", "http://b/x", "s3://b/../x", "s3://b/a//b", "s3://b/a b", "s3://b c"]
-        {
+        assert_eq!(url("s3://b/x/?profile=site b"), Ok("s3://b/x?profile=site b".into()));
+        for wrong in [
+            "s3://",
+            "s3:///x",
+            "http://b/x",
+            "s3://b/../x",
+            "s3://b/a//b",
+            "s3://b/a b",
+            "s3://b c",
+            "s3://b?profile=",
+            "s3://b?x=y",
+        ] {
             assert!(matches!(url(wrong), Err(Error::Wrong(_))), "{wrong}");
         }
         let place = |endpoint: &str| Place {

@@ -30,6 +30,8 @@ pub enum Fault {
     FailsAfter,
     /// It is done, and the connection breaks.
     BreaksAfter,
+    /// 403 AccessDenied, nothing is done.
+    Refused,
     /// It is not answered.
     Hangs,
 }
@@ -45,7 +47,8 @@ struct State {
     objects: BTreeMap<String, Object>,
     /// For requests of this method whose path contains this.
     faults: VecDeque<(String, String, Fault)>,
-    requests: BTreeMap<String, u64>,
+    /// All requests so far: method and path.
+    asked: Vec<(String, String)>,
     next_etag: u64,
 }
 
@@ -101,7 +104,8 @@ impl Server {
 
     /// The place of this prefix of the bucket.
     pub fn place(&self, prefix: &str) -> crate::Place {
-        let url = crate::BucketUrl { bucket: self.shared.bucket.clone(), prefix: prefix.into() };
+        let url =
+            crate::BucketUrl { bucket: self.shared.bucket.clone(), prefix: prefix.into(), profile: None };
         crate::Place { url, endpoint: Some(self.endpoint()), region: None }
     }
 
@@ -131,9 +135,15 @@ impl Server {
         self.shared.state.lock().objects.keys().cloned().collect()
     }
 
+    /// How many requests of this method came for objects with this in their path.
+    pub fn requests_of(&self, method: &str, part: &str) -> u64 {
+        let state = self.shared.state.lock();
+        state.asked.iter().filter(|(m, path)| m == method && path.contains(part)).count() as u64
+    }
+
     /// How many requests of this method came.
     pub fn requests(&self, method: &str) -> u64 {
-        self.shared.state.lock().requests.get(method).copied().unwrap_or(0)
+        self.requests_of(method, "")
     }
 }
 
@@ -185,6 +195,7 @@ impl Shared {
             }
             let answer = match self.fault(&request) {
                 Some(Fault::Busy) => Answer::error(503, "SlowDown"),
+                Some(Fault::Refused) => Answer::error(403, "AccessDenied"),
                 Some(Fault::FailsBefore) => Answer::error(500, "InternalError"),
                 Some(Fault::FailsAfter) => {
                     self.answer(&request);
@@ -205,7 +216,7 @@ impl Shared {
 
     fn fault(&self, request: &Request) -> Option<Fault> {
         let mut state = self.state.lock();
-        *state.requests.entry(request.method.clone()).or_default() += 1;
+        state.asked.push((request.method.clone(), request.path.clone()));
         let hits = |(method, part, _): &(String, String, Fault)| {
             *method == request.method && request.path.contains(part.as_str())
         };

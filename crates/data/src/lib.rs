@@ -14,7 +14,7 @@
 //!
 //! Life of a segment: *open* (appends, `segment.rs`) → *sealed* (queued, `table.rs`) → *put* (`pack.rs` lays the object
 //! out, `format.rs` its index; [`Catalog::sealed`] is told, memory is dropped) → read from the store (`reader.rs`,
-//! `cache.rs`) → rewritten with less in it by cleaning (`upkeep.rs`), as often as needed → deleted. [`DataLog`] (`log.rs`)
+//! `cache.rs`, `disk_cache.rs`) → rewritten with less in it by cleaning (`upkeep.rs`), as often as needed → deleted. [`DataLog`] (`log.rs`)
 //! ties these together.
 //!
 //! Lock order: table → segment failure. Segment state → segment buffer. The table and a segment's state or buffer are
@@ -23,6 +23,7 @@
 
 mod buffers;
 mod cache;
+mod disk_cache;
 mod error;
 pub mod format;
 mod lane;
@@ -34,6 +35,7 @@ mod table;
 mod upkeep;
 
 pub use cache::CacheFigures;
+pub use disk_cache::{DISK_CACHE_BYTES_MIN, DiskCache, DiskCacheFigures};
 pub use error::{Error, Result};
 pub use log::{Catalog, Compression, DataLog, Options, SegmentInfo};
 pub use upkeep::Verified;

@@ -5,6 +5,7 @@
 
 use crate::buffers::Buffers;
 use crate::cache::CacheFigures;
+use crate::disk_cache::DiskCache;
 use crate::format::LOGICAL_BYTES_MAX;
 use crate::lane::{Lane, Lanes, Writer};
 use crate::pack;
@@ -51,7 +52,7 @@ pub struct Options {
     pub dirty_bytes: usize,
     /// Memory for what was read.
     pub cache_bytes: usize,
-    /// Threads that put segments, for each pool; 0: nothing is put until [`DataLog::step`] is called, or a call has to wait for it.
+    /// Threads that put segments, for pool 0; 0: nothing is put until [`DataLog::step`] is called, or a call has to wait for it.
     pub put_threads: usize,
 }
 
@@ -195,7 +196,11 @@ impl DataLog {
     pub fn attach(self: &Arc<Self>, catalog: Weak<dyn Catalog>) {
         assert!(self.core.catalog.set(catalog).is_ok(), "attached twice");
         self.core.threaded.store(self.core.options.put_threads > 0, Ordering::Release);
-        self.core.lanes.all().into_iter().for_each(|lane| self.start_puts(&lane));
+        self.core
+            .lanes
+            .all()
+            .into_iter()
+            .for_each(|lane| self.start_puts(&lane, self.core.options.put_threads));
         if self.core.is_threaded() {
             let (core, asked) = (self.core.clone(), self.core.reader.start_ahead());
             let fetch = move || asked.iter().for_each(|what| core.reader.fetch_ahead(&what));
@@ -203,8 +208,8 @@ impl DataLog {
         }
     }
 
-    fn start_puts(&self, lane: &Arc<Lane>) {
-        for n in 0..self.core.options.put_threads {
+    fn start_puts(&self, lane: &Arc<Lane>, threads: usize) {
+        for n in 0..threads {
             let (core, lane) = (self.core.clone(), lane.clone());
             let name = format!("lee-put-{}-{n}", lane.pool);
             self.threads.lock().push(self.core.env.spawn(&name, move || core.put_loop(&lane)));
@@ -212,12 +217,12 @@ impl DataLog {
     }
 
     /// Makes a pool known, or gives it another store. `None`: it is away; what is to be read there fails, what is to be put
-    /// there waits in memory.
-    pub fn set_pool(&self, pool: PoolId, store: Option<Arc<dyn Store>>) {
+    /// there waits in memory. `put_threads`: of a new pool; none where pool 0 has none.
+    pub fn set_pool(&self, pool: PoolId, store: Option<Arc<dyn Store>>, put_threads: usize) {
         if let Some(lane) = self.core.lanes.set(pool, store)
             && self.core.is_threaded()
         {
-            self.start_puts(&lane);
+            self.start_puts(&lane, put_threads);
         }
     }
 
@@ -423,6 +428,16 @@ impl DataLog {
     /// What the cache of data that was read did.
     pub fn cache_figures(&self) -> CacheFigures {
         self.core.reader.cache().figures()
+    }
+
+    /// From now on what users read of the pools that this cache serves is kept there, too. Once.
+    pub fn use_disk_cache(&self, cache: Arc<DiskCache>) {
+        self.core.reader.use_disk_cache(cache);
+    }
+
+    /// The cache on disk, if there is one.
+    pub fn disk_cache(&self) -> Option<&DiskCache> {
+        self.core.reader.disk_cache()
     }
 
     /// Reads of users that found damage.
@@ -726,8 +741,8 @@ impl Core {
         match put {
             Ok(pool) => self.put_done(&segment, laid, pool),
             Err(failure) => {
-                if matches!(failure, Failure::Passing(_)) {
-                    segment.repeat(); // it may have been stored all the same
+                if !matches!(failure, Failure::Full) {
+                    segment.repeat(); // it may have been stored all the same, or pieces of it
                 }
                 let now = self.env.now();
                 let attempts = self.table.lock().failed(queued, failure.clone(), now);

@@ -14,6 +14,7 @@
 //! something else first. A thread holds at most one claim and waits for none while it holds one.
 
 use crate::cache::{Cache, CachedUnit};
+use crate::disk_cache::{DiskCache, PART_BLOCKS, Part, Tail};
 use crate::format::{
     self, BLOCK_BYTES, Codec, Index, TRAILER_BYTES, Trailer, UNIT_BYTES, Unit, corrupt, crc,
 };
@@ -24,8 +25,8 @@ use leeward_pool::AlignedBuf;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 
 /// Reads from this size on go past the cache.
 const LARGE_BYTES: usize = 128 << 10;
@@ -39,6 +40,8 @@ const AHEAD_UNITS: usize = 3;
 const AHEAD_RUN_UNITS: usize = 4;
 /// What may wait for being fetched ahead; more is left to those who need it.
 const AHEAD_QUEUE_MAX: usize = 16;
+/// Bytes that are fetched around those units, for whole parts of the cache on disk.
+const AROUND_BYTES: usize = 2 * PART_BLOCKS * BLOCK_BYTES;
 /// First guess how long index and trailer are.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 /// Spare transfer buffers that are kept.
@@ -211,6 +214,7 @@ struct Want<'a> {
 pub(crate) struct Reader {
     lanes: Arc<Lanes>,
     cache: Cache,
+    disk: OnceLock<Arc<DiskCache>>,
     bounce: Mutex<Vec<AlignedBuf>>,
     /// What is being fetched for the cache.
     claims: Mutex<FxHashSet<Wanted>>,
@@ -252,11 +256,26 @@ impl Reader {
         Reader {
             lanes,
             cache: Cache::new(cache_bytes),
+            disk: OnceLock::new(),
             bounce: Mutex::new(Vec::new()),
             claims: Mutex::new(FxHashSet::default()),
             claim_ended: Condvar::new(),
             ahead: Mutex::new(None),
         }
+    }
+
+    /// From now on what users read is kept there, too. Once.
+    pub(crate) fn use_disk_cache(&self, cache: Arc<DiskCache>) {
+        let _ = self.disk.set(cache); // the first one stays
+    }
+
+    /// The cache on disk, if it is for this object.
+    fn disk(&self, object: Object) -> Option<&DiskCache> {
+        self.disk.get().filter(|disk| disk.serves(object.pool)).map(|disk| &**disk)
+    }
+
+    pub(crate) fn disk_cache(&self) -> Option<&DiskCache> {
+        self.disk.get().map(|disk| &**disk)
     }
 
     /// From now on what is to be fetched ahead is sent there, to a thread that calls [`Reader::fetch_ahead`].
@@ -360,14 +379,29 @@ impl Reader {
             if let Some(layout) = self.cache.layout(object) {
                 return Ok(layout); // its claim ended between our look and our claim
             }
-            let layout = Arc::new(Layout::new(object, &self.index(ctx, object)?));
+            let layout = Arc::new(Layout::new(object, &self.index_for_users(ctx, object)?));
             self.cache.layout_insert(layout.clone());
             return Ok(layout);
         }
     }
 
+    /// The index of an object, from the cache on disk or the store.
+    fn index_for_users(&self, ctx: &Ctx, object: Object) -> Result<Index> {
+        let Some(disk) = self.disk(object) else { return self.index(ctx, object) };
+        if let Some(index) = disk.index(object) {
+            return Ok(index);
+        }
+        let (index, tail) = self.fetch_index(ctx, object)?;
+        disk.keep_tail(object, &tail);
+        Ok(index)
+    }
+
     /// The index of an object, from the store.
     pub(crate) fn index(&self, ctx: &Ctx, object: Object) -> Result<Index> {
+        self.fetch_index(ctx, object).map(|(index, _)| index)
+    }
+
+    fn fetch_index(&self, ctx: &Ctx, object: Object) -> Result<(Index, Tail)> {
         may_wait(ctx)?;
         let object_bytes = self.lanes.store(object.pool)?.len(ctx, object.id())?;
         let shortest = (TRAILER_BYTES as u64).next_multiple_of(BLOCK_BYTES as u64);
@@ -382,7 +416,8 @@ impl Reader {
         let tail_at = object_bytes - tail.len() as u64;
         let tail = if region_at < tail_at { self.tail(ctx, object, object_bytes, region_at)? } else { tail };
         let start = tail.len() - (object_bytes - region_at) as usize;
-        Index::decode(&trailer, &tail[start..tail.len() - TRAILER_BYTES])
+        let index = Index::decode(&trailer, &tail[start..tail.len() - TRAILER_BYTES])?;
+        Ok((index, Tail { bytes: tail, start, object_bytes }))
     }
 
     /// The end of an object, from `at` on.
@@ -481,17 +516,55 @@ impl Reader {
         keep: Keep,
     ) -> Result<()> {
         let body = l.body_range(&run, wants, keep);
-        let blocks = body.start / BLOCK_BYTES..body.end.div_ceil(BLOCK_BYTES);
+        let disk = self.disk(l.object).filter(|_| keep != Keep::Nothing);
+        let mut blocks = body.start / BLOCK_BYTES..body.end.div_ceil(BLOCK_BYTES);
+        if disk.is_some() {
+            blocks.start -= blocks.start % PART_BLOCKS;
+            blocks.end = blocks.end.next_multiple_of(PART_BLOCKS).min(l.blocks());
+        }
         let at = blocks.start * BLOCK_BYTES;
         let mut bounce = self.take_bounce();
         let bytes = &mut bounce[..blocks.len() * BLOCK_BYTES];
         self.cache.missed(wants.chunk_by(|a, b| a.unit == b.unit).count());
-        let result = self
-            .get(ctx, l.object, at as u64, bytes)
-            .and_then(|()| l.verify(blocks.start, bytes))
-            .and_then(|()| self.deliver(l, run, at, bytes, wants, keep));
+        let result = match disk {
+            Some(disk) => self.fetch_kept(ctx, l, blocks, bytes, disk),
+            None => self.fetch_verified(ctx, l, blocks, bytes),
+        };
+        let result = result.and_then(|()| self.deliver(l, run, at, bytes, wants, keep));
         self.give_bounce(bounce);
         result
+    }
+
+    /// Blocks of the body, from the store.
+    fn fetch_verified(&self, ctx: &Ctx, l: &Layout, blocks: Range<usize>, bytes: &mut [u8]) -> Result<()> {
+        self.get(ctx, l.object, (blocks.start * BLOCK_BYTES) as u64, bytes)?;
+        l.verify(blocks.start, bytes)
+    }
+
+    /// The same, whole parts, from the cache on disk if they are there and good; else they are kept there.
+    fn fetch_kept(
+        &self,
+        ctx: &Ctx,
+        l: &Layout,
+        blocks: Range<usize>,
+        bytes: &mut [u8],
+        disk: &DiskCache,
+    ) -> Result<()> {
+        let first = blocks.start / PART_BLOCKS;
+        let numbered = bytes.chunks(PART_BLOCKS * BLOCK_BYTES).enumerate();
+        let part = |n: usize| Part { object: l.object, number: (first + n) as u32 };
+        let parts: Vec<(Part, usize)> = numbered.map(|(n, bytes)| (part(n), bytes.len())).collect();
+        if let Some(kept) = disk.read(&parts) {
+            if l.verify(blocks.start, &kept).is_ok() {
+                bytes.copy_from_slice(&kept);
+                return Ok(());
+            }
+            disk.forget(&parts);
+        }
+        self.fetch_verified(ctx, l, blocks, bytes)?;
+        let kept = bytes.chunks(PART_BLOCKS * BLOCK_BYTES);
+        parts.iter().zip(kept).for_each(|((part, _), bytes)| disk.keep(*part, bytes));
+        Ok(())
     }
 
     /// Copies what is wanted of a run of units out of `bytes`, verified and fetched from `at` in the body.
@@ -546,7 +619,7 @@ impl Reader {
 
     pub(crate) fn take_bounce(&self) -> AlignedBuf {
         let spare = self.bounce.lock().pop();
-        spare.unwrap_or_else(|| AlignedBuf::zeroed(RUN_UNITS * UNIT_BYTES + BLOCK_BYTES))
+        spare.unwrap_or_else(|| AlignedBuf::zeroed(RUN_UNITS * UNIT_BYTES + BLOCK_BYTES + AROUND_BYTES))
     }
 
     pub(crate) fn give_bounce(&self, buf: AlignedBuf) {

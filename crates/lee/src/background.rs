@@ -89,6 +89,12 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
             command.arg(flag).arg(std::path::absolute(file)?);
         }
     }
+    if let Some(cache) = &wish.cache {
+        command.arg("--cache").arg(cache);
+    }
+    if let Some(bytes) = wish.cache_bytes {
+        command.arg("--cache-size").arg(bytes.to_string());
+    }
     command.arg("--").arg(&wish.dir).env_remove("LEE_CELL");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.

@@ -53,6 +53,10 @@ pub struct Wish {
     pub metrics: Vec<SocketAddr>,
     /// Where doors are; what is not said is as the settings say.
     pub doors: Wanted,
+    /// Directory and bytes of a cache on disk; `None`: as the settings say.
+    pub cache: Option<PathBuf>,
+    /// See `cache`.
+    pub cache_bytes: Option<u64>,
 }
 
 /// What runs now.
@@ -198,7 +202,7 @@ impl Up {
             NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
             NotTaken::Failed(fail) => fail,
         })?;
-        let config = settings::load(&dir)?;
+        let config = with_cache(settings::load(&dir)?, wish)?;
         let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
         let urls = listeners.urls();
         let bound = doors::bind(&wish.doors.or(&config))?;
@@ -316,6 +320,21 @@ impl Up {
         self.desk.say(&format!("{dir} is closed; everything is durable"));
         Ok(())
     }
+}
+
+/// The settings, with the cache that was asked for.
+fn with_cache(mut config: Config, wish: &Wish) -> Result<Config, Fail> {
+    if let Some(dir) = &wish.cache {
+        let path = std::path::absolute(dir).ok().and_then(|path| path.to_str().map(str::to_string));
+        config.disk_cache = path.ok_or_else(|| {
+            Fail::new(format!("{}: name a directory whose path is UTF-8 for the cache", dir.display()))
+        })?;
+    }
+    if let Some(bytes) = wish.cache_bytes {
+        config.disk_cache_mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    }
+    config.check().map_err(|wrong| Fail::new(format!("--cache-size: {wrong}")))?;
+    Ok(config)
 }
 
 fn metrics_addresses(wish: &Wish, config: &Config) -> Result<Vec<SocketAddr>, Fail> {

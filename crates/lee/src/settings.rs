@@ -7,7 +7,7 @@ use crate::metrics::http;
 use crate::place;
 use leeward_door::listen;
 use leeward_volume::Config;
-use leeward_volume::remote::SETTINGS;
+use leeward_volume::remote::{COMMIT_INTERVAL_MS, SETTINGS};
 use std::path::Path;
 
 /// A settings file is a page of text; anything larger is a mistake.
@@ -35,7 +35,7 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
     let path = cell.settings();
     if let Some(place) = cell.place() {
         let content = place::bucket(place)?.look(SETTINGS).map_err(|e| Fail::new(e.to_string()))?;
-        return content.map_or(Ok(Config::default()), |content| parse_bytes(&path, content.into()));
+        return parse_bytes(&path, content.unwrap_or_default().into(), COMMIT_INTERVAL_MS);
     }
     let unreadable =
         |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
@@ -45,14 +45,20 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
         Ok(m) if m.len() > FILE_BYTES_MAX => return Err(unreadable("larger than 1 MiB")),
         _ => (),
     }
-    parse_bytes(&path, std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?)
+    let content = std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?;
+    parse_bytes(&path, content, Config::default().commit_interval_ms)
 }
 
-fn parse_bytes(path: &Path, content: Vec<u8>) -> Result<Config, Fail> {
+/// `interval`: between commits, where the settings do not say.
+fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<Config, Fail> {
     let content = String::from_utf8(content).map_err(|_| {
         Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
     })?;
-    parse(path, &content)
+    let mut config = parse(path, &content)?;
+    if !content.lines().any(|line| key_of(line) == Some("commit-interval-ms")) {
+        config.commit_interval_ms = interval;
+    }
+    Ok(config)
 }
 
 fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
@@ -118,6 +124,7 @@ fn allowed(key: &str) -> String {
         Err(_) if key == "issuer" || key == "srr" => {
             format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
         }
+        Err(e) if e.message().ends_with("a string") => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }
 }
@@ -153,6 +160,10 @@ mod tests {
             (
                 "compression = \"zip\"",
                 "line 1: compression = \"zip\" is not possible: allowed is \"lz4\" or \"none\"",
+            ),
+            (
+                "disk-cache = 1",
+                "line 1: disk-cache = 1 is not possible: allowed is a directory, such as \"/var/cache/leeward\"",
             ),
             ("fair = 1", "line 1: fair = 1 is not possible: allowed is true or false"),
             (

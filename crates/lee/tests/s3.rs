@@ -55,10 +55,15 @@ impl Machine {
 
     /// Serves it as a child and waits until it is mounted.
     fn up(&mut self) {
+        self.up_with(&[]);
+    }
+
+    fn up_with(&mut self, options: &[&str]) {
         let mnt = self.mnt();
         let errors =
             fs::OpenOptions::new().append(true).create(true).open(self.path("errors")).expect("a file");
         let mut command = self.command(&["up", URL, "--mount", mnt.to_str().expect("UTF-8")]);
+        command.args(options);
         self.serving = Some(command.stdout(Stdio::null()).stderr(errors).spawn().expect("lee starts"));
         until("lee up", || {
             let child = self.serving.as_mut().expect("started");
@@ -236,4 +241,118 @@ fn what_is_wrong_is_said_within_seconds() {
         .bad(1, &["AWS_PROFILE=none", "no such profile"]);
     assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     assert_eq!(server.names(), [""; 0]);
+}
+
+#[test]
+fn what_was_read_is_kept_on_a_local_disk() {
+    let Some(server) = server() else { return };
+    let mut here = Machine::new(&server);
+    let cache = here.path("cache");
+    let with = ["--cache", cache.to_str().expect("UTF-8"), "--cache-size", "64M"];
+    here.up_with(&with);
+    let content: Vec<u8> = (0..6_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    write_durably(&here.mnt().join("file"), &content).expect("write");
+    here.ask(&["down"]).good();
+    assert_eq!(here.ended(), Some(0));
+    here.up_with(&with);
+    assert!(fs::read(here.mnt().join("file")).expect("read") == content);
+    here.ask(&["down"]).good();
+    assert_eq!(here.ended(), Some(0));
+    assert!(fs::metadata(cache.join("leeward.blocks")).expect("a cache").len() >= 5_000_000);
+
+    here.up_with(&with);
+    let before = server.requests_of("GET", "/data/");
+    assert!(fs::read(here.mnt().join("file")).expect("read") == content);
+    assert_eq!(server.requests_of("GET", "/data/"), before, "it is all in the cache");
+    here.ask(&["down"]).good();
+    assert_eq!(here.ended(), Some(0));
+
+    // one that cannot be had is said, and done without
+    here.up_with(&["--cache", "/proc/nowhere"]);
+    assert!(fs::read(here.mnt().join("file")).expect("read") == content);
+    assert!(here.errors().contains("no cache on disk: /proc/nowhere"), "{}", here.errors());
+    here.ask(&["down"]).good();
+}
+
+/// A pool of two buckets at two sites and a directory: any one may be away.
+#[test]
+fn a_pool_of_buckets() {
+    if !can_mount() {
+        return;
+    }
+    let sites = [Server::start("bucket"), Server::start("bucket"), Server::start("bucket")];
+    let place = common::Place::new();
+    let profiles: String = (0..3)
+        .map(|n| {
+            let at = sites[n].endpoint();
+            format!("[profile site{n}]\nendpoint_url = {at}\naws_access_key_id = {KEY}\naws_secret_access_key = s\n")
+        })
+        .chain(["[profile wrong]\naws_access_key_id = nobody\naws_secret_access_key = s\n".to_string()])
+        .collect();
+    let (config, dir) = (place.beside("config"), place.beside("store"));
+    fs::write(&config, profiles + &format!("endpoint_url = {}\n", sites[0].endpoint())).expect("write");
+    fs::create_dir(&dir).expect("mkdir");
+    let with_profiles = |args: &[&str]| {
+        let mut command = lee(args);
+        command.env("AWS_CONFIG_FILE", &config).env_remove("AWS_PROFILE").env_remove("AWS_ENDPOINT_URL");
+        run(&mut command)
+    };
+    with_profiles(&["up", place.arg(), "--background"]).good();
+    let ask = |args: &[&str]| place.ask(args);
+    let create = |stores: &[&str], more: &[&str]| {
+        let mut args = vec!["pool", "create", "sites", "--layout", "erasure(2+1)"];
+        stores.iter().for_each(|store| args.extend(["--store", store]));
+        ask(&[&args[..], more].concat())
+    };
+    let force: &[&str] = &["--force"];
+    let (one, two) = ("s3://bucket/pool?profile=site0", "s3://bucket//pool/?profile=site1");
+    let dir = dir.to_str().expect("UTF-8");
+    let begun = Instant::now();
+    create(&[one, two, "s3://bucket/pool?profile=wrong"], force).bad(1, &["AWS_ACCESS_KEY_ID"]);
+    create(&[one, two, "s3://none/pool?profile=site2"], force).bad(1, &["no bucket none"]);
+    create(&[one, two, "s3://bucket/pool?profile=nobody"], force)
+        .bad(1, &["profile=nobody", "no such profile"]);
+    create(&[one, two, "s3://bucket/pool?profile=site1"], force).bad(1, &["named twice"]);
+    create(&[one, two, "http://bucket/pool"], force).bad(1, &["s3://BUCKET/PREFIX"]);
+    // both are on this machine
+    create(&[one, two, dir], &[]).bad(1, &["127.0.0.1", "--force"]);
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    create(&[one, two, dir], force).good();
+    ask(&["volume", "create", "data", "--pool", "sites"]).good();
+
+    let file = |name: &str| place.mnt().join("data").join(name);
+    let content =
+        |n: u32| -> Vec<u8> { (0..3_000_000u32).map(|i| (i.wrapping_mul(n + 7) >> 9) as u8).collect() };
+    write_durably(&file("first"), &content(1)).expect("write");
+    ask(&["sync"]).good();
+    assert!(sites[0].names().len() > 1 && sites[1].names().iter().all(|name| name.starts_with("pool/")));
+    sites[1].set_down(true);
+    write_durably(&file("second"), &content(2)).expect("write");
+    ask(&["sync"]).good();
+    ask(&["down"]).good();
+    // it starts without the site, within seconds, and says so
+    with_profiles(&["up", place.arg(), "--background"]).good();
+    assert!(fs::read(file("first")).expect("read") == content(1));
+    assert!(fs::read(file("second")).expect("read") == content(2));
+    assert!(ask(&["pool", "show", "sites"]).good().contains("does not answer"));
+    sites[1].set_down(false);
+    let whole = || {
+        let health = &ask(&["pool", "show", "sites", "--json"]).json()["health"];
+        health["may_lose"] == 1 && health["searched"] == true && health["degraded_objects"] == 0
+    };
+    until("the site is back and has what it missed", whole);
+    // another site takes the place of one
+    ask(&["pool", "store", "drain", "sites", two, "--to", "s3://bucket/new?profile=site2", "--force"]).good();
+    until("drained", || ask(&["pool", "store", "remove", "sites", two]).code == 0);
+    until("whole", whole);
+    assert_eq!(sites[1].names(), [""; 0]);
+    sites[0].set_down(true);
+    ask(&["down"]).good();
+    with_profiles(&["up", place.arg(), "--background"]).good();
+    assert!(fs::read(file("first")).expect("read") == content(1));
+    assert!(fs::read(file("second")).expect("read") == content(2));
+    sites[0].set_down(false);
+    until("whole", whole);
+    assert!(ask(&["scrub", "sites"]).code == 0);
+    assert!(ask(&["fsck"]).good().contains("clean"));
 }

@@ -21,6 +21,7 @@ pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
 pub use tables::{Pressure, TableStats, Tables};
 
+use leeward_env::limits::COMMIT_RECORDS_MAX;
 use std::sync::Arc;
 
 /// A value; cheap to clone.
@@ -96,6 +97,11 @@ pub trait Kv: Send + Sync {
     /// Gives the engine its space reserve back or takes it: with `false` the reserve file is truncated so that
     /// removal can go on when the disk is full; with `true` it is allocated again (an error means: not yet).
     fn reserve(&self, hold: bool) -> Result<()>;
+
+    /// From how many records on a batch is better committed than waited with.
+    fn batch_records(&self) -> usize {
+        COMMIT_RECORDS_MAX
+    }
 
     /// Why this engine is of no use any more: another process has opened the same place since. Where that cannot be, never.
     fn lost(&self) -> Option<String> {

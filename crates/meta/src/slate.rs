@@ -18,6 +18,7 @@ use crate::{Batch, Error, Kv, Moment, Pairs, Result, Ride, Stats, Value};
 use cache::Cache;
 use leeward_bucket::runtime;
 use leeward_env::Env;
+use leeward_env::limits::COMMIT_RECORDS_MAX;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use slatedb::config::{
@@ -69,7 +70,7 @@ impl Default for SlateOptions {
         SlateOptions {
             cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
-            commits_max: 256,
+            commits_max: 64,
             tidy: Duration::from_secs(300),
         }
     }
@@ -139,7 +140,7 @@ impl SlateKv {
             flushing: Mutex::default(),
         };
         kv.find_rides()?;
-        tracing::debug!(micros = (env.now() - begun) / 1000, "metadata of {name} opened");
+        tracing::info!("metadata of {name} opened in {} ms", (env.now() - begun) / 1_000_000);
         Ok(kv)
     }
 
@@ -279,6 +280,11 @@ impl Kv for SlateKv {
 
     fn reserve(&self, _hold: bool) -> Result<()> {
         Ok(())
+    }
+
+    /// Each commit is an object.
+    fn batch_records(&self) -> usize {
+        8 * COMMIT_RECORDS_MAX
     }
 
     fn lost(&self) -> Option<String> {

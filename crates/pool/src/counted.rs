@@ -97,6 +97,10 @@ impl Store for CountedStore {
         self.count(&self.counts.put, body.len(), || self.inner.put(ctx, id, body))
     }
 
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.count(&self.counts.put, body.len(), || self.inner.replace(ctx, id, body))
+    }
+
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.count(&self.counts.get, buf.len(), || self.inner.get(ctx, id, offset, buf))
     }

@@ -52,6 +52,15 @@ impl Error {
         matches!(self, Error::Busy(_) | Error::Away(_))
     }
 
+    /// Whether it says nothing about the object, but that the store does not do as it is asked.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Error::Io(_) | Error::Unavailable { .. } => true,
+            Error::Busy(_) | Error::Away(_) | Error::Refused(_) => true,
+            Error::NotFound(_) | Error::Short(_) | Error::Exists(_) | Error::Full => false,
+        }
+    }
+
     /// Whether the store says that it has too much to do.
     pub fn is_overload(&self) -> bool {
         use std::io::ErrorKind::{ResourceBusy, TimedOut, WouldBlock};

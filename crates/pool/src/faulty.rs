@@ -146,6 +146,30 @@ impl FaultyStore {
         Ok(self.inner.list(ctx)?.into_iter().find(fits).map_or(id, |(other, _)| other))
     }
 
+    fn faulty_put(&self, body: &AlignedBuf, put: &dyn Fn(&AlignedBuf) -> Result<()>) -> Result<()> {
+        self.begin(|calls| calls.puts += 1);
+        if self.happens(StoreFault::PutFails) {
+            return Err(eio());
+        }
+        if self.happens(StoreFault::PutFull) {
+            return Err(Error::Full);
+        }
+        if self.happens(StoreFault::PutTorn) {
+            put(&copy_of(&body[..body.len() / 2]))?;
+            return Err(eio());
+        }
+        if self.happens(StoreFault::PutLies) {
+            let mut copy = copy_of(body);
+            self.flip_one_bit(&mut copy);
+            return put(&copy);
+        }
+        if self.happens(StoreFault::PutForgets) {
+            return Ok(());
+        }
+        put(body)?;
+        if self.happens(StoreFault::PutFailsAfter) { Err(eio()) } else { Ok(()) }
+    }
+
     fn flip_one_bit(&self, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -183,27 +207,11 @@ fn copy_of(body: &[u8]) -> AlignedBuf {
 
 impl Store for FaultyStore {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.begin(|calls| calls.puts += 1);
-        if self.happens(StoreFault::PutFails) {
-            return Err(eio());
-        }
-        if self.happens(StoreFault::PutFull) {
-            return Err(Error::Full);
-        }
-        if self.happens(StoreFault::PutTorn) {
-            self.inner.put(ctx, id, &copy_of(&body[..body.len() / 2]))?;
-            return Err(eio());
-        }
-        if self.happens(StoreFault::PutLies) {
-            let mut copy = copy_of(body);
-            self.flip_one_bit(&mut copy);
-            return self.inner.put(ctx, id, &copy);
-        }
-        if self.happens(StoreFault::PutForgets) {
-            return Ok(());
-        }
-        self.inner.put(ctx, id, body)?;
-        if self.happens(StoreFault::PutFailsAfter) { Err(eio()) } else { Ok(()) }
+        self.faulty_put(body, &|body| self.inner.put(ctx, id, body))
+    }
+
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.faulty_put(body, &|body| self.inner.replace(ctx, id, body))
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {

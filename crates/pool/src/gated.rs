@@ -242,6 +242,10 @@ impl Store for GatedStore {
         self.inner.put_paced(ctx, id, body, pace)
     }
 
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.gate.pass(ctx, Kind::Write, body.len(), || self.inner.replace(ctx, id, body))
+    }
+
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mut at, mut rest) = (offset, buf);
         loop {

@@ -52,7 +52,8 @@ pub type Pace<'a> = &'a dyn Fn(usize, &mut dyn FnMut() -> Result<()>) -> Result<
 /// Contract (run [`contract::run`] on every implementation and decorator):
 /// * `put` is durable and whole when it returns; before that the object may be absent or torn, never under another's
 ///   name. An existing object of that name and content is fine. One of other content is replaced (it can only be a torn
-///   leftover), or, in a store that has no torn objects, kept: then the answer is `Exists`. Where several processes reach
+///   leftover), or, in a store that has no torn objects, kept: then the answer is `Exists` (a pool of such stores may say so of an
+///   object of the same content, too). Where several processes reach
 ///   a store it must be the latter: so nothing that one writes late ever replaces what another one relies on.
 /// * `get` fills the whole buffer or fails: `NotFound`, `Short` (object ends before the range), or as the store does.
 /// * `delete` of an absent object is no error.
@@ -60,7 +61,12 @@ pub type Pace<'a> = &'a dyn Fn(usize, &mut dyn FnMut() -> Result<()>) -> Result<
 pub trait Store: Send + Sync {
     /// Stores an object. `body.len()` is a multiple of 4096.
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()>;
-    /// The same, each piece within a call of `pace`. A store that cannot transfer in pieces does it all in one.
+    /// Stores an object in place of another of this name that must not stay, as it is damaged or of an earlier put. A store that
+    /// keeps what is there replaces just what it has looked at: who was faster wins, and the answer is `Exists`.
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.put(ctx, id, body)
+    }
+    /// As `put`, each piece within a call of `pace`. A store that cannot transfer in pieces does it all in one.
     fn put_paced(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf, pace: Pace<'_>) -> Result<()> {
         pace(body.len(), &mut || self.put(ctx, id, body))
     }

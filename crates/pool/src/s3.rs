@@ -2,10 +2,12 @@
 //!
 //! * A put creates (`If-None-Match: *`) and never replaces. Where the name is taken (an earlier attempt of ours whose answer was
 //!   lost, or of another process) what is there is read and compared.
+//! * [`Store::replace`] swaps what it has looked at (`If-Match`), so what somebody else has put in order meanwhile stays.
 //! * Objects are put in one request: the longest has 16 MiB and a little.
 //! * Deadlines and retries are those of [`leeward_bucket`]; listing is never needed but for [`Store::list`].
 
 use crate::dir::{dir_name, file_name, parse_name};
+use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error as BucketError};
@@ -29,6 +31,14 @@ impl S3Store {
         let prefix = prefix.trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         S3Store { bucket, prefix }
+    }
+
+    /// Whether it can be reached, and lets us: answers within seconds.
+    ///
+    /// # Errors
+    /// Refused, Away, Busy.
+    pub fn reach(&self) -> Result<()> {
+        self.bucket.look(&self.path(LABEL)).map(drop).map_err(|e| error(LABEL, e))
     }
 
     /// The name of an object below the bucket's prefix. For messages and for tests that damage it.
@@ -82,6 +92,24 @@ impl Store for S3Store {
             "{}/{path}: made and removed by others again and again",
             self.bucket.place()
         )))
+    }
+
+    fn replace(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        let path = self.path(id);
+        let body = Bytes::copy_from_slice(body);
+        for _ in 0..CREATES_MAX {
+            let swapped = match self.bucket.get_tagged(&path).map_err(|e| error(id, e))? {
+                None => self.bucket.create(&path, body.clone()),
+                Some((there, _)) if there == body => return Ok(()),
+                Some((_, tag)) => self.bucket.swap(&path, body.clone(), tag),
+            };
+            match swapped {
+                // another was faster, or it was an earlier attempt of ours whose answer was lost: look
+                Err(BucketError::Exists(_)) => (),
+                other => return other.map_err(|e| error(id, e)),
+            }
+        }
+        Err(Error::Exists(id))
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {

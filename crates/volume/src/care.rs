@@ -6,17 +6,19 @@
 
 use crate::admin::{Progress, ScrubInfo};
 use crate::error::{Error, Result};
-use crate::inode::SegmentRecord;
+use crate::inode::{PoolRecord, SegmentRecord};
 use crate::pools::{Opened, Pool};
 use crate::shard::Shard;
+use crate::stores;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos};
 use leeward_pool::{Layout, ObjectId, Store};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// When nothing was left to repair, and when repairing failed: how long until the next look.
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
+/// Who searches is woken when there is something to search.
+const SEARCH_LOOK: Duration = Duration::from_secs(60);
 
 fn background() -> Ctx {
     Ctx { class: Class::Background, ..Ctx::system() }
@@ -47,9 +49,17 @@ impl Shard {
 
     /// From now on a pool has these stores.
     pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<Opened, String>) {
-        self.log.set_pool(id, opened.as_ref().ok().map(|o| o.store.clone() as Arc<dyn Store>));
+        let (store, remote) = (opened.as_ref().ok().map(|o| o.store.clone() as _), self.is_remote(id));
+        self.log.set_pool(id, store, stores::put_threads(remote));
         self.pools.set(id, opened);
+        self.log.disk_cache().inspect(|cache| cache.serve(id, remote));
         self.look_at_space(id);
+    }
+
+    /// Whether a pool has stores that are not on disks of this machine.
+    pub(crate) fn is_remote(&self, pool: PoolId) -> bool {
+        let is = |record: &PoolRecord| record.stores.iter().any(|store| stores::is_remote(&store.url));
+        self.lock().pools.get(&pool).is_some_and(is)
     }
 
     /// Whether a pool's stores are not there.
@@ -108,29 +118,56 @@ impl Shard {
         };
         unsealed.into_iter().try_for_each(|segment| self.adopt(&ctx, pool, segment))?;
         self.lock().moves.look_again();
-        self.find_leftovers(&ctx, pool)
+        self.search_later([pool]);
+        Ok(())
     }
 
-    /// Objects that no record knows, from puts and rewritings that were not committed.
-    pub(crate) fn find_leftovers(&self, ctx: &Ctx, pool: PoolId) -> Result<()> {
-        let Some(Ok(store)) = self.pools.get(pool).map(|p| p.store()) else { return Ok(()) };
+    /// These pools are to be searched for leftovers.
+    pub(crate) fn search_later(&self, pools: impl IntoIterator<Item = PoolId>) {
+        self.unsearched.lock().extend(pools);
+        self.search.wake();
+    }
+
+    /// One turn of the thread that searches. Nobody waits for its end when the cell is closed: it changes nothing by itself.
+    pub(crate) fn search_turn(&self) {
+        if !self.search_step() {
+            self.search.wait(SEARCH_LOOK);
+        }
+    }
+
+    /// Searches one pool that was not searched yet. `true`: there may be more. One at a time: when `false` was returned all are done.
+    pub(crate) fn search_step(&self) -> bool {
+        let _alone = self.searching.lock();
+        let next = self.unsearched.lock().pop_first();
+        next.is_some_and(|pool| {
+            self.find_leftovers(&background(), pool);
+            true
+        })
+    }
+
+    /// Objects that no record knows, from puts and rewritings that were not committed. Listing takes as long as there are objects:
+    /// nobody waits for it, and what was put or rewritten meanwhile is none of them.
+    fn find_leftovers(&self, ctx: &Ctx, pool: PoolId) {
+        let Some(Ok(store)) = self.pools.get(pool).map(|p| p.store()) else { return };
         // numbers from here on were given out since
         let next = self.lock().segments.next();
         let objects = match store.list(ctx) {
             Ok(objects) => objects,
-            Err(e) if pool != 0 => {
-                tracing::error!("pool {pool} cannot be searched for leftovers: {e}");
-                return Ok(());
+            Err(e) => {
+                let name = self.pool_name(pool);
+                tracing::error!(
+                    "pool {name} cannot be searched for what a crash left: {e}; the next start does"
+                );
+                return;
             }
-            Err(e) => return Err(leeward_data::Error::from(e).into()),
         };
+        let _alone = self.housekeeping.lock(); // nothing is being rewritten: what is known is all there is
         let mut st = self.lock();
         let of_pool =
             |(id, _): (ObjectId, u64)| Object { pool, segment: id.segment, generation: id.generation };
         let is_unknown = |object: &Object| object.segment < next && !st.segments.knows(*object);
         let leftovers: Vec<Object> = objects.into_iter().map(of_pool).filter(is_unknown).collect();
         st.replaced.extend(leftovers);
-        Ok(())
     }
 }
 

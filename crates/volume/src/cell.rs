@@ -22,7 +22,7 @@ use crate::schedule::ScheduleRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
-use crate::stores::Stores;
+use crate::stores::{self, Stores};
 use crate::{Config, Error, Op, Reply, Result, Turns};
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
@@ -32,6 +32,7 @@ use leeward_meta::{Batch, Kv, Ride};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -45,8 +46,6 @@ const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 
-/// Segments on their way to a pool at a time.
-const PUT_THREADS: usize = 2;
 /// How often a store that is away is tried when the cell is closed.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 /// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
@@ -54,9 +53,11 @@ const IDLE_TURNS: u64 = 20;
 
 /// A running cell. Holding the directory exclusively is the caller's business (`lee` takes a lock file).
 pub struct Cell {
-    shard: Arc<Shard>,
+    pub(crate) shard: Arc<Shard>,
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held as long as the cache on disk is ours.
+    pub(crate) cache_lock: Mutex<Option<File>>,
 }
 
 /// Hears of changes that a front end must drop from its caches. Called without locks held; must not call back.
@@ -125,7 +126,9 @@ impl Cell {
         };
         let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
-        Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)
+        let cell = Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)?;
+        cell.use_disk_cache(&id, false);
+        Ok(cell)
     }
 
     /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
@@ -142,7 +145,7 @@ impl Cell {
         config: &Config,
         with: (&str, Arc<dyn Opener>),
     ) -> Result<Arc<Cell>> {
-        Self::start_threads(env, kv, store, config, with, PUT_THREADS)
+        Self::start_threads(env, kv, store, config, with, stores::put_threads(false))
     }
 
     /// The same with so many segments on their way to each pool at a time.
@@ -154,7 +157,9 @@ impl Cell {
         (id, opener): (&str, Arc<dyn Opener>),
         put_threads: usize,
     ) -> Result<Arc<Cell>> {
+        let begun = env.now();
         let state = load_state(&*kv)?;
+        let loaded = env.now();
         let options = leeward_data::Options {
             compression: match config.compression {
                 crate::config::Compression::Lz4 => leeward_data::Compression::Lz4,
@@ -174,24 +179,42 @@ impl Cell {
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
         shard.recover()?;
-        let cell = Arc::new(Cell { shard, closing: Arc::default(), threads: Mutex::default() });
+        let millis = |from: u64, to: u64| (to - from) / 1_000_000;
+        let (read, recovered) = (millis(begun, loaded), millis(loaded, env.now()));
+        tracing::info!(
+            "opened in {} ms: tables read in {read}, the rest recovered in {recovered}",
+            read + recovered
+        );
+        let cell = Arc::new(Cell {
+            shard,
+            closing: Arc::default(),
+            threads: Mutex::default(),
+            cache_lock: Mutex::default(),
+        });
         if !env.is_sim() {
             cell.spawn("commit", Shard::commit_turn);
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
             cell.spawn("pools", Shard::care_turn);
+            // a listing may take minutes: closing does not wait for it
+            drop(cell.start_thread("search", Shard::search_turn));
         }
         Ok(cell)
     }
 
     fn spawn(self: &Arc<Self>, name: &str, turn: fn(&Shard)) {
+        let thread = self.start_thread(name, turn);
+        self.threads.lock().push(thread);
+    }
+
+    fn start_thread(&self, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
         let (shard, closing) = (self.shard.clone(), self.closing.clone());
         let run = move || {
             while !closing.load(Ordering::Acquire) {
                 turn(&shard);
             }
         };
-        self.threads.lock().push(self.shard.env.spawn(name, run));
+        self.shard.env.spawn(name, run)
     }
 
     /// In simulations: what the threads would do next. `true` when there was something to do.
@@ -219,6 +242,7 @@ impl Cell {
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
         self.shard.open_away()?;
+        did |= self.shard.search_step();
         did |= self.shard.care_step();
         did |= self.shard.move_step()?;
         Ok(did)
@@ -339,6 +363,7 @@ impl Cell {
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
         self.shard.care.wake();
+        self.shard.search.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread ended by a panic");
@@ -561,7 +586,8 @@ impl Shard {
         self.find_orphans()?;
         self.find_bins()?;
         self.commit_if_dirty()?;
-        self.pools.all().into_iter().try_for_each(|(pool, _)| self.find_leftovers(&ctx, pool))
+        self.search_later(self.pools.all().into_iter().map(|(pool, _)| pool));
+        Ok(())
     }
 
     /// What rode in the journal becomes an object: in pool 0 where its own pool does not take it, and from there it is moved

@@ -12,7 +12,7 @@ use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
 use leeward_data::Object;
-use leeward_env::limits::{COMMIT_RECORDS_MAX, RUNNING_RECORDS_MAX};
+use leeward_env::limits::RUNNING_RECORDS_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Flow};
 use leeward_meta::{Batch, Ride};
@@ -54,12 +54,12 @@ struct FrozenTx {
 }
 
 impl Committer {
-    /// The running transaction has so many records now.
-    pub fn hint(&self, records: usize) {
+    /// The running transaction has so many records now; from `large` on it had better be committed.
+    pub fn hint(&self, records: usize, large: usize) {
         if records >= RUNNING_RECORDS_MAX {
             self.behind.store(true, Ordering::Relaxed);
         }
-        if records >= COMMIT_RECORDS_MAX && !self.large.swap(true, Ordering::Relaxed) {
+        if records >= large && !self.large.swap(true, Ordering::Relaxed) {
             self.wake();
         }
     }

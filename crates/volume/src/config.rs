@@ -41,6 +41,10 @@ pub struct Config {
     pub commit_interval_ms: u32,
     /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
     pub fair: bool,
+    /// A directory on a disk of this machine for a cache of file data of pools on object stores. Empty: none.
+    pub disk_cache: String,
+    /// Its size. 16 to 16777216.
+    pub disk_cache_mib: u32,
     /// How the jobs of a user are told apart: they share equally what he gets, and `lee top` shows them.
     pub jobs: Jobs,
     /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
@@ -199,6 +203,8 @@ impl Default for Config {
             metadata_cache_mib: 96,
             commit_interval_ms: 500,
             fair: true,
+            disk_cache: String::new(),
+            disk_cache_mib: 10_240,
             jobs: Jobs::None,
             metrics: Vec::new(),
             s3: Vec::new(),
@@ -219,6 +225,7 @@ impl Config {
             ("dirty-mib", self.dirty_mib, 16, 65536),
             ("cache-mib", self.cache_mib, 1, 65536),
             ("metadata-cache-mib", self.metadata_cache_mib, 8, 65536),
+            ("disk-cache-mib", self.disk_cache_mib, 16, 16_777_216),
             ("commit-interval-ms", self.commit_interval_ms, 10, 60000),
         ];
         for (key, value, low, high) in ranges {

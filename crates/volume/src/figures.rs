@@ -5,7 +5,7 @@
 use crate::admin::{CellStats, Df};
 use crate::quota::Quota;
 use crate::shard::Shard;
-use leeward_data::CacheFigures;
+use leeward_data::{CacheFigures, DiskCacheFigures};
 use leeward_env::histogram::Histogram;
 use leeward_meta::Stats;
 use leeward_pool::{GateFigures, StoreFigures};
@@ -42,6 +42,8 @@ pub struct Figures {
     pub gate: GateFigures,
     /// The cache of file data.
     pub cache: CacheFigures,
+    /// The cache on disk, if there is one.
+    pub disk_cache: Option<DiskCacheFigures>,
     /// Most bytes in memory that are not stored yet.
     pub dirty_bytes_max: u64,
     /// Reads of users that found damage.
@@ -78,6 +80,7 @@ impl Shard {
             store: self.pools.own().figures(),
             gate: self.gate.figures(),
             cache: self.log.cache_figures(),
+            disk_cache: self.log.disk_cache().map(|cache| cache.figures()),
             dirty_bytes_max: self.log.dirty_bytes_max(),
             damaged_reads: self.log.damaged_reads(),
             cleaned_segments: c.cleaned_segments.load(Ordering::Relaxed),

@@ -26,6 +26,7 @@ pub mod config;
 mod control;
 pub mod dates;
 mod diff;
+mod disk_cache;
 mod dispatch;
 mod error;
 pub mod extents;

@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 
 /// Name of pool 0.
 pub const DEFAULT: &str = "default";
@@ -199,8 +200,8 @@ impl Pools {
     pub fn open(&self, id: PoolId, record: &PoolRecord) -> Result<Opened, String> {
         let spec = spec_of(id, record)?;
         let (mut members, mut missing, mut slots) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for store in &spec.stores {
-            members.push(match self.open_store(id, store) {
+        for (store, open) in spec.stores.iter().zip(self.open_stores(id, &spec.stores)) {
+            members.push(match open {
                 Ok(open) => {
                     slots.insert(store.slot);
                     Member::Open(open)
@@ -221,14 +222,25 @@ impl Pools {
         Ok(Opened { store, layout: Some(layout), missing })
     }
 
-    fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
-        if store.state == StoreState::Missing {
-            return Err(format!("{} was given up", store.url));
+    /// All at once where there are threads: those that are away take seconds to say so.
+    fn open_stores(&self, id: PoolId, stores: &[StoreSpec]) -> Vec<Result<Arc<dyn Store>, String>> {
+        let (sender, answers) = channel();
+        for (n, store) in stores.iter().enumerate() {
+            let (wanted, opener, sender) = (self.label(id, store), self.opener.clone(), sender.clone());
+            let store = store.clone();
+            let open = move || {
+                let _ = sender.send((n, open_store(&*opener, &store, &wanted))); // or nobody waits
+            };
+            if self.env.is_sim() { open() } else { drop(self.env.spawn("open-store", open)) }
         }
-        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
-        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
-        label::check(&Ctx::system(), &*open, &self.label(id, store)).map_err(|e| failed(&e))?;
-        Ok(open)
+        drop(sender);
+        let mut all: Vec<_> = stores.iter().map(|s| Err(format!("{}: not opened", s.url))).collect();
+        answers.iter().for_each(|(n, answer)| all[n] = answer);
+        all
+    }
+
+    fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
+        open_store(&*self.opener, store, &self.label(id, store))
     }
 
     fn label(&self, pool: PoolId, store: &StoreSpec) -> Label {
@@ -287,6 +299,16 @@ impl Pools {
     pub fn remove(&self, id: PoolId) {
         self.pools.write().remove(&id);
     }
+}
+
+fn open_store(opener: &dyn Opener, store: &StoreSpec, wanted: &Label) -> Result<Arc<dyn Store>, String> {
+    if store.state == StoreState::Missing {
+        return Err(format!("{} was given up", store.url));
+    }
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+    let open = opener.open(&store.url).map_err(|e| failed(&e))?;
+    label::check(&Ctx::system(), &*open, wanted).map_err(|e| failed(&e))?;
+    Ok(open)
 }
 
 fn store_spec(store: &StoreRecord) -> StoreSpec {

@@ -8,7 +8,7 @@ use crate::admin::Failure;
 use crate::cell::{failure, first_batch_of_caller};
 use crate::identity::{self, Identity};
 use crate::pools::Opener;
-use crate::stores::Stores;
+use crate::stores::{self, Stores};
 use crate::{Cell, Config, keys};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error};
@@ -18,8 +18,8 @@ use leeward_meta::slate::{SlateKv, SlateOptions};
 use leeward_pool::S3Store;
 use std::sync::Arc;
 
-/// Segments on their way to the bucket at a time.
-const PUT_THREADS: usize = 6;
+/// Longest time between a write and its commit without fsync where the settings do not say: each commit is an object, and each seal.
+pub const COMMIT_INTERVAL_MS: u32 = 1000;
 /// The settings, which an administrator may have put there.
 pub const SETTINGS: &str = "leeward.toml";
 /// Who serves the cell: a note for people, nothing relies on it.
@@ -86,10 +86,12 @@ impl Cell {
         let kv = open_engine(env, bucket, config)?;
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
         let with = (id.as_str(), Arc::new(Stores) as Arc<dyn Opener>);
-        Cell::start_threads(env, Box::new(kv), store, config, with, PUT_THREADS).map_err(|e| Failure {
-            message: format!("cannot open the cell in {place}: {e}"),
-            errno: e.errno(),
-        })
+        let cell =
+            Cell::start_threads(env, Box::new(kv), store, config, with, stores::put_threads(true)).map_err(
+                |e| Failure { message: format!("cannot open the cell in {place}: {e}"), errno: e.errno() },
+            )?;
+        cell.use_disk_cache(&id, true);
+        Ok(cell)
     }
 }
 

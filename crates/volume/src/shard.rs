@@ -158,6 +158,12 @@ pub struct Shard {
     pub upkeep: Wake,
     /// Wakes the thread that looks after pools.
     pub care: Wake,
+    /// Pools that are to be searched for what a crash left.
+    pub unsearched: Mutex<BTreeSet<PoolId>>,
+    /// Held while one is searched. Before `housekeeping`.
+    pub searching: Mutex<()>,
+    /// Wakes the thread that does so.
+    pub search: Wake,
     /// Held by whoever frees, trims and cleans: the maintenance thread, or who needs the space now. Before all other locks.
     pub housekeeping: Mutex<()>,
     /// For reports.
@@ -202,6 +208,9 @@ impl Shard {
             maintenance: Wake::default(),
             upkeep: Wake::default(),
             care: Wake::default(),
+            unsearched: Mutex::default(),
+            searching: Mutex::default(),
+            search: Wake::default(),
             housekeeping: Mutex::default(),
             counters: Counters::default(),
             clock: LockClock::default(),
@@ -273,7 +282,7 @@ impl Shard {
                     let records = st.running.records.len();
                     drop(st);
                     dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
-                    self.committer.hint(records);
+                    self.committer.hint(records, self.kv.batch_records());
                     return Ok(Ok(value));
                 }
                 Err(Fail::Error(e)) => return Err(e),

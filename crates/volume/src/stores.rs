@@ -1,23 +1,27 @@
-//! Stores of this machine by their URLs.
+//! Stores by their URLs: directories of this machine, and buckets.
 
 use crate::pools::Opener;
+use leeward_bucket::{Bucket, BucketUrl, Place as BucketPlace};
 use leeward_env::disk::pinned::PinnedDisk;
 use leeward_env::disk::real::RealDisk;
 use leeward_pool::label::LABEL;
 use leeward_pool::place::Place;
-use leeward_pool::{DirStore, Result, Store};
-use std::io;
+use leeward_pool::{DirStore, Error, Result, S3Store, Store};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens `file:///DIR`.
+/// Opens `file:///DIR` and `s3://BUCKET/PREFIX`; where a bucket is, and the keys to it, the environment says, or the profile that the URL
+/// names.
 pub struct Stores;
 
 impl Opener for Stores {
     fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
+        if BucketUrl::is_meant(url) {
+            return open_bucket(url);
+        }
         let Some(dir) = url.strip_prefix("file://") else {
-            let what = "not a store: name a directory, as file:///DIR";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
+            let what = "not a store: name a directory, as file:///DIR, or a bucket, as s3://BUCKET/PREFIX";
+            return Err(Error::Refused(what.into()));
         };
         let dir = Path::new(dir);
         let label = DirStore::new(Arc::new(RealDisk::new(dir)), "").path(LABEL);
@@ -25,6 +29,27 @@ impl Opener for Stores {
     }
 
     fn place(&self, url: &str) -> Option<Place> {
+        if BucketUrl::is_meant(url) {
+            return Some(Place::of_endpoint(&BucketPlace::find(url).ok()?.host()));
+        }
         Place::of_dir(Path::new(url.strip_prefix("file://")?)).ok()
     }
+}
+
+/// What is wrong with it is said within seconds.
+fn open_bucket(url: &str) -> Result<Arc<dyn Store>> {
+    let bucket = BucketPlace::find(url).and_then(|place| Bucket::new(&place));
+    let store = S3Store::new(bucket.map_err(|e| Error::Refused(e.to_string()))?, "");
+    store.reach()?;
+    Ok(Arc::new(store))
+}
+
+/// Segments on their way to a pool at a time. To buckets, as many as there is memory for, and small ones more: each takes long.
+pub fn put_threads(remote: bool) -> usize {
+    if remote { 16 } else { 2 }
+}
+
+/// Whether a store is not on a disk of this machine.
+pub fn is_remote(url: &str) -> bool {
+    BucketUrl::is_meant(url)
 }

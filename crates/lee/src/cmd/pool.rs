@@ -4,6 +4,7 @@ use super::{Asked, unexpected};
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table, printable};
 use crate::size;
+use leeward_bucket::BucketUrl;
 use leeward_volume::admin::{PoolInfo, Reply, Request, StoreChange};
 use leeward_volume::{Condition, Health, Layout, StoreState};
 use serde_json::json;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 /// Create, list, show and remove pools and their stores
 ///
-/// A pool is one or more stores (directories, as a rule on disks of their own) and a layout: how data is kept in them. Each
+/// A pool is one or more stores (directories, as a rule on disks of their own, or buckets of object stores) and a layout: how data is kept in them. Each
 /// volume names one pool for its data. The pool `default` is the directory of the cell, which also holds all metadata.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,10 +29,11 @@ enum Action {
         /// How data is kept: single, replica(COPIES) or erasure(DATA+PARITY)
         #[arg(long, default_value = "single")]
         layout: String,
-        /// An empty store: a directory, or file:///DIRECTORY; as many as the layout counts
+        /// An empty store: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, or s3://BUCKET/PREFIX?profile=NAME with the place and
+        /// the keys of a profile in ~/.aws; as many as the layout counts
         #[arg(long = "store", required = true, value_name = "URL")]
         stores: Vec<String>,
-        /// Also when stores are on one disk, which may take them all
+        /// Also when stores are on one disk or server, which may take them all
         #[arg(long)]
         force: bool,
     },
@@ -168,7 +170,7 @@ fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), F
 fn named(store: &str) -> String {
     let is_number = store.chars().all(|c| c.is_ascii_digit());
     if is_number || store.contains("://") {
-        return store.into();
+        return BucketUrl::parse(store).map_or_else(|_| store.into(), |url| url.to_string());
     }
     url_of(store).unwrap_or_else(|_| match Path::new(store).is_absolute() {
         true => format!("file://{store}"),
@@ -176,14 +178,18 @@ fn named(store: &str) -> String {
     })
 }
 
-/// The URL of a store; a path means a directory of this machine, whatever directory the cell is served from.
+/// The URL of a store, in one way of writing; a path means a directory of this machine, whatever directory the cell is served from.
 fn url_of(store: &str) -> Result<String, Fail> {
+    let wrong = |what: &str| Fail::new(format!("{}: {what}", printable(store)));
     let path = match store.split_once("://") {
         Some(("file", path)) => path,
-        Some(_) => return Ok(store.into()),
+        Some(("s3", _)) => {
+            let url = BucketUrl::parse(store).map_err(|e| Fail::new(printable(&e.to_string())))?;
+            return Ok(url.to_string());
+        }
+        Some(_) => return Err(wrong("a store is a directory, or a bucket: s3://BUCKET/PREFIX")),
         None => store,
     };
-    let wrong = |what: &str| Fail::new(format!("{}: {what}", printable(store)));
     let path = Path::new(path)
         .canonicalize()
         .map_err(|e| wrong(&format!("{}: name an existing, empty directory", text(&e))))?;

@@ -9,6 +9,7 @@ use crate::logging;
 use crate::metrics::http;
 use crate::output::{self, Format};
 use crate::serve::{self, Front, Started, Wish};
+use crate::size;
 use leeward_door::listen;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,6 +54,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
 
+    /// Keep what is read from object stores in this directory of a local disk; it may be deleted at any time [else: `disk-cache` in the
+    /// settings]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
+    /// Its size, such as 50G [else: `disk-cache-mib` in the settings, 10 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_space)]
+    cache_size: Option<u64>,
+
     /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket tells where
     #[arg(long)]
     background: bool,
@@ -68,7 +78,14 @@ pub struct Args {
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     let doors = Wanted { s3: args.s3, certificate: args.tls_certificate, key: args.tls_key };
-    let wish = Wish { dir: asked.directory(args.dir)?, mount: args.mount, metrics: args.metrics, doors };
+    let wish = Wish {
+        dir: asked.directory(args.dir)?,
+        mount: args.mount,
+        metrics: args.metrics,
+        doors,
+        cache: args.cache,
+        cache_bytes: args.cache_size,
+    };
     if let Some(fd) = args.ready_fd {
         let mut waiting = Waiting::on(fd)?;
         return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));

@@ -259,6 +259,31 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_cache_limit_bytes", "Most bytes in the cache of file data.", |s, out| {
         out.count(&[], s.figures.cache.bytes_max);
     }),
+    // the cache on disk
+    counter("leeward_disk_cache_hits_total", "Parts of objects that were wanted and in the cache on disk.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.hits));
+    }),
+    counter("leeward_disk_cache_misses_total", "Parts of objects that were wanted and not there; the store was asked.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.misses));
+    }),
+    counter("leeward_disk_cache_bad_total", "Parts that were there and damaged; the store was asked.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bad));
+    }),
+    counter("leeward_disk_cache_errors_total", "Calls of the cache's disk that failed or took too long.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.errors));
+    }),
+    counter("leeward_disk_cache_written_bytes_total", "Bytes written to the cache on disk.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.written_bytes));
+    }),
+    gauge("leeward_disk_cache_bytes", "The cache on disk.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bytes));
+    }),
+    gauge("leeward_disk_cache_limit_bytes", "Most bytes in the cache on disk.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bytes_max));
+    }),
+    gauge("leeward_disk_cache_failing", "1 while the cache's disk is left alone, because it failed.", |s, out| {
+        out.count(&[], s.figures.disk_cache.map_or(0, |c| u64::from(c.resting)));
+    }),
     // the store
     histogram("leeward_store_seconds", "How long calls of the store took with their waits for a turn, also those that failed.", |s, out| {
         calls(s, |name, c| out.histogram(&[name], &c.took));

@@ -51,6 +51,8 @@ pub(super) struct Core {
     pub(super) steps: Mutex<Repairs>,
     pub(super) figures: Mutex<Figures>,
     stamp: AtomicU64,
+    /// Puts that failed: what was to be put, by its checksum, and its stamp.
+    pub(super) failed: Mutex<BTreeMap<ObjectId, (u64, u64)>>,
     /// When something was put last.
     pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
@@ -95,7 +97,8 @@ impl Slot {
     pub(super) fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
         let Some(old) = &self.old else { return self.home.read(ask) };
         match self.home.read(&mut ask) {
-            Err(Error::NotFound(_) | Error::Io(_)) => {}
+            Err(Error::NotFound(_)) => {}
+            Err(e) if e.is_failure() => {}
             other => return other,
         }
         match old.read(&mut ask) {
@@ -313,6 +316,7 @@ impl Group {
             steps: Mutex::default(),
             figures: Mutex::default(),
             stamp: AtomicU64::new(0),
+            failed: Mutex::default(),
             put_at: AtomicU64::new(0),
             spare: Mutex::default(),
         }))

@@ -330,7 +330,7 @@ impl Core {
             super::piece::Head { object_bytes: info.object_bytes, stamp: info.stamp, crcs: Box::default() };
         for (piece, body) in rebuild(&self.code, self.name(id, 0), &head, &have, &target) {
             let (core, ctx, bytes) = (self.clone(), *ctx, body.len() as u64);
-            let put = move || core.put_piece(&ctx, id, piece, &body);
+            let put = move || core.replace_piece(&ctx, id, piece, &body);
             match self.through(&self.slot(id, piece).home, PATIENCE, put).unwrap_or_else(silent) {
                 Ok(()) => {
                     good |= 1 << piece;

@@ -160,19 +160,13 @@ impl Seat {
     fn note(&self, error: Option<&Error>) {
         let mut seen = self.seen.lock();
         match error {
-            Some(
-                Error::Io(_)
-                | Error::Unavailable { .. }
-                | Error::Busy(_)
-                | Error::Away(_)
-                | Error::Refused(_),
-            ) => {
+            Some(e) if e.is_failure() => {
                 seen.failures = seen.failures.saturating_add(1);
                 seen.ask_at = self.env.now() + rest(seen.failures);
-                seen.last_error = error.map(ToString::to_string).unwrap_or_default();
+                seen.last_error = e.to_string();
             }
             Some(Error::Full) => (seen.full, seen.failures) = (true, 0),
-            Some(Error::NotFound(_) | Error::Short(_) | Error::Exists(_)) | None => seen.failures = 0,
+            _ => seen.failures = 0,
         }
     }
 

@@ -5,6 +5,9 @@
 //! for repair. A store that has neither stored its piece nor failed is left behind when one piece more than needed is
 //! durable, so that one more loss loses nothing, and it has had several times as long as those had.
 //!
+//! A store that keeps what it has ([`crate::Store::put`]) refuses a piece of another put. Then the whole put is refused: pieces of two
+//! puts make no object, and what was stored of this one is taken back. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes.
+//!
 //! A delete is done when so many stores have deleted that the object cannot be read any more; the others are told
 //! later, and until then the object counts as deleted.
 
@@ -24,6 +27,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 const STRAGGLE: Nanos = 500_000_000;
 /// And this many times as long as those took.
 const STRAGGLE_TIMES: u64 = 4;
+/// Failed puts that are remembered: more than there are segments in memory.
+const FAILED_MAX: usize = 1024;
+
+fn checksum(body: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, body)
+}
 
 /// A put in progress.
 struct Writing<'a> {
@@ -116,7 +125,7 @@ impl Writing<'_> {
 
     /// Whether the object can be read; what is not there is noted.
     fn finish(mut self) -> Result<()> {
-        if self.count() < self.cut.needed() {
+        if self.count() < self.cut.needed() || self.is_refused() {
             return Err(self.error());
         }
         let held = self.held.iter().map(|(piece, _)| *piece);
@@ -131,7 +140,15 @@ impl Writing<'_> {
         Ok(())
     }
 
+    /// Whether a store has a piece of another put, and keeps it.
+    fn is_refused(&self) -> bool {
+        self.failed.iter().any(|(_, e)| matches!(e, Error::Exists(_)))
+    }
+
     fn error(&self) -> Error {
+        if self.is_refused() {
+            return Error::Exists(self.id);
+        }
         let full = |(_, e): &(usize, Error)| matches!(e, Error::Full);
         if self.failed.iter().any(full) {
             return Error::Full;
@@ -143,13 +160,14 @@ impl Writing<'_> {
         why.extend(silent.map(|p| format!("{}: it does not answer", self.core.slot(self.id, p).home.url())));
         let (have, need) = (self.count(), self.cut.needed());
         let text = format!("{have} of the stores took their piece, {need} are needed; {}", why.join("; "));
-        Error::Io(std::io::Error::other(text))
+        let back_soon = self.failed.iter().filter(|(_, e)| e.is_passing()).count();
+        if have + back_soon >= need { Error::Away(text) } else { Error::Io(std::io::Error::other(text)) }
     }
 }
 
 impl Core {
     pub(super) fn put(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        let stamp = self.next_stamp();
+        let stamp = self.stamp_for(id, body);
         self.put_at.store(self.env.now(), Ordering::Relaxed);
         let pieces = cut_up(&self.code, self.name(id, 0), stamp, body, &|bytes| self.take_buffer(bytes));
         let (sender, answers) = channel();
@@ -169,12 +187,55 @@ impl Core {
             answers,
         };
         writing.run(pieces);
-        writing.finish()
+        let stored = writing.stored;
+        let put = writing.finish();
+        let refused = matches!(put, Err(Error::Exists(_)));
+        self.note_put(id, body, stamp, put.is_ok() || refused);
+        if refused {
+            self.delete_pieces(ctx, id, stored); // or they might pass for the object
+        }
+        put
     }
 
-    pub(super) fn put_piece(&self, ctx: &Ctx, id: ObjectId, piece: usize, body: &AlignedBuf) -> Result<()> {
+    /// The stamp of a put: that of the attempt before, if that failed and was to put the same.
+    fn stamp_for(&self, id: ObjectId, body: &AlignedBuf) -> u64 {
+        let failed = self.failed.lock().get(&id).copied();
+        match failed {
+            Some((sum, stamp)) if sum == checksum(body) => stamp,
+            _ => self.next_stamp(),
+        }
+    }
+
+    fn note_put(&self, id: ObjectId, body: &AlignedBuf, stamp: u64, done: bool) {
+        let sum = if done { 0 } else { checksum(body) };
+        let mut failed = self.failed.lock();
+        if done {
+            failed.remove(&id);
+            return;
+        }
+        failed.insert(id, (sum, stamp));
+        if failed.len() > FAILED_MAX {
+            failed.pop_first();
+        }
+    }
+
+    fn put_piece(&self, ctx: &Ctx, id: ObjectId, piece: usize, body: &AlignedBuf) -> Result<()> {
         let home = &self.slot(id, piece).home;
         home.call(|store| store.put(ctx, id, body))?;
+        home.has_room();
+        Ok(())
+    }
+
+    /// Puts a piece in place of one that is bad, or of another put.
+    pub(super) fn replace_piece(
+        &self,
+        ctx: &Ctx,
+        id: ObjectId,
+        piece: usize,
+        body: &AlignedBuf,
+    ) -> Result<()> {
+        let home = &self.slot(id, piece).home;
+        home.call(|store| store.replace(ctx, id, body))?;
         home.has_room();
         Ok(())
     }
@@ -182,15 +243,16 @@ impl Core {
     /// A put of a piece ended that nobody waited for.
     fn came_late(&self, ctx: &Ctx, id: ObjectId, stamp: u64, piece: usize, stored: bool) {
         let late = self.notes.lock().arrived(id, stamp, piece, stored);
-        let current = self.known.object(id).is_some_and(|info| info.stamp != stamp);
-        if late == Late::Unwanted && stored && !current {
-            // deleted meanwhile; if it was put again instead, the piece may be that put's by now
+        let wanted = self.known.object(id).is_some() || self.failed.lock().contains_key(&id);
+        if late == Late::Unwanted && stored && !wanted {
+            // deleted meanwhile; if it was put again instead, or will be, the piece is that put's
             let _ = self.slot(id, piece).home.call(|store| store.delete(ctx, id)); // else it is a leftover
         }
     }
 
     pub(super) fn delete(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.known.changed(id, None);
+        self.failed.lock().remove(&id);
         let failed = self.delete_pieces(ctx, id, u64::MAX);
         // pieces that were left are too few to make an object of, unless there are more than may be lost
         let left = failed.len();

@@ -459,6 +459,7 @@ impl Shard {
 
     /// Objects in each pool that no record knows and that nothing is about to delete.
     fn check_objects(&self, c: &mut Census) {
+        while self.search_step() {} // what a crash left is known then
         let _alone = self.housekeeping.lock(); // nothing is being rewritten or deleted
         for (pool, found) in self.pools.all() {
             let Ok(store) = found.store() else { continue };

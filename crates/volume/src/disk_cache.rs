@@ -1,0 +1,50 @@
+//! The cache of file data on a disk of this machine, from the settings. Disposable: without it everything works.
+
+use crate::Config;
+use crate::cell::Cell;
+use leeward_data::DiskCache;
+use leeward_env::Env;
+use leeward_env::disk::real::RealDisk;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The file that the process locks whose cache it is.
+const LOCK: &str = "leeward.lock";
+
+impl Cell {
+    /// Begins to use the cache that the settings ask for, in a cell with this id. One that cannot be had is done without.
+    pub(crate) fn use_disk_cache(&self, id: &str, own_is_remote: bool) {
+        let (shard, config) = (&self.shard, &self.shard.config);
+        if config.disk_cache.is_empty() {
+            return;
+        }
+        match open(&shard.env, id, config) {
+            Ok((cache, lock)) => {
+                // what is on disks of this machine is not kept on another one
+                let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
+                shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
+                shard.log.use_disk_cache(Arc::new(cache));
+                *self.cache_lock.lock() = Some(lock);
+            }
+            Err(e) => {
+                let dir = &config.disk_cache;
+                tracing::warn!("no cache on disk: {dir}: {e}: what is read comes from the stores");
+            }
+        }
+    }
+}
+
+fn open(env: &Env, id: &str, config: &Config) -> io::Result<(DiskCache, File)> {
+    let dir = Path::new(&config.disk_cache);
+    std::fs::create_dir_all(dir)?;
+    let lock = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK))?;
+    lock.try_lock().map_err(|e| match e {
+        TryLockError::WouldBlock => io::Error::other("another process uses it"),
+        TryLockError::Error(e) => e,
+    })?;
+    let bytes = u64::from(config.disk_cache_mib) << 20;
+    let cache = DiskCache::open(env, &RealDisk::new(dir), &config.disk_cache, id, bytes)?;
+    Ok((cache, lock))
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# A cell in a bucket of an S3 server that is neither Ceph nor ours: a gateway written in Go over a directory. The contract suites of stores and pools, and
+# what `rgw` does, with the suites of the file system: posix, pjdfstest, fsx, kill -9.
+. "$(dirname "$0")/../lib.sh"
+suite versitygw
+PORT=$((20000 + $$ % 20000))
+export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$PORT
+
+GATEWAY=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+SERVER=$TOOLS/versitygw
+
+have_cell || { skip all "needs a cell"; exit 0; }
+
+# From its sources, once. Conditional puts are atomic since this version.
+gateway_install() {
+  [ ! -x "$SERVER" ] || return 0
+  mkdir -p "$TOOLS"
+  GOBIN=$TOOLS GOFLAGS= go install "$GATEWAY"
+}
+
+server_start() {
+  "$SERVER" --access "$AWS_ACCESS_KEY_ID" --secret "$AWS_SECRET_ACCESS_KEY" \
+    --port "127.0.0.1:$PORT" --region us-east-1 --quiet posix "$WORK/objects" >>"$WORK/server.log" 2>&1 </dev/null &
+  echo $! >"$WORK/server.pid"
+  disown $!
+  python3 "$ROOT/tests/tools/bucket.py" make bucket
+}
+server_kill() {
+  local pid
+  pid=$(cat "$WORK/server.pid")
+  kill -9 "$pid"
+  wait_gone "$pid" 20
+}
+
+. "$ROOT/tests/bucket.sh"
+
+contracts() {
+  LEE_TEST_BUCKET=s3://bucket/contract cargo test --quiet --locked -p leeward-pool --test buckets -- --ignored real_server
+}
+
+if ! command -v go >/dev/null; then
+  skip all "needs Go 1.25 or newer to build the server"
+  exit 0
+fi
+if ! gateway_install >"$WORK/install.log" 2>&1; then
+  tail -n 5 "$WORK/install.log"
+  skip all "the server cannot be built here (it needs Go 1.25 or newer, and the network)"
+  exit 0
+fi
+mkdir "$WORK/objects"
+on_exit 'kill -9 "$(cat "$WORK/server.pid")"'
+server_start
+lee_binary
+run contracts contracts
+suites_in_bucket
+cell_in_bucket
+cell_start
+run trees_come_back trees_come_back
+run few_objects few_objects
+run server_restarts_under_load server_restarts_under_load
+run second_takes_over second_takes_over
+run killed_and_taken_over killed_and_taken_over
+suite_end
