@@ -166,16 +166,17 @@ impl Drop for Turn {
 mod tests {
     use super::*;
     use leeward_env::Door;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
 
     fn ctx(uid: u32) -> Ctx {
         crate::Who::new("u", uid, uid, &[]).ctx(Door::S3)
     }
 
-    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
-        let mut future = std::pin::pin!(future);
-        match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-            std::task::Poll::Ready(value) => Some(value),
-            std::task::Poll::Pending => None,
+    fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
         }
     }
 
@@ -183,8 +184,9 @@ mod tests {
     fn a_user_over_his_share_is_sent_away_and_another_is_not() {
         let env = Env::sim(1);
         let turns = Turns::new(&env);
-        let mut held: Vec<Turn> =
-            (0..AT_WORK_MAX).map(|_| now(turns.take(&ctx(1))).expect("a turn").expect("free")).collect();
+        let mut held: Vec<Turn> = (0..AT_WORK_MAX)
+            .map(|_| poll(pin!(turns.take(&ctx(1)))).expect("a turn").expect("free"))
+            .collect();
         // all that one user may have waiting at the rate that is believed in
         let mut waiting = Vec::new();
         let refused = loop {
@@ -193,22 +195,18 @@ mod tests {
                 let turns = turns.clone();
                 async move { turns.take(&context).await }
             });
-            match one.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-                std::task::Poll::Ready(answer) => break answer.err().expect("no turn is free"),
-                std::task::Poll::Pending => waiting.push(one),
+            match poll(one.as_mut()) {
+                Some(answer) => break answer.err().expect("no turn is free"),
+                None => waiting.push(one),
             }
         };
         assert!((1..=60).contains(&refused.retry_after_secs), "{refused:?}");
         assert_eq!(waiting.len() as u64, TURN_MS_MAX);
         let second = ctx(2);
         let mut other = Box::pin(turns.take(&second));
-        let mut poll = |other: &mut std::pin::Pin<Box<_>>| {
-            Future::poll(other.as_mut(), &mut std::task::Context::from_waker(std::task::Waker::noop()))
-                .is_ready()
-        };
-        assert!(!poll(&mut other), "he waits, but is not refused");
+        assert!(poll(other.as_mut()).is_none(), "he waits, but is not refused");
         held.pop();
-        assert!(poll(&mut other), "and is the next");
+        assert!(poll(other.as_mut()).is_some_and(|turn| turn.is_ok()), "and is the next");
         // clients that go away leave no gap
         drop(waiting);
         drop(other);

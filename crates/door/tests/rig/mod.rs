@@ -10,7 +10,7 @@ use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 
 pub struct Rig {
-    pub dir: tempfile::TempDir,
+    pub dir: Option<tempfile::TempDir>,
     pub cell: Arc<Cell>,
     pub gate: Gate,
     pub files: Files,
@@ -42,13 +42,13 @@ impl Rig {
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
         let files = Files::new(&gate, &env);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        Rig { dir, cell, gate, files, runtime: runtime.expect("a runtime") }
+        Rig { dir: Some(dir), cell, gate, files, runtime: runtime.expect("a runtime") }
     }
 
-    pub fn reopen(self) -> Rig {
+    pub fn reopen(mut self) -> Rig {
         self.cell.close().expect("closed");
-        let Rig { dir, runtime, .. } = self;
-        drop(runtime);
+        let dir = self.dir.take().expect("taken here only");
+        drop(self);
         Rig::open(dir)
     }
 
