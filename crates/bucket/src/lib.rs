@@ -1,6 +1,7 @@
 //! One bucket of an S3-compatible object store, below a prefix: what a cell on an object store and a store of a pool are made of.
 //!
 //! * [`Place`]: which bucket, where, from a URL, the usual AWS variables and profiles.
+//! * [`Keys`]: an access key from there.
 //! * [`Bucket`]: its objects, for threads that wait. Every call has a deadline; retries are few, with backoff and jitter, and done
 //!   by `object_store`. What lies above decides whether to try for longer.
 //! * [`Bucket::objects`]: the same objects for libraries that bring their own calls and retries (the metadata engine).
@@ -13,6 +14,7 @@
 
 mod access;
 mod error;
+mod keys;
 mod place;
 mod runtime;
 pub mod server;
@@ -20,5 +22,6 @@ mod watched;
 
 pub use access::{Bucket, Tag};
 pub use error::{Error, Result};
+pub use keys::Keys;
 pub use place::{BucketUrl, Place};
 pub use runtime::{Runtime, runtime};

@@ -152,7 +152,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-fn first_variable(names: &[&str]) -> Option<String> {
+pub(crate) fn first_variable(names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))
 }
 

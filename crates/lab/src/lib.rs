@@ -1,12 +1,13 @@
-//! The lab: what `lee probe` and `lee lab` measure, on any mounted path of any file system.
+//! The lab: what `lee probe` and `lee lab` measure, on any mounted path of any file system, and on any S3 endpoint.
 //!
-//! Nothing here knows Leeward: there are only plain system calls on a path, so that the same figures can be had of
-//! another file system. From small to large:
+//! Nothing here knows Leeward: there are only plain system calls on a path, and plain requests, so that the same figures can
+//! be had of another file system or endpoint. From small to large:
 //!
 //! * [`sys`], [`place`], [`stop`], [`stats`], [`text`]: system calls, a directory of our own, the end of a run, quantiles.
 //! * [`probe`]: small operations at intervals, each within a deadline; [`history`] and [`metrics`] keep what they said.
 //! * [`storm`]: the load that one user makes; [`neighbours`]: probes in quiet and under each storm, and the verdict.
 //! * [`phases`]: the phases of IO500, bounded in time and space.
+//! * [`s3`]: load on an S3 endpoint.
 //! * [`plot`], [`page`], [`report`]: drawings and pages that need nothing but themselves.
 //!
 //! Time, threads and randomness are those of [`leeward_env::Env`]; it is the real one, as this is a measuring tool.
@@ -20,6 +21,7 @@ pub mod place;
 pub mod plot;
 pub mod probe;
 pub mod report;
+pub mod s3;
 pub mod stats;
 pub mod stop;
 pub mod storm;

@@ -30,7 +30,9 @@ const DASHES: [&str; 6] = ["", "8 4", "2 3", "10 3 2 3", "5 2", "1 4"];
 pub enum Scale {
     /// Latencies in microseconds, by decades.
     Latency,
-    /// Seconds.
+    /// Counts and rates, by decades.
+    Count,
+    /// Seconds, or any other number.
     Seconds,
     /// Parts of a whole, 0 to 1, in percent.
     Part,
@@ -108,17 +110,24 @@ struct Axis {
     to: f64,
 }
 
+impl Scale {
+    /// Whether it goes by decades: then there is nothing at 0 and below.
+    fn by_decades(self) -> bool {
+        matches!(self, Scale::Latency | Scale::Count)
+    }
+}
+
 impl Axis {
     fn over(scale: Scale, values: impl Iterator<Item = f64>, at_least: Option<(f64, f64)>) -> Axis {
-        let usable = values.filter(|v| v.is_finite() && (!matches!(scale, Scale::Latency) || *v > 0.0));
+        let usable = values.filter(|v| v.is_finite() && (!scale.by_decades() || *v > 0.0));
         let all = usable.chain(at_least.into_iter().flat_map(|(a, b)| [a, b]));
         let range = all.fold(None, |range: Option<(f64, f64)>, v| {
             Some(range.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
         });
         let (from, to) = match (scale, range) {
             (Scale::Part, _) => (0.0, 1.0),
-            (Scale::Latency, None) => (1.0, 1000.0),
-            (Scale::Latency, Some((low, high))) => decades(low, high),
+            (Scale::Latency | Scale::Count, None) => (1.0, 1000.0),
+            (Scale::Latency | Scale::Count, Some((low, high))) => decades(low, high),
             (_, None) => (0.0, 1.0),
             (_, Some((low, high))) if low == high => (low - 1.0, high + 1.0),
             (_, Some(range)) => range,
@@ -128,7 +137,7 @@ impl Axis {
 
     fn place(&self, value: f64) -> f64 {
         match self.scale {
-            Scale::Latency => (value / self.from).log10() / (self.to / self.from).log10(),
+            Scale::Latency | Scale::Count => (value / self.from).log10() / (self.to / self.from).log10(),
             _ => (value - self.from) / (self.to - self.from),
         }
     }
@@ -136,11 +145,15 @@ impl Axis {
     /// Values with their texts, at most `max` of them.
     fn ticks(&self, max: usize) -> Vec<(f64, String)> {
         match self.scale {
-            Scale::Latency => {
+            Scale::Latency | Scale::Count => {
                 let count = (self.to / self.from).log10().round() as usize;
                 let step = (count + 1).div_ceil(max.max(2));
                 let decade = |i: usize| self.from * 10f64.powi(i as i32);
-                (0..=count).step_by(step).map(decade).map(|us| (us, short_latency(us))).collect()
+                let text = |at: f64| match self.scale {
+                    Scale::Count => short_count(at),
+                    _ => short_latency(at),
+                };
+                (0..=count).step_by(step).map(decade).map(|at| (at, text(at))).collect()
             }
             Scale::Part => {
                 let step = if max >= 6 { 20 } else { 50 };
@@ -172,6 +185,15 @@ fn decades(low: f64, high: f64) -> (f64, f64) {
 /// A latency that is a power of ten.
 fn short_latency(us: f64) -> String {
     text::latency(us).replace(".00", "").replace(".0", "")
+}
+
+/// A count that is a power of ten: `0.1`, `10`, `10k`, `1M`.
+fn short_count(count: f64) -> String {
+    match count {
+        c if c < 999.5 => plain(c),
+        c if c < 999_999.5 => format!("{}k", plain((c / 1e3).round())),
+        c => format!("{}M", plain((c / 1e6).round())),
+    }
 }
 
 fn plain(value: f64) -> String {
@@ -331,7 +353,7 @@ impl<'a> Drawing<'a> {
 
     fn series(&mut self, index: usize, series: &Series) {
         let usable = |(x, y): &(f64, f64)| {
-            let shown = |scale, v: f64| v.is_finite() && (!matches!(scale, Scale::Latency) || v > 0.0);
+            let shown = |scale: Scale, v: f64| v.is_finite() && (!scale.by_decades() || v > 0.0);
             shown(self.chart.x, *x) && shown(self.chart.y, *y)
         };
         let place = |(x, y): &(f64, f64)| (self.at_x(*x), self.at_y(*y));

@@ -1,5 +1,5 @@
-//! What the gate and the doors ask about users and processes of this machine: users and groups from the user database, jobs from the cgroups that processes
-//! are in (docs/decisions/0013).
+//! What the gate and the doors ask about users and processes of this machine: users and groups from the user database, jobs
+//! from the cgroups that processes are in (docs/decisions/0013).
 
 use crate::system;
 use leeward_auth::UserDatabase;

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{LEE, PATIENCE, Place, as_user, is_root, lee, run, say, until};
+use leeward_bucket::server::{Fault, KEY, Server};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -297,4 +298,69 @@ fn rights_are_explained() {
     }
     say(&["lab", "neighbours", &path, "--storm-user", "1"]).bad(1, &["only root", "as root"]);
     assert_empty(&place.dir);
+}
+
+/// `lee lab s3` with the keys that the server in memory lets in.
+fn s3_lab(server: &Server, args: &[&str]) -> Command {
+    let url = format!("{}/bucket/some/where", server.endpoint());
+    let mut command = lee(&["lab", "s3", &url]);
+    command
+        .args(args)
+        .env("AWS_ACCESS_KEY_ID", KEY)
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .env_remove("AWS_PROFILE");
+    command
+}
+
+#[test]
+fn load_on_a_bucket_is_made_by_several_processes_and_leaves_nothing() {
+    let (server, place) = (Server::start("bucket"), Place::new());
+    let page = place.beside("s3.html");
+    let html = page.to_str().expect("UTF-8");
+    let steps =
+        ["--connections", "1,6", "--requests", "200", "--each", "10m", "--processes", "3", "--report", html];
+    let found =
+        run(&mut s3_lab(&server, &[&steps[..], &["--mix", "put=1,get=1,list=1", "--json"]].concat())).json();
+    assert_eq!((&found["processes"], &found["holds"]), (&3.into(), &6.into()));
+    for step in found["steps"].as_array().expect("steps") {
+        assert_eq!((&step["succeeded"], &step["failed"]), (&200.into(), &0.into()), "{step}");
+        assert!(step["ops"]["put"]["p999_us"].as_f64().is_some_and(|us| us > 0.0), "{step}");
+    }
+    assert_eq!(server.names(), Vec::<String>::new());
+    assert!(fs::read_to_string(page).expect("the page").contains("holds 6 connections"));
+
+    server.fail("PUT", "/00000011", Fault::Busy, 1);
+    let puts = ["--connections", "2", "--requests", "50", "--each", "10m", "--mix", "put"];
+    let text = run(&mut s3_lab(&server, &puts)).good();
+    assert!(text.contains("2 connections: 1 x 503 (SlowDown)") && text.contains("does not hold 2"), "{text}");
+    assert_eq!(server.names(), Vec::<String>::new());
+}
+
+#[test]
+fn load_on_a_bucket_ends_with_ctrl_c() {
+    let (server, place) = (Server::start("bucket"), Place::new());
+    let out = fs::File::create(place.beside("out")).expect("create");
+    let mut lab = s3_lab(&server, &["--connections", "4", "--each", "10m", "--mix", "put"])
+        .stdout(out)
+        .spawn()
+        .expect("lee");
+    until("some objects", || server.names().len() > 20);
+    assert_eq!(interrupt(&mut lab), 0);
+    assert!(fs::read_to_string(place.beside("out")).expect("out").contains("stopped before its end"));
+    assert_eq!(server.names(), Vec::<String>::new());
+}
+
+#[test]
+fn load_that_cannot_be_made_is_explained() {
+    let server = Server::start("bucket");
+    run(s3_lab(&server, &[]).env("AWS_ACCESS_KEY_ID", "other"))
+        .bad(1, &["403 (InvalidAccessKeyId)", "check the keys"]);
+    run(s3_lab(&server, &[]).env_remove("AWS_ACCESS_KEY_ID").env("HOME", "/nowhere"))
+        .bad(1, &["no credentials", "AWS_PROFILE"]);
+    run(&mut s3_lab(&server, &["--from", "9", "--to", "3"])).bad(2, &["--from is above --to"]);
+    run(&mut s3_lab(&server, &["--mix", "post"])).bad(2, &["is no mix", "put=1,get=4"]);
+    let none = format!("{}/other", server.endpoint());
+    let mut command = lee(&["lab", "s3", &none]);
+    run(command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", "s"))
+        .bad(1, &["404", "--make-bucket"]);
 }

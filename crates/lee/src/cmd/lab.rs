@@ -1,7 +1,7 @@
-//! `lee lab`: experiments on any mounted file system; a path is all they need.
+//! `lee lab`: experiments on any mounted file system; a path is all they need. `lab_s3.rs` has the one for S3 endpoints.
 
-use super::Asked;
 use super::probe::write_page;
+use super::{Asked, lab_s3};
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table};
 use crate::progress::Bar;
@@ -20,9 +20,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Measure any mounted file system: neighbours, metadata, data
+/// Measure any mounted file system (neighbours, metadata, data) or S3 endpoint
 ///
-/// Each works in a directory of its own below PATH, bounded in time and space, and removes it at the end, also after Ctrl-C.
+/// Each works in a directory of its own below PATH, or below a prefix of its own, bounded in time and space, and removes it at the end, also
+/// after Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -42,6 +43,10 @@ enum Action {
     /// A file for each thread, 2 MiB at a time (easy), one file for all, 47,008 bytes at a time by turns (hard). A write phase lasts
     /// --seconds at most and uses its share of --space at most; all of it is read again and compared.
     Io(PhasesArgs),
+    S3(lab_s3::Args),
+    /// A part of the load, ordered by `s3` from another process.
+    #[command(hide = true)]
+    S3Load,
     /// A storm, ordered by `neighbours` from another process.
     #[command(hide = true)]
     Storm {
@@ -143,6 +148,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Neighbours(args) => run_neighbours(asked, args),
         Action::Md(args) => run_phases(asked, args, Suite::Metadata),
         Action::Io(args) => run_phases(asked, args, Suite::Data),
+        Action::S3(args) => lab_s3::run(asked, args),
+        Action::S3Load => lab_s3::serve(asked),
         Action::Storm { order } => serve_storm(asked, &order),
     }
 }
@@ -185,7 +192,7 @@ fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
     left_behind(found.left.first())
 }
 
-fn left_behind(left: Option<&String>) -> Result<(), Fail> {
+pub(super) fn left_behind(left: Option<&String>) -> Result<(), Fail> {
     left.map_or(Ok(()), |left| Err(Fail::new(format!("{left}; remove it by hand"))))
 }
 

@@ -11,6 +11,7 @@ mod flow;
 mod fsck;
 mod key;
 mod lab;
+mod lab_s3;
 mod man;
 mod pool;
 mod probe;

@@ -2,7 +2,7 @@
 # A cell in a bucket of an S3 server that is neither Ceph nor ours: a gateway written in Go over a directory. The contract suites of stores and pools, and
 # what `rgw` does, with the suites of the file system: posix, pjdfstest, fsx, kill -9.
 . "$(dirname "$0")/../lib.sh"
-suite s3
+suite versitygw
 PORT=$((20000 + $$ % 20000))
 export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$PORT
 

@@ -1,0 +1,42 @@
+//! Keys as they are in the environment or in a profile, for who signs requests without the client library.
+
+use crate::place::{Profile, first_variable};
+use crate::{Error, Result};
+
+/// An access key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// Its id.
+    pub id: String,
+    /// The secret.
+    pub secret: String,
+    /// Session token of a temporary one.
+    pub token: Option<String>,
+}
+
+impl Keys {
+    /// What the environment says, else the profile.
+    ///
+    /// # Errors
+    /// Wrong, where there is none, or a profile that cannot be used.
+    pub fn find() -> Result<Keys> {
+        let variable = |name: &str| first_variable(&[name]);
+        if let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+            return Ok(Keys { id, secret, token: variable("AWS_SESSION_TOKEN") });
+        }
+        let profile = Profile::load()?;
+        match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
+            (Some(id), Some(secret)) => Ok(Keys { id, secret, token: profile.get("aws_session_token") }),
+            _ => Err(Error::Wrong(
+                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                    .into(),
+            )),
+        }
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys({})", self.id)
+    }
+}

@@ -1,0 +1,394 @@
+//! One process of a load: it reads commands from standard input, a line of JSON each, and says what came of them. It ends when
+//! standard input does, which it also does when the one who started it dies.
+
+use super::load::{Client, Load, Step};
+use super::target::Target;
+use super::{Class, Failure, Op};
+use crate::Refused;
+use leeward_env::Env;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::LocalSet;
+
+/// How often it says how far it is.
+const TICK: Duration = Duration::from_millis(250);
+/// How long what is on its way may take after a stop.
+const STOP_MAX: Duration = Duration::from_secs(3);
+/// Clients that put and remove objects before and after.
+const HELPERS: usize = 64;
+/// How often what fails is tried again before and after.
+const TRIES: u32 = 5;
+/// Commands and answers that may be sent at most: an hour is never reached.
+const FOREVER: Duration = Duration::from_secs(86_400);
+
+/// What a process is for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Order {
+    /// Where the load goes.
+    pub target: Target,
+    /// Which of the processes this is, from 0.
+    pub number: u64,
+    /// What all names of the run begin with, without a slash at the end.
+    pub run: String,
+    /// Objects that this process may have there at a time.
+    pub objects: u64,
+    /// Sizes in bytes, by their weights.
+    pub sizes: Vec<(u64, u32)>,
+    /// How long a client rests after an answer, milliseconds.
+    pub pause_ms: u64,
+    /// How long a request may take with making its connection, milliseconds.
+    pub patience_ms: u64,
+    /// Addresses that connections come from; none: as it fits.
+    pub sources: Vec<IpAddr>,
+}
+
+impl Order {
+    /// Name of an object, with the run's prefix.
+    pub fn name(&self, object: u64) -> String {
+        format!("{}/w{}/{object:08}", self.run, self.number)
+    }
+
+    /// Size of an object: always the same, so that who reads knows what comes.
+    pub fn size_of(&self, object: u64) -> u64 {
+        let all: u64 = self.sizes.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut at = (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % all.max(1);
+        for (size, weight) in &self.sizes {
+            match at.checked_sub(u64::from(*weight)) {
+                Some(rest) => at = rest,
+                None => return *size,
+            }
+        }
+        0
+    }
+
+    pub(super) fn pause(&self) -> Duration {
+        Duration::from_millis(self.pause_ms)
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms)
+    }
+}
+
+/// What a process is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command {
+    /// Put an object, get it, list it, remove it; make the bucket before if it is to.
+    Try {
+        /// Whether to make the bucket.
+        make_bucket: bool,
+    },
+    /// Have this many connections that do nothing, and keep them.
+    Idle {
+        /// How many.
+        connections: u64,
+    },
+    /// Put objects, to be read later.
+    Fill {
+        /// How many there must be.
+        objects: u64,
+    },
+    /// Have this many connections, no more and no fewer.
+    Open {
+        /// How many.
+        connections: u64,
+    },
+    /// Let them ask.
+    Step {
+        /// Operations by weight.
+        mix: Vec<(Op, u32)>,
+        /// For how long requests begin, milliseconds.
+        lasts_ms: u64,
+        /// How many begin at most.
+        requests: Option<u64>,
+    },
+    /// Remove all that the run has put, whichever process did.
+    Sweep {
+        /// Whether to remove the bucket then.
+        remove_bucket: bool,
+    },
+    /// Begin no more requests; what was asked last is answered soon.
+    Stop,
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Seconds in which what is `in_time` was done.
+    pub seconds: f64,
+    /// Processor time that the process took, seconds.
+    pub cpu_s: f64,
+    /// Requests that succeeded.
+    pub ops: BTreeMap<Op, Counted>,
+    /// Requests and connections that failed, by class, and what the first one said.
+    pub errors: BTreeMap<String, (u64, String)>,
+    /// Clients that asked and never got an answer that was right.
+    pub unserved: u64,
+    /// Connections that were made before the step.
+    pub opened: u64,
+    /// Connections that do nothing and are still open; of `idle`.
+    pub quiet: u64,
+    /// Objects that are there; of `fill`.
+    pub objects: u64,
+    /// Why it could not be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cannot: Option<String>,
+}
+
+/// Successes of one operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Those that were over while the step lasted.
+    pub in_time: u64,
+    /// Bytes that these moved.
+    pub bytes: u64,
+    /// All of them: microseconds, and how often.
+    pub latencies: Vec<(u64, u64)>,
+}
+
+/// What a process says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    /// How far it is with the last command: successes and failures.
+    Tick(u64, u64),
+    /// It is done.
+    Done(Box<Outcome>),
+}
+
+/// Serves until the input ends. The first line is an [`Order`], each other one a [`Command`].
+///
+/// # Errors
+/// When nobody can be told any more.
+pub fn serve(env: &Env, input: impl Read + Send + 'static, output: impl Write) -> io::Result<()> {
+    let mut lines = BufReader::new(input).lines();
+    let Some(first) = lines.next().transpose()? else { return Ok(()) };
+    let order: Order = serde_json::from_str(&first)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (tell, commands) = unbounded_channel();
+    env.spawn("lab-commands", move || {
+        for line in lines.map_while(Result::ok) {
+            let Ok(command) = serde_json::from_str(&line) else { return };
+            if tell.send(command).is_err() {
+                return;
+            }
+        }
+    });
+    let served = LocalSet::new().block_on(&runtime, Worker::serve(env, order, commands, output));
+    // A name that is being looked up must not hold up the end.
+    runtime.shutdown_background();
+    served
+}
+
+struct Worker<W> {
+    env: Env,
+    load: Rc<Load>,
+    clients: Vec<Client>,
+    idle: Vec<Client>,
+    commands: UnboundedReceiver<Command>,
+    /// Whether a stop came, or the end of the input.
+    over: bool,
+    output: W,
+}
+
+impl<W: Write> Worker<W> {
+    async fn serve(
+        env: &Env,
+        order: Order,
+        mut commands: UnboundedReceiver<Command>,
+        output: W,
+    ) -> io::Result<()> {
+        let load = match Load::new(env, order) {
+            Ok(load) => Rc::new(load),
+            Err(Refused(why)) => {
+                let mut output = output;
+                // Whatever is asked, that is the answer.
+                let _ = commands.recv().await;
+                return say(
+                    &mut output,
+                    &Line::Done(Box::new(Outcome { cannot: Some(why), ..Outcome::default() })),
+                );
+            }
+        };
+        let mut worker = Worker {
+            env: env.clone(),
+            load,
+            clients: Vec::new(),
+            idle: Vec::new(),
+            commands,
+            over: false,
+            output,
+        };
+        while let Some(command) = worker.commands.recv().await {
+            if command == Command::Stop {
+                continue;
+            }
+            let (began, cpu) = (worker.env.now(), cpu_seconds());
+            let done = worker.obey(command).await?;
+            let mut outcome = worker.load.outcome(began, done.seconds);
+            outcome = Outcome { cpu_s: cpu_seconds() - cpu, objects: worker.load.put(), ..outcome };
+            outcome.quiet = Load::quiet(&worker.idle);
+            outcome.cannot = done.cannot;
+            say(&mut worker.output, &Line::Done(Box::new(outcome)))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command with ticks; a stop ends it soon.
+    async fn obey(&mut self, command: Command) -> io::Result<Done> {
+        let load = self.load.clone();
+        load.resume();
+        let (mut clients, mut idle) = (std::mem::take(&mut self.clients), std::mem::take(&mut self.idle));
+        let mut done = Done { seconds: f64::INFINITY, cannot: None };
+        {
+            let work = perform(&load, command, &mut clients, &mut idle, &mut done);
+            tokio::pin!(work);
+            let mut tick = tokio::time::interval(TICK);
+            let end = tokio::time::sleep(FOREVER);
+            tokio::pin!(end);
+            loop {
+                tokio::select! {
+                    () = &mut work => break,
+                    () = &mut end => break,
+                    _ = tick.tick() => {
+                        let (successes, failures) = load.so_far();
+                        say(&mut self.output, &Line::Tick(successes, failures))?;
+                    }
+                    told = self.commands.recv(), if !self.over => if matches!(told, None | Some(Command::Stop)) {
+                        self.over = true;
+                        load.stop();
+                        end.as_mut().reset(tokio::time::Instant::now() + STOP_MAX);
+                    }
+                }
+            }
+        }
+        self.over = false;
+        (self.clients, self.idle) = (clients, idle);
+        Ok(done)
+    }
+}
+
+struct Done {
+    /// At most this long counts.
+    seconds: f64,
+    cannot: Option<String>,
+}
+
+async fn perform(
+    load: &Rc<Load>,
+    command: Command,
+    clients: &mut Vec<Client>,
+    idle: &mut Vec<Client>,
+    done: &mut Done,
+) {
+    match command {
+        Command::Try { make_bucket } => {
+            done.cannot =
+                attempt(load, make_bucket).await.err().map(|(what, failure)| complaint(&what, &failure));
+        }
+        Command::Idle { connections } => {
+            load.open(idle, connections as usize).await;
+            *idle = load.greet(std::mem::take(idle)).await;
+        }
+        Command::Fill { objects } => {
+            let mut helpers = Vec::new();
+            load.open(&mut helpers, HELPERS.min(objects as usize)).await;
+            for _ in 0..TRIES {
+                let missing = objects.saturating_sub(load.put());
+                if missing == 0 {
+                    return;
+                }
+                let step = Step { mix: vec![(Op::Put, 1)], lasts: FOREVER, requests: missing };
+                helpers = load.step(helpers, step).await;
+            }
+        }
+        Command::Open { connections } => load.open(clients, connections as usize).await,
+        Command::Step { mix, lasts_ms, requests } => {
+            let lasts = Duration::from_millis(lasts_ms);
+            done.seconds = lasts.as_secs_f64();
+            let step = Step { mix, lasts, requests: requests.unwrap_or(u64::MAX) };
+            *clients = load.step(std::mem::take(clients), step).await;
+        }
+        Command::Sweep { remove_bucket } => done.cannot = sweep(load, remove_bucket).await,
+        Command::Stop => {}
+    }
+}
+
+/// One of each, so that what is wrong is said before there is any load.
+async fn attempt(load: &Rc<Load>, make_bucket: bool) -> Result<(), (String, Failure)> {
+    let mut client = load.client();
+    if make_bucket {
+        match load.one(&mut client, &load.bucket(Op::Put)).await {
+            Ok(_) | Err(Failure { class: Class::Status(409), .. }) => {}
+            Err(failure) => return Err(("the bucket cannot be made".into(), failure)),
+        }
+    }
+    for op in [Op::Put, Op::Get, Op::Head] {
+        if let Err(failure) = load.one(&mut client, &load.on(op, 0)).await {
+            // Nothing of a run that never was is left, as far as that is possible.
+            if op != Op::Put {
+                let _ = load.one(&mut client, &load.on(Op::Delete, 0)).await;
+            }
+            return Err((format!("the first {} failed", op.name()), failure));
+        }
+    }
+    Ok(())
+}
+
+fn complaint(what: &str, failure: &Failure) -> String {
+    let text = if failure.text.is_empty() { String::new() } else { format!(" ({})", failure.text) };
+    let next = match failure.class {
+        Class::Refused | Class::Unreachable | Class::TimeOut => "is the endpoint there?",
+        Class::Status(403 | 401) => "check the keys, the region and the clock",
+        Class::Status(404) => "make the bucket, or use --make-bucket",
+        Class::Tls => "is it https there, with a certificate that is trusted? --ca names another authority",
+        _ => "check the endpoint",
+    };
+    format!("{what}: {}{text}: {next}", failure.class)
+}
+
+/// Removes page by page, until there is none, or nothing goes any more.
+async fn sweep(load: &Rc<Load>, remove_bucket: bool) -> Option<String> {
+    let mut clients: Vec<Client> = (0..HELPERS).map(|_| load.client()).collect();
+    let mut tries = TRIES;
+    loop {
+        let stuck = match load.sweep_page(&mut clients).await {
+            Ok((0, _)) => break,
+            Ok((found, kept)) if kept < found => {
+                tries = TRIES;
+                continue;
+            }
+            Ok((found, _)) => format!("{found} objects or more cannot be removed"),
+            Err(failure) => complaint("what is left cannot be listed", &failure),
+        };
+        tries -= 1;
+        if tries == 0 {
+            return Some(stuck);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    if remove_bucket && let Err(failure) = load.one(&mut clients[0], &load.bucket(Op::Delete)).await {
+        return Some(complaint("the bucket cannot be removed", &failure));
+    }
+    None
+}
+
+fn say(output: &mut impl Write, line: &Line) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(line)?;
+    bytes.push(b'\n');
+    output.write_all(&bytes).and_then(|()| output.flush())
+}
+
+/// Processor time of this process so far.
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid struct to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
