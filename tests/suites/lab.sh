@@ -123,7 +123,7 @@ s3_load() {
 
 s3_load_finds_the_limit() {
   s3_server --connections-max 12
-  "$LEE" lab s3 "http://127.0.0.1:$PORT/bucket" --from 2 --to 40 --requests 100 --each 60s --mix put --fill 0 --report "$WORK/s3.html" --json >"$WORK/s3-limit"
+  "$LEE" lab s3 "http://127.0.0.1:$PORT/bucket" --from 2 --to 40 --requests 100 --each 60s --mix put --report "$WORK/s3.html" --json >"$WORK/s3-limit"
   # the server's thread of a connection that was closed ends a little later: of 12 some may be refused
   json "$WORK/s3-limit" '8 <= it["holds"] <= 12 and it["fails"] <= 16 and any("503" in s["errors"] for s in it["steps"])'
   s3_server_end
@@ -131,7 +131,7 @@ s3_load_finds_the_limit() {
 
 s3_load_by_tls() {
   local url
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE \
     -keyout "$WORK/key.pem" -out "$WORK/cert.pem" 2>/dev/null
   s3_server --tls "$WORK/cert.pem" "$WORK/key.pem"
   url=https://localhost:$PORT/bucket

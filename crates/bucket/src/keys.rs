@@ -24,7 +24,7 @@ impl Keys {
         if let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
             return Ok(Keys { id, secret, token: variable("AWS_SESSION_TOKEN") });
         }
-        let profile = Profile::load()?;
+        let profile = Profile::load(None)?;
         match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
             (Some(id), Some(secret)) => Ok(Keys { id, secret, token: profile.get("aws_session_token") }),
             _ => Err(Error::Wrong(

@@ -3,9 +3,10 @@
 //! The map is read at every call of a store, and changes when an operator creates or removes a pool or a store comes back.
 
 use crate::PoolId;
+use crate::drain::Drain;
 use leeward_env::Flow;
 use leeward_pool::Store;
-use parking_lot::{Condvar, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct Lane {
     pub(crate) pool: PoolId,
     /// A segment for it was queued, or the log is closing: its put threads look. Goes with the table's lock.
     pub(crate) work: Condvar,
+    /// How fast the pool takes what is put. Its lock is held for a look only.
+    pub(crate) drain: Mutex<Drain>,
     store: RwLock<Option<Arc<dyn Store>>>,
     removed: AtomicBool,
 }
@@ -50,6 +53,7 @@ impl Lanes {
         let lane = Arc::new(Lane {
             pool,
             work: Condvar::new(),
+            drain: Mutex::default(),
             store: RwLock::new(store),
             removed: AtomicBool::new(false),
         });

@@ -24,6 +24,7 @@
 mod buffers;
 mod cache;
 mod disk_cache;
+mod drain;
 mod error;
 pub mod format;
 mod lane;

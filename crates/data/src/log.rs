@@ -254,7 +254,7 @@ impl DataLog {
         let longest = WRITE_BYTES_MAX.min(core.options.segment_bytes);
         assert!(!bytes.is_empty() && bytes.len() <= longest, "an append of {} bytes", bytes.len());
         let lane = core.lanes.get(pool)?;
-        core.admit(ctx, Writer { flow: ctx.flow, pool }, bytes.len() as u64)?;
+        core.admit(ctx, &lane, bytes.len() as u64)?;
         loop {
             let segment = core.open_segment(ctx.flow, owner.volume, &lane)?;
             if let Some(offset) = segment.append(owner, bytes, &core.options, &core.buffers) {
@@ -583,8 +583,10 @@ impl Core {
     }
 
     /// Reserves room in the budget, waiting for it if allowed.
-    fn admit(&self, ctx: &Ctx, writer: Writer, len: u64) -> Result<()> {
+    fn admit(&self, ctx: &Ctx, lane: &Lane, len: u64) -> Result<()> {
+        let writer = Writer { flow: ctx.flow, pool: lane.pool };
         let mut table = self.table.lock();
+        self.pause(ctx, lane, &mut table, len)?;
         if self.reserve(&mut table, writer, len) {
             return Ok(());
         }
@@ -595,6 +597,23 @@ impl Core {
         let reserved = self.wait_for_room(&mut table, writer, len);
         waits::note(Cause::Memory, Some(ctx.flow), self.env.now().saturating_sub(asked));
         reserved
+    }
+
+    /// Slows down who fills a pool that is pressed.
+    fn pause(&self, ctx: &Ctx, lane: &Lane, table: &mut MutexGuard<'_, Table>, len: u64) -> Result<()> {
+        let writer = Writer { flow: ctx.flow, pool: lane.pool };
+        let options = &self.options;
+        let share = table.share_of(writer, options.dirty_bytes as u64, options.segment_bytes as u64);
+        if !self.is_threaded() || !lane.drain.lock().is_slow(share) {
+            return Ok(());
+        }
+        if ctx.wait == Wait::Never {
+            return Err(Error::WouldBlock);
+        }
+        let pause = lane.drain.lock().pause(self.env.now(), len, share);
+        MutexGuard::unlocked(table, || self.env.sleep(Duration::from_nanos(pause)));
+        waits::note(Cause::Memory, Some(ctx.flow), pause);
+        Ok(())
     }
 
     fn reserve(&self, table: &mut Table, writer: Writer, len: u64) -> bool {
@@ -803,6 +822,10 @@ impl Core {
             });
         }
         let used_bytes = segment.used_bytes();
+        if laid.object_bytes > 0 {
+            let pressed = self.lanes.store(pool).is_ok_and(|store| store.is_pressed());
+            segment.lane.drain.lock().was_put(self.env.now(), used_bytes, pressed);
+        }
         laid.copied.into_iter().for_each(|b| self.buffers.give(b));
         self.table.lock().done(segment, used_bytes);
         self.done.notify_all();

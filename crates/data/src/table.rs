@@ -100,6 +100,12 @@ impl Table {
         self.dirty_bytes
     }
 
+    /// What a writer holds, and about how much he may hold.
+    pub(crate) fn share_of(&self, writer: Writer, budget: u64, segment_bytes: u64) -> (u64, u64) {
+        let held = self.writers.get(&writer).map_or(0, |w| w.dirty_bytes);
+        (held, (budget / (self.writers.len() as u64 + 1)).max(segment_bytes))
+    }
+
     pub(crate) fn dirty_bytes_to(&self, pool: PoolId) -> u64 {
         self.writers
             .iter()

@@ -30,11 +30,26 @@ pub enum Work {
     Restore,
     /// fsck.
     Check,
+    /// Moving data from pool to pool.
+    Moving,
+    /// Rebuilding and moving pieces of objects, flushing and evicting.
+    Repair,
+    /// Reading and verifying all.
+    Scrub,
 }
 
 impl Work {
-    const ALL: [Work; 6] =
-        [Work::Trim, Work::Cleaning, Work::Removal, Work::Purge, Work::Restore, Work::Check];
+    const ALL: [Work; 9] = [
+        Work::Trim,
+        Work::Cleaning,
+        Work::Removal,
+        Work::Purge,
+        Work::Restore,
+        Work::Check,
+        Work::Moving,
+        Work::Repair,
+        Work::Scrub,
+    ];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -45,6 +60,9 @@ impl Work {
             Work::Purge => "purge",
             Work::Restore => "restore",
             Work::Check => "fsck",
+            Work::Moving => "moving",
+            Work::Repair => "repair",
+            Work::Scrub => "scrub",
         }
     }
 

@@ -1,6 +1,6 @@
 //! A page of HTML that needs nothing but itself: no script, no font, nothing from any network.
 
-use crate::plot::escape;
+use crate::plot::{Chart, escape};
 use std::fmt::Write;
 
 const STYLE: &str = "
@@ -17,6 +17,9 @@ svg text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #111 } svg .t { 
 .note { color: #444; font-size: 13px }
 @media print { body { margin: 0; max-width: none } h2 { break-after: avoid } svg.chart { break-inside: avoid } }
 ";
+
+/// Pixels between two charts of a drawing.
+const BETWEEN: f64 = 12.0;
 
 /// A page that grows.
 pub struct Page {
@@ -82,9 +85,52 @@ impl Page {
     }
 }
 
+/// Charts one below the other, as an SVG file of its own.
+pub fn drawing(title: &str, charts: &[Chart]) -> String {
+    let (mut body, mut y, mut width) = (String::new(), 0.0, 0.0f64);
+    for chart in charts {
+        let svg = chart.svg();
+        let _ = write!(body, "<g transform=\"translate(0 {y})\">{svg}</g>");
+        (y, width) = (y + svg_height(&svg) + BETWEEN, width.max(chart.width));
+    }
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {y}\" width=\"{width}\" height=\"{y}\">\n\
+         <title>{}</title>\n<style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{body}</svg>\n",
+        escape(title)
+    )
+}
+
+/// The height that a chart says of itself.
+fn svg_height(svg: &str) -> f64 {
+    let height = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"'));
+    height.and_then(|(height, _)| height.parse().ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plot::{Draw, Scale, Series};
+
+    #[test]
+    fn drawings_are_one_below_the_other() {
+        let chart = Chart {
+            title: "a".into(),
+            x_label: "s".into(),
+            y_label: "part".into(),
+            x: Scale::Seconds,
+            y: Scale::Part,
+            x_range: None,
+            series: vec![Series { name: "x".into(), points: vec![(0.0, 0.5)], draw: Draw::Line }],
+            bands: Vec::new(),
+            width: 500.0,
+            plot_height: 100.0,
+        };
+        let height = svg_height(&chart.svg());
+        assert!(height > 100.0);
+        let both = drawing("a & b", &[chart.clone(), chart]);
+        assert!(both.contains("<title>a &amp; b</title>") && both.contains("<style>"), "{both}");
+        assert!(both.contains(&format!("translate(0 {})", height + BETWEEN)), "{both}");
+    }
 
     #[test]
     fn what_people_called_things_is_only_text() {

@@ -328,7 +328,7 @@ impl<'a> Drawing<'a> {
         }
         let most = match self.chart.x {
             Scale::Clock(_) => 10.0,
-            Scale::Latency => 6.5,
+            Scale::Latency | Scale::Count => 6.5,
             _ => 8.0,
         };
         for (value, text) in self.x.ticks((self.plot_width / (most * CHAR)) as usize) {

@@ -117,6 +117,10 @@ impl Store for CountedStore {
         self.inner.list(ctx)
     }
 
+    fn is_pressed(&self) -> bool {
+        self.inner.is_pressed()
+    }
+
     fn space(&self) -> Result<Space> {
         self.inner.space()
     }

@@ -5,7 +5,8 @@
 //!
 //! A read of a user who is alone is not cut and does not wait, but counts.
 //!
-//! Background work rests after each slice while users ask for something ([`Activity`]).
+//! Background work rests after each slice while users ask for something ([`Activity`]); not where the threads of a pool call the store: there
+//! it would keep a thread that others wait for, and rests further up ([`RestingStore`](crate::RestingStore)).
 //!
 //! One lock, never held over a call of the store. In simulations, and when the gate is open, all pass at once.
 
@@ -23,7 +24,7 @@ const REQUEST_BYTES: u64 = 16 << 10;
 /// A store behind its gate.
 pub struct GatedStore {
     inner: Arc<dyn Store>,
-    gate: Arc<Gate>,
+    gate: Gate,
 }
 
 struct Gate {
@@ -32,6 +33,7 @@ struct Gate {
     slice_bytes: usize,
     /// Nothing is decided.
     open: bool,
+    rests: bool,
     state: Mutex<State>,
 }
 
@@ -73,6 +75,18 @@ pub struct GateFigures {
     pub waited_nanos: u64,
 }
 
+impl std::iter::Sum for GateFigures {
+    fn sum<I: Iterator<Item = GateFigures>>(all: I) -> GateFigures {
+        all.fold(GateFigures::default(), |sum, one| GateFigures {
+            window_bytes: sum.window_bytes + one.window_bytes,
+            on_way_bytes: sum.on_way_bytes + one.on_way_bytes,
+            waiting: sum.waiting + one.waiting,
+            waits: sum.waits + one.waits,
+            waited_nanos: sum.waited_nanos + one.waited_nanos,
+        })
+    }
+}
+
 impl GatedStore {
     /// A gate before `inner`, for slices of so many bytes. `fair`: whether it decides anything.
     pub fn new(
@@ -90,8 +104,15 @@ impl GatedStore {
             waited: 0,
         };
         let open = !fair || env.is_sim();
-        let gate = Gate { env: env.clone(), activity, slice_bytes, open, state: Mutex::new(state) };
-        GatedStore { inner, gate: Arc::new(gate) }
+        let gate =
+            Gate { env: env.clone(), activity, slice_bytes, open, rests: true, state: Mutex::new(state) };
+        GatedStore { inner, gate }
+    }
+
+    /// The same without rests.
+    pub fn without_rests(mut self) -> GatedStore {
+        self.gate.rests = false;
+        self
     }
 
     /// Whether users ask for something, as it was told.
@@ -127,7 +148,7 @@ impl Gate {
         if result.as_ref().is_err_and(|e| e.is_overload()) {
             self.state.lock().window.back_off();
         }
-        if ctx.flow.work().is_some() {
+        if self.rests && ctx.flow.work().is_some() {
             self.activity.rest(&self.env, ctx.class, took);
         }
         result

@@ -15,6 +15,7 @@ pub mod label;
 mod layout;
 mod mem;
 pub mod place;
+mod resting;
 mod s3;
 
 pub use counted::{CallFigures, CountedStore, StoreFigures};
@@ -24,9 +25,10 @@ pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use gated::{GateFigures, GatedStore};
 pub use layout::{
     BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX,
-    SpecError, Step, StoreHealth, StoreSpec, StoreState, TierHealth, TierOptions, assemble, bench, tier,
+    SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions, assemble, bench,
 };
 pub use mem::MemStore;
+pub use resting::RestingStore;
 pub use s3::S3Store;
 
 use leeward_env::Ctx;
@@ -82,6 +84,11 @@ pub trait Store: Send + Sync {
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()>;
     /// All objects with their lengths, in order. For fsck and for leftovers at start, never on a hot path.
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>>;
+    /// Whether it takes what is put more slowly than it could for a while, as it is nearly full and has to be emptied: who has
+    /// much to put had better slow down.
+    fn is_pressed(&self) -> bool {
+        false
+    }
     /// Free space; of a store without a known end some large number, always the same.
     fn space(&self) -> Result<Space>;
 }

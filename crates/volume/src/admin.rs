@@ -57,6 +57,25 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// → [`Reply::Pool`]: from now on another pool is in front of this one. Again: with other shares, or not to end after all.
+    PoolTier {
+        /// Its name.
+        name: String,
+        /// The pool in front, which nothing else may use.
+        hot: String,
+        /// From which share of the hot pool on data is copied to the cold one.
+        flush_percent: u8,
+        /// From which share on what was copied is deleted from the hot one.
+        evict_percent: u8,
+    },
+    /// → [`Reply::Pool`]: nothing is to be in front of this pool any more. With `wait` answered, with progress, when the hot pool is
+    /// empty and a pool by itself; else that goes on in the background.
+    PoolUntier {
+        /// Its name.
+        name: String,
+        /// Whether to wait.
+        wait: bool,
+    },
     /// → [`Reply::Scrubbed`], with progress: reads and verifies all data, and repairs what can be.
     Scrub {
         /// In this pool; `None`: in all.
@@ -596,6 +615,25 @@ pub struct PoolInfo {
     pub volumes: Vec<String>,
     /// How its stores are; `None`: it is away, or the cell's own.
     pub health: Option<Health>,
+    /// What is in front of it; how that is, its health says.
+    #[serde(default)]
+    pub tier: Option<TierInfo>,
+    /// The pool that it is in front of.
+    #[serde(default)]
+    pub hot_of: Option<String>,
+}
+
+/// A hot pool in front of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierInfo {
+    /// Name of the hot pool.
+    pub hot: String,
+    /// From which share of the hot pool on data is copied to the cold one.
+    pub flush_percent: u8,
+    /// From which share on what was copied is deleted from the hot one.
+    pub evict_percent: u8,
+    /// The hot pool is to become empty, and a pool by itself.
+    pub ending: bool,
 }
 
 /// What scrubbing a pool found.

@@ -1,18 +1,18 @@
 //! Looking after pools in the background: what is away is tried again, pieces that are missing are rebuilt, and, when an
 //! operator asks for it, everything is read and verified.
 //!
-//! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It takes at most half of the time
-//! while users need the stores.
+//! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It rests after each step while users ask for
+//! something ([`crate::turns`]).
 
 use crate::admin::{Progress, ScrubInfo};
 use crate::error::{Error, Result};
 use crate::inode::{PoolRecord, SegmentRecord};
-use crate::pools::{Opened, Pool};
+use crate::pools::{Opened, Parts, Pool};
 use crate::shard::Shard;
 use crate::stores;
 use leeward_data::{Object, PoolId};
-use leeward_env::{Class, Ctx, Nanos};
-use leeward_pool::{Layout, ObjectId, Store};
+use leeward_env::{Class, Ctx, Nanos, Work};
+use leeward_pool::{Layout, ObjectId, Pool as Layered, Step, Store};
 use std::time::Duration;
 
 /// When nothing was left to repair, and when repairing failed: how long until the next look.
@@ -20,17 +20,20 @@ const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 /// Who searches is woken when there is something to search.
 const SEARCH_LOOK: Duration = Duration::from_secs(60);
 
-fn background() -> Ctx {
-    Ctx { class: Class::Background, ..Ctx::system() }
-}
-
 /// Coming and going.
 impl Shard {
     /// Opens all pools that the cell has records of. What cannot be opened is away.
     pub(crate) fn open_pools(&self) {
-        let records: Vec<_> = self.lock().pools.iter().map(|(id, r)| (*id, r.clone())).collect();
-        for (id, record) in records {
-            let (name, opened) = (&record.name, self.pools.open(id, &record));
+        let all: Vec<Parts> = {
+            let st = self.lock();
+            st.pools
+                .keys()
+                .filter(|id| st.cold_of(**id).is_none())
+                .filter_map(|id| st.parts_of(*id))
+                .collect()
+        };
+        for parts in all {
+            let (id, name, opened) = (parts.id, &parts.record.name, self.pools.open(&parts));
             match &opened {
                 Err(why) => {
                     tracing::error!(
@@ -73,15 +76,15 @@ impl Shard {
             return Ok(());
         }
         for (id, pool) in self.pools.all().into_iter().filter(|(_, pool)| pool.missing() > 0) {
-            let Some(record) = self.lock().pools.get(&id).cloned() else { continue };
-            let Ok(opened) = self.pools.open(id, &record) else { continue };
+            let Some(parts) = self.lock().parts_of(id) else { continue };
+            let Ok(opened) = self.pools.open(&parts) else { continue };
             if opened.missing.len() >= pool.missing() {
                 continue;
             }
-            tracing::warn!("pool {}: stores are there again", record.name);
-            let was_away = pool.why_away().is_some();
+            tracing::warn!("pool {}: stores are there again", parts.record.name);
+            let was_short = pool.is_short();
             self.set_pool(id, Ok(opened));
-            if was_away {
+            if was_short {
                 self.take_stock(id)?;
             }
         }
@@ -178,11 +181,8 @@ impl Shard {
         if let Err(e) = self.open_away() {
             tracing::warn!("opening pools: {e}");
         }
-        let (busy, took) = self.timed(|| self.care_step());
-        if !busy {
+        if !self.care_step() {
             self.care.wait(Duration::from_secs(1));
-        } else if self.stores_are_in_use() {
-            self.care.wait(Duration::from_nanos(took));
         }
     }
 
@@ -190,15 +190,18 @@ impl Shard {
     pub(crate) fn care_step(&self) -> bool {
         let now = self.env.now();
         let mut more = false;
-        for (_, pool) in self.pools.all() {
+        for (id, pool) in self.pools.all() {
             more |= pool.is_time_to_repair(now) && self.repair_step(&pool, now);
+            if let Err(e) = self.end_if_drained(id) {
+                tracing::warn!("pool {} keeps its hot pool: {e}", self.pool_name(id));
+            }
         }
         more
     }
 
     fn repair_step(&self, pool: &Pool, now: Nanos) -> bool {
         let Some(layout) = pool.layout() else { return false };
-        let more = match layout.repair_step(&background()) {
+        let more = match self.repair(&*layout) {
             Ok(step) => step.more,
             Err(e) => {
                 tracing::warn!("repairing pool {}: {e}", layout.spec().name);
@@ -211,56 +214,71 @@ impl Shard {
         more
     }
 
-    /// Does one step of something long, and leaves the stores to users for as long again if they need them.
-    pub(crate) fn paced<T>(&self, step: impl FnOnce() -> T) -> T {
-        let (done, took) = self.timed(step);
-        if self.stores_are_in_use() {
-            self.env.sleep(Duration::from_nanos(took));
-        }
-        done
+    /// A step of repair. It is more urgent than other work of ours: until it is done less may be lost than was asked for.
+    pub(crate) fn repair(&self, layout: &dyn Layered) -> leeward_pool::Result<Step> {
+        let ctx = Ctx { class: Class::Batch, ..self.work_ctx(Work::Repair, None) };
+        self.rested(&ctx, || layout.repair_step(&ctx))
     }
 
-    /// Reads and verifies everything in a pool, and puts in order what can be.
+    /// Reads and verifies everything in a pool, and puts in order what can be; of a tier in both pools.
     pub(crate) fn scrub(&self, id: PoolId, progress: &mut dyn FnMut(Progress)) -> Result<ScrubInfo> {
         let Some(pool) = self.pools.get(id) else { return Err(Error::Io(format!("pool {id} is gone"))) };
         if let Some(why) = pool.why_away() {
             return Err(Error::Io(why));
         }
         let mut info = ScrubInfo { pool: self.pool_name(id), ..ScrubInfo::default() };
-        match pool.layout().filter(|l| l.spec().layout != Layout::Single) {
-            Some(layout) => {
-                let repaired = layout.health().repair.objects_done;
-                let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
-                loop {
-                    let step = self.paced(|| layout.scrub_step(&background())).map_err(failed)?;
-                    info.bytes += step.read_bytes;
-                    info.bad_pieces += step.pieces;
-                    let h = layout.health().scrub;
-                    let (done, total) = (h.objects_done, h.objects_done + h.objects_waiting);
-                    progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
-                    if !step.more {
-                        break;
-                    }
-                }
-                loop {
-                    let step = self.paced(|| layout.repair_step(&background())).map_err(failed)?;
-                    let health = layout.health();
-                    // the background may have helped
-                    info.repaired_objects = health.repair.objects_done.saturating_sub(repaired);
-                    let (done, total) =
-                        (info.repaired_objects, info.repaired_objects + health.degraded_objects);
-                    progress(Progress { phase: format!("repairing {}", info.pool), done, total });
-                    if !step.more {
-                        break;
-                    }
-                }
-                let health = layout.health();
-                info.degraded_objects = health.degraded_objects;
-                info.lost_objects = health.lost_objects;
-            }
-            None => self.verify_pool(id, &mut info, progress),
+        let layouts = match pool.tier() {
+            Some(tier) => vec![tier.hot().clone(), tier.cold().clone()],
+            None => pool.layout().into_iter().collect(),
+        };
+        let (redundant, single): (Vec<_>, Vec<_>) =
+            layouts.into_iter().partition(|layout| layout.spec().layout != Layout::Single);
+        for layout in &redundant {
+            self.scrub_layout(&**layout, &mut info, progress)?;
+        }
+        if redundant.is_empty() || !single.is_empty() {
+            self.verify_pool(id, &mut info, progress);
         }
         Ok(info)
+    }
+
+    fn scrub_layout(
+        &self,
+        layout: &dyn Layered,
+        info: &mut ScrubInfo,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let (name, repaired) = (layout.spec().name.clone(), layout.health().repair.objects_done);
+        let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
+        let ctx = self.work_ctx(Work::Scrub, None);
+        loop {
+            let step = self.rested(&ctx, || layout.scrub_step(&ctx)).map_err(failed)?;
+            info.bytes += step.read_bytes;
+            info.bad_pieces += step.pieces;
+            let h = layout.health().scrub;
+            let (done, total) = (h.objects_done, h.objects_done + h.objects_waiting);
+            progress(Progress { phase: format!("scrubbing {name}"), done, total });
+            if !step.more {
+                break;
+            }
+        }
+        let before = info.repaired_objects;
+        loop {
+            let step = self.repair(layout).map_err(failed)?;
+            let health = layout.health();
+            // the background may have helped
+            let done = health.repair.objects_done.saturating_sub(repaired);
+            info.repaired_objects = before + done;
+            let total = done + health.degraded_objects;
+            progress(Progress { phase: format!("repairing {name}"), done, total });
+            if !step.more {
+                break;
+            }
+        }
+        let health = layout.health();
+        info.degraded_objects += health.degraded_objects;
+        info.lost_objects += health.lost_objects;
+        Ok(())
     }
 
     /// Without a second copy, the checksums of the data log say what is lost.
@@ -270,13 +288,14 @@ impl Shard {
             let here = st.segments.iter().filter(|(_, r)| r.sealed && r.pool == id && r.object_bytes > 0);
             here.map(|(segment, _)| segment).collect()
         };
+        let ctx = self.work_ctx(Work::Scrub, None);
         for (done, segment) in all.iter().enumerate() {
             let (done, total) = (done as u64, all.len() as u64);
             progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
             let object =
                 || self.lock().segments.get(*segment).filter(|r| r.pool == id).map(|r| r.object(*segment));
             let Some(before) = object() else { continue };
-            match self.paced(|| self.log.verify(&background(), before)) {
+            match self.log.verify(&ctx, before) {
                 Ok(found) => {
                     info.bytes += found.bytes;
                     info.lost_objects += u64::from(!found.damaged.is_empty());

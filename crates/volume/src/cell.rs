@@ -173,7 +173,7 @@ impl Cell {
             Arc::new(GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair));
         let store = Arc::new(CountedStore::new(env, gate.clone()));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let pools = Pools::new(env, id, store, opener);
+        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config.fair));
         let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);

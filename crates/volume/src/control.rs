@@ -7,6 +7,7 @@ mod flow;
 mod pool;
 mod snap;
 mod store;
+mod tier;
 
 use crate::admin::{
     CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
@@ -68,6 +69,10 @@ impl Shard {
             Request::PoolCreate { name, layout, stores, force } => {
                 self.pool_create(name, layout, stores, *force)
             }
+            Request::PoolTier { name, hot, flush_percent, evict_percent } => {
+                self.pool_tier(name, hot, *flush_percent, *evict_percent)
+            }
+            Request::PoolUntier { name, wait } => self.pool_untier(name, *wait, progress),
             Request::PoolStore { name, change, force } => self.pool_store(name, change, *force),
             Request::Scrub { pool } => self.scrub_pools(pool.as_deref(), progress),
             Request::PoolList => Ok(AdminReply::Pools { pools: self.pool_infos() }),
@@ -121,7 +126,7 @@ impl Shard {
     }
 
     fn volume_create(&self, name: &str, at: &str, uid: u32, gid: u32, pool: Option<&str>) -> Answer {
-        let pool = pool.map_or(Ok(0), |pool| self.pool_named(pool))?;
+        let pool = pool.map_or(Ok(0), |pool| self.data_pool_named(pool))?;
         if name.is_empty() || name.len() > VOLUME_NAME_BYTES_MAX || name.contains(['/', '\0', '\n']) {
             return Err(no(
                 libc::EINVAL,

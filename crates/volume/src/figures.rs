@@ -3,13 +3,15 @@
 //! schedules.
 
 use crate::admin::{CellStats, Df};
+use crate::pools::Pool;
 use crate::quota::Quota;
 use crate::shard::Shard;
-use leeward_data::{CacheFigures, DiskCacheFigures};
+use leeward_data::{CacheFigures, DiskCacheFigures, PoolId};
 use leeward_env::histogram::Histogram;
 use leeward_meta::Stats;
 use leeward_pool::{GateFigures, StoreFigures};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A quota of which less than one part in so many is left is nearly full.
@@ -38,8 +40,8 @@ pub struct Figures {
     pub engine: Stats,
     /// What was asked of the stores of all pools.
     pub store: StoreFigures,
-    /// The gate before the store.
-    pub gate: GateFigures,
+    /// The gates before the stores, by the names of their pools. One of a pool begins anew when that is assembled anew.
+    pub gates: Vec<(String, GateFigures)>,
     /// The cache of file data.
     pub cache: CacheFigures,
     /// The cache on disk, if there is one.
@@ -78,7 +80,7 @@ impl Shard {
             record_cache_bytes: self.cache.bytes(),
             engine: self.kv.stats(),
             store: self.pools.own().figures(),
-            gate: self.gate.figures(),
+            gates: self.gates(),
             cache: self.log.cache_figures(),
             disk_cache: self.log.disk_cache().map(|cache| cache.figures()),
             dirty_bytes_max: self.log.dirty_bytes_max(),
@@ -98,6 +100,14 @@ impl Shard {
             figures.quotas_nearly_full += u64::from(is_nearly_full(quota, st.held_in_quota(dir)));
         }
         figures
+    }
+
+    fn gates(&self) -> Vec<(String, GateFigures)> {
+        let of = |(id, pool): (PoolId, Arc<Pool>)| {
+            let figures = if id == 0 { self.gate.figures() } else { pool.gate_figures() };
+            (self.pool_name(id), figures)
+        };
+        self.pools.all().into_iter().map(of).collect()
     }
 
     /// Names of volumes by number.

@@ -6,7 +6,7 @@ use crate::extents::Extents;
 use crate::op::{Attr, Kind, NodeId, Time};
 use leeward_data::{Object, PoolId};
 use leeward_meta::Value;
-use leeward_pool::StoreState;
+use leeward_pool::{StoreState, TierOptions};
 use serde::{Deserialize, Serialize};
 
 /// What only some kinds of inode have.
@@ -96,6 +96,8 @@ const VERSION_POOL: u8 = 3;
 const VERSION_PROPERTIES: u8 = 2;
 /// Of segments that say whose they are and where.
 const VERSION_PLACED: u8 = 2;
+/// Of pools that have a hot one in front.
+const VERSION_TIERED: u8 = 2;
 /// Where the birth is in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
@@ -742,6 +744,17 @@ pub struct PoolRecord {
     pub layout: String,
     /// Its stores.
     pub stores: Vec<StoreRecord>,
+    /// What is in front of it.
+    pub tier: Option<TierRecord>,
+}
+
+/// A hot pool in front of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierRecord {
+    /// The hot pool.
+    pub hot: PoolId,
+    /// When what is moved.
+    pub options: TierOptions,
 }
 
 /// A store of a pool.
@@ -759,9 +772,10 @@ pub struct StoreRecord {
 
 impl PoolRecord {
     /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id u128, state u8, length u16
-    /// and URL), name.
+    /// and URL), in version 2 the hot pool in front of it (pool u32, shares in percent from which on it flushes and evicts u8
+    /// each, 1 when it is ending u8), name.
     pub fn encode(&self) -> Value {
-        let mut out = vec![VERSION, 0];
+        let mut out = vec![if self.tier.is_some() { VERSION_TIERED } else { VERSION }, 0];
         out.push(self.layout.len() as u8);
         out.extend_from_slice(self.layout.as_bytes());
         out.extend_from_slice(&(self.stores.len() as u16).to_be_bytes());
@@ -776,6 +790,10 @@ impl PoolRecord {
             out.extend_from_slice(&(store.url.len() as u16).to_be_bytes());
             out.extend_from_slice(store.url.as_bytes());
         }
+        if let Some(TierRecord { hot, options }) = self.tier {
+            out.extend_from_slice(&hot.to_be_bytes());
+            out.extend([options.flush_percent, options.evict_percent, u8::from(options.ending)]);
+        }
         out.extend_from_slice(self.name.as_bytes());
         out.into()
     }
@@ -789,10 +807,24 @@ impl PoolRecord {
             let layout = r.text(len as usize)?;
             let count = u16::from_be_bytes(r.take()?);
             let stores = (0..count).map(|_| StoreRecord::parse(&mut r)).collect::<Option<Vec<_>>>()?;
+            let tier = match version {
+                VERSION => None,
+                VERSION_TIERED => Some(TierRecord::parse(&mut r)?),
+                _ => return None,
+            };
             let name = r.text(r.0.len())?;
-            (version == VERSION).then_some(PoolRecord { name, layout, stores })
+            Some(PoolRecord { name, layout, stores, tier })
         })();
         parsed.ok_or_else(|| damaged("pool", bytes))
+    }
+}
+
+impl TierRecord {
+    fn parse(r: &mut Reader<'_>) -> Option<TierRecord> {
+        let hot = r.u32()?;
+        let [flush_percent, evict_percent, ending] = r.take()?;
+        let options = TierOptions { flush_percent, evict_percent, ending: ending != 0 };
+        options.is_sound().then_some(TierRecord { hot, options })
     }
 }
 

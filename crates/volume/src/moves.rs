@@ -14,7 +14,7 @@ use crate::inode::SegmentRecord;
 use crate::pools::DEFAULT;
 use crate::shard::{Shard, State};
 use leeward_data::{Object, PoolId};
-use leeward_env::{Ctx, Nanos};
+use leeward_env::{Class, Ctx, Nanos, Work};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,9 +35,7 @@ pub struct Moves {
     listed_unknown: bool,
     /// Those that cannot be read whole: they stay where they are.
     stuck: FxHashSet<u64>,
-    /// While users need the stores, nothing is moved before.
-    not_before: Nanos,
-    /// After a failure nothing is moved before, whoever needs the stores.
+    /// After a failure nothing is moved before.
     retry_at: Nanos,
 }
 
@@ -85,7 +83,7 @@ impl State {
     /// The number by which a directory names a pool. Pool 0 has none: 0 is that of the volume.
     pub(crate) fn dir_pool_named(&self, name: &[u8]) -> Option<u8> {
         let (id, _) = self.pools.iter().find(|(_, r)| r.name.as_bytes() == name)?;
-        u8::try_from(*id).ok()
+        u8::try_from(*id).ok().filter(|_| self.cold_of(*id).is_none())
     }
 
     /// The name of a pool.
@@ -137,24 +135,19 @@ impl State {
 }
 
 impl Shard {
-    /// One step of moving, giving way to users; `true` when there may be more to do at once.
+    /// One step of moving, but not soon after one that failed; `true` when there may be more to do at once.
     pub(crate) fn move_turn(&self) -> Result<bool> {
-        let now = self.env.now();
-        let wait_until = {
-            let moves = &self.lock().moves;
-            if self.stores_are_in_use() { moves.not_before.max(moves.retry_at) } else { moves.retry_at }
-        };
-        if now < wait_until {
+        if self.env.now() < self.lock().moves.retry_at {
             return Ok(false);
         }
-        let (moved, took) = self.timed(|| self.move_step());
-        let moves = &mut self.lock().moves;
-        // half of the time at most
-        moves.not_before = now.saturating_add(2 * took);
-        if moved.is_err() {
-            moves.retry_at = now.saturating_add(RETRY.as_nanos() as Nanos);
-        }
-        moved
+        self.move_step().inspect_err(|_| {
+            self.lock().moves.retry_at = self.env.now().saturating_add(RETRY.as_nanos() as Nanos);
+        })
+    }
+
+    /// Who moves: an operator waits for it, or the volume's owner wants his data elsewhere. So it rests less than other work of ours.
+    fn mover(&self, volume: Option<u32>) -> Ctx {
+        Ctx { class: Class::Batch, ..self.work_ctx(Work::Moving, volume) }
     }
 
     /// One step: finds out whose a segment is, or moves one. `true` when there was something to do.
@@ -179,7 +172,7 @@ impl Shard {
             return Ok(());
         }
         let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
-        for chunk in self.log.index(&Ctx::system(), record.object(segment))? {
+        for chunk in self.log.index(&self.mover(None), record.object(segment))? {
             *bytes.entry(chunk.owner.volume).or_default() += u64::from(chunk.len);
         }
         let Some((volume, _)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
@@ -230,7 +223,10 @@ impl Shard {
                 object_bytes: 0,
                 data_bytes: record.data_bytes,
             },
-            _ => self.log.rewrite(&Ctx::system(), object, std::slice::from_ref(&(0..u32::MAX)), pool)?,
+            _ => {
+                let all = std::slice::from_ref(&(0..u32::MAX));
+                self.log.rewrite(&self.mover(record.volume), object, all, pool)?
+            }
         };
         self.replace_object(object, info);
         Ok(())

@@ -3,17 +3,19 @@
 //! Pool 0, `default`, is the directory of the cell itself: one store, always there. Others are made by an operator. One whose
 //! stores cannot be opened is *away*: its data answers EIO, everything else works, and it is tried again every few seconds.
 //!
+//! A pool that is the hot one of a tier is none here: the tier is its cold pool, and away only when both are.
+//!
 //! Locks: each is held for a look or an exchange only, never over a call of a store.
 
-use crate::inode::{PoolRecord, StoreRecord};
+use crate::inode::{PoolRecord, StoreRecord, TierRecord};
 use leeward_data::PoolId;
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env, Nanos};
+use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
 use leeward_pool::place::Place;
 use leeward_pool::{
-    CountedStore, Layout, Member, Pool as Layered, PoolSpec, SpecError, Store, StoreSpec, StoreState,
-    assemble,
+    CountedStore, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec, RestingStore,
+    SpecError, Store, StoreSpec, StoreState, Tier, assemble,
 };
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,8 +56,35 @@ pub struct Opened {
     pub store: Arc<CountedStore>,
     /// The same with its layout; pool 0 has none.
     pub layout: Option<Arc<dyn Layered>>,
+    /// The same where it is a tier.
+    pub tier: Option<Arc<Tier>>,
+    /// The gates before its stores; pool 0 has its own.
+    pub gates: Vec<Arc<GatedStore>>,
     /// Stores that are wanted and could not be had, with the reason.
     pub missing: Vec<String>,
+    /// Some of its data cannot be read: of a tier one pool is away.
+    pub partly: bool,
+}
+
+/// The stores of a pool, as far as they could be opened.
+struct Members {
+    spec: PoolSpec,
+    members: Vec<Member>,
+    gates: Vec<Arc<GatedStore>>,
+    missing: Vec<String>,
+    /// There are enough to read it.
+    readable: bool,
+}
+
+/// A pool with the hot one in front of it, if it has one, by numbers.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The pool.
+    pub id: PoolId,
+    /// Its record.
+    pub record: PoolRecord,
+    /// The record of the hot one, whose number is in the other.
+    pub hot: Option<PoolRecord>,
 }
 
 /// A pool's store, or why it is away, and what is known of its space.
@@ -94,6 +123,22 @@ impl Pool {
     /// Why it is away, if it is.
     pub fn why_away(&self) -> Option<String> {
         self.opened.read().as_ref().err().cloned()
+    }
+
+    /// The tier, where it is one and is there.
+    pub fn tier(&self) -> Option<Arc<Tier>> {
+        self.opened.read().as_ref().ok()?.tier.clone()
+    }
+
+    /// What the gates before its stores did and do, all together; nothing of pool 0.
+    pub fn gate_figures(&self) -> GateFigures {
+        let opened = self.opened.read();
+        opened.as_ref().map_or_else(|_| GateFigures::default(), |o| o.gates.iter().map(|g| g.figures()).sum())
+    }
+
+    /// Whether some or all of its data cannot be read.
+    pub fn is_short(&self) -> bool {
+        self.opened.read().as_ref().map_or(true, |o| o.partly)
     }
 
     /// Stores that are wanted and could not be opened; all of them when the pool is away.
@@ -151,17 +196,35 @@ pub struct Pools {
     cell: String,
     opener: Arc<dyn Opener>,
     own: Arc<CountedStore>,
+    activity: Arc<Activity>,
+    /// Whether gates decide anything.
+    fair: bool,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
     /// When what is away is tried next.
     next_try: AtomicU64,
 }
 
 impl Pools {
-    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have.
-    pub fn new(env: &Env, cell: &str, own: Arc<CountedStore>, opener: Arc<dyn Opener>) -> Pools {
-        let default = Opened { store: own.clone(), layout: None, missing: Vec::new() };
+    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have. `fair`: whether the gates
+    /// before them decide anything.
+    pub fn new(
+        env: &Env,
+        cell: &str,
+        own: Arc<CountedStore>,
+        opener: Arc<dyn Opener>,
+        (activity, fair): (Arc<Activity>, bool),
+    ) -> Pools {
+        let default = Opened {
+            store: own.clone(),
+            layout: None,
+            tier: None,
+            gates: Vec::new(),
+            missing: Vec::new(),
+            partly: false,
+        };
         let pools = RwLock::new(BTreeMap::from([(0, Arc::new(Pool::new(Ok(default))))]));
-        Pools { env: env.clone(), cell: cell.into(), opener, own, pools, next_try: AtomicU64::new(0) }
+        let next_try = AtomicU64::new(0);
+        Pools { env: env.clone(), cell: cell.into(), opener, own, activity, fair, pools, next_try }
     }
 
     /// The store of pool 0, which also has the figures of all.
@@ -195,16 +258,64 @@ impl Pools {
         self.opener.place(url)
     }
 
-    /// Opens the stores of a pool: as many as it can be read with must be there. The error names the stores and what is wrong
-    /// with them.
-    pub fn open(&self, id: PoolId, record: &PoolRecord) -> Result<Opened, String> {
+    /// Opens the stores of a pool: as many as it can be read with must be there, of a tier those of one of its pools. The error
+    /// names the stores and what is wrong with them.
+    pub fn open(&self, parts: &Parts) -> Result<Opened, String> {
+        let cold = self.open_members(parts.id, &parts.record)?;
+        if let (Some(tier), Some(hot)) = (&parts.record.tier, &parts.hot) {
+            return self.open_tier(parts.id, tier, self.open_members(tier.hot, hot)?, cold);
+        }
+        if !cold.readable {
+            return Err(cold.missing.join("; "));
+        }
+        let layout = assemble(&self.env, &cold.spec, cold.members).map_err(|e| e.to_string())?;
+        let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
+        Ok(Opened { store, layout: Some(layout), tier: None, gates, missing, partly: false })
+    }
+
+    /// A pool for data: counted, and background work rests.
+    fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
+        Arc::new(self.own.beside(match self.fair {
+            true => Arc::new(RestingStore::new(&self.env, layout, self.activity.clone())),
+            false => layout,
+        }))
+    }
+
+    fn open_tier(
+        &self,
+        id: PoolId,
+        tier: &TierRecord,
+        hot: Members,
+        cold: Members,
+    ) -> Result<Opened, String> {
+        let missing = [hot.missing.clone(), cold.missing.clone()].concat();
+        let gates = [hot.gates.clone(), cold.gates.clone()].concat();
+        if !hot.readable && !cold.readable {
+            return Err(missing.join("; "));
+        }
+        let partly = !hot.readable || !cold.readable;
+        let whole = |m: Members| assemble(&self.env, &m.spec, m.members).map_err(|e| e.to_string());
+        let (hot, cold) = (whole(hot)?, whole(cold)?);
+        let tier = match self.get(id).and_then(|pool| pool.tier()) {
+            Some(before) => before.anew(hot, cold, tier.options),
+            None => Tier::new(&self.env, hot, cold, tier.options),
+        };
+        let store = self.in_front_of(tier.clone());
+        Ok(Opened { store, layout: Some(tier.clone()), tier: Some(tier), gates, missing, partly })
+    }
+
+    fn open_members(&self, id: PoolId, record: &PoolRecord) -> Result<Members, String> {
         let spec = spec_of(id, record)?;
-        let (mut members, mut missing, mut slots) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut members, mut gates) = (Vec::new(), Vec::new());
+        let (mut missing, mut slots) = (Vec::new(), BTreeSet::new());
         for (store, open) in spec.stores.iter().zip(self.open_stores(id, &spec.stores)) {
             members.push(match open {
                 Ok(open) => {
                     slots.insert(store.slot);
-                    Member::Open(open)
+                    let (slice, activity) = (open.slice_bytes(), self.activity.clone());
+                    let gate = GatedStore::new(&self.env, open, slice, activity, self.fair).without_rests();
+                    gates.push(Arc::new(gate));
+                    Member::Open(gates[gates.len() - 1].clone())
                 }
                 Err(why) => {
                     if store.state != StoreState::Missing {
@@ -214,12 +325,8 @@ impl Pools {
                 }
             });
         }
-        if slots.len() < spec.layout.data() {
-            return Err(missing.join("; "));
-        }
-        let layout = assemble(&self.env, &spec, members).map_err(|e| e.to_string())?;
-        let store = Arc::new(self.own.beside(layout.clone()));
-        Ok(Opened { store, layout: Some(layout), missing })
+        let readable = slots.len() >= spec.layout.data();
+        Ok(Members { spec, members, gates, missing, readable })
     }
 
     /// All at once where there are threads: those that are away take seconds to say so.

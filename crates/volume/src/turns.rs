@@ -1,10 +1,12 @@
-//! Background work among users: each step waits for its turn, and rests afterwards while users ask for something.
+//! Background work among users: each step waits for its turn, and rests afterwards while users ask for something. What only calls stores
+//! has its turns at their gates, and rests there, or after the step ([`Shard::rested`]).
 //!
 //! A step may hold the lock of the state for as long as it takes, so it is small. While it waits or rests no lock is held but
 //! [`Shard::housekeeping`]; who needs that hurries us ([`leeward_env::Activity::hurry`]), and until then everything is done at once.
 
 use crate::shard::{Shard, State};
 use leeward_env::{Ctx, Flow, Nanos, Work};
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
 /// Records that background work changes beside users before it commits them itself.
@@ -38,6 +40,21 @@ impl Shard {
         let committed = self.commit_work(ctx);
         activity.rest(&self.env, ctx.class, worked + committed);
         value
+    }
+
+    /// Runs a step that calls stores below their gates, and rests after it while users ask for something.
+    pub(crate) fn rested<T>(&self, ctx: &Ctx, step: impl FnOnce() -> T) -> T {
+        let (value, worked) = self.timed(step);
+        if self.config.fair {
+            self.gate.activity().rest(&self.env, ctx.class, worked);
+        }
+        value
+    }
+
+    /// Waits until nobody else cleans, frees or moves: who does so hurries.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
+        let _hurry = self.gate.activity().hurry();
+        self.housekeeping.lock()
     }
 
     /// Beside users this work commits what it has changed before that is much: their commits need not carry it. How long it took.

@@ -1,14 +1,14 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
-use leeward_pool::StoreState;
+use leeward_pool::{StoreState, TierOptions};
 use leeward_volume::NodeId;
 use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
     BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
-    StoreRecord, StoredDentry, VolumeRecord, Who, encode_xattr,
+    StoreRecord, StoredDentry, TierRecord, VolumeRecord, Who, encode_xattr,
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
@@ -327,6 +327,7 @@ fn records_of_pools_are_as_they_were() {
         name: "fast".into(),
         layout: "single".into(),
         stores: vec![store(0, "a", StoreState::Active), store(2, "b", StoreState::Draining)],
+        tier: None,
     };
     let golden = concat!(
         "0100",           // version, flags
@@ -341,7 +342,23 @@ fn records_of_pools_are_as_they_were() {
         "66617374", // name
     );
     assert_eq!(hex(&pool.encode()), golden);
-    assert_eq!(PoolRecord::decode(&pool.encode()), Ok(pool));
+    assert_eq!(PoolRecord::decode(&pool.encode()), Ok(pool.clone()));
+    let options = TierOptions { flush_percent: 40, evict_percent: 80, ending: true };
+    let stores = pool.stores[..1].to_vec();
+    let tiered = PoolRecord { stores, tier: Some(TierRecord { hot: 7, options }), ..pool };
+    let golden = concat!(
+        "0200",           // version, flags
+        "0673696e676c65", // layout
+        "0001",           // stores
+        "0000",           // slot
+        "00000000000000000000000000000a0b",
+        "01000161", // state, URL
+        "00000007", // hot pool
+        "285001",   // flush, evict, ending
+        "66617374", // name
+    );
+    assert_eq!(hex(&tiered.encode()), golden);
+    assert_eq!(PoolRecord::decode(&tiered.encode()), Ok(tiered));
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
 

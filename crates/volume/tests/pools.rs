@@ -2,247 +2,22 @@
 #![allow(missing_docs)]
 
 mod rig;
+#[path = "rig/shelf.rs"]
+mod shelf;
 
+use leeward_env::Ctx;
 use leeward_env::disk::Disk;
-use leeward_env::disk::sim::SimDisk;
-use leeward_env::{Ctx, Env};
 use leeward_meta::{Batch, Kv};
-use leeward_pool::label::LABEL;
-use leeward_pool::{DirStore, ObjectId, Store};
-use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, StoreChange, VolumeInfo};
+use leeward_pool::{DirStore, Store};
+use leeward_volume::admin::{Reply as Answer, Request, StoreChange};
 use leeward_volume::inode::SegmentRecord;
 use leeward_volume::op::{Make, XattrMode};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch, keys};
+use leeward_volume::{Error, NodeId, Op, Reply, keys};
 use rig::{engine, noise};
+use shelf::{Rig, start};
 use std::collections::BTreeSet;
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// Stores are directories of disks of their own, by name; those that are unplugged cannot be opened.
-#[derive(Default)]
-struct Shelf {
-    disks: Mutex<Vec<(String, SimDisk)>>,
-    unplugged: Mutex<BTreeSet<String>>,
-}
-
-impl Shelf {
-    fn disk(&self, url: &str) -> SimDisk {
-        let mut disks = self.disks.lock().expect("no panic");
-        if let Some((_, disk)) = disks.iter().find(|(name, _)| name == url) {
-            return disk.clone();
-        }
-        let disk = SimDisk::new(disks.len() as u64 + 2);
-        disks.push((url.into(), disk.clone()));
-        disk
-    }
-}
-
-struct Pluggable(Arc<Shelf>);
-
-impl Opener for Pluggable {
-    fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>> {
-        if self.0.unplugged.lock().expect("no panic").contains(url) {
-            return Err(io::Error::from(io::ErrorKind::NotFound).into());
-        }
-        Ok(Arc::new(DirStore::new(Arc::new(self.0.disk(url)), "")))
-    }
-}
-
-/// Its id.
-const CELL: &str = "0123456789abcdef0123456789abcdef";
-
-struct Rig {
-    env: Env,
-    disk: SimDisk,
-    shelf: Arc<Shelf>,
-    cell: Arc<Cell>,
-}
-
-fn start(env: &Env, disk: &SimDisk, shelf: &Arc<Shelf>) -> Arc<Cell> {
-    let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    let opener = Arc::new(Pluggable(shelf.clone()));
-    Cell::start_with(env, Box::new(engine(env, disk)), store, &Config::default(), (CELL, opener))
-        .expect("the cell opens")
-}
-
-impl Rig {
-    fn new() -> Rig {
-        let (env, disk) = (Env::sim(1), SimDisk::new(1));
-        engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let shelf = Arc::new(Shelf::default());
-        let cell = start(&env, &disk, &shelf);
-        Rig { env, disk, shelf, cell }
-    }
-
-    /// With a pool `two` on the store `two`.
-    fn with_two() -> Rig {
-        let rig = Rig::new();
-        rig.make_pool("two");
-        rig
-    }
-
-    fn make_pool(&self, name: &str) -> PoolInfo {
-        self.make_pool_of(name, "single", &[name])
-    }
-
-    fn make_pool_of(&self, name: &str, layout: &str, stores: &[&str]) -> PoolInfo {
-        self.pool(&Request::PoolCreate {
-            name: name.into(),
-            layout: layout.into(),
-            stores: stores.iter().map(|s| s.to_string()).collect(),
-            force: false,
-        })
-    }
-
-    fn reopen(&mut self) {
-        self.cell.close().expect("a clean close");
-        self.cell = start(&self.env, &self.disk, &self.shelf);
-    }
-
-    /// As after `kill -9`, or a power cut.
-    fn crash(&mut self) {
-        self.disk = self.disk.kill();
-        self.cell = start(&self.env, &self.disk, &self.shelf);
-    }
-
-    fn plug(&self, url: &str, there: bool) {
-        let mut unplugged = self.shelf.unplugged.lock().expect("no panic");
-        if there {
-            unplugged.remove(url)
-        } else {
-            unplugged.insert(url.into())
-        };
-    }
-
-    fn ask(&self, request: &Request) -> Result<Answer, leeward_volume::admin::Failure> {
-        self.cell.admin(request, &mut |_| {})
-    }
-
-    #[track_caller]
-    fn refused(&self, request: &Request, words: &[&str]) {
-        let failure = self.ask(request).expect_err("refused");
-        for word in words {
-            assert!(failure.message.contains(word), "`{word}` is not in {failure:?}");
-        }
-    }
-
-    #[track_caller]
-    fn pool(&self, request: &Request) -> PoolInfo {
-        match self.ask(request) {
-            Ok(Answer::Pool(pool)) => *pool,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[track_caller]
-    fn show(&self, name: &str) -> PoolInfo {
-        self.pool(&Request::PoolShow { name: name.into() })
-    }
-
-    #[track_caller]
-    fn volume(&self, request: &Request) -> VolumeInfo {
-        match self.ask(request) {
-            Ok(Answer::Volume(volume)) => volume,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A volume at `/NAME` in this pool; its root.
-    fn new_volume(&self, name: &str, pool: &str) -> NodeId {
-        let (at, pool) = (format!("/{name}"), Some(pool.into()));
-        let info = self.volume(&Request::VolumeCreate { name: name.into(), at, uid: 0, gid: 0, pool });
-        NodeId::new(info.id, 1)
-    }
-
-    fn move_data(&self, name: &str, to: &str, wait: bool) -> VolumeInfo {
-        self.volume(&Request::VolumeMoveData { name: name.into(), to: to.into(), wait })
-    }
-
-    fn call(&self, op: Op<'_>) -> Result<Reply, Error> {
-        self.cell.call(&Ctx::user(0, 0), op)
-    }
-
-    fn make(&self, dir: NodeId, name: &str, make: Make<'_>) -> NodeId {
-        match self.call(Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 }) {
-            Ok(Reply::Attr(attr)) => attr.node,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn file(&self, dir: NodeId, name: &str, data: &[u8]) -> NodeId {
-        let node = self.make(dir, name, Make::File);
-        self.write(node, data).expect("written");
-        node
-    }
-
-    fn write(&self, node: NodeId, data: &[u8]) -> Result<Reply, Error> {
-        let mut last = Ok(Reply::Done);
-        for (n, part) in data.chunks(1 << 20).enumerate() {
-            last = self.call(Op::Write { node, offset: (n as u64) << 20, data: part });
-            last.as_ref().map_err(Clone::clone)?;
-        }
-        last
-    }
-
-    fn read(&self, node: NodeId, len: usize) -> Result<Vec<u8>, Error> {
-        let mut all = Vec::new();
-        while all.len() < len {
-            match self.call(Op::Read { node, offset: all.len() as u64, len: 1 << 20 })? {
-                Reply::Data(data) if data.is_empty() => break,
-                Reply::Data(data) => all.extend(data),
-                other => panic!("{other:?}"),
-            }
-        }
-        Ok(all)
-    }
-
-    fn look_up(&self, dir: NodeId, name: &str) -> NodeId {
-        match self.call(Op::Lookup { dir, name: name.as_bytes() }) {
-            Ok(Reply::Attr(attr)) => attr.node,
-            other => panic!("{name}: {other:?}"),
-        }
-    }
-
-    fn sync(&self) {
-        self.ask(&Request::Sync).expect("synced");
-    }
-
-    #[track_caller]
-    fn rest(&self) {
-        let idle = (0..10_000).any(|_| !self.cell.step().expect("a step"));
-        assert!(idle, "no rest");
-    }
-
-    fn fsck(&self) -> FsckReport {
-        match self.ask(&Request::Fsck) {
-            Ok(Answer::Fsck(report)) => report,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[track_caller]
-    fn clean(&self) {
-        self.rest();
-        self.sync();
-        assert_eq!(self.fsck().findings, []);
-    }
-
-    fn all_in(&self, url: &str) -> Vec<ObjectId> {
-        let store = DirStore::new(Arc::new(self.shelf.disk(url)), "");
-        store.list(&Ctx::system()).expect("listed").into_iter().map(|(id, _)| id).collect()
-    }
-
-    /// Objects in a store, without its label.
-    fn objects(&self, url: &str) -> usize {
-        self.all_in(url).into_iter().filter(|id| *id != LABEL).count()
-    }
-
-    fn own_objects(&self) -> usize {
-        let store = DirStore::new(Arc::new(self.disk.clone()), "data");
-        store.list(&Ctx::system()).expect("listed").len()
-    }
-}
 
 #[test]
 fn data_of_a_volume_is_in_its_pool() {
@@ -569,13 +344,7 @@ fn scrubbing_finds_what_rotted() {
     let data = noise(500_000, 1);
     let a = rig.file(root, "a", &data);
     rig.sync();
-    let disk = rig.shelf.disk("s1");
-    let dirs = disk.list_dirs("").expect("listed");
-    let files = dirs.iter().flat_map(|dir| {
-        disk.list(dir).expect("listed").into_iter().map(move |(name, len)| (format!("{dir}/{name}"), len))
-    });
-    let (path, _) = files.max_by_key(|(_, len)| *len).expect("an object");
-    disk.flip_bit(&path, 100_000).expect("flipped");
+    rig::flip_in_largest(&rig.shelf.disk("s1"), 100_000);
     let scrub = || match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
         Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
         other => panic!("{other:?}"),

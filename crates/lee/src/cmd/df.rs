@@ -41,6 +41,9 @@ fn others(df: &Df) -> String {
     let others = df.pools.iter().filter(|pool| pool.id != 0);
     let line = |pool: &PoolInfo| {
         let (free, size) = (size::bytes(pool.available_bytes), size::bytes(pool.total_bytes));
+        if let Some(cold) = &pool.hot_of {
+            return format!("pool {}: {free} of {size} free, in front of pool {cold}\n", pool.name);
+        }
         let away = if pool.away.is_some() { ", away" } else { "" };
         format!(
             "pool {}: {free} of {size} available, {} stored{away}\n",

@@ -3,14 +3,15 @@
 use super::{Asked, unexpected};
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table, printable};
+use crate::progress::Bar;
 use crate::size;
 use leeward_bucket::BucketUrl;
-use leeward_volume::admin::{PoolInfo, Reply, Request, StoreChange};
+use leeward_volume::admin::{PoolInfo, Progress, Reply, Request, StoreChange};
 use leeward_volume::{Condition, Health, Layout, StoreState};
 use serde_json::json;
 use std::path::Path;
 
-/// Create, list, show and remove pools and their stores
+/// Create, list, show and remove pools and their stores, and put one in front of another
 ///
 /// A pool is one or more stores (directories, as a rule on disks of their own, or buckets of object stores) and a layout: how data is kept in them. Each
 /// volume names one pool for its data. The pool `default` is the directory of the cell, which also holds all metadata.
@@ -49,8 +50,34 @@ enum Action {
         /// Its name
         name: String,
     },
+    /// Put a fast pool in front of another one, or take it away again
+    ///
+    /// What is written goes to the hot pool, and is copied (flushed) to the cold one later; what was copied is deleted from the
+    /// hot one (evicted) when that gets full. Writers are slowed, more and more, when it is filled faster than it is emptied.
+    Tier(TierArgs),
     /// Add, drain, replace and remove stores of a pool
     Store(StoreArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct TierArgs {
+    /// The pool where everything ends up
+    cold: String,
+    /// The pool in front of it; nothing else may use it
+    #[arg(long, value_name = "POOL", required_unless_present = "none")]
+    hot: Option<String>,
+    /// From which share of the hot pool on, in percent, data is copied to the cold one
+    #[arg(long, value_name = "PERCENT", default_value_t = 40, requires = "hot")]
+    flush: u8,
+    /// From which share on what was copied is deleted from the hot one, and writers are slowed
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, requires = "hot")]
+    evict: u8,
+    /// Empty the hot pool, then take it away; ending the command early does not end that
+    #[arg(long, conflicts_with = "hot")]
+    none: bool,
+    /// Do not wait until the hot pool is empty
+    #[arg(long, requires = "none")]
+    no_wait: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -130,8 +157,39 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
                 format!("removed pool {name}")
             })
         }
+        Action::Tier(args) => tier(asked, args),
         Action::Store(StoreArgs { action, force }) => change_store(asked, action, force),
     }
+}
+
+fn tier(asked: &Asked, args: TierArgs) -> Result<(), Fail> {
+    let (name, wait) = (args.cold, !args.no_wait);
+    let Some(hot) = args.hot else { return untier(asked, name, wait) };
+    let request = Request::PoolTier { name, hot, flush_percent: args.flush, evict_percent: args.evict };
+    let pool = one(asked, "pool tier", request)?;
+    show(asked, &pool, || match &pool.tier {
+        Some(tier) => format!(
+            "pool {} is in front of pool {}; it is copied there from {} % on, and emptied from {} % on",
+            tier.hot, pool.name, tier.flush_percent, tier.evict_percent
+        ),
+        None => format!("pool {} has no hot pool", pool.name),
+    })
+}
+
+fn untier(asked: &Asked, name: String, wait: bool) -> Result<(), Fail> {
+    let bar = Bar::new(asked.format);
+    let request = Request::PoolUntier { name, wait };
+    let asking = |progress: Progress| bar.show(&progress);
+    let reply = asked.session("pool tier", |_, session| session.ask_with_progress(&request, &mut { asking }));
+    bar.clear();
+    let pool = pool_of(reply?)?;
+    show(asked, &pool, || match &pool.tier {
+        Some(tier) => format!(
+            "nothing goes to pool {} any more; what is there is copied to pool {} in the background",
+            tier.hot, pool.name
+        ),
+        None => format!("pool {} has all its data; nothing is in front of it", pool.name),
+    })
 }
 
 fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), Fail> {
@@ -220,14 +278,17 @@ fn table(pools: &[PoolInfo]) -> Table {
             size::bytes(pool.available_bytes),
             size::bytes(pool.object_bytes),
             size::count(pool.volumes.len() as u64),
-            state(pool).into(),
+            [state(pool).into(), tier_in_short(pool)].concat(),
         ]
     })
 }
 
 fn state(pool: &PoolInfo) -> &'static str {
+    if pool.away.is_some() {
+        return "away";
+    }
     let Some(health) = &pool.health else {
-        return if pool.away.is_some() { "away" } else { "in use" };
+        return "in use";
     };
     let troubled = health.stores.iter().any(|s| s.condition != Condition::Ok);
     match (health.lost_objects, health.degraded_objects) {
@@ -236,6 +297,58 @@ fn state(pool: &PoolInfo) -> &'static str {
         (0, _) => "degraded",
         _ => "data lost",
     }
+}
+
+/// What a list says of a pool's part in a tier.
+fn tier_in_short(pool: &PoolInfo) -> String {
+    if let Some(cold) = &pool.hot_of {
+        return format!(", in front of {cold}");
+    }
+    let (Some(info), Some(now)) = (&pool.tier, pool.health.as_ref().and_then(|health| health.tier.as_ref()))
+    else {
+        return String::new();
+    };
+    let slowed = if now.pressure_percent > 0 { ", writers slowed" } else { "" };
+    let (used, left) = (now.hot_used_percent, size::bytes(now.unflushed_bytes));
+    format!(", behind {}: {used} % full, {left} to flush{slowed}", info.hot)
+}
+
+fn tier_lines(pool: &PoolInfo) -> String {
+    if let Some(cold) = &pool.hot_of {
+        return format!("{:<12} in front of pool {}\n", "tier", printable(cold));
+    }
+    let Some(info) = &pool.tier else { return String::new() };
+    let what = match info.ending {
+        true => format!("pool {} in front, which is being emptied", printable(&info.hot)),
+        false => format!(
+            "pool {} in front; flushed from {} % on, evicted from {} % on",
+            printable(&info.hot),
+            info.flush_percent,
+            info.evict_percent
+        ),
+    };
+    let mut lines = vec![("tier", what)];
+    if let Some(now) = pool.health.as_ref().and_then(|health| health.tier.as_ref()) {
+        let (objects, so_far) = (
+            size::counted(now.unflushed_objects, "object", "objects"),
+            if now.searched { "" } else { " so far; still looking" },
+        );
+        lines.push((
+            "hot pool",
+            format!("{} % of {} used", now.hot_used_percent, size::bytes(now.hot_total_bytes)),
+        ));
+        lines.push(("to flush", format!("{} in {objects}{so_far}", size::bytes(now.unflushed_bytes))));
+        lines.push(("to evict", size::bytes(now.evictable_bytes)));
+        let writers = match now.pressure_percent {
+            0 => "not slowed".to_string(),
+            part => format!("slowed: they flush {part} % of what they write themselves"),
+        };
+        lines.push(("writers", writers));
+        if !now.last_error.is_empty() {
+            lines.push(("flush fails", printable(&now.last_error)));
+        }
+    }
+    lines.into_iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
 }
 
 fn details(pool: &PoolInfo) -> String {
@@ -263,6 +376,7 @@ fn details(pool: &PoolInfo) -> String {
     if let Some(why) = &pool.away {
         text.push_str(&format!("{:<12} {}\n", "because", printable(why)));
     }
+    text.push_str(&tier_lines(pool));
     if let Some(health) = &pool.health {
         text.push_str(&health_lines(health));
     } else {
@@ -319,7 +433,11 @@ fn health_lines(health: &Health) -> String {
 }
 
 fn one(asked: &Asked, command: &'static str, request: Request) -> Result<PoolInfo, Fail> {
-    match asked.ask(command, &request)? {
+    pool_of(asked.ask(command, &request)?)
+}
+
+fn pool_of(reply: Reply) -> Result<PoolInfo, Fail> {
+    match reply {
         Reply::Pool(pool) => Ok(*pool),
         other => Err(unexpected(&other)),
     }

@@ -6,7 +6,8 @@
 use super::Scrape;
 use super::text::Lines;
 use leeward_env::waits::Cause;
-use leeward_volume::CallFigures;
+use leeward_volume::admin::PoolInfo;
+use leeward_volume::{CallFigures, Condition, GateFigures, Health, TierHealth};
 
 /// What a metric is to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,21 +223,28 @@ pub const METRICS: &[Metric] = &[
         |s, out| calls(s, |name, c| out.count(&[name], c.errors)),
     )
     .by(&["call"]),
-    gauge("leeward_store_window_bytes", "What the gate before the store lets be on its way at once.", |s, out| {
-        out.count(&[], s.figures.gate.window_bytes);
-    }),
-    gauge("leeward_store_on_way_bytes", "What is on its way to the store or from it.", |s, out| {
-        out.count(&[], s.figures.gate.on_way_bytes);
-    }),
-    gauge("leeward_store_queue_length", "Slices of transfers that wait for their turn at the store.", |s, out| {
-        out.count(&[], s.figures.gate.waiting);
-    }),
-    counter("leeward_store_waits_total", "Slices of transfers that had to wait for their turn at the store.", |s, out| {
-        out.count(&[], s.figures.gate.waits);
-    }),
+    gauge("leeward_store_window_bytes", "What the gates before the stores of a pool let be on its way at once.", |s, out| {
+        gates(s, |pool, g| out.count(&[pool], g.window_bytes));
+    })
+    .by(&["pool"]),
+    gauge("leeward_store_on_way_bytes", "What is on its way to the stores of a pool or from them.", |s, out| {
+        gates(s, |pool, g| out.count(&[pool], g.on_way_bytes));
+    })
+    .by(&["pool"]),
+    gauge("leeward_store_queue_length", "Slices of transfers that wait for their turn at the stores of a pool.", |s, out| {
+        gates(s, |pool, g| out.count(&[pool], g.waiting));
+    })
+    .by(&["pool"]),
+    counter(
+        "leeward_store_waits_total",
+        "Slices of transfers that had to wait for their turn at the stores of a pool, since it was opened.",
+        |s, out| gates(s, |pool, g| out.count(&[pool], g.waits)),
+    )
+    .by(&["pool"]),
     counter("leeward_store_wait_seconds_total", "How long they waited.", |s, out| {
-        out.nanos(&[], s.figures.gate.waited_nanos);
-    }),
+        gates(s, |pool, g| out.nanos(&[pool], g.waited_nanos));
+    })
+    .by(&["pool"]),
     counter("leeward_damaged_reads_total", "Reads of users that found stored data damaged.", |s, out| {
         out.count(&[], s.figures.damaged_reads);
     }),
@@ -259,6 +267,58 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_quotas_nearly_full", "Quotas of which less than a twentieth is left.", |s, out| {
         out.count(&[], s.figures.quotas_nearly_full);
     }),
+    // pools, of which a cell has 256 at most
+    gauge("leeward_pool_bytes", "Size of a pool: what data can fill.", |s, out| {
+        pools(s, |p| out.count(&[&p.name], p.total_bytes));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_available_bytes", "What users may still write to a pool.", |s, out| {
+        pools(s, |p| out.count(&[&p.name], p.available_bytes));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_stored_bytes", "Segments in a pool, as stored, without what its layout adds.", |s, out| {
+        pools(s, |p| out.count(&[&p.name], p.object_bytes));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_away", "1 while too few stores of a pool are there to read it.", |s, out| {
+        pools(s, |p| out.count(&[&p.name], u64::from(p.away.is_some())));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_stores_failing", "Stores of a pool that fail, are slow, full or missing.", |s, out| {
+        let failing = |h: &Health| h.stores.iter().filter(|s| s.condition != Condition::Ok).count() as u64;
+        health(s, |pool, h| out.count(&[pool], failing(h)));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_stores_spare", "How many more stores of a pool may be lost before data is.", |s, out| {
+        health(s, |pool, h| out.count(&[pool], h.may_lose.into()));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_degraded_objects", "Objects that lack pieces, and wait for repair.", |s, out| {
+        health(s, |pool, h| out.count(&[pool], h.degraded_objects));
+    })
+    .by(&["pool"]),
+    gauge("leeward_pool_lost_objects", "Objects that lack too many pieces to be read.", |s, out| {
+        health(s, |pool, h| out.count(&[pool], h.lost_objects));
+    })
+    .by(&["pool"]),
+    gauge("leeward_tier_used_ratio", "How full the hot pool in front of this one is.", |s, out| {
+        tiers(s, |pool, t| out.number(&[pool], t.hot_used_percent as f64 / 100.0));
+    })
+    .by(&["pool"]),
+    gauge("leeward_tier_unflushed_bytes", "What is on the hot pool in front of this one only.", |s, out| {
+        tiers(s, |pool, t| out.count(&[pool], t.unflushed_bytes));
+    })
+    .by(&["pool"]),
+    counter("leeward_tier_flushed_bytes_total", "Bytes copied from the hot pool in front of this one.", |s, out| {
+        tiers(s, |pool, t| out.count(&[pool], t.flushed_bytes));
+    })
+    .by(&["pool"]),
+    gauge(
+        "leeward_tier_pressure_ratio",
+        "Which part of what they write its writers have to flush themselves: at 1 they write at the speed of this pool.",
+        |s, out| tiers(s, |pool, t| out.number(&[pool], t.pressure_percent as f64 / 100.0)),
+    )
+    .by(&["pool"]),
     // backlog
     gauge("leeward_reclaimable_bytes", "Space in segments that cleaning can give back.", |s, out| {
         out.count(&[], s.figures.df.reclaim_bytes);
@@ -319,4 +379,20 @@ fn calls(s: &Scrape, mut each: impl FnMut(&str, &CallFigures)) {
     each("put", &store.put);
     each("get", &store.get);
     each("delete", &store.delete);
+}
+
+fn gates(s: &Scrape, mut each: impl FnMut(&str, &GateFigures)) {
+    s.figures.gates.iter().for_each(|(pool, gate)| each(pool, gate));
+}
+
+fn pools(s: &Scrape, each: impl FnMut(&PoolInfo)) {
+    s.figures.df.pools.iter().for_each(each);
+}
+
+fn health(s: &Scrape, mut each: impl FnMut(&str, &Health)) {
+    pools(s, |pool| pool.health.iter().for_each(|health| each(&pool.name, health)));
+}
+
+fn tiers(s: &Scrape, mut each: impl FnMut(&str, &TierHealth)) {
+    health(s, |pool, health| health.tier.iter().for_each(|tier| each(pool, tier)));
 }

@@ -248,6 +248,7 @@ impl Core {
     /// Does something with a store on its own threads, and waits for it no longer than for any answer.
     pub(super) fn through<T: Send + 'static>(
         &self,
+        ctx: &Ctx,
         seat: &Seat,
         patience: Nanos,
         job: impl FnOnce() -> T + Send + 'static,
@@ -256,7 +257,7 @@ impl Core {
         let job = move || {
             let _ = sender.send(job()); // or nobody waits
         };
-        seat.hand_over(job).ok()?;
+        seat.hand_over(ctx, Takes::Short, job).ok()?;
         super::read::next_answer(&self.env, &answers, self.env.now() + patience).ok()
     }
 
@@ -264,6 +265,7 @@ impl Core {
     /// answer with an error.
     pub(super) fn ask_all<T: Send + 'static>(
         self: &Arc<Self>,
+        ctx: &Ctx,
         seats: &[Arc<Seat>],
         takes: Takes,
         ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
@@ -275,7 +277,7 @@ impl Core {
                 let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
             };
             // who is busy does not answer
-            let _ = if takes == Takes::Long { seat.hand_over_long(job) } else { seat.hand_over(job) };
+            let _ = seat.hand_over(ctx, takes, job);
         }
         drop(sender);
         let away = || Err(Error::Io(std::io::Error::other("it does not answer")));

@@ -88,13 +88,22 @@ pub struct Health {
 /// How a hot pool in front of another one is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierHealth {
+    /// Bytes that it can take, in all.
+    pub hot_total_bytes: u64,
+    /// Bytes that it can take now.
+    pub hot_available_bytes: u64,
     /// How full it is.
     pub hot_used_percent: u64,
+    /// Which part of what is put its writers have to flush themselves: 0 and they are not slowed, 100 and they write at the speed
+    /// of the cold pool.
+    pub pressure_percent: u64,
+    /// Whether the hot pool was listed: before, the counts below are too low.
+    pub searched: bool,
     /// Objects that are only there.
     pub unflushed_objects: u64,
     /// Their bytes.
     pub unflushed_bytes: u64,
-    /// Bytes copied to the cold pool since the pool was assembled.
+    /// Bytes copied to the cold pool since the cell was opened.
     pub flushed_bytes: u64,
     /// Bytes that are on both pools.
     pub evictable_bytes: u64,

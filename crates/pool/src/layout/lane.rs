@@ -1,11 +1,13 @@
-//! The threads that call one store, so that many are called at once, and one that hangs holds up nobody else.
+//! The threads that call one store, so that many are called at once, and one that hangs holds up nobody else. Who is next among those
+//! who wait for a thread is said by a [`FairQueue`], by the time that their calls took; how much of what they transfer is on its way at once,
+//! by the gate before the store.
 //!
 //! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. In a simulation
 //! there are none: what is handed over is done at once, on the caller's thread.
 
-use leeward_env::{Env, Nanos};
+use leeward_env::{Ctx, Env, Nanos};
+use leeward_gate::{FairQueue, Line};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +45,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<(Takes, Job)>,
+    jobs: FairQueue<(Takes, Job)>,
     threads: usize,
     idle: usize,
     /// When the calls were begun that run and ought to be short.
@@ -57,7 +59,12 @@ impl Lane {
     }
 
     /// Does it soon, on another thread. `Takes::Long`: nobody wonders if it takes its time.
-    pub(crate) fn hand_over(&self, takes: Takes, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
+    pub(crate) fn hand_over(
+        &self,
+        ctx: &Ctx,
+        takes: Takes,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Busy> {
         if self.env.is_sim() {
             job();
             return Ok(());
@@ -66,7 +73,8 @@ impl Lane {
         if state.jobs.len() >= QUEUE_MAX || state.closed {
             return Err(Busy);
         }
-        state.jobs.push_back((takes, Box::new(job)));
+        let line = Line { flow: ctx.flow, class: ctx.class };
+        state.jobs.push(line, Line::USUAL, (takes, Box::new(job)));
         if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
             state.threads += 1;
             let (shared, env) = (self.shared.clone(), self.env.clone());
@@ -99,7 +107,7 @@ impl Shared {
     fn serve(&self, env: &Env) {
         let mut state = self.state.lock();
         loop {
-            if let Some((takes, job)) = state.jobs.pop_front() {
+            if let Some((turn, (takes, job))) = state.jobs.pop() {
                 let now = env.now();
                 if takes == Takes::Short {
                     state.begun.push(now);
@@ -109,6 +117,7 @@ impl Shared {
                 if let Some(n) = ended {
                     state.begun.swap_remove(n);
                 }
+                state.jobs.done(turn, env.now().saturating_sub(now));
             } else if state.closed {
                 break;
             } else {

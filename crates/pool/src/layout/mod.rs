@@ -8,6 +8,7 @@
 //! listing (the first [`Pool::repair_step`]).
 
 pub mod bench;
+mod books;
 mod code;
 mod field;
 mod group;
@@ -29,7 +30,7 @@ mod write;
 
 pub use health::{Condition, Health, Progress, Step, StoreHealth, TierHealth};
 pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, StoreState};
-pub use tier::{BRIM_PERCENT, TierOptions, tier};
+pub use tier::{BRIM_PERCENT, Tier, TierOptions};
 
 use crate::{Result, Store};
 use leeward_env::{Ctx, Env};

@@ -8,6 +8,7 @@
 
 use super::group::{Core, Fault};
 use super::known::Info;
+use super::lane::Takes;
 use super::piece::{BLOCK, Cut, Head};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Env, Nanos};
@@ -285,7 +286,7 @@ impl<'a> Reading<'a> {
         let job = move || {
             let _ = sender.send((number, core.read_blocks(&ctx, id, &info, piece, range))); // or nobody waits
         };
-        if seat.hand_over(job).is_err() {
+        if seat.hand_over(self.ctx, Takes::Short, job).is_err() {
             self.take(number, Err(Fault::Away("too much waits for it already".into())));
         }
     }

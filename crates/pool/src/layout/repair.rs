@@ -94,7 +94,7 @@ impl Core {
             })
             .unzip();
         let asked = *ctx;
-        let answers = self.ask_all(&seats, Takes::Long, move |store| store.list(&asked));
+        let answers = self.ask_all(ctx, &seats, Takes::Long, move |store| store.list(&asked));
         let mut found = Found { pieces: BTreeMap::new(), answered: 0, moves: VecDeque::new() };
         let mut error = None;
         let mut silent = 0u64;
@@ -297,7 +297,7 @@ impl Core {
         for piece in cut.stored().filter(|piece| suspects >> piece & 1 == 1) {
             let (core, ctx, blocks) = (self.clone(), *ctx, 0..cut.blocks(piece));
             let read = move || core.read_blocks(&ctx, id, &info, piece, blocks);
-            let answer = self.through(&self.slot(id, piece).home, PATIENCE, read);
+            let answer = self.through(&ctx, &self.slot(id, piece).home, PATIENCE, read);
             match answer.unwrap_or_else(|| Err(Fault::Away(String::new()))) {
                 Ok(blocks) => {
                     step.read_bytes += bytes(piece);
@@ -331,7 +331,7 @@ impl Core {
         for (piece, body) in rebuild(&self.code, self.name(id, 0), &head, &have, &target) {
             let (core, ctx, bytes) = (self.clone(), *ctx, body.len() as u64);
             let put = move || core.replace_piece(&ctx, id, piece, &body);
-            match self.through(&self.slot(id, piece).home, PATIENCE, put).unwrap_or_else(silent) {
+            match self.through(&ctx, &self.slot(id, piece).home, PATIENCE, put).unwrap_or_else(silent) {
                 Ok(()) => {
                     good |= 1 << piece;
                     step.pieces += 1;
@@ -348,7 +348,8 @@ impl Core {
         let mut step = Step { more: true, ..Step::default() };
         self.notes.lock().begin_repair(id);
         let (core, asked) = (self.clone(), *ctx);
-        let moved = self.through(&self.slots[slot].home, PATIENCE, move || core.take_over(&asked, slot, id));
+        let moved =
+            self.through(ctx, &self.slots[slot].home, PATIENCE, move || core.take_over(&asked, slot, id));
         let alone = self.notes.lock().end_repair();
         match moved.unwrap_or_else(silent) {
             Ok(bytes) => (step.read_bytes, step.written_bytes, step.pieces) = (bytes, bytes, 1),

@@ -2,6 +2,7 @@
 
 use super::group::{Core, Fault};
 use super::health::{Progress, Step};
+use super::lane::Takes;
 use super::piece::BLOCK;
 use crate::{ObjectId, Result};
 use leeward_env::Ctx;
@@ -63,7 +64,7 @@ impl Core {
                 let blocks = core.read_blocks(&ctx, id, &info, piece, 0..cut.blocks(piece));
                 let _ = sender.send((piece, blocks)); // or nobody waits
             };
-            let _ = self.slot(id, piece).home.hand_over(job); // who is busy is read in the next pass
+            let _ = self.slot(id, piece).home.hand_over(&ctx, Takes::Short, job); // who is busy is read in the next pass
         }
         drop(sender);
         let until = self.env.now() + super::read::PATIENCE;

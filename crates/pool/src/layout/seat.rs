@@ -10,7 +10,7 @@ use super::lane::{Busy, Lane, Takes};
 use super::spec::{StoreSpec, StoreState};
 use crate::{CountedStore, Error, Result, Store, StoreFigures};
 use leeward_env::histogram::Histogram;
-use leeward_env::{Env, Nanos};
+use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,16 +116,13 @@ impl Seat {
     }
 
     /// Does it on one of the store's threads.
-    pub(crate) fn hand_over(&self, job: impl FnOnce() + Send + 'static) -> std::result::Result<(), Busy> {
-        self.lane.hand_over(Takes::Short, job)
-    }
-
-    /// The same for what may take long.
-    pub(crate) fn hand_over_long(
+    pub(crate) fn hand_over(
         &self,
+        ctx: &Ctx,
+        takes: Takes,
         job: impl FnOnce() + Send + 'static,
     ) -> std::result::Result<(), Busy> {
-        self.lane.hand_over(Takes::Long, job)
+        self.lane.hand_over(ctx, takes, job)
     }
 
     /// Whether an operator said that what is on it is gone.

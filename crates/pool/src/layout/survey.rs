@@ -6,6 +6,7 @@
 
 use super::group::{Core, Fault};
 use super::known::Info;
+use super::lane::Takes;
 use super::piece::Head;
 use super::read::{PATIENCE, next_answer};
 use crate::{Error, ObjectId, Result};
@@ -48,7 +49,7 @@ impl Core {
     /// The head of the first piece, which every object has, unless that takes too long.
     fn first_head(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Arc<Head>> {
         let (core, ctx) = (self.clone(), *ctx);
-        let answer = self.through(&self.slot(id, 0).home, GRACE, move || core.read_head(&ctx, id, 0));
+        let answer = self.through(&ctx, &self.slot(id, 0).home, GRACE, move || core.read_head(&ctx, id, 0));
         let head: Arc<Head> = answer?.ok()?.into();
         self.known.learn_piece(id, 0, &head);
         Some(head)
@@ -73,7 +74,7 @@ impl Core {
             let job = move || {
                 let _ = sender.send((piece, core.read_head(&ctx, id, piece))); // or nobody waits
             };
-            let _ = self.slot(id, piece).home.hand_over(job); // who is busy does not answer
+            let _ = self.slot(id, piece).home.hand_over(&ctx, Takes::Short, job); // who is busy does not answer
         }
         drop(sender);
         let mut until = self.env.now() + PATIENCE;

@@ -6,26 +6,36 @@
 //!
 //! **A full hot pool.** Between that higher share and [`BRIM_PERCENT`] who puts something does a growing part of the
 //! flushing himself: of each byte that he puts, so much. At the brim that is all of it, so what is put is put at the
-//! speed of the cold pool; before it he is slowed a little, then more: nobody has to guess a rate. While the cold pool
+//! speed of the cold pool; before it he is slowed a little, then more: nobody has to guess a rate. Who fills memory
+//! for us is slowed meanwhile, too ([`Store::is_pressed`]), so that each of his writes takes its time and not one in sixteen all of it. While the cold pool
 //! fails the hot one takes all it can; when it is full to the last byte the error is `Full`.
 //!
-//! Which objects are where is found by listing both pools, in the first step, and known from then on. Until then both
-//! pools are asked.
+//! **What is where** is found by listing the hot pool, in the first step, and known from then on. Until then both pools are
+//! asked. What the cold pool has under a name when the tier is opened proves nothing: a flush may have been interrupted, and
+//! what it left may be torn, or not be durable yet. So all that is on the hot pool then is flushed (again), and only what a
+//! put to the cold pool has returned for is evicted.
+//!
+//! **The end of a tier** ([`TierOptions::ending`]): what is put goes to the cold pool, and the hot one is emptied.
 //!
 //! Lock order: `books`, never held over a call of a pool.
 
 use super::Pool;
+use super::books::{Books, Hot};
 use super::health::{Health, Step, TierHealth};
 use super::spec::PoolSpec;
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
-use leeward_env::Ctx;
 use leeward_env::disk::Space;
+use leeward_env::{Ctx, Env};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// From this share of the hot pool on a put flushes as much as it brings.
-pub const BRIM_PERCENT: u64 = 95;
+pub const BRIM_PERCENT: u8 = 95;
+
+/// Shares are reckoned in thousandths.
+const WHOLE: u64 = 1000;
 
 /// When what is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,168 +44,206 @@ pub struct TierOptions {
     pub flush_percent: u8,
     /// From this share on those that were copied are deleted from the hot pool, and who puts more is slowed.
     pub evict_percent: u8,
+    /// The hot pool is to become empty.
+    pub ending: bool,
 }
 
 impl Default for TierOptions {
     fn default() -> TierOptions {
-        TierOptions { flush_percent: 40, evict_percent: 80 }
+        TierOptions { flush_percent: 40, evict_percent: 80, ending: false }
     }
 }
 
-struct Tier {
+impl TierOptions {
+    /// Whether the shares are in order: flush, evict, the brim.
+    pub fn is_sound(self) -> bool {
+        self.flush_percent <= self.evict_percent && self.evict_percent < BRIM_PERCENT
+    }
+
+    fn flush(self) -> u64 {
+        if self.ending { 0 } else { u64::from(self.flush_percent) * WHOLE / 100 }
+    }
+
+    fn evict(self) -> u64 {
+        u64::from(self.evict_percent) * WHOLE / 100
+    }
+
+    fn brim() -> u64 {
+        u64::from(BRIM_PERCENT) * WHOLE / 100
+    }
+
+    /// Which part of what is put, in thousandths, is to be flushed by who puts it, at such a fill.
+    fn part(self, fill: u64) -> u64 {
+        let (evict, brim) = (self.evict(), TierOptions::brim());
+        fill.min(brim).saturating_sub(evict) * WHOLE / (brim - evict)
+    }
+}
+
+/// A pool that puts to a hot one and keeps in a cold one.
+pub struct Tier {
+    env: Env,
     hot: Arc<dyn Pool>,
     cold: Arc<dyn Pool>,
-    options: TierOptions,
-    books: Mutex<Books>,
-}
-
-#[derive(Default)]
-struct Books {
-    /// Both pools were listed.
-    known: bool,
-    /// On the hot pool only, with their lengths.
-    unflushed: BTreeMap<ObjectId, u64>,
-    /// On both.
-    flushed: BTreeMap<ObjectId, u64>,
-    /// Being flushed, and whether it was put or deleted meanwhile.
-    flushing: BTreeMap<ObjectId, bool>,
-    /// Bytes that puts owe to flushing.
-    owed: u64,
-    flushed_bytes: u64,
-    last_error: String,
-}
-
-/// A pool that puts to `hot` and keeps in `cold`. Nothing is read or written by this.
-///
-/// # Panics
-/// When the shares are not in order: flush, evict, the brim.
-pub fn tier(hot: Arc<dyn Pool>, cold: Arc<dyn Pool>, options: TierOptions) -> Arc<dyn Pool> {
-    let (flush, evict) = (u64::from(options.flush_percent), u64::from(options.evict_percent));
-    assert!(flush <= evict && evict < BRIM_PERCENT, "shares of a tier: {options:?}");
-    Arc::new(Tier { hot, cold, options, books: Mutex::default() })
-}
-
-impl Books {
-    fn disturb(&mut self, id: ObjectId) {
-        self.unflushed.remove(&id);
-        self.flushed.remove(&id);
-        self.flushing.entry(id).and_modify(|disturbed| *disturbed = true);
-    }
+    /// Those of all tiers over the same two pools: one may be used while the next one is made.
+    books: Arc<Mutex<Books>>,
+    /// The hot pool was scrubbed, the cold one is being.
+    scrubs_cold: AtomicBool,
 }
 
 impl Tier {
-    /// Which objects are on which pool.
+    /// A tier over these pools. Nothing is read or written by this.
+    ///
+    /// # Panics
+    /// When the options are not sound.
+    pub fn new(env: &Env, hot: Arc<dyn Pool>, cold: Arc<dyn Pool>, options: TierOptions) -> Arc<Tier> {
+        Tier::over(env, hot, cold, options, Arc::default())
+    }
+
+    /// The same tier after its pools were assembled anew, or with other options, which hold for the old one, too.
+    ///
+    /// # Panics
+    /// When the options are not sound.
+    pub fn anew(&self, hot: Arc<dyn Pool>, cold: Arc<dyn Pool>, options: TierOptions) -> Arc<Tier> {
+        self.books.lock().look_again();
+        Tier::over(&self.env, hot, cold, options, self.books.clone())
+    }
+
+    fn over(
+        env: &Env,
+        hot: Arc<dyn Pool>,
+        cold: Arc<dyn Pool>,
+        options: TierOptions,
+        books: Arc<Mutex<Books>>,
+    ) -> Arc<Tier> {
+        assert!(options.is_sound(), "shares of a tier: {options:?}");
+        books.lock().options = options;
+        Arc::new(Tier { env: env.clone(), hot, cold, books, scrubs_cold: AtomicBool::new(false) })
+    }
+
+    /// The hot pool.
+    pub fn hot(&self) -> &Arc<dyn Pool> {
+        &self.hot
+    }
+
+    /// The cold pool.
+    pub fn cold(&self) -> &Arc<dyn Pool> {
+        &self.cold
+    }
+
+    /// Whether the tier has ended: the hot pool is empty, and stays so.
+    pub fn is_drained(&self) -> bool {
+        let books = self.books.lock();
+        books.options.ending && books.is_empty()
+    }
+
+    /// Learns which objects are on the hot pool.
     fn learn(&self, ctx: &Ctx) -> Result<()> {
-        if self.books.lock().known {
+        if self.books.lock().is_known() {
             return Ok(());
         }
         let hot = self.hot.list(ctx)?;
-        let cold: BTreeMap<ObjectId, u64> = self.cold.list(ctx)?.into_iter().collect();
-        let mut books = self.books.lock();
-        if !std::mem::replace(&mut books.known, true) {
-            for (id, len) in hot {
-                if books.unflushed.contains_key(&id) {
-                    continue; // put since
-                }
-                // one of another length there is what an interrupted flush left
-                let of = if cold.get(&id) == Some(&len) { &mut books.flushed } else { &mut books.unflushed };
-                of.insert(id, len);
-            }
-        }
+        self.books.lock().learn(hot);
         Ok(())
     }
 
-    /// How full the hot pool is, in percent.
+    /// How full the hot pool is with so many bytes more, in thousandths.
     fn fill(&self, more_bytes: u64) -> u64 {
         let Ok(space) = self.hot.space() else { return 0 };
         let used = space.total_bytes.saturating_sub(space.available_bytes).saturating_add(more_bytes);
-        (u128::from(used) * 100 / u128::from(space.total_bytes.max(1))) as u64
+        (u128::from(used) * u128::from(WHOLE) / u128::from(space.total_bytes.max(1))) as u64
     }
 
-    /// Copies the oldest object that is only hot. Nothing when there is none.
+    /// Copies the oldest object that is only hot, if there is one, and gives its bytes; 0 when it was left as it is.
     fn flush_one(&self, ctx: &Ctx) -> Result<Option<u64>> {
-        let next = {
-            let mut books = self.books.lock();
-            let idle = |id: &ObjectId| !books.flushing.contains_key(id);
-            let next = books.unflushed.iter().find(|(id, _)| idle(id)).map(|(id, len)| (*id, *len));
-            if let Some((id, _)) = next {
-                books.flushing.insert(id, false);
-            }
-            next
+        let Some((id, hot)) = self.books.lock().begin_flush(self.env.now()) else { return Ok(None) };
+        let body = self.read_hot(ctx, id, hot);
+        let copied = match &body {
+            Ok(body) => self.put_cold(ctx, id, body),
+            Err(_) => Ok(()),
         };
-        let Some((id, len)) = next else { return Ok(None) };
-        let mut body = AlignedBuf::zeroed(len as usize);
-        body.set_len(len as usize);
-        let copied = self.hot.get(ctx, id, 0, &mut body).and_then(|()| self.cold.put(ctx, id, &body));
+        let now = self.env.now();
         let mut books = self.books.lock();
-        let disturbed = books.flushing.remove(&id).unwrap_or_default();
-        match copied {
-            Ok(()) if disturbed => {
-                let deleted = !books.unflushed.contains_key(&id);
+        let (disturbed, wanted) = books.end_flush(id);
+        match (body, copied) {
+            (Ok(_), Ok(())) if disturbed => {
                 drop(books);
-                if deleted {
+                if !wanted {
                     self.cold.delete(ctx, id)?;
                 }
             }
-            Ok(()) => {
-                books.unflushed.remove(&id);
-                books.flushed.insert(id, len);
-                books.flushed_bytes += len;
-                books.last_error.clear();
+            _ if disturbed => {}
+            (Ok(body), Ok(())) => {
+                books.is_flushed(id, body.len() as u64);
+                return Ok(Some(body.len() as u64));
             }
-            Err(Error::NotFound(_)) if !disturbed => drop(books.unflushed.remove(&id)), // deleted before it was known
-            Err(_) if disturbed => {}
-            Err(e) => {
-                books.last_error = e.to_string();
+            (Err(Error::NotFound(_)), _) => books.is_gone(id),
+            (Err(e), _) => books.set_aside(id, now, e.to_string()),
+            (Ok(_), Err(e)) => {
+                books.refused(now, e.to_string());
                 return Err(e);
             }
         }
-        Ok(Some(len))
+        Ok(Some(0))
+    }
+
+    fn put_cold(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        match self.cold.put(ctx, id, body) {
+            // an earlier put of this name
+            Err(Error::Exists(_)) => {
+                self.cold.delete(ctx, id)?;
+                self.cold.put(ctx, id, body)
+            }
+            other => other,
+        }
+    }
+
+    fn read_hot(&self, ctx: &Ctx, id: ObjectId, hot: Hot) -> Result<AlignedBuf> {
+        // a listing may be wrong about an object that not all stores have whole
+        let len = hot.len.map_or_else(|| self.hot.len(ctx, id), Ok)? as usize;
+        let mut body = AlignedBuf::zeroed(len);
+        body.set_len(len);
+        self.hot.get(ctx, id, 0, &mut body)?;
+        Ok(body)
     }
 
     /// Deletes the oldest object from the hot pool that is on both. False when there is none.
     fn evict_one(&self, ctx: &Ctx) -> Result<bool> {
-        let next = self.books.lock().flushed.pop_first();
-        let Some((id, len)) = next else { return Ok(false) };
-        let evicted = self.hot.delete(ctx, id);
-        if let Err(e) = evicted {
-            self.books.lock().flushed.insert(id, len);
-            return Err(e);
-        }
+        let Some((id, bytes)) = self.books.lock().begin_evict() else { return Ok(false) };
+        self.hot.delete(ctx, id).inspect_err(|_| self.books.lock().not_evicted(id, bytes))?;
         Ok(true)
+    }
+
+    /// Evicts until there is room for so many bytes below the share from which on that is done.
+    fn evict_for(&self, ctx: &Ctx, bytes: u64) {
+        let evict = self.options().evict();
+        while self.fill(bytes) > evict && matches!(self.evict_one(ctx), Ok(true)) {}
     }
 
     /// What a put does before it brings so many bytes: nothing, or a part of the flushing.
     fn help(&self, ctx: &Ctx, bytes: u64) {
-        let evict = u64::from(self.options.evict_percent);
-        let fill = self.fill(bytes);
-        if fill <= evict {
+        if self.fill(bytes) <= self.options().evict() {
             return;
         }
-        while self.fill(bytes) > evict && matches!(self.evict_one(ctx), Ok(true)) {}
-        let fill = self.fill(bytes).min(BRIM_PERCENT);
+        self.evict_for(ctx, bytes);
+        let part = self.options().part(self.fill(bytes));
         {
             let mut books = self.books.lock();
-            books.owed += bytes * fill.saturating_sub(evict) / (BRIM_PERCENT - evict);
-            let all: u64 = books.unflushed.values().sum();
-            books.owed = books.owed.min(all);
-        }
-        loop {
-            let owed = self.books.lock().owed;
-            let next = self.books.lock().unflushed.first_key_value().map_or(u64::MAX, |(_, len)| *len);
-            if owed < next {
-                return;
+            if !books.takes_help(self.env.now()) {
+                return; // the cold pool fails: that is ridden out
             }
+            books.owe(bytes * part / WHOLE);
+        }
+        while let Some(claimed) = self.claim() {
             match self.flush_one(ctx) {
-                Ok(Some(len)) => {
-                    let mut books = self.books.lock();
-                    books.owed = books.owed.saturating_sub(len);
-                }
-                // the cold pool fails: that is ridden out
-                Ok(None) | Err(_) => return self.books.lock().owed = 0,
+                Ok(Some(0)) => self.books.lock().owe(claimed),
+                Ok(Some(_)) => self.evict_for(ctx, bytes),
+                Ok(None) | Err(_) => return,
             }
-            while self.fill(bytes) > evict && matches!(self.evict_one(ctx), Ok(true)) {}
         }
+    }
+
+    fn claim(&self) -> Option<u64> {
+        self.books.lock().claim()
     }
 
     /// Evicts something, or flushes something so that it can be. False when neither can be done.
@@ -204,42 +252,70 @@ impl Tier {
             && (matches!(self.evict_one(ctx), Ok(true)) || matches!(self.flush_one(ctx), Ok(Some(_))))
     }
 
-    fn is_hot(&self, id: ObjectId) -> bool {
-        let books = self.books.lock();
-        !books.known || books.unflushed.contains_key(&id) || books.flushed.contains_key(&id)
+    fn options(&self) -> TierOptions {
+        self.books.lock().options
+    }
+
+    fn may_be_hot(&self, id: ObjectId) -> bool {
+        self.books.lock().may_be_hot(id)
     }
 
     /// Asks the hot pool if it may have the object, else or then the cold one.
     fn find<T>(&self, id: ObjectId, mut ask: impl FnMut(&dyn Pool) -> Result<T>) -> Result<T> {
-        if self.is_hot(id) {
-            match ask(&*self.hot) {
-                Err(Error::NotFound(_) | Error::Unavailable { .. } | Error::Io(_)) => {}
+        let hot_error = match self.may_be_hot(id).then(|| ask(&*self.hot)) {
+            None | Some(Err(Error::NotFound(_))) => None,
+            Some(Err(e)) if !matches!(e, Error::Short(_)) => Some(e),
+            Some(answer) => return answer,
+        };
+        match (ask(&*self.cold), hot_error) {
+            (Err(Error::NotFound(_)), Some(e)) => Err(e),
+            // put meanwhile, or on a store that was not listed
+            (Err(e), None) => match ask(&*self.hot) {
+                Ok(answer) => {
+                    self.books.lock().found(id);
+                    Ok(answer)
+                }
+                Err(_) => Err(e),
+            },
+            (answer, _) => answer,
+        }
+    }
+
+    /// Puts to the hot pool, which makes room as long as it can.
+    fn put_hot(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.help(ctx, body.len() as u64);
+        loop {
+            match self.hot.put(ctx, id, body) {
+                Err(Error::Full) if self.make_room(ctx) => {}
                 other => return other,
             }
         }
-        match ask(&*self.cold) {
-            // put meanwhile, or the cold pool fails and nobody knows yet what is hot
-            Err(_) if self.is_hot(id) => ask(&*self.hot),
-            other => other,
+    }
+
+    /// Flushes or evicts one object, if it is time to. What goes wrong is in the health.
+    fn move_down(&self, ctx: &Ctx) -> Option<Step> {
+        let (options, fill) = (self.options(), self.fill(0));
+        let one = Step { more: true, pieces: 1, ..Step::default() };
+        if (options.ending || fill > options.evict()) && matches!(self.evict_one(ctx), Ok(true)) {
+            return Some(one);
         }
+        if fill >= options.flush()
+            && let Ok(Some(bytes)) = self.flush_one(ctx)
+        {
+            return Some(Step { read_bytes: bytes, written_bytes: bytes, ..one });
+        }
+        None
     }
 }
 
 impl Store for Tier {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        let bytes = body.len() as u64;
-        self.help(ctx, bytes);
-        loop {
-            match self.hot.put(ctx, id, body) {
-                Err(Error::Full) if self.make_room(ctx) => {}
-                Ok(()) => break,
-                other => return other,
-            }
-        }
-        let mut books = self.books.lock();
-        books.disturb(id);
-        books.unflushed.insert(id, bytes);
-        Ok(())
+        let wants_hot = self.books.lock().begin_put(id);
+        // what an earlier put of this name left, which failed, must not be taken for a later one
+        let is_cold = !wants_hot && self.hot.delete(ctx, id).is_ok();
+        let put = if is_cold { self.cold.put(ctx, id, body) } else { self.put_hot(ctx, id, body) };
+        self.books.lock().end_put(id, (put.is_ok() && !is_cold).then_some(body.len() as u64));
+        put
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -250,25 +326,39 @@ impl Store for Tier {
         self.find(id, |pool| pool.len(ctx, id))
     }
 
+    /// What is surely on the hot pool only is deleted there only: that works while the cold one is away.
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
-        self.books.lock().disturb(id);
+        let may_be_cold = self.books.lock().forget(id);
         let hot = self.hot.delete(ctx, id);
-        let cold = self.cold.delete(ctx, id);
+        let cold = if may_be_cold { self.cold.delete(ctx, id) } else { Ok(()) };
         hot.and(cold)
     }
 
+    /// First the hot pool: what is evicted meanwhile is listed twice, not missed.
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        let hot: BTreeMap<ObjectId, u64> = self.hot.list(ctx)?.into_iter().collect();
         let mut all: BTreeMap<ObjectId, u64> = self.cold.list(ctx)?.into_iter().collect();
-        all.extend(self.hot.list(ctx)?);
+        all.extend(hot);
         Ok(all.into_iter().collect())
     }
 
-    /// That of the cold pool: all is to go there.
+    /// That of the cold pool, as all is to go there; while it does not say, that of the hot one.
     fn space(&self) -> Result<Space> {
-        let mut space = self.cold.space()?;
-        let coming: u64 = self.books.lock().unflushed.values().sum();
+        let mut space = match self.cold.space() {
+            Ok(space) if space.total_bytes > 0 => space,
+            _ => return self.hot.space(),
+        };
+        let coming = self.books.lock().unflushed().1;
         space.available_bytes = space.available_bytes.saturating_sub(coming);
         Ok(space)
+    }
+
+    fn is_pressed(&self) -> bool {
+        let (options, helps) = {
+            let books = self.books.lock();
+            (books.options, books.takes_help(self.env.now()))
+        };
+        helps && !options.ending && self.fill(0) > options.evict()
     }
 }
 
@@ -278,39 +368,52 @@ impl Pool for Tier {
     }
 
     fn health(&self) -> Health {
-        let hot_used_percent = self.fill(0);
+        let (space, fill) = (self.hot.space().unwrap_or_default(), self.fill(0));
         let books = self.books.lock();
+        let (options, (unflushed_objects, unflushed_bytes)) = (books.options, books.unflushed());
+        let slows = !options.ending && books.takes_help(self.env.now());
         let tier = TierHealth {
-            hot_used_percent,
-            unflushed_objects: books.unflushed.len() as u64,
-            unflushed_bytes: books.unflushed.values().sum(),
-            flushed_bytes: books.flushed_bytes,
-            evictable_bytes: books.flushed.values().sum(),
-            last_error: books.last_error.clone(),
+            hot_total_bytes: space.total_bytes,
+            hot_available_bytes: space.available_bytes,
+            hot_used_percent: fill * 100 / WHOLE,
+            pressure_percent: if slows { options.part(fill) * 100 / WHOLE } else { 0 },
+            searched: books.is_known(),
+            unflushed_objects,
+            unflushed_bytes,
+            flushed_bytes: books.flushed_bytes(),
+            evictable_bytes: books.evictable_bytes(),
+            last_error: books.last_error().to_string(),
             hot: self.hot.health(),
         };
+        drop(books);
         Health { tier: Some(Box::new(tier)), ..self.cold.health() }
     }
 
+    /// The hot pool, then the cold one.
     fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
-        let hot = self.hot.scrub_step(ctx)?;
-        if hot.more { Ok(hot) } else { self.cold.scrub_step(ctx) }
+        if !self.scrubs_cold.load(Ordering::Relaxed) {
+            let step = self.hot.scrub_step(ctx)?;
+            self.scrubs_cold.store(!step.more, Ordering::Relaxed);
+            return Ok(Step { more: true, ..step });
+        }
+        let step = self.cold.scrub_step(ctx)?;
+        self.scrubs_cold.store(step.more, Ordering::Relaxed);
+        Ok(step)
     }
 
     /// Flushes or evicts one object, else what the pools have to do.
     fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
-        self.learn(ctx)?;
-        let fill = self.fill(0);
-        if fill > u64::from(self.options.evict_percent) && self.evict_one(ctx)? {
-            return Ok(Step { more: true, pieces: 1, ..Step::default() });
+        let learned = self.learn(ctx);
+        if let Some(step) = self.move_down(ctx) {
+            return Ok(step);
         }
-        if fill >= u64::from(self.options.flush_percent) {
-            // what goes wrong is in the health, and what the pools have to do goes on
-            if let Ok(Some(bytes)) = self.flush_one(ctx) {
-                return Ok(Step { more: true, read_bytes: bytes, written_bytes: bytes, pieces: 1 });
-            }
+        let hot = self.hot.repair_step(ctx);
+        if let Ok(step) = &hot
+            && step.more
+        {
+            return hot;
         }
-        let hot = self.hot.repair_step(ctx)?;
-        if hot.more { Ok(hot) } else { self.cold.repair_step(ctx) }
+        let cold = self.cold.repair_step(ctx)?;
+        if cold.more { Ok(cold) } else { learned.and(hot) }
     }
 }

@@ -66,7 +66,7 @@ impl Writing<'_> {
                 core.came_late(&ctx, id, stamp, piece, stored);
             }
         };
-        if self.core.slot(self.id, piece).home.hand_over(job).is_err() {
+        if self.core.slot(self.id, piece).home.hand_over(self.ctx, Takes::Short, job).is_err() {
             self.take(piece, Err(Error::Io(std::io::Error::other("too much waits for it already"))));
         }
     }
@@ -280,7 +280,7 @@ impl Core {
             .filter(|(_, seat)| !seat.is_given_up())
             .unzip();
         let ctx = *ctx;
-        let answers = self.ask_all(&seats, Takes::Short, move |store| store.delete(&ctx, id));
+        let answers = self.ask_all(&ctx, &seats, Takes::Short, move |store| store.delete(&ctx, id));
         let mut failed: Vec<(usize, Error)> =
             at.into_iter().zip(answers).filter_map(|(piece, a)| Some((piece, a.err()?))).collect();
         failed.dedup_by_key(|(piece, _)| *piece);

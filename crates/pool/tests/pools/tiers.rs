@@ -1,12 +1,15 @@
 //! A hot pool in front of a cold one.
 
-use super::rig::{Rig, spec};
+use super::rig::{Rig, over, spec};
 use leeward_env::disk::real::ALIGN;
+use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{self, body, holds, id};
 use leeward_pool::{
-    Chance, Error, FaultyStore, MemStore, Member, Pool, StoreFault, TierOptions, assemble, tier,
+    Chance, DirStore, Error, FaultyStore, MemStore, Member, Pool, Store, StoreFault, Tier, TierOptions,
+    assemble,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ struct Tiers {
     hot: Vec<Arc<FaultyStore>>,
     hot_inner: Vec<Arc<MemStore>>,
     cold: Rig,
-    pool: Arc<dyn Pool>,
+    pool: Arc<Tier>,
 }
 
 impl Tiers {
@@ -37,7 +40,7 @@ impl Tiers {
             hot_inner.iter().map(|s| Arc::new(FaultyStore::new(s.clone()))).collect();
         let members = hot.iter().map(|store| Member::Open(store.clone())).collect();
         let front = assemble(env, &spec("replica(2)".parse().unwrap()), members).unwrap();
-        let pool = tier(front, cold.pool.clone(), TierOptions::default());
+        let pool = Tier::new(env, front, cold.pool.clone(), TierOptions::default());
         Tiers { env: env.clone(), hot, hot_inner, cold, pool }
     }
 
@@ -45,6 +48,12 @@ impl Tiers {
         let before = self.env.now();
         self.pool.put(&Ctx::system(), id(n, 0), &body(n, OBJECT)).unwrap();
         Duration::from_nanos(self.env.now() - before)
+    }
+
+    fn put_all(&self, objects: std::ops::Range<u64>) {
+        for n in objects {
+            self.put(n);
+        }
     }
 
     fn check(&self, objects: impl Iterator<Item = u64>) {
@@ -72,12 +81,18 @@ impl Tiers {
     }
 }
 
+impl Tiers {
+    fn told(&self) -> leeward_pool::TierHealth {
+        *self.pool.health().tier.unwrap()
+    }
+}
+
 #[test]
 fn contract() {
     contract::run(&|| {
         let env = Env::sim(1);
         let (hot, cold) = (Rig::new(&env, "replica(2)"), Rig::new(&env, "erasure(4+2)"));
-        tier(hot.pool, cold.pool, TierOptions::default())
+        Tier::new(&env, hot.pool, cold.pool, TierOptions::default())
     });
 }
 
@@ -174,4 +189,153 @@ fn a_dead_hot_store_loses_nothing() {
         tiers.steps();
     }
     tiers.check(0..120);
+}
+
+#[test]
+fn what_is_young_is_deleted_without_the_cold_pool() {
+    let tiers = Tiers::new();
+    tiers.steps();
+    tiers.put(0);
+    tiers.kill_cold();
+    tiers.pool.delete(&Ctx::system(), id(0, 0)).unwrap();
+    assert_eq!(tiers.told().unflushed_objects, 0);
+    assert!(tiers.hot_inner.iter().all(|store| store.list(&Ctx::system()).unwrap().is_empty()));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_holds_up_no_other() {
+    let tiers = Tiers::new();
+    tiers.put_all(0..30);
+    let (ctx, first) = (Ctx::system(), id(0, 0));
+    let pieces: Vec<_> = tiers.hot_inner.iter().map(|store| piece(store, first)).collect();
+    for store in &tiers.hot_inner {
+        store.put(&ctx, first, &body(99, OBJECT + ALIGN)).unwrap();
+    }
+    tiers.steps();
+    let told = tiers.told();
+    assert_eq!(told.unflushed_objects, 1, "{told:?}");
+    for (store, piece) in tiers.hot_inner.iter().zip(&pieces) {
+        store.put(&ctx, first, piece).unwrap();
+    }
+    tiers.env.advance(Duration::from_secs(31));
+    tiers.steps();
+    assert_eq!(tiers.told().unflushed_objects, 0);
+    tiers.check(0..30);
+}
+
+fn piece(store: &MemStore, id: leeward_pool::ObjectId) -> leeward_pool::AlignedBuf {
+    let mut piece = leeward_pool::AlignedBuf::zeroed(OBJECT + ALIGN);
+    store.get(&Ctx::system(), id, 0, &mut piece).unwrap();
+    piece
+}
+
+/// What a crash left on the cold pool has the right length and name, and is not what was put.
+#[test]
+fn what_an_interrupted_flush_left_is_not_believed() {
+    let tiers = Tiers::new();
+    tiers.put_all(0..30);
+    for n in 0..30 {
+        tiers.cold.pool.put(&Ctx::system(), id(n, 0), &body(77, OBJECT)).unwrap();
+    }
+    let next = Tiers::on(&tiers.env, tiers.hot_inner.clone(), tiers.cold.reopened());
+    next.check(0..30);
+    next.steps();
+    assert_eq!(next.told().evictable_bytes, 30 * OBJECT as u64);
+    next.put_all(30..60);
+    next.check(0..60);
+    for n in 0..10 {
+        assert!(holds(&*next.cold.pool, id(n, 0), &body(n, OBJECT)), "object {n}");
+    }
+}
+
+#[test]
+fn an_ending_tier_becomes_empty_and_stays_so() {
+    let tiers = Tiers::new();
+    tiers.put_all(0..20);
+    let hot = || tiers.hot_inner.iter().map(|store| store.list(&Ctx::system()).unwrap().len()).max().unwrap();
+    let options = TierOptions { ending: true, ..TierOptions::default() };
+    let ending = tiers.pool.anew(tiers.pool.hot().clone(), tiers.pool.cold().clone(), options);
+    assert!(ending.repair_step(&Ctx::system()).unwrap().more && !ending.is_drained());
+    // who still has the tier as it was puts to the cold pool, too
+    tiers.put_all(20..25);
+    assert!(hot() <= 20);
+    while ending.repair_step(&Ctx::system()).unwrap().more {}
+    assert!(ending.is_drained());
+    assert_eq!(hot(), 0);
+    tiers.check(0..25);
+    for n in 0..25 {
+        assert!(holds(&*tiers.cold.pool, id(n, 0), &body(n, OBJECT)), "object {n}");
+    }
+}
+
+/// Two hot disks and a cold one.
+fn on_disks(disks: &[SimDisk]) -> Arc<Tier> {
+    let env = Env::sim(1);
+    let pool = |layout: &str, disks: &[SimDisk]| {
+        let store = |disk: &SimDisk| Arc::new(DirStore::new(Arc::new(disk.clone()), "")) as Arc<dyn Store>;
+        over(&env, layout.parse().unwrap(), &disks.iter().map(store).collect::<Vec<_>>())
+    };
+    Tier::new(&env, pool("replica(2)", &disks[..2]), pool("single", &disks[2..]), TierOptions::default())
+}
+
+fn disks() -> Vec<SimDisk> {
+    let disks: Vec<SimDisk> = (1..=3).map(SimDisk::new).collect();
+    disks[..2].iter().for_each(|disk| disk.set_capacity(8 * (OBJECT + ALIGN) as u64));
+    disks
+}
+
+/// Objects that were put and whose delete was not called.
+fn script(tier: &Tier) -> BTreeSet<u64> {
+    let ctx = Ctx::system();
+    let mut kept = BTreeSet::new();
+    for n in 0..14 {
+        if tier.put(&ctx, id(n, 0), &body(n, OBJECT)).is_ok() {
+            kept.insert(n);
+        }
+        if n % 4 == 3 {
+            kept.remove(&(n - 2));
+            let _ = tier.delete(&ctx, id(n - 2, 0)); // the power may be off
+        }
+        let _ = tier.repair_step(&ctx);
+        let _ = tier.repair_step(&ctx);
+    }
+    kept
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_in_a_crash() {
+    let whole = disks();
+    assert_eq!(script(&on_disks(&whole)).len(), 11);
+    assert!(on_disks(&whole).list(&Ctx::system()).unwrap().len() >= 11);
+    for (which, disk) in whole.iter().enumerate() {
+        for at in 0..disk.mutations() {
+            for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+                let disks = disks();
+                disks[which].fail_at(at, fault);
+                let kept = script(&on_disks(&disks));
+                let cuts = [None, Some(at), Some(at + 1)];
+                for cut in cuts {
+                    let left: Vec<SimDisk> = disks
+                        .iter()
+                        .map(|d| cut.map_or_else(|| d.kill(), |seed| d.power_cut(seed)))
+                        .collect();
+                    let all_there = |disks: &[SimDisk]| {
+                        let tier = on_disks(disks);
+                        for n in &kept {
+                            assert!(
+                                holds(&*tier, id(*n, 0), &body(*n, OBJECT)),
+                                "object {n}: disk {which}, {at}, {fault:?}, {cut:?}"
+                            );
+                        }
+                        tier
+                    };
+                    let tier = all_there(&left);
+                    while tier.repair_step(&Ctx::system()).unwrap().more {}
+                    // what is evicted by then is whole and durable on the cold pool
+                    let left: Vec<SimDisk> = left.iter().map(|disk| disk.power_cut(at)).collect();
+                    all_there(&left);
+                }
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::admin::{Failure, PoolInfo, Progress, Reply, StoreInfo};
 use crate::error::Error;
 use crate::inode::{Pair, PoolRecord, StoreRecord, VolumeRecord};
 use crate::keys;
-use crate::pools::{DEFAULT, spec_of};
+use crate::pools::{DEFAULT, Parts, spec_of};
 use crate::records::Effect;
 use crate::shard::{Shard, State};
 use leeward_data::PoolId;
@@ -39,7 +39,7 @@ impl State {
     }
 
     /// What still needs a pool.
-    fn why_not_remove(&self, id: PoolId, name: &str) -> Option<String> {
+    pub(super) fn why_not_empty(&self, id: PoolId, name: &str) -> Option<String> {
         let volume = self.volumes.values().find(|v| v.properties.pool == id && !v.removing);
         if let Some(VolumeRecord { name: volume, .. }) = volume {
             return Some(format!(
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// Directories that name this pool name none.
-    fn forget_dir_pool(&mut self, id: PoolId) {
+    pub(crate) fn forget_dir_pool(&mut self, id: PoolId) {
         for (volume, v) in &mut self.volumes {
             let before = v.properties.dir_pools.len();
             v.properties.dir_pools.retain(|pool| PoolId::from(*pool) != id);
@@ -78,6 +78,18 @@ impl Shard {
         found.ok_or_else(|| no(libc::ENOENT, format!("there is no pool {name}: see lee pool list")))
     }
 
+    /// The same of one that data can be in.
+    pub(super) fn data_pool_named(&self, name: &str) -> Result<PoolId, Failure> {
+        let id = self.pool_named(name)?;
+        match self.cold_name(id) {
+            None => Ok(id),
+            Some(cold) => {
+                let message = format!("pool {name} is the hot one in front of pool {cold}: name {cold}");
+                Err(no(libc::EBUSY, message))
+            }
+        }
+    }
+
     /// Its name.
     pub(crate) fn pool_name(&self, id: PoolId) -> String {
         self.lock().pool_name(id)
@@ -85,16 +97,19 @@ impl Shard {
 
     /// All pools, the cell's own first.
     pub(super) fn pool_infos(&self) -> Vec<PoolInfo> {
-        self.pools.all().into_iter().map(|(id, _)| self.pool_info(id)).collect()
+        let made: Vec<PoolId> = self.lock().pools.keys().copied().collect();
+        std::iter::once(0).chain(made).map(|id| self.pool_info(id)).collect()
     }
 
     /// One of them.
     pub(super) fn pool_info(&self, id: PoolId) -> PoolInfo {
+        let hot_of = self.cold_name(id);
+        let health = self.health_of(id);
         self.look_at_space(id);
-        let (total_bytes, available_bytes) = self.space(id);
-        let found = self.pools.get(id);
-        let away = found.as_ref().and_then(|p| p.store().err());
-        let health = found.and_then(|p| p.layout()).map(|layout| layout.health());
+        let ((total_bytes, available_bytes), away) = match &hot_of {
+            Some(cold) => self.hot_space(cold),
+            None => (self.space(id), self.pools.get(id).and_then(|pool| pool.why_away())),
+        };
         let st = self.lock();
         let held = st.held_in(id);
         let record = st.pools.get(&id);
@@ -111,6 +126,8 @@ impl Shard {
             object_bytes: held.object_bytes,
             live_bytes: held.live_bytes,
             dirty_bytes: self.log.dirty_bytes_to(id),
+            tier: st.tier_info(record),
+            hot_of,
             health,
             volumes: st
                 .volumes
@@ -139,6 +156,7 @@ impl Shard {
             name: name.into(),
             layout: layout.into(),
             stores: (0..).zip(stores).map(|(slot, url)| self.new_store(slot, url)).collect(),
+            tier: None,
         };
         let failed = |what: String| no(libc::EINVAL, format!("pool {name} cannot be made: {what}"));
         spec_of(0, &record).map_err(failed)?;
@@ -149,7 +167,8 @@ impl Shard {
                 return Err(failed(why));
             }
         }
-        let opened = self.pools.open(id, &record).map_err(failed)?;
+        let parts = Parts { id, record: record.clone(), hot: None };
+        let opened = self.pools.open(&parts).map_err(failed)?;
         let made = self.transact(&Ctx::system(), |tx| {
             if tx.st.pools.values().any(|r| r.name == name) {
                 return Ok(Err(taken()));
@@ -224,7 +243,8 @@ impl Shard {
                 "the cell's own pool cannot be removed: it is the cell's directory".into(),
             ));
         }
-        let _alone = self.housekeeping.lock(); // nothing is moved there meanwhile
+        self.is_in_no_tier(id, name)?;
+        let _alone = self.alone(); // nothing is moved there meanwhile
         self.settle()?;
         // what was moved out of it may be waiting to be deleted
         let _ = self.delete_garbage();
@@ -234,7 +254,7 @@ impl Shard {
         }
         let stores = self.lock().pools.get(&id).map_or_else(Vec::new, |r| r.stores.clone());
         let removed = self.transact(&Ctx::system(), |tx| {
-            if let Some(why) = tx.st.why_not_remove(id, name) {
+            if let Some(why) = tx.st.why_not_empty(id, name) {
                 return Ok(Err(no(libc::EBUSY, why)));
             }
             tx.st.forget_dir_pool(id);
@@ -257,7 +277,7 @@ impl Shard {
         wait: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Answer {
-        let (volume, pool) = (self.volume_named(name)?, self.pool_named(to)?);
+        let (volume, pool) = (self.volume_named(name)?, self.data_pool_named(to)?);
         {
             let mut st = self.lock();
             let Some(v) = st.volumes.get_mut(&volume) else { return Err(refuse(&Error::Stale, name)) };
@@ -285,10 +305,10 @@ impl Shard {
         self.sync_all(&ctx)?;
         let mut total = 0;
         loop {
-            let busy = self.paced(|| {
-                let _alone = self.housekeeping.lock();
-                self.move_step()
-            })?;
+            let busy = {
+                let _alone = self.alone();
+                self.move_step()?
+            };
             let left = self.lock().misplaced(volume);
             total = total.max(left.bytes);
             progress(Progress { phase: "moving bytes".into(), done: total - left.bytes, total });

@@ -29,14 +29,16 @@ impl Shard {
                 format!("pool {name} is the cell's own directory: it has no other store"),
             ));
         };
-        let _alone = self.housekeeping.lock();
+        let _alone = self.alone();
         let plan = self.plan(id, record, change, force)?;
         let failed = |what: String| no(libc::EINVAL, format!("pool {name} stays as it is: {what}"));
         spec_of(id, &plan.record).map_err(failed)?;
         if let Some(store) = &plan.taken {
             self.pools.take(id, store).map_err(failed)?;
         }
-        let opened = self.pools.open(id, &plan.record).map_err(|why| {
+        let parts = self.lock().parts_with(id, &plan.record);
+        let Some(parts) = parts else { return Err(failed("it is gone".into())) };
+        let opened = self.pools.open(&parts).map_err(|why| {
             plan.taken.iter().for_each(|store| self.pools.let_go(id, store));
             failed(why)
         })?;
@@ -47,7 +49,7 @@ impl Shard {
         });
         changed.map_err(|e| refuse(&e, name))?;
         self.settle()?;
-        self.set_pool(id, Ok(opened));
+        self.set_pool(parts.id, Ok(opened));
         plan.gone.iter().for_each(|store| self.pools.let_go(id, store));
         self.care.wake();
         Ok(Reply::Pool(Box::new(self.pool_info(id))))
@@ -133,8 +135,7 @@ impl Shard {
 
     /// Whether a pool can do without a store that it may still need.
     fn may_lose(&self, id: PoolId, store: &StoreRecord, force: bool) -> Result<(), Failure> {
-        let Some(layout) = self.pools.get(id).and_then(|p| p.layout()) else { return Ok(()) };
-        let health = layout.health();
+        let Some(health) = self.health_of(id) else { return Ok(()) };
         let counts = health.stores.iter().any(|s| {
             s.slot == store.slot && s.url == store.url && s.condition != leeward_pool::Condition::Missing
         });
@@ -144,7 +145,7 @@ impl Shard {
         let message = format!(
             "without {} data of pool {} would be lost: drain it (lee pool store drain), wait for repair, or add --force",
             store.url,
-            layout.spec().name
+            self.pool_name(id)
         );
         Err(no(libc::EBUSY, message))
     }

@@ -450,7 +450,7 @@ impl Shard {
             }
         }
         for pool in std::mem::take(&mut c.away) {
-            let why = self.pools.get(pool).and_then(|p| p.store().err()).unwrap_or_default();
+            let why = self.pools.get(pool).and_then(|p| p.why_away()).unwrap_or_default();
             let detail = format!("pool {} is away, with the data below: {why}", self.pool_name(pool));
             c.say("pool-away", None, detail);
         }

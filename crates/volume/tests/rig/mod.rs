@@ -1,6 +1,7 @@
 //! A cell on a simulated disk with a simulated clock, called directly: what the tests of it share.
 #![allow(dead_code)] // not every test needs everything
 
+use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
 use leeward_meta::Kv;
@@ -32,6 +33,16 @@ pub fn noise(len: usize, mut seed: u64) -> Vec<u8> {
         (seed >> 33) as u8
     };
     (0..len).map(|_| next()).collect()
+}
+
+/// Flips a bit in the largest object of a store's disk.
+pub fn flip_in_largest(disk: &SimDisk, offset: u64) {
+    let dirs = disk.list_dirs("").expect("listed");
+    let files = dirs.iter().flat_map(|dir| {
+        disk.list(dir).expect("listed").into_iter().map(move |(name, len)| (format!("{dir}/{name}"), len))
+    });
+    let (path, _) = files.max_by_key(|(_, len)| *len).expect("an object");
+    disk.flip_bit(&path, offset).expect("flipped");
 }
 
 impl Rig {

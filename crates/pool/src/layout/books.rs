@@ -1,0 +1,273 @@
+//! What a tier knows of its objects: which are on the hot pool only, which on both, and how much writers owe to flushing.
+//! Bookkeeping only: no call of a pool, no lock, no clock of its own.
+
+use super::tier::TierOptions;
+use crate::ObjectId;
+use leeward_env::Nanos;
+use std::collections::BTreeMap;
+
+/// An object that could not be read is left alone for so long.
+const ASIDE: Nanos = 30_000_000_000;
+/// After the cold pool failed writers do without flushing for so long; the background tries on.
+const REST: Nanos = 5_000_000_000;
+
+/// An object of which the hot pool has the only copy that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hot {
+    /// Its length; `None`: as the hot pool says.
+    pub(super) len: Option<u64>,
+    /// About how long it is.
+    bytes: u64,
+    /// The cold pool may have something under this name.
+    pub(super) is_cold: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Books {
+    pub(super) options: TierOptions,
+    /// The hot pool was listed.
+    known: bool,
+    /// It is to be listed again: it may have more than was listed.
+    stale: bool,
+    /// Puts that have not returned.
+    putting: usize,
+    unflushed: BTreeMap<ObjectId, Hot>,
+    unflushed_bytes: u64,
+    /// On both, with their lengths.
+    flushed: BTreeMap<ObjectId, u64>,
+    evictable_bytes: u64,
+    /// Being flushed, and whether it was put or deleted meanwhile.
+    flushing: BTreeMap<ObjectId, bool>,
+    /// Those that could not be read, until when they are left alone.
+    aside: BTreeMap<ObjectId, Nanos>,
+    /// Bytes that puts owe to flushing.
+    owed: u64,
+    flushed_bytes: u64,
+    last_error: String,
+    rest_until: Nanos,
+}
+
+impl Books {
+    pub(super) fn unflushed(&self) -> (u64, u64) {
+        (self.unflushed.len() as u64, self.unflushed_bytes)
+    }
+
+    pub(super) fn evictable_bytes(&self) -> u64 {
+        self.evictable_bytes
+    }
+
+    pub(super) fn flushed_bytes(&self) -> u64 {
+        self.flushed_bytes
+    }
+
+    pub(super) fn last_error(&self) -> &str {
+        &self.last_error
+    }
+
+    /// Whether the hot pool was listed, and need not be again.
+    pub(super) fn is_known(&self) -> bool {
+        self.known && !self.stale
+    }
+
+    /// Stores of the hot pool may be back.
+    pub(super) fn look_again(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether the hot pool is empty, and nothing is on its way there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_known() && self.putting == 0 && self.unflushed.is_empty() && self.flushed.is_empty()
+    }
+
+    /// Whether the hot pool may have the object.
+    pub(super) fn may_be_hot(&self, id: ObjectId) -> bool {
+        !self.known || self.unflushed.contains_key(&id) || self.flushed.contains_key(&id)
+    }
+
+    /// A listing of the hot pool. What was put since is known better. Of all else it is unknown whether the cold pool has it
+    /// whole: a flush may have been interrupted, or have copied an earlier put of the same name.
+    pub(super) fn learn(&mut self, hot: Vec<(ObjectId, u64)>) {
+        for (id, bytes) in hot {
+            if !self.unflushed.contains_key(&id) && !self.flushed.contains_key(&id) {
+                self.hold(id, Hot { len: None, bytes, is_cold: true });
+            }
+        }
+        (self.known, self.stale) = (true, false);
+    }
+
+    /// It is on the hot pool only, against what was known.
+    pub(super) fn found(&mut self, id: ObjectId) {
+        if self.known && !self.may_be_hot(id) {
+            self.hold(id, Hot { len: None, bytes: 0, is_cold: true });
+        }
+    }
+
+    /// Whether a put goes to the hot pool: always, but where that is to become empty and has nothing of this name.
+    pub(super) fn begin_put(&mut self, id: ObjectId) -> bool {
+        let is_hot = !self.options.ending || self.may_be_hot(id) || self.flushing.contains_key(&id);
+        self.putting += 1;
+        is_hot
+    }
+
+    /// A put is over, and brought so many bytes to the hot pool.
+    pub(super) fn end_put(&mut self, id: ObjectId, bytes: Option<u64>) {
+        self.putting -= 1;
+        if let Some(bytes) = bytes {
+            self.put(id, bytes);
+        }
+    }
+
+    /// It was put to the hot pool. Names are used again only where an earlier put of this process failed, or by recovery: before
+    /// the hot pool is listed.
+    fn put(&mut self, id: ObjectId, bytes: u64) {
+        let was_cold = self.unflushed.get(&id).is_some_and(|hot| hot.is_cold)
+            || self.flushed.contains_key(&id)
+            || self.flushing.contains_key(&id);
+        self.forget(id);
+        self.hold(id, Hot { len: Some(bytes), bytes, is_cold: was_cold || !self.known });
+    }
+
+    fn hold(&mut self, id: ObjectId, hot: Hot) {
+        self.unflushed_bytes += hot.bytes;
+        if let Some(old) = self.unflushed.insert(id, hot) {
+            self.unflushed_bytes -= old.bytes;
+        }
+    }
+
+    /// Nothing is known of it any more, and a flush of it is void. Whether the cold pool may have it.
+    pub(super) fn forget(&mut self, id: ObjectId) -> bool {
+        self.aside.remove(&id);
+        self.flushing.entry(id).and_modify(|disturbed| *disturbed = true);
+        if let Some(bytes) = self.flushed.remove(&id) {
+            self.evictable_bytes -= bytes;
+        }
+        self.drop_unflushed(id).is_none_or(|hot| hot.is_cold)
+    }
+
+    fn drop_unflushed(&mut self, id: ObjectId) -> Option<Hot> {
+        let hot = self.unflushed.remove(&id)?;
+        self.unflushed_bytes -= hot.bytes;
+        Some(hot)
+    }
+
+    /// The oldest object that is to be flushed and that nobody is flushing; somebody is from now on.
+    pub(super) fn begin_flush(&mut self, now: Nanos) -> Option<(ObjectId, Hot)> {
+        self.aside.retain(|_, until| *until > now);
+        let is_idle = |id: &ObjectId| !self.flushing.contains_key(id) && !self.aside.contains_key(id);
+        let (id, hot) = self.unflushed.iter().find(|(id, _)| is_idle(id)).map(|(id, hot)| (*id, *hot))?;
+        self.flushing.insert(id, false);
+        Some((id, hot))
+    }
+
+    /// Its flush is over: whether it was put or deleted meanwhile, and whether it is still wanted.
+    pub(super) fn end_flush(&mut self, id: ObjectId) -> (bool, bool) {
+        (self.flushing.remove(&id).unwrap_or_default(), self.unflushed.contains_key(&id))
+    }
+
+    /// It is on both pools.
+    pub(super) fn is_flushed(&mut self, id: ObjectId, bytes: u64) {
+        self.drop_unflushed(id);
+        self.evictable_bytes += bytes;
+        self.flushed.insert(id, bytes);
+        self.flushed_bytes += bytes;
+        self.last_error.clear();
+        self.rest_until = 0;
+    }
+
+    /// The hot pool does not have it: it was deleted before it was known.
+    pub(super) fn is_gone(&mut self, id: ObjectId) {
+        self.drop_unflushed(id);
+    }
+
+    /// It cannot be read now: others are flushed first.
+    pub(super) fn set_aside(&mut self, id: ObjectId, now: Nanos, why: String) {
+        self.aside.insert(id, now + ASIDE);
+        self.last_error = why;
+    }
+
+    /// The cold pool did not take it.
+    pub(super) fn refused(&mut self, now: Nanos, why: String) {
+        self.last_error = why;
+        self.rest_until = now + REST;
+        self.owed = 0;
+    }
+
+    /// Whether writers may do a part of the flushing.
+    pub(super) fn takes_help(&self, now: Nanos) -> bool {
+        now >= self.rest_until
+    }
+
+    /// A writer owes so much more; not more than there is.
+    pub(super) fn owe(&mut self, bytes: u64) {
+        self.owed = (self.owed + bytes).min(self.unflushed_bytes);
+    }
+
+    /// The next object is to be flushed by who asks, as that much is owed; what it takes is owed no more.
+    pub(super) fn claim(&mut self) -> Option<u64> {
+        let next = self.unflushed.values().next().map(|hot| hot.bytes)?;
+        let owes = self.owed > 0 && self.owed >= next;
+        self.owed -= if owes { next } else { 0 };
+        owes.then_some(next)
+    }
+
+    /// The oldest object that is on both: it is about to be deleted from the hot pool.
+    pub(super) fn begin_evict(&mut self) -> Option<(ObjectId, u64)> {
+        let (id, bytes) = self.flushed.pop_first()?;
+        self.evictable_bytes -= bytes;
+        Some((id, bytes))
+    }
+
+    /// It could not be.
+    pub(super) fn not_evicted(&mut self, id: ObjectId, bytes: u64) {
+        self.evictable_bytes += bytes;
+        self.flushed.insert(id, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(segment: u64) -> ObjectId {
+        ObjectId { segment, generation: 0 }
+    }
+
+    #[test]
+    fn sums_follow_the_lists() {
+        let mut books = Books::default();
+        books.learn(vec![(id(1), 100), (id(2), 200)]);
+        books.put(id(3), 50);
+        books.put(id(3), 70);
+        books.found(id(2));
+        assert_eq!(books.unflushed(), (3, 370));
+        let (first, hot) = books.begin_flush(0).unwrap();
+        assert_eq!((first, hot.is_cold, hot.len), (id(1), true, None));
+        assert_eq!(books.end_flush(first), (false, true));
+        books.is_flushed(first, 100);
+        assert_eq!((books.unflushed(), books.evictable_bytes()), ((2, 270), 100));
+        assert_eq!(books.begin_evict(), Some((id(1), 100)));
+        assert_eq!(books.evictable_bytes(), 0);
+        books.forget(id(2));
+        books.forget(id(3));
+        assert!(books.is_empty() && books.unflushed() == (0, 0));
+    }
+
+    #[test]
+    fn only_what_was_put_here_is_known_not_to_be_cold() {
+        let mut books = Books::default();
+        books.put(id(1), 10);
+        assert!(
+            books.forget(id(1)),
+            "put before the hot pool was listed: an earlier one may have been flushed"
+        );
+        books.learn(Vec::new());
+        books.put(id(2), 10);
+        assert!(!books.forget(id(2)));
+        assert!(books.forget(id(9)), "nothing is known of it");
+        books.put(id(3), 10);
+        books.begin_flush(0).unwrap();
+        books.put(id(3), 20);
+        assert_eq!(books.end_flush(id(3)), (true, true));
+        assert!(books.forget(id(3)), "the flush may have come through");
+    }
+}
