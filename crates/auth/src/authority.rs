@@ -31,10 +31,12 @@ pub struct Authority {
     people: People,
     issuers: Vec<Issuer>,
     fetch: Arc<dyn Fetch>,
-    /// Verdicts on tokens of issuers, by the hash of the token: signatures take a tenth of a millisecond. With the accounts
-    /// that they were given with.
-    known: Mutex<FxHashMap<[u8; 32], (Nanos, Arc<Accounts>, Verdict)>>,
+    /// Verdicts on tokens of issuers, by the hash of the token: signatures take a tenth of a millisecond.
+    known: Mutex<FxHashMap<[u8; 32], Known>>,
 }
+
+/// A verdict, until when it counts, and the accounts that it was given with.
+type Known = (Nanos, Arc<Accounts>, Verdict);
 
 impl Authority {
     /// With what the cell knows (`Cell::accounts`), what the settings say of issuers, and whom to ask.

@@ -198,8 +198,11 @@ fn read_v1(mut bytes: &[u8]) -> Result<Macaroon, &'static str> {
     Err(CUT_OFF)
 }
 
-/// Key, value and what follows of a packet: four hex digits of its whole length, key, blank, value, line feed.
-fn packet(bytes: &[u8]) -> Result<(&[u8], &[u8], &[u8]), &'static str> {
+/// Key, value and what follows.
+type Packet<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+
+/// The first packet: four hex digits of its whole length, key, blank, value, line feed.
+fn packet(bytes: &[u8]) -> Result<Packet<'_>, &'static str> {
     let digits = bytes.get(..4).ok_or(CUT_OFF)?;
     let hex = digits.iter().try_fold(0usize, |n, digit| {
         (*digit as char).to_digit(16).map(|d| n << 4 | d as usize).ok_or("a length that is no number")

@@ -95,6 +95,23 @@ fn failures_are_told_and_data_kept() {
     rig.log.dead(Addr { offset: 100_000, ..addr }, 100_000);
     rig.store.set(Puts::Work);
     rig.log.close().unwrap();
+    // pieces of it may be in the store: it was put as it was
+    assert_eq!(rig.catalog.sealed.lock().unwrap()[&addr.segment].data_bytes, 300_000);
+    let mut buf = vec![0; 100_000];
+    rig.log.read(&ctx(1), addr, &mut buf).unwrap();
+    assert!(buf == bytes[..100_000]);
+}
+
+#[test]
+fn what_dies_while_the_disk_is_full_is_not_put() {
+    let rig = Rig::new(options());
+    let bytes = Random(2).text(300_000);
+    let addr = rig.log.write(&ctx(1), owner(1, 0), &bytes).unwrap();
+    rig.store.set(Puts::Full);
+    assert!(rig.log.wait_durable(&ctx(1), addr.segment).is_err());
+    rig.log.dead(Addr { offset: 100_000, ..addr }, 100_000);
+    rig.store.set(Puts::Work);
+    rig.log.close().unwrap();
     assert_eq!(rig.catalog.sealed.lock().unwrap()[&addr.segment].data_bytes, 200_000);
     let mut buf = vec![0; 100_000];
     rig.log.read(&ctx(1), addr, &mut buf).unwrap();

@@ -143,7 +143,7 @@ impl Shard {
         let _alone = self.searching.lock();
         let next = self.unsearched.lock().pop_first();
         next.is_some_and(|pool| {
-            self.find_leftovers(&background(), pool);
+            self.find_leftovers(&Ctx::system(), pool);
             true
         })
     }

@@ -94,6 +94,7 @@ impl Shard {
             self.set_pool(pool, opened);
         }
         tracing::info!("pool {} has no hot pool any more", self.pool_name(id));
-        self.find_leftovers(&Ctx::system(), tier.hot)
+        self.search_later([tier.hot]);
+        Ok(())
     }
 }
