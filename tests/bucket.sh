@@ -124,3 +124,11 @@ killed_and_taken_over() {
   LEE_STATE_DIR=$WORK/state3 "$LEE" down "$CELL"
   cell_start
 }
+
+# What a cell in a bucket must bear, whoever keeps the bucket.
+cell_cases() {
+  local case
+  cell_in_bucket
+  cell_start
+  for case in trees_come_back few_objects server_restarts_under_load second_takes_over killed_and_taken_over; do run "$case" "$case"; done
+}

@@ -33,11 +33,5 @@ fi
 python3 "$ROOT/tests/tools/bucket.py" make bucket
 lee_binary
 suites_in_bucket
-cell_in_bucket
-cell_start
-run trees_come_back trees_come_back
-run few_objects few_objects
-run server_restarts_under_load server_restarts_under_load
-run second_takes_over second_takes_over
-run killed_and_taken_over killed_and_taken_over
+cell_cases
 suite_end

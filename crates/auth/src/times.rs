@@ -1,6 +1,6 @@
 //! Points in time and spans as credentials write them: RFC 3339 in UTC, durations of ISO 8601.
 
-use leeward_volume::dates::{DAY_SECS, civil, day_of};
+use leeward_env::dates::{DAY_SECS, civil, day_of};
 
 /// `2026-11-21T13:00:59Z`, for seconds since 1970.
 pub(crate) fn utc(secs: i64) -> String {

@@ -41,9 +41,14 @@ impl Drain {
         }
     }
 
+    /// Whether anybody may have to pause.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed && self.bytes > 0
+    }
+
     /// Whether who holds so much of his share pauses at all.
     pub(crate) fn is_slow(&self, (held, share): (u64, u64)) -> bool {
-        self.pressed && self.bytes > 0 && held > share / FREE_PART
+        self.is_pressed() && held > share / FREE_PART
     }
 
     /// How long who holds so much of his share pauses before he brings so many bytes more. Those who pause do so one after the other.

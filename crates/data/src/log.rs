@@ -601,16 +601,21 @@ impl Core {
 
     /// Slows down who fills a pool that is pressed.
     fn pause(&self, ctx: &Ctx, lane: &Lane, table: &mut MutexGuard<'_, Table>, len: u64) -> Result<()> {
+        let mut drain = lane.drain.lock();
+        if !self.is_threaded() || !drain.is_pressed() {
+            return Ok(());
+        }
         let writer = Writer { flow: ctx.flow, pool: lane.pool };
         let options = &self.options;
         let share = table.share_of(writer, options.dirty_bytes as u64, options.segment_bytes as u64);
-        if !self.is_threaded() || !lane.drain.lock().is_slow(share) {
+        if !drain.is_slow(share) {
             return Ok(());
         }
         if ctx.wait == Wait::Never {
             return Err(Error::WouldBlock);
         }
-        let pause = lane.drain.lock().pause(self.env.now(), len, share);
+        let pause = drain.pause(self.env.now(), len, share);
+        drop(drain);
         MutexGuard::unlocked(table, || self.env.sleep(Duration::from_nanos(pause)));
         waits::note(Cause::Memory, Some(ctx.flow), pause);
         Ok(())

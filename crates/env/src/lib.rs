@@ -3,6 +3,7 @@
 //! * [`Env`]: monotonic and wall clock, randomness, threads.
 //! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
 //! * [`activity`]: whether users ask for something now, so that background work holds back.
+//! * [`dates`]: UTC, in names and messages.
 //! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
 //! * [`histogram`]: how often something took how long.
 //! * [`limits`]: every bound in one place.
@@ -13,6 +14,7 @@
 
 pub mod activity;
 pub mod ctx;
+pub mod dates;
 pub mod disk;
 pub mod histogram;
 pub mod limits;

@@ -1,6 +1,6 @@
 //! Points in time for a person, always in UTC, so that lines from several machines compare.
 
-use leeward_volume::dates;
+use leeward_env::dates;
 use std::time::Duration;
 
 /// `2026-11-21 10:43:58 UTC`.

@@ -51,7 +51,7 @@ fn pools_in_buckets() {
     }
 }
 
-/// On a server that somebody else wrote, at LEE_TEST_BUCKET (an URL) and the AWS variables; tests/suites/s3.sh has one.
+/// On a server that somebody else wrote, at LEE_TEST_BUCKET (an URL) and the AWS variables; tests/suites/versitygw.sh has one.
 #[test]
 #[ignore = "needs a server"]
 fn real_server() {

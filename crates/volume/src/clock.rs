@@ -5,7 +5,7 @@
 //! follows the wall clock. What it cannot know is the time that passed while the cell was not open: the time of the last commit
 //! is stored, and a wall clock far ahead of it is warned about.
 
-use crate::dates;
+use leeward_env::dates;
 use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
 

@@ -15,7 +15,6 @@ use crate::admin::{
     CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
 };
 use crate::cell::root_dir;
-use crate::dates;
 use crate::error::{Error, Result};
 use crate::flows::FlowRecord;
 use crate::inode::{Pair, Properties, VolumeRecord, Who};
@@ -27,6 +26,7 @@ use crate::records::TxResult;
 use crate::restore::Restore;
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_env::dates;
 use std::sync::atomic::Ordering;
 
 /// Volume numbers are 24 bits of an inode's number; the upper half of them are views.

@@ -24,7 +24,6 @@ mod clock;
 mod commit;
 pub mod config;
 mod control;
-pub mod dates;
 mod diff;
 mod disk_cache;
 mod dispatch;

@@ -5,7 +5,6 @@
 //! follows from the time and from the snapshots that are there: nothing is written when a schedule runs. Of runs that were
 //! missed the last is made up.
 
-use crate::dates::{self, DAY_SECS};
 use crate::error::{Error, Result};
 use crate::keys;
 use crate::op::NodeId;
@@ -13,6 +12,7 @@ use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::Snapshots;
 use leeward_env::Ctx;
+use leeward_env::dates::{self, DAY_SECS};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 use std::fmt;

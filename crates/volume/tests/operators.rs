@@ -4,11 +4,12 @@
 mod rig;
 
 use leeward_env::Ctx;
+use leeward_env::dates;
 use leeward_volume::admin::{
     PropertyChanges, QuotaInfo, Reply as Answer, Request, ScheduleInfo, SnapInfo, VolumeInfo,
 };
 use leeward_volume::op::{Entry, Make, RenameMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Watcher, dates};
+use leeward_volume::{Error, NodeId, Op, Reply, Watcher};
 use rig::Rig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //! Client libraries derive the key of the day for each request and build maps of headers; here the key is kept and there are
 //! always the same headers. Tested with the examples that AWS publishes.
 
+use leeward_env::dates::civil;
 use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -126,7 +127,7 @@ impl Signer {
             return;
         }
         let day = now / 86_400;
-        let (year, month, of_month) = civil(day);
+        let (year, month, of_month) = civil(day as i64);
         let date = format!("{year:04}{month:02}{of_month:02}");
         if day != self.day {
             let mut key = format!("AWS4{}", self.keys.secret).into_bytes();
@@ -154,18 +155,6 @@ pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|b| [b >> 4, b & 15]);
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
-}
-
-/// Year, month and day of a day since 1970 (Gregorian; years are counted from March).
-fn civil(day: u64) -> (u64, u64, u64) {
-    let day = day + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, of_month)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
+use leeward_env::dates;
 use leeward_volume::admin::{BinEntry, Reply, Request};
-use leeward_volume::dates;
 use std::path::{Path, PathBuf};
 
 /// List what was removed, and restore it

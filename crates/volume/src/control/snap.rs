@@ -4,7 +4,6 @@ use super::{Answer, no, refuse};
 use crate::admin::{
     Failure, PropertyChanges, Reply as AdminReply, ScheduleInfo, ScheduledVolume, SnapInfo, SnapUsage,
 };
-use crate::dates;
 use crate::error::Error;
 use crate::inode::{SnapshotRecord, Who};
 use crate::keys;
@@ -15,6 +14,7 @@ use crate::schedule::{self, Keep, ScheduleRecord};
 use crate::shard::Shard;
 use crate::snapshots::View;
 use leeward_env::Ctx;
+use leeward_env::dates;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use rustc_hash::FxHashMap;
 
