@@ -1,6 +1,6 @@
 //! Dates as HTTP and WebDAV write them.
 
-use leeward_volume::dates::{DAY_SECS, civil};
+use leeward_env::dates::{DAY_SECS, civil};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The last second that HTTP can write: the end of the year 9999.
