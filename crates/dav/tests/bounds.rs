@@ -1,0 +1,63 @@
+//! What one client may take of the door, and what it may keep from others.
+#![allow(missing_docs)]
+
+mod rig;
+
+use rig::{ATLAS_UID, Rig};
+use std::collections::BTreeSet;
+
+const ALICE: &str = "Basic S0VZT0ZBTElDRTpzZWNyZXQgb2YgYWxpY2U=";
+const LOCK: &[u8] =
+    b"<lockinfo xmlns='DAV:'><lockscope><exclusive/></lockscope><locktype><write/></locktype></lockinfo>";
+
+#[test]
+fn names_that_come_to_more_than_they_are_sent_as_are_refused() {
+    let rig = Rig::new();
+    let space = format!("xmlns:a='{}'", "u".repeat(200 << 10));
+    let many = "<a:b/>".repeat(4000);
+    for (method, root) in [("PROPFIND", "propfind"), ("PROPPATCH", "propertyupdate"), ("LOCK", "lockinfo")] {
+        let body = format!(
+            "<{root} xmlns='DAV:' {space}><set><prop>{many}</prop></set><prop>{many}</prop></{root}>"
+        );
+        rig.must(400, method, "/home", &[("depth", "0")], body.as_bytes());
+    }
+}
+
+#[test]
+fn who_may_not_change_a_thing_may_not_lock_it() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"1");
+    let lock =
+        |who: &str, at: &str, depth: &str| rig.ask_as(who, "LOCK", at, &[("depth", depth)], LOCK).status;
+    assert_eq!(lock(ALICE, "/home/f", "0"), 403, "the mode lets others read");
+    assert_eq!(
+        (lock(ALICE, "/home/", "0"), lock(ALICE, "/", "infinity"), lock(rig::BOB, "/", "0")),
+        (403, 403, 403)
+    );
+    assert_eq!(lock(ALICE, "/home/new", "0"), 403);
+    // everybody may write there, and nobody but its owner locks all of it
+    let shared = rig.dir("shared", ATLAS_UID);
+    let mode = leeward_volume::op::SetAttr { mode: Some(0o777), ..Default::default() };
+    rig.cell
+        .call(&leeward_env::Ctx::system(), leeward_volume::Op::SetAttr { node: shared, set: mode })
+        .expect("a mode");
+    assert_eq!((lock(ALICE, "/shared/", "infinity"), lock(ALICE, "/shared/", "0")), (403, 200));
+    assert_eq!(lock(rig::BOB, "/home/", "infinity"), 200);
+}
+
+#[test]
+fn long_listings_are_written_in_short_pages_and_tell_each_name_once() {
+    let rig = Rig::new();
+    let names: BTreeSet<String> = (0..450).map(|n| format!("{n:03}")).collect();
+    for name in &names {
+        rig.must(201, "MKCOL", &format!("/home/{name}"), &[], b"");
+    }
+    // each entry is long: the names of properties that there are not
+    let asked: String = (0..200).map(|n| format!("<property-number-{n}/>")).collect();
+    let body = format!("<propfind xmlns='DAV:'><prop>{asked}</prop></propfind>");
+    let text = rig.must(207, "PROPFIND", "/home/", &[("depth", "1")], body.as_bytes()).text();
+    let told: Vec<&str> =
+        text.split("<D:href>/home/").skip(1).filter_map(|rest| rest.split("/</D:href>").next()).collect();
+    let told: Vec<String> = told.into_iter().filter(|name| name.len() == 3).map(str::to_string).collect();
+    assert_eq!(told, names.into_iter().collect::<Vec<_>>());
+}
