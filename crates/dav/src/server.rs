@@ -7,24 +7,29 @@ use crate::oops::{Oops, Result};
 use crate::ops::{copy, get, lock, propfind, proppatch, put, remove};
 use crate::path::DavPath;
 use crate::third::{NoPlan, Plan, Transfers};
+use crate::xml::request::BODY_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+use http_body::Body as _;
 use leeward_auth::{Authority, Refusal, Verdict, Via};
-use leeward_door::Files;
-use leeward_door::Who;
+use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
+use leeward_door::{Files, Share, Who};
 use leeward_env::{Door, Env, Wait};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// All methods, for `Allow`.
 pub(crate) const METHODS: &str =
     "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// Longest request for a macaroon.
 const MACAROON_BYTES_MAX: usize = 16 << 10;
+/// Longest body of an MKCOL, which means nothing.
+const MKCOL_BYTES_MAX: usize = 4096;
 const MACAROON_REQUEST: &str = "application/macaroon-request";
 
 /// Makes the storage resource report, as JSON. May take a while.
@@ -112,6 +117,8 @@ impl Shared {
         let Parts { method, headers, uri, .. } = head;
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
+        // before it has its turn: who sends slowly keeps nobody from his
+        let (body, _room) = self.read(&method, body, &verdict).await?;
         let turn = self.turn(&verdict).await?;
         if path.encoded() == REPORT && [Method::GET, Method::HEAD].contains(&method) {
             return self.report(&verdict).await;
@@ -141,14 +148,29 @@ impl Shared {
         Ok(body::headers(body::with(StatusCode::OK, text), [(header::CONTENT_TYPE, "application/json")]))
     }
 
+    /// The body of a request that says there what is to be done, in memory that users share.
+    async fn read(&self, method: &Method, body: Body, verdict: &Verdict) -> Result<(Body, Option<Share>)> {
+        let bytes_max = match method.as_str() {
+            "PROPFIND" | "PROPPATCH" | "LOCK" => BODY_BYTES_MAX,
+            "POST" => MACAROON_BYTES_MAX,
+            "MKCOL" => MKCOL_BYTES_MAX,
+            _ => return Ok((body, None)),
+        };
+        if body.is_end_stream() {
+            return Ok((body, None));
+        }
+        let bytes = body.size_hint().exact().map_or(bytes_max, |bytes| bytes_max.min(bytes as usize));
+        let time = Duration::from_secs(TURN_SECS_MAX);
+        let room = self.files.incoming().take_within(verdict.who.uid, bytes, time).await;
+        let room = room.ok_or_else(|| too_busy(TURN_SECS_MAX))?;
+        Ok((body::full(read_all(body, bytes_max).await?), Some(room)))
+    }
+
     /// Its turn, or word that there is too much to do.
     async fn turn(&self, verdict: &Verdict) -> Result<Turn> {
         let who = Who::new(&verdict.who.name, verdict.who.uid, verdict.who.gid(), &[]);
-        self.turns.take(&who.ctx(Door::Http)).await.map_err(|Busy { retry_after_secs }| {
-            let why = "more is asked of this server in your name than it can do now: come back later";
-            let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
-            oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
-        })
+        let turn = self.turns.take(&who.ctx(Door::Http)).await;
+        turn.map_err(|Busy { retry_after_secs }| too_busy(retry_after_secs))
     }
 
     /// Whose request it is. What would have to wait is asked again on a thread that may.
@@ -164,6 +186,12 @@ impl Shared {
             .map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?
             .map_err(Oops::from)
     }
+}
+
+fn too_busy(retry_after_secs: u64) -> Oops {
+    let why = "more is asked of this server in your name than it can do now: come back later";
+    let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
+    oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
 }
 
 /// What is in `Authorization`.

@@ -3,6 +3,11 @@
 
 mod rig;
 
+use bytes::Bytes;
+use http::Request;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use leeward_door::listen::{BodyError, Client, Site};
 use rig::{ATLAS_UID, Rig};
 use std::collections::BTreeSet;
 
@@ -60,4 +65,22 @@ fn long_listings_are_written_in_short_pages_and_tell_each_name_once() {
         text.split("<D:href>/home/").skip(1).filter_map(|rest| rest.split("/</D:href>").next()).collect();
     let told: Vec<String> = told.into_iter().filter(|name| name.len() == 3).map(str::to_string).collect();
     assert_eq!(told, names.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn who_sends_slowly_keeps_nobody_from_his_turn() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"1");
+    let client = Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false };
+    for n in 0..1000 {
+        let method = ["PROPFIND", "PROPPATCH", "LOCK", "MKCOL", "POST"][n % 5];
+        let never = futures_util::stream::pending::<Result<Frame<Bytes>, BodyError>>();
+        let request = Request::builder().method(method).uri("/home/f").header("authorization", rig::BOB);
+        let request =
+            request.header("content-length", "100").header("content-type", "application/macaroon-request");
+        let request = request.body(StreamBody::new(never).boxed_unsync()).expect("a request");
+        rig.runtime.spawn(rig.dav.clone().answer(request, client));
+    }
+    rig.must(200, "GET", "/home/f", &[], b"");
+    assert_eq!(rig.ask_as(ALICE, "PROPFIND", "/home/f", &[("depth", "0")], b" ").status, 207);
 }
