@@ -123,11 +123,11 @@ fn allowed(key: &str) -> String {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
         Ok(Ok(())) => "a number".into(),
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
+        Err(_) if key == "disk-cache" => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(e) if e.message().ends_with("a string") => "a text in quotes".into(),
         Err(_) if key == "issuer" || key == "srr" => {
             format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
         }
-        Err(e) if e.message().ends_with("a string") => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }
 }
