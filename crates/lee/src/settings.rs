@@ -55,7 +55,8 @@ fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<Config, F
         Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
     })?;
     let mut config = parse(path, &content)?;
-    if !content.lines().any(|line| key_of(line) == Some("commit-interval-ms")) {
+    let said = toml::from_str::<toml::Table>(&content).unwrap_or_default();
+    if !said.contains_key("commit-interval-ms") {
         config.commit_interval_ms = interval;
     }
     Ok(config)
