@@ -22,6 +22,7 @@ use leeward_env::{Door, Env, Wait};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// All methods, for `Allow`.
 pub(crate) const METHODS: &str =
@@ -31,6 +32,13 @@ const MACAROON_BYTES_MAX: usize = 16 << 10;
 /// Longest body of an MKCOL, which means nothing.
 const MKCOL_BYTES_MAX: usize = 4096;
 const MACAROON_REQUEST: &str = "application/macaroon-request";
+
+/// Most requests that wait while an issuer's keys are fetched; others are told to come again.
+const FETCHING_MAX: usize = 256;
+/// How often each of them looks whether the keys are there.
+const FETCHING_TIMES: usize = 40;
+/// How long it waits in between.
+const FETCHING_PAUSE: Duration = Duration::from_millis(250);
 
 /// Makes the storage resource report, as JSON. May take a while.
 pub type Report = Arc<dyn Fn() -> std::result::Result<String, String> + Send + Sync>;
@@ -60,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) transfers: Transfers,
     pub(crate) turns: Turns,
+    fetching: Semaphore,
     pub(crate) settings: Settings,
 }
 
@@ -74,7 +83,8 @@ impl Dav {
     ) -> Dav {
         let env = files.env().clone();
         let locks = Locks::new(&env);
-        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, settings }))
+        let fetching = Semaphore::new(FETCHING_MAX);
+        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, fetching, settings }))
     }
 }
 
@@ -173,18 +183,33 @@ impl Shared {
         turn.map_err(|Busy { retry_after_secs }| too_busy(retry_after_secs))
     }
 
-    /// Whose request it is. What would have to wait is asked again on a thread that may.
+    /// Whose request it is. What would have to wait is asked again on a thread that may; while another request's thread asks an issuer
+    /// for its keys, this one comes again, without a thread.
     async fn who(self: &Arc<Shared>, headers: &HeaderMap) -> Result<Verdict> {
         let Some(credential) = Credential::of(headers)? else { return Ok(Verdict::anonymous()) };
+        let credential = Arc::new(credential);
+        let mut waits = None;
+        for _ in 0..FETCHING_TIMES {
+            match self.judge(&credential).await? {
+                Err(Refusal::Fetching) => {}
+                judged => return Ok(judged?),
+            }
+            if waits.is_none() {
+                waits = Some(self.fetching.try_acquire().map_err(|_| Refusal::Fetching)?);
+            }
+            tokio::time::sleep(FETCHING_PAUSE).await;
+        }
+        Err(Refusal::Fetching.into())
+    }
+
+    async fn judge(&self, credential: &Arc<Credential>) -> Result<std::result::Result<Verdict, Refusal>> {
         match credential.judge(&self.authority, Wait::Never) {
             Err(Refusal::WouldBlock) => {}
-            judged => return Ok(judged?),
+            judged => return Ok(judged),
         }
-        let authority = self.authority.clone();
+        let (authority, credential) = (self.authority.clone(), credential.clone());
         let judged = tokio::task::spawn_blocking(move || credential.judge(&authority, Wait::Allowed)).await;
-        judged
-            .map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?
-            .map_err(Oops::from)
+        judged.map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))
     }
 }
 
