@@ -10,6 +10,8 @@ use http_body_util::{BodyExt, StreamBody};
 use leeward_door::listen::{BodyError, Client, Site};
 use rig::{ATLAS_UID, Rig};
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 const ALICE: &str = "Basic S0VZT0ZBTElDRTpzZWNyZXQgb2YgYWxpY2U=";
 const LOCK: &[u8] =
@@ -83,4 +85,50 @@ fn who_sends_slowly_keeps_nobody_from_his_turn() {
     }
     rig.must(200, "GET", "/home/f", &[], b"");
     assert_eq!(rig.ask_as(ALICE, "PROPFIND", "/home/f", &[("depth", "0")], b" ").status, 207);
+}
+
+#[test]
+fn who_is_refused_while_he_sends_hears_why() {
+    let rig = Rig::new();
+    let (url, _serving) = rig.serve();
+    let at = url.trim_start_matches("http://");
+    for _ in 0..20 {
+        let mut client = TcpStream::connect(at).expect("connected");
+        let head = "PUT /home/f HTTP/1.1\r\nhost: here\r\ncontent-length: 600000\r\n\r\n";
+        client.write_all(head.as_bytes()).expect("sent");
+        let mut answer = client.try_clone().expect("a second handle");
+        // it does not listen before all of it has gone
+        client.write_all(&vec![0; 600_000]).expect("nobody hangs up on it");
+        let mut heard = String::new();
+        answer.read_to_string(&mut heard).expect("the answer, and its end");
+        assert!(heard.starts_with("HTTP/1.1 401 "), "{heard}");
+    }
+}
+
+#[test]
+fn a_connection_that_has_rested_goes_on_where_it_was() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"THE END");
+    let (url, _serving) = rig.serve();
+    let mut client = TcpStream::connect(url.trim_start_matches("http://")).expect("connected");
+    let rest = std::time::Duration::from_millis(leeward_door::limits::REST_SECS * 2500);
+    let ask = format!("GET /home/f HTTP/1.1\r\nhost: here\r\nauthorization: {}\r\n\r\n", rig::BOB);
+    let (one, two) = ask.split_at(30);
+    let hear = |client: &mut TcpStream| {
+        let mut heard = Vec::new();
+        let mut byte = [0];
+        while !heard.ends_with(b"THE END") && client.read(&mut byte).expect("an answer") == 1 {
+            heard.push(byte[0]);
+        }
+        assert!(heard.starts_with(b"HTTP/1.1 200 "));
+    };
+    // one and a half, a pause, the other half
+    client.write_all(format!("{ask}{one}").as_bytes()).expect("sent");
+    hear(&mut client);
+    rig.env.sleep(rest);
+    client.write_all(two.as_bytes()).expect("sent");
+    hear(&mut client);
+    rig.env.sleep(rest);
+    client.write_all(ask.as_bytes()).expect("sent");
+    hear(&mut client);
 }

@@ -26,10 +26,18 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 pub const HEAD_SECS_MAX: u64 = 20;
 /// How long a connection may be idle between requests, seconds.
 pub const IDLE_SECS_MAX: u64 = 300;
+/// A connection that has been idle for so long takes next to no memory, seconds.
+pub const REST_SECS: u64 = 2;
 /// How long a client may take none of an answer, or send none of a body, seconds.
 pub const STALL_SECS_MAX: u64 = 60;
 /// A client that was waited for for longer than that must have moved so many bytes a second meanwhile.
 pub const SLOW_BYTES_PER_SEC: u64 = 1024;
+/// How long, and how much, is read on and thrown away after an answer that ends its connection, seconds.
+pub const LINGER_SECS_MAX: u64 = 1;
+/// See [`LINGER_SECS_MAX`].
+pub const LINGER_BYTES_MAX: usize = 1 << 20;
+/// Who comes when there are too many connections is told so, but at most so many at a time; others see theirs closed.
+pub const TURNED_AWAY_MAX: usize = 64;
 /// How long a TLS handshake may take, seconds.
 pub const HANDSHAKE_SECS_MAX: u64 = 10;
 /// Requests that a door works on at a time, of one user at most four fifths; others wait for their turn.
