@@ -110,7 +110,9 @@ where
         result = &mut connection => result,
         () = state.rests() => {
             let parts = connection.into_parts();
-            return Some((parts.io.into_inner().stream, parts.read_buf));
+            // an empty one may have its memory still
+            let read = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
+            return Some((parts.io.into_inner().stream, read));
         }
         () = over(&mut ended) => {
             Pin::new(&mut connection).graceful_shutdown();

@@ -67,6 +67,9 @@ struct OfFamily {
     sent: AtomicU64,
 }
 
+/// A user and a bucket.
+type Pair = (Arc<str>, Arc<str>);
+
 /// The figures of a door.
 #[derive(Debug)]
 pub struct Figures {
@@ -78,7 +81,7 @@ pub struct Figures {
     handshakes_failed: AtomicU64,
     /// Whether the last who came was refused for want of descriptors.
     full: AtomicBool,
-    pairs: Mutex<FxHashMap<(Arc<str>, Arc<str>), OfPair>>,
+    pairs: Mutex<FxHashMap<Pair, OfPair>>,
 }
 
 /// Connections to all doors of the process: its descriptors are what bounds them.
