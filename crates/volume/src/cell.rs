@@ -235,12 +235,12 @@ impl Cell {
         self.shard.commit_if_dirty()?;
         did |= self.shard.engine_step()?;
         self.shard.take_reserve();
+        self.shard.open_away()?;
         did |= self.shard.delete_garbage()?;
         did |= self.shard.bin_step()?;
         did |= self.shard.reclaim_step()?;
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
-        self.shard.open_away()?;
         did |= self.shard.search_step();
         did |= self.shard.care_step();
         did |= self.shard.move_step()?;
