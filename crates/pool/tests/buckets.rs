@@ -6,8 +6,8 @@ use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{self, body, holds, id};
 use leeward_pool::label::{self, Label, LabelError};
 use leeward_pool::{
-    Error, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreSpec, StoreState, Tier, TierOptions,
-    assemble,
+    Error, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreSpec, StoreState, Tier,
+    TierOptions, assemble,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -186,7 +186,9 @@ fn a_flush_replaces_what_has_its_name() {
         cold.put(&ctx, id(1, 0), &foreign).expect("of another put");
         cold.put(&ctx, id(2, 0), &foreign).expect("of another put");
         // and of a flush that was cut short
-        bucket(&server, "p/1").delete(&S3Store::new(bucket(&server, "p/1"), "").path(id(2, 0))).expect("gone");
+        bucket(&server, "p/1")
+            .delete(&S3Store::new(bucket(&server, "p/1"), "").path(id(2, 0)))
+            .expect("gone");
         let hot = pool_over("single", vec![Arc::new(MemStore::with_capacity(1 << 20))]);
         let at_once = TierOptions { flush_percent: 0, ..TierOptions::default() };
         let tier = Tier::new(&Env::real(), hot, cold.clone(), at_once);
