@@ -506,6 +506,7 @@ impl Service for CellService {
             dirty_bytes: stats.dirty_bytes,
             snapshots: stats.snapshots,
             late_schedules: stats.late_schedules,
+            late_scrubs: stats.late_scrubs,
             clock_ahead_secs: stats.clock_ahead_secs,
         })
     }

@@ -18,6 +18,7 @@ use crate::pools::{Opener, Pools};
 use crate::quota::Quota;
 use crate::records::each;
 use crate::schedule::ScheduleRecord;
+use crate::scrubs::ScrubRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
@@ -195,6 +196,7 @@ impl Cell {
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
             cell.spawn("pools", Shard::care_turn);
+            cell.spawn("scrub", Shard::scrub_turn);
             // a listing may take minutes: closing does not wait for it
             drop(cell.start_thread("search", Shard::search_turn));
         }
@@ -243,6 +245,7 @@ impl Cell {
         did |= self.shard.clean_step()?;
         did |= self.shard.search_step();
         did |= self.shard.care_step();
+        did |= self.shard.scrub_if_due();
         did |= self.shard.move_step()?;
         Ok(did)
     }
@@ -357,6 +360,7 @@ impl Cell {
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
         self.shard.care.wake();
+        self.shard.scrubbing.end();
         self.shard.search.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -497,6 +501,10 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     }
     each(&*moment, keys::table_range(Table::Schedule), |key, v| {
         st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Scrub), |key, v| {
+        st.scrubs.set(keys::table_id(key) as u32, Some(ScrubRecord::decode(v)?));
         Ok(())
     })?;
     // those of a volume that is being removed are freed with it

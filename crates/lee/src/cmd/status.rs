@@ -55,6 +55,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "dirty_bytes": running.dirty_bytes,
         "snapshots": running.snapshots,
         "late_schedules": running.late_schedules,
+        "late_scrubs": running.late_scrubs,
         "clock_ahead_secs": running.clock_ahead_secs,
     });
     let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
@@ -82,6 +83,10 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
     if running.late_schedules > 0 {
         let late = size::counted(running.late_schedules, "schedule", "schedules");
         lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
+    }
+    if running.late_scrubs > 0 {
+        let late = size::counted(running.late_scrubs, "pool was", "pools were");
+        lines.push(("ALARM", format!("{late} not scrubbed for too long: see lee scrub --status")));
     }
     let ahead = running.clock_ahead_secs;
     if ahead.abs() > CLOCK_SECS_MAX {
