@@ -170,11 +170,11 @@ impl Cell {
             put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
-        let gate =
-            Arc::new(GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair));
+        let gate = GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair);
+        let gate = Arc::new(gate.at_most(config.store_transfers as usize));
         let store = Arc::new(CountedStore::new(env, gate.clone()));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config.fair));
+        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config));
         let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
