@@ -15,6 +15,7 @@ pub mod error;
 pub mod file;
 mod files;
 pub mod keys;
+mod like;
 pub mod limits;
 pub mod listen;
 pub mod notes;
@@ -25,7 +26,7 @@ mod who;
 
 pub use error::status_of;
 pub use file::File;
-pub use files::{Files, Found, Tree};
+pub use files::{Files, Found, Spot, Tree};
 pub use path::{BadPath, PATH_BYTES_MAX, Path};
 pub use upload::{Finish, Part, Upload};
 pub use who::Who;

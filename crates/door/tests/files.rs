@@ -89,7 +89,7 @@ fn every_directory_on_the_way_must_let_the_user_through() {
     assert_eq!(rig.get(&bob, "d/e/f"), Ok(b"x".to_vec()));
     assert_eq!(rig.put(&bob, "d/e/g", b"y").map(drop), Err(Error::Access), "he may not write there");
     assert_eq!(rig.wait(bob.remove(&path("d/e/f"), true)), Err(Error::Access));
-    assert_eq!(rig.wait(bob.rename(&path("d/e/f"), &path("g"), RenameMode::Replace)), Err(Error::Access));
+    assert_eq!(rig.wait(bob.rename(&path("d/e/f"), &bob, &path("g"), RenameMode::Replace)), Err(Error::Access));
     chmod("d/e/f", 0o600);
     assert_eq!(rig.get(&bob, "d/e/f"), Err(Error::Access));
     assert!(rig.wait(bob.stat(&path("d/e/f"), &[])).is_ok(), "he may see it");
