@@ -1,6 +1,7 @@
 """What boto3 does at the S3 door, and what the mount shows of it. Run by tests/suites/s3.sh; the environment has endpoint and keys."""
 
 import hashlib
+import io
 import os
 import sys
 import urllib.error
@@ -186,7 +187,7 @@ def rights():
     refused("NotImplemented", put, key="x", body=b"x", ACL="public-read")
     os.rmdir(f"{MNT}/{BUCKET}/roots")
     os.remove(f"{MNT}/{BUCKET}/secret")
-    wrong = boto3.client("s3", aws_secret_access_key="wrong")
+    wrong = boto3.client("s3", aws_access_key_id=os.environ["AWS_ACCESS_KEY_ID"], aws_secret_access_key="wrong")
     refused("SignatureDoesNotMatch", wrong.get_object, Bucket=BUCKET, Key="c")
     nobody = boto3.client("s3", aws_access_key_id="NOBODY", aws_secret_access_key="x")
     refused("InvalidAccessKeyId", nobody.get_object, Bucket=BUCKET, Key="c")
@@ -195,8 +196,9 @@ def rights():
 def signed():
     url = s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "c"}, ExpiresIn=60)
     assert urllib.request.urlopen(url).read() == b"2"
-    url = s3.generate_presigned_url("put_object", Params={"Bucket": BUCKET, "Key": "signed"}, ExpiresIn=60)
-    urllib.request.urlopen(urllib.request.Request(url, data=b"by url", method="PUT"))
+    kind = "text/plain"  # or urllib sends one of its own, which the older signature that boto3 takes here covers
+    url = s3.generate_presigned_url("put_object", Params={"Bucket": BUCKET, "Key": "signed", "ContentType": kind}, ExpiresIn=60)
+    urllib.request.urlopen(urllib.request.Request(url, data=b"by url", method="PUT", headers={"Content-Type": kind}))
     assert content("signed") == b"by url"
     for wrong in [url.replace("signed?", "other?"), url.replace("X-Amz-Expires=60", "X-Amz-Expires=6000")]:
         try:
@@ -211,6 +213,16 @@ def signed():
     kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
     urllib.request.urlopen(urllib.request.Request(post["url"], data=(fields + file).encode(), headers=kind))
     assert content("posted") == b"by form"
+
+
+def empties():
+    """botocore says Expect to an empty body, too, and mistakes an answer without "100 Continue" for that of the next request."""
+    config = botocore.config.Config(max_pool_connections=1, retries={"max_attempts": 0}, read_timeout=10)
+    one = boto3.client("s3", config=config)
+    for n in range(4):
+        for body in [b"", b"x"]:
+            assert "ETag" in one.put_object(Bucket=BUCKET, Key="maybe-empty", Body=io.BytesIO(body)), n
+            assert content("maybe-empty") == body
 
 
 def browsers():
@@ -244,6 +256,6 @@ def anybody():
         assert e.code == 403, e.code
 
 
-for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, signed, browsers, anybody]:
+for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, signed, empties, browsers, anybody]:
     print(case.__name__, flush=True)
     case()
