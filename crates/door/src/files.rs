@@ -14,7 +14,7 @@ use crate::who::{self, R, W, Who, X};
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
 use leeward_vfs::{Attempt, Gate};
-use leeward_volume::op::{Attr, Entry, Kind, Make, RenameMode, SetAttr, SetTime, StatFs, Time};
+use leeward_volume::op::{Attr, Entry, Kind, Make, Over, RenameMode, SetAttr, SetTime, StatFs, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -315,7 +315,7 @@ impl Tree {
                     }
                 }
                 None => {
-                    let walked = steps.walk(base, &path, true)?;
+                    let walked = steps.walk(base, &path, false)?;
                     if walked.attr.is_some() {
                         return Err(Error::Exists);
                     }
@@ -378,12 +378,24 @@ impl Tree {
     /// # Errors
     /// As `unlink` gives them.
     pub async fn remove(&self, path: &Path, prune: bool) -> Result<()> {
+        self.remove_if(path, Over::Any, prune).await
+    }
+
+    /// The same, of what is as `over` says only.
+    ///
+    /// # Errors
+    /// As `unlink` gives them; [`Error::Changed`].
+    pub async fn remove_if(&self, path: &Path, over: Over, prune: bool) -> Result<()> {
         let path = path.clone();
         let mut removed: Option<Walked> = None;
         self.run(UNLINK, move |steps, base| {
             if removed.is_none() {
                 let walked = steps.walk(base, &path, false)?;
-                permit_removal(steps, walked.dir(), walked.found()?)?;
+                let entry = walked.found()?;
+                permit_removal(steps, walked.dir(), entry)?;
+                if matches!(over, Over::This(node, ctime) if (entry.node, entry.ctime) != (node, ctime)) {
+                    return Err(Error::Changed);
+                }
                 steps.call(Op::Unlink { dir: walked.dir().node, name: &walked.name })?;
                 removed = Some(walked);
             }

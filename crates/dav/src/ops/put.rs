@@ -149,7 +149,7 @@ fn over(old: Option<Attr>, may_replace: bool, conditional: bool) -> Over {
     }
 }
 
-fn is_conditional(asked: &Asked) -> bool {
+pub(crate) fn is_conditional(asked: &Asked) -> bool {
     ["if-match", "if-none-match", "if-unmodified-since", "if"]
         .iter()
         .any(|name| asked.headers.contains_key(*name))

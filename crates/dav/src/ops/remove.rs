@@ -1,5 +1,6 @@
 //! DELETE, and MKCOL.
 
+use super::put::is_conditional;
 use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place, read_all};
 use crate::body::{self, Answer, Body};
@@ -14,7 +15,7 @@ use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::Tree;
 use leeward_volume::Error;
-use leeward_volume::op::Entry;
+use leeward_volume::op::{Entry, Over};
 
 /// What is removed at a time: commits are shared by all who wait for one.
 const AT_ONCE: usize = 64;
@@ -32,7 +33,7 @@ pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
     if head::depth(&asked.headers, Depth::Infinity)? != Depth::Infinity {
         return Err(Oops::bad("DELETE removes everything below: Depth is infinity"));
     }
-    let (_, shown) = place.must_be_named().await?;
+    let (entry, shown) = place.must_be_named().await?;
     let etag = crate::asked::etag(&shown);
     let current = Current { etag: &etag, modified: shown.mtime.secs };
     if condition::check(&asked.headers, false, Some(current))? != Verdict::Go {
@@ -40,7 +41,8 @@ pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
     }
     asked.check_locks(&[(&asked.path, Change::Tree)]).await?;
     let spot = place.spot().await?.ok_or_else(|| place.oops(&Error::NotFound))?;
-    let failures = remove_tree(&place.by(&spot)).await?;
+    let over = if is_conditional(asked) { Over::This(entry.node, entry.ctime) } else { Over::Any };
+    let failures = remove_if(&place.by(&spot), over).await?;
     if let Some(answer) = failures.answer() {
         return Ok(answer);
     }
@@ -113,10 +115,16 @@ impl Failures {
 /// # Errors
 /// It could not be removed itself, and nothing below it is why.
 pub(crate) async fn remove_tree(place: &Place) -> Result<Failures> {
+    remove_if(place, Over::Any).await
+}
+
+/// The same; of what is no directory only if it is as `over` says.
+async fn remove_if(place: &Place, over: Over) -> Result<Failures> {
     let (tree, name) = (&place.tree, &place.path);
-    match tree.remove(name, false).await {
+    match tree.remove_if(name, over, false).await {
         Ok(()) => return Ok(Failures::default()),
         Err(Error::IsDir) => {}
+        Err(Error::Changed) => return Err(Oops::precondition()),
         Err(e) => return Err(place.oops(&e)),
     }
     let spot = tree.spot(name, false).await.map_err(|e| place.oops(&e))?;
