@@ -18,6 +18,7 @@ pub mod keys;
 mod like;
 pub mod limits;
 pub mod listen;
+mod names;
 pub mod notes;
 mod path;
 mod steps;
