@@ -39,7 +39,7 @@ struct Shared {
 pub struct Tree {
     files: Files,
     ctx: Ctx,
-    base: Arc<Base>,
+    pub(crate) base: Arc<Base>,
 }
 
 /// A name in a directory that was come to.

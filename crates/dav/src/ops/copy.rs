@@ -193,10 +193,10 @@ async fn copy_all(asked: &Asked, errand: &Errand) -> Result<Failures> {
     let above = to.dav.parent().unwrap_or_default();
     let beside =
         Place { tree: to.tree.clone(), path: path_of(name.as_bytes()), dav: above.join(name.as_bytes()) };
-    let failures = copy_tree(errand, &beside, Over::Nothing).await?;
-    if failures.count() > 0 {
+    let copied = copy_tree(errand, &beside, Over::Nothing).await;
+    if copied.as_ref().map_or(true, |failures| failures.count() > 0) {
         let _ = remove_tree(&beside).await;
-        return Ok(failures);
+        return copied;
     }
     if let Err(e) = to.tree.rename(&beside.path, &to.tree, &to.path, RenameMode::Exchange).await {
         let _ = remove_tree(&beside).await;
