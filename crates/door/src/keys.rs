@@ -10,7 +10,7 @@
 use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
 use crate::path::Path;
-use crate::steps::Steps;
+use crate::steps::{Base, Steps};
 use crate::who::R;
 use leeward_volume::op::{Attr, Entry, Kind};
 use leeward_volume::{Error, NodeId, Op, Result};
@@ -154,7 +154,7 @@ impl Keys {
     async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
         let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
         let note = self.wanted.note;
-        let look = move |steps: &Steps<'_>, base: &Path| {
+        let look = move |steps: &Steps<'_>, base: &Base| {
             let Some(attr) = steps.walk(base, &path, false)?.attr else { return Ok(None) };
             Ok(Some((attr, noted(steps, attr.node, attr.kind, note)?)))
         };
