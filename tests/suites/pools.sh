@@ -130,6 +130,22 @@ bytes_rot() {
   same "$MNT/v"
 }
 
+scrub_by_the_clock() {
+  local state="['pools'][1]['scrub']"
+  lee scrub --every 30d | grep -q 'all pools every 30d'
+  lee scrub wide --every 1w
+  fails_with "interval" lee scrub --every often
+  fails_with "too often" lee scrub --every 1m
+  cell_kill9
+  cell_start
+  [ "$(lee scrub --status --json | json "${state}['every_secs']")" = 604800 ]
+  [ "$(lee scrub --status --json | json "${state}['last']['found']['bad_pieces']")" = 0 ] # as bytes_rot left it
+  lee scrub --status
+  lee pool show wide | grep '^scrubbed .*all whole; every 1w: good'
+  lee scrub --every never
+  lee pool show wide | grep '^scrubbed .*all whole$'
+}
+
 swapped_and_foreign_stores() {
   cell_stop
   mv "$STORES/2" "$STORES/x"
@@ -237,6 +253,7 @@ cell_start
 run setup setup
 run two-stores-die two_stores_die
 run bytes-rot bytes_rot
+run scrub-by-the-clock scrub_by_the_clock
 run swapped swapped_and_foreign_stores
 run stores-change stores_change
 run data-moves data_moves

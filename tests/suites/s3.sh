@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, curl. A tree synced in, checked and
-# compared in the mount; the same file by both ways at once; a killed server leaves nothing.
+# compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing.
 . "$(dirname "$0")/../lib.sh"
 suite s3
 PORT=$((20000 + $$ % 20000))
 URL=http://127.0.0.1:$PORT
+WEB_PORT=$((PORT + 1))
 PYTHON=$CARGO_TARGET_DIR/tools/s3-clients # what pip installs
 
 unset AWS_CA_BUNDLE AWS_PROFILE AWS_SESSION_TOKEN # what whoever runs this has set for other servers
@@ -111,6 +112,15 @@ both_ways_at_once() {
   python3 "$ROOT/tests/tools/s3_both_ways.py" "$MNT/pub" pub
 }
 
+three_doors() {
+  . "$WORK/env"
+  mkdir "$MNT/pub/three" && chown 1234:1234 "$MNT/pub/three"
+  lee bucket create three --path /pub/three >/dev/null
+  for seed in ${DOOR_SEEDS:-1 2}; do
+    python3 "$ROOT/tests/tools/three_doors.py" "$MNT/pub/three" three "http://127.0.0.1:$WEB_PORT/pub/three/" "$seed" 300
+  done
+}
+
 # kill -9 in the midst of uploads: nothing of them is there, and all that was acknowledged is.
 killed_in_a_put() {
   . "$WORK/env"
@@ -124,7 +134,7 @@ killed_in_a_put() {
 }
 
 clients_install
-cell_start --s3 "$PORT"
+cell_start --s3 "$PORT" --http "$WEB_PORT"
 tree_make
 clients_set_up
 run boto3 boto3_does_all
@@ -133,5 +143,6 @@ run aws aws_syncs
 run s3cmd s3cmd_syncs
 run curl curl_is_refused
 run both_ways both_ways_at_once
+run three_doors three_doors
 run killed killed_in_a_put
 suite_end

@@ -63,6 +63,7 @@ impl Authority {
     /// What the cell knows has changed: holds for every request from now on.
     pub fn set_accounts(&self, accounts: Arc<Accounts>) {
         *self.accounts.write() = accounts;
+        self.known.lock().clear();
     }
 
     fn accounts(&self) -> Arc<Accounts> {

@@ -36,7 +36,7 @@
 //!
 //! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the way in · `macaroon`: the format ·
 //! `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile · `jws`: signatures · `issuers`: their keys, cached · `fetch`: from
-//! where · `times`: dates and spans in text.
+//! where · `people`: users and their groups · `times`: dates and spans in text.
 //!
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
 //! cannot be understood in a credential is refused.

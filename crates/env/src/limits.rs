@@ -32,5 +32,8 @@ pub const COMMIT_RECORDS_MAX: usize = 2_048;
 pub const RUNNING_RECORDS_MAX: usize = 131_072;
 /// One transfer to a store; see DISK.md: larger ones make others wait.
 pub const STORE_SLICE_BYTES: usize = 256 << 10;
+/// Transfers on their way to or from one store at a time, unless the settings say otherwise. Enough for an object store: at 30 ms a request
+/// 32 reads of 128 KiB are 130 MB/s, 32 of a MiB 1 GB/s. What is beyond that waits in the store's queues, where nobody can overtake it.
+pub const STORE_TRANSFERS_MAX: usize = 32;
 /// Threads that carry calls which wait (cold reads, fsync, budgets).
 pub const BLOCKING_THREADS_MAX: usize = 64;

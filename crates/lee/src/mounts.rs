@@ -38,6 +38,12 @@ pub fn containing(path: &Path) -> Option<CellMount> {
     all().into_iter().filter(|m| path.starts_with(&m.at)).max_by_key(|m| m.at.as_os_str().len())
 }
 
+/// Whether a path of the cell is `dir` or below it.
+pub fn is_below(path: &str, dir: &str) -> bool {
+    let dir = dir.trim_end_matches('/');
+    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Takes a dead mount away, even where processes still have files open in it.
 ///
 /// # Errors

@@ -217,9 +217,10 @@ impl Up {
         let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
         gate.set_flows(cell.flow_settings());
-        let authority = authority(env, &cell, &config)?;
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
-        let mounted = mount(env, &gate, &dir, &at).and_then(|mount| {
+        // what fails from here on closes the cell
+        let mounted = authority(env, &cell, &config).and_then(|authority| {
+            let mount = mount(env, &gate, &dir, &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -544,6 +545,7 @@ impl Service for CellService {
             dirty_bytes: stats.dirty_bytes,
             snapshots: stats.snapshots,
             late_schedules: stats.late_schedules,
+            late_scrubs: stats.late_scrubs,
             clock_ahead_secs: stats.clock_ahead_secs,
         })
     }

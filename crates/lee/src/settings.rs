@@ -55,7 +55,8 @@ fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<Config, F
         Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
     })?;
     let mut config = parse(path, &content)?;
-    if !content.lines().any(|line| key_of(line) == Some("commit-interval-ms")) {
+    let said = toml::from_str::<toml::Table>(&content).unwrap_or_default();
+    if !said.contains_key("commit-interval-ms") {
         config.commit_interval_ms = interval;
     }
     Ok(config)
@@ -123,11 +124,11 @@ fn allowed(key: &str) -> String {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
         Ok(Ok(())) => "a number".into(),
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
+        Err(_) if key == "disk-cache" => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(e) if e.message().ends_with("a string") => "a text in quotes".into(),
         Err(_) if key == "issuer" || key == "srr" => {
             format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
         }
-        Err(e) if e.message().ends_with("a string") => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Made of what the cell knows at once: volumes, quotas, recursive statistics. Nothing is scanned. Sizes are bytes.
 
+use crate::cmd::unexpected;
 use crate::fail::Fail;
+use crate::mounts::is_below;
 use leeward_volume::admin::{Df, QuotaInfo, Reply, Request, Usage, VolumeInfo};
 use leeward_volume::config::{QualityLevel, SrrConfig, SrrShare};
 use serde::Serialize;
@@ -76,26 +78,24 @@ pub fn report(
     now_secs: i64,
     mut ask: impl FnMut(&Request) -> Result<Reply, Fail>,
 ) -> Result<Report, Fail> {
-    let odd =
-        |reply: Reply| Fail::new(format!("unexpected answer {reply:?}: is another version of lee running?"));
     let volumes = match ask(&Request::VolumeList)? {
         Reply::Volumes { volumes } => volumes.into_iter().filter(|v| !v.removing).collect(),
-        other => return Err(odd(other)),
+        other => return Err(unexpected(&other)),
     };
     let quotas = match ask(&Request::QuotaList)? {
         Reply::Quotas { quotas } => quotas,
-        other => return Err(odd(other)),
+        other => return Err(unexpected(&other)),
     };
     let df = match ask(&Request::Df)? {
         Reply::Df(df) => df,
-        other => return Err(odd(other)),
+        other => return Err(unexpected(&other)),
     };
     let known = Known { volumes, quotas, df };
     let mut storageshares = Vec::new();
     for share in &config.share {
         let own = match ask(&Request::Usage { path: share.path.clone() })? {
             Reply::Usage(usage) => usage,
-            other => return Err(odd(other)),
+            other => return Err(unexpected(&other)),
         };
         storageshares.push(known.share(share.clone(), known.with_volumes_below(&share.path, own), now_secs));
     }
@@ -126,20 +126,14 @@ pub fn report(
     Ok(Report { storageservice })
 }
 
-/// Whether `path` is `dir` or below it.
-fn is_in(dir: &str, path: &str) -> bool {
-    let dir = dir.trim_end_matches('/');
-    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 fn same(a: &str, b: &str) -> bool {
-    is_in(a, b) && is_in(b, a)
+    is_below(a, b) && is_below(b, a)
 }
 
 impl Known {
     /// Statistics end at the root of another volume: those of volumes attached below are added.
     fn with_volumes_below(&self, path: &str, own: Usage) -> Usage {
-        let below = self.volumes.iter().filter(|v| is_in(path, &v.at) && !same(path, &v.at));
+        let below = self.volumes.iter().filter(|v| is_below(&v.at, path) && !same(path, &v.at));
         below.fold(own, |sum, v| Usage {
             bytes: sum.bytes + v.usage.bytes,
             files: sum.files + v.usage.files,
@@ -165,20 +159,20 @@ impl Known {
     /// How large a directory can get: its quota; without one what it has and what there is room for, by the quotas above it
     /// and the pool of its volume.
     fn size(&self, path: &str, used: u64) -> u64 {
-        let limits = self.quotas.iter().filter(|q| q.bytes > 0 && is_in(&q.path, path));
+        let limits = self.quotas.iter().filter(|q| q.bytes > 0 && is_below(path, &q.path));
         if let Some(own) = limits.clone().find(|q| same(&q.path, path)) {
             return own.bytes;
         }
-        let volume = self.volumes.iter().filter(|v| is_in(&v.at, path)).max_by_key(|v| v.at.len());
+        let volume = self.volumes.iter().filter(|v| is_below(path, &v.at)).max_by_key(|v| v.at.len());
         let pool = self.df.pools.iter().find(|pool| volume.is_some_and(|v| v.pool == pool.name));
         let free = pool.map_or(self.df.available_bytes, |pool| pool.available_bytes);
         // a quota counts in its own volume
-        let counts = |q: &&QuotaInfo| volume.is_none_or(|v| is_in(&v.at, &q.path));
+        let counts = |q: &&QuotaInfo| volume.is_none_or(|v| is_below(&q.path, &v.at));
         let left = limits.filter(counts).map(|q| q.bytes.saturating_sub(q.used_bytes));
         used + left.fold(free, u64::min)
     }
 
-    /// Of all pools.
+    /// Of all pools but those that hold others' data for a while.
     fn capacity(&self) -> Space {
         let whole = Space {
             totalsize: self.df.total_bytes,
@@ -187,8 +181,9 @@ impl Known {
         if self.df.pools.is_empty() {
             return whole;
         }
-        let totalsize = self.df.pools.iter().map(|p| p.total_bytes).sum();
-        let available: u64 = self.df.pools.iter().map(|p| p.available_bytes).sum();
+        let pools = || self.df.pools.iter().filter(|pool| pool.hot_of.is_none());
+        let totalsize = pools().map(|p| p.total_bytes).sum();
+        let available: u64 = pools().map(|p| p.available_bytes).sum();
         Space { totalsize, usedsize: totalsize - available.min(totalsize) }
     }
 }

@@ -3,7 +3,9 @@
 //! Each transfer is cut in slices, and each slice waits for its turn: lines of flows and classes as in the gate before the file system
 //! ([`FairQueue`], here by bytes), as many at once as the [`Window`] has room for. So the queue is here, where it is fair, and not in the store.
 //!
-//! A read of a user who is alone is not cut and does not wait, but counts.
+//! A read of a user who is alone is not cut and does not wait for the window, but counts.
+//!
+//! However wide the window is, and whoever reads, no more than [`STORE_TRANSFERS_MAX`] transfers are on their way at once, or as the settings say.
 //!
 //! Background work rests after each slice while users ask for something ([`Activity`]); not where the threads of a pool call the store: there
 //! it would keep a thread that others wait for, and rests further up ([`RestingStore`](crate::RestingStore)).
@@ -12,6 +14,7 @@
 
 use crate::{AlignedBuf, ObjectId, Pace, Result, Store};
 use leeward_env::disk::Space;
+use leeward_env::limits::STORE_TRANSFERS_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Activity, Ctx, Env, Flow, Nanos};
 use leeward_gate::{FairQueue, Kind, Line, Transfer, Turn, Window};
@@ -34,6 +37,7 @@ struct Gate {
     /// Nothing is decided.
     open: bool,
     rests: bool,
+    transfers_max: usize,
     state: Mutex<State>,
 }
 
@@ -50,6 +54,8 @@ struct State {
 struct Waiting {
     kind: Kind,
     bytes: usize,
+    /// It does not wait for the window.
+    lone: bool,
     seat: Arc<Seat>,
 }
 
@@ -104,9 +110,22 @@ impl GatedStore {
             waited: 0,
         };
         let open = !fair || env.is_sim();
-        let gate =
-            Gate { env: env.clone(), activity, slice_bytes, open, rests: true, state: Mutex::new(state) };
+        let gate = Gate {
+            env: env.clone(),
+            activity,
+            slice_bytes,
+            open,
+            rests: true,
+            transfers_max: STORE_TRANSFERS_MAX,
+            state: Mutex::new(state),
+        };
         GatedStore { inner, gate }
+    }
+
+    /// The same with at most so many transfers on their way at once; at least one.
+    pub fn at_most(mut self, transfers: usize) -> GatedStore {
+        self.gate.transfers_max = transfers.max(1);
+        self
     }
 
     /// The same without rests.
@@ -174,14 +193,14 @@ impl Gate {
         let asked = self.env.now();
         let lone = self.is_lone(ctx, kind);
         let mut state = self.state.lock();
-        if state.queue.is_empty() && (lone || state.window.has_room(kind, bytes)) {
+        if state.queue.is_empty() && state.has_room(lone, kind, bytes, self.transfers_max) {
             let turn = state.queue.pass(line, Line::USUAL);
             return (turn, state.begin(line.flow, kind, bytes));
         }
         let behind = state.most_inside(line.flow);
         let seat = Arc::new(Seat::default());
-        state.queue.push(line, Line::USUAL, Waiting { kind, bytes, seat: seat.clone() });
-        state.give();
+        state.queue.push(line, Line::USUAL, Waiting { kind, bytes, lone, seat: seat.clone() });
+        state.give(self.transfers_max);
         drop(state);
         let given = seat.wait();
         let waited = self.env.now().saturating_sub(asked);
@@ -202,7 +221,7 @@ impl Gate {
             state.inside.swap_remove(n);
         }
         state.queue.done(turn, bytes as u64 + REQUEST_BYTES);
-        state.give();
+        state.give(self.transfers_max);
     }
 }
 
@@ -236,9 +255,15 @@ impl Seat {
 }
 
 impl State {
+    fn has_room(&self, lone: bool, kind: Kind, bytes: usize, transfers_max: usize) -> bool {
+        self.inside.len() < transfers_max && (lone || self.window.has_room(kind, bytes))
+    }
+
     /// Gives turns while there is room.
-    fn give(&mut self) {
-        while self.queue.peek().is_some_and(|next| self.window.has_room(next.kind, next.bytes)) {
+    fn give(&mut self, transfers_max: usize) {
+        let fits =
+            |state: &State, next: &Waiting| state.has_room(next.lone, next.kind, next.bytes, transfers_max);
+        while self.queue.peek().is_some_and(|next| fits(self, next)) {
             let Some((turn, next)) = self.queue.pop() else { return };
             let transfer = self.begin(turn.line.flow, next.kind, next.bytes);
             *next.seat.given.lock() = Some((turn, transfer));

@@ -6,7 +6,8 @@ use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{self, body, holds, id};
 use leeward_pool::label::{self, Label, LabelError};
 use leeward_pool::{
-    Error, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreSpec, StoreState, assemble,
+    Error, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreSpec, StoreState, Tier,
+    TierOptions, assemble,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -80,13 +81,14 @@ fn real_server() {
     let place = leeward_bucket::Place::find(&format!("{url}/{}", next())).expect("a place");
     let of = Bucket::new(&place).expect("a bucket");
     of.create("swapped", vec![0; PAGE].into()).expect("created");
-    for _ in 0..20 {
+    for round in 0..20 {
         let tags: Vec<_> =
             (0..8).map(|_| of.get_tagged("swapped").expect("a get").expect("it is there").1).collect();
         let tags = std::sync::Mutex::new(tags);
         let swapped = all_at_once(8, |n| {
             let tag = tags.lock().expect("no panic").pop().expect("one each");
-            of.swap("swapped", body(n, PAGE).to_vec().into(), tag).is_ok()
+            // never what is there already: tags may be of the content
+            of.swap("swapped", body(1 + 8 * round + n, PAGE).to_vec().into(), tag).is_ok()
         });
         assert_eq!(swapped.iter().filter(|ok| **ok).count(), 1, "swapping: {swapped:?}");
     }
@@ -172,6 +174,35 @@ fn another_ones_pieces_are_left_alone() {
     theirs.put(&Ctx::system(), id(9, 0), &first).expect("a put");
     assert!(matches!(ours.put(&Ctx::system(), id(9, 0), &second), Err(Error::Exists(_))));
     assert!(holds(&*ours, id(9, 0), &first) && holds(&*theirs, id(8, 1), &second));
+}
+
+/// A tier copies an object to its cold pool in place of what has its name there, also when a store does not delete.
+#[test]
+fn a_flush_replaces_what_has_its_name() {
+    for layout in ["single", "erasure(2+1)"] {
+        let (server, ctx) = (Server::start("b"), Ctx::system());
+        let cold = in_buckets(&server, layout, "p");
+        let foreign = body(7, 30 * PAGE);
+        cold.put(&ctx, id(1, 0), &foreign).expect("of another put");
+        cold.put(&ctx, id(2, 0), &foreign).expect("of another put");
+        // and of a flush that was cut short
+        bucket(&server, "p/1")
+            .delete(&S3Store::new(bucket(&server, "p/1"), "").path(id(2, 0)))
+            .expect("gone");
+        let hot = pool_over("single", vec![Arc::new(MemStore::with_capacity(1 << 20))]);
+        let at_once = TierOptions { flush_percent: 0, ..TierOptions::default() };
+        let tier = Tier::new(&Env::real(), hot, cold.clone(), at_once);
+        server.fail("DELETE", "p/0/", Fault::Refused, 1000);
+        for n in [1, 2] {
+            tier.put(&ctx, id(n, 0), &body(n, 20 * PAGE)).expect("a put");
+        }
+        while tier.repair_step(&ctx).expect("a step").more {}
+        let told = tier.health().tier.expect("a tier");
+        assert_eq!((told.unflushed_objects, told.last_error.as_str()), (0, ""), "{layout}");
+        for n in [1, 2] {
+            assert!(holds(&*cold, id(n, 0), &body(n, 20 * PAGE)), "{layout}: object {n}");
+        }
+    }
 }
 
 /// A piece that rotted in its bucket is put in order, though a put never replaces.

@@ -159,6 +159,27 @@ fn an_open_gate_lets_all_through() {
     threads.into_iter().for_each(|t| assert_eq!(t.join().unwrap(), Waits::NONE));
 }
 
+/// Whatever the window is, and also of a user who is alone, whose reads do not wait for that.
+#[test]
+fn only_so_many_transfers_are_on_their_way() {
+    let rig = rig(true);
+    rig.gated.activity().share(0);
+    let most = leeward_env::limits::STORE_TRANSFERS_MAX;
+    let more = 6;
+    let threads: Vec<_> = (0..(most + more) as u64).map(|n| rig.read(1, n)).collect();
+    rig.until(|r| r.slow.order().len() + r.gated.figures().waiting as usize == most + more);
+    assert_eq!(rig.slow.order().len(), most);
+    rig.slow.end_one();
+    rig.until_begun(most + 1);
+    assert_eq!(rig.slow.state.lock().inside.len(), most, "one left, one came");
+    (0..most + more - 1).for_each(|_| rig.slow.end_one());
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let figures = rig.gated.figures();
+    assert_eq!((figures.on_way_bytes, figures.waiting, figures.waits), (0, 0, more as u64));
+}
+
 #[test]
 fn a_large_read_is_cut_in_slices_where_users_share() {
     let rig = rig(true);

@@ -81,6 +81,13 @@ pub enum Request {
         /// In this pool; `None`: in all.
         pool: Option<String>,
     },
+    /// → [`Reply::Pools`]: from now on everything is scrubbed so often.
+    ScrubEvery {
+        /// In this pool; `None`: in all, also those that are made later, whatever was said of single ones.
+        pool: Option<String>,
+        /// Seconds, an hour at least; 0: never.
+        every_secs: u32,
+    },
     /// → [`Reply::Pools`].
     PoolList,
     /// → [`Reply::Pool`].
@@ -654,6 +661,9 @@ pub struct PoolInfo {
     /// The pool that it is in front of.
     #[serde(default)]
     pub hot_of: Option<String>,
+    /// When everything in it is read and verified; one that is in front of another has part in that one's.
+    #[serde(default)]
+    pub scrub: ScrubStatus,
 }
 
 /// A hot pool in front of another one.
@@ -684,6 +694,49 @@ pub struct ScrubInfo {
     pub degraded_objects: u64,
     /// Objects of which something cannot be read.
     pub lost_objects: u64,
+}
+
+/// A whole scrub of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubPass {
+    /// When it began, seconds since 1970.
+    pub begun_secs: i64,
+    /// When it ended, seconds since 1970.
+    pub ended_secs: i64,
+    /// What it found.
+    pub found: ScrubInfo,
+}
+
+/// A scrub that is going on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubRun {
+    /// When it began, seconds since 1970.
+    pub begun_secs: i64,
+    /// What is going on, as in [`Progress`].
+    pub phase: String,
+    /// How much is done.
+    pub done: u64,
+    /// Of how much, 0: unknown.
+    pub total: u64,
+}
+
+/// How often a pool is scrubbed, and how that goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// How often by the clock, seconds; `None`: only when it is asked for.
+    pub every_secs: Option<u32>,
+    /// The next time by the clock, seconds since 1970.
+    pub next_secs: Option<i64>,
+    /// Whether the last whole scrub began longer ago than twice the interval.
+    pub late: bool,
+    /// The last whole scrub, by the clock or not.
+    pub last: Option<ScrubPass>,
+    /// How long ago it began, seconds.
+    pub age_secs: Option<i64>,
+    /// The one that is going on.
+    pub running: Option<ScrubRun>,
+    /// Why the last one by the clock failed; it is tried again.
+    pub error: Option<String>,
 }
 
 /// What to change about a pool's stores.
@@ -1007,6 +1060,9 @@ pub struct CellStats {
     pub snapshots: u64,
     /// Schedules that are late, see [`ScheduleInfo::late`].
     pub late_schedules: u64,
+    /// Pools whose last whole scrub is late, see [`ScrubStatus::late`].
+    #[serde(default)]
+    pub late_scrubs: u64,
     /// While a snapshot is locked: seconds by which the wall clock was set forward (below zero: back) since start.
     pub clock_ahead_secs: i64,
     /// What no snapshot holds any more and trim has not freed yet: entries of deadlists.

@@ -237,7 +237,7 @@ impl Shard {
             self.scrub_layout(&**layout, &mut info, progress)?;
         }
         if redundant.is_empty() || !single.is_empty() {
-            self.verify_pool(id, &mut info, progress);
+            self.verify_pool(id, &mut info, progress)?;
         }
         Ok(info)
     }
@@ -252,6 +252,7 @@ impl Shard {
         let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
         let ctx = self.work_ctx(Work::Scrub, None);
         loop {
+            self.scrubbing.go_on()?;
             let step = self.rested(&ctx, || layout.scrub_step(&ctx)).map_err(failed)?;
             info.bytes += step.read_bytes;
             info.bad_pieces += step.pieces;
@@ -264,6 +265,7 @@ impl Shard {
         }
         let before = info.repaired_objects;
         loop {
+            self.scrubbing.go_on()?;
             let step = self.repair(layout).map_err(failed)?;
             let health = layout.health();
             // the background may have helped
@@ -282,7 +284,12 @@ impl Shard {
     }
 
     /// Without a second copy, the checksums of the data log say what is lost.
-    fn verify_pool(&self, id: PoolId, info: &mut ScrubInfo, progress: &mut dyn FnMut(Progress)) {
+    fn verify_pool(
+        &self,
+        id: PoolId,
+        info: &mut ScrubInfo,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
         let all: Vec<u64> = {
             let st = self.lock();
             let here = st.segments.iter().filter(|(_, r)| r.sealed && r.pool == id && r.object_bytes > 0);
@@ -290,6 +297,7 @@ impl Shard {
         };
         let ctx = self.work_ctx(Work::Scrub, None);
         for (done, segment) in all.iter().enumerate() {
+            self.scrubbing.go_on()?;
             let (done, total) = (done as u64, all.len() as u64);
             progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
             let object =
@@ -304,5 +312,6 @@ impl Shard {
                 Err(_) => info.lost_objects += u64::from(object() == Some(before)),
             }
         }
+        Ok(())
     }
 }

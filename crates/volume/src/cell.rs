@@ -19,6 +19,7 @@ use crate::pools::{Opener, Pools};
 use crate::quota::Quota;
 use crate::records::each;
 use crate::schedule::ScheduleRecord;
+use crate::scrubs::ScrubRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
@@ -170,11 +171,11 @@ impl Cell {
             put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
-        let gate =
-            Arc::new(GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair));
+        let gate = GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair);
+        let gate = Arc::new(gate.at_most(config.store_transfers as usize));
         let store = Arc::new(CountedStore::new(env, gate.clone()));
         let log = DataLog::new(env.clone(), store.clone(), options);
-        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config.fair));
+        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config));
         let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
         let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
         shard.log.attach(catalog);
@@ -196,6 +197,7 @@ impl Cell {
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
             cell.spawn("pools", Shard::care_turn);
+            cell.spawn("scrub", Shard::scrub_turn);
             // a listing may take minutes: closing does not wait for it
             drop(cell.start_thread("search", Shard::search_turn));
         }
@@ -236,14 +238,15 @@ impl Cell {
         self.shard.commit_if_dirty()?;
         did |= self.shard.engine_step()?;
         self.shard.take_reserve();
+        self.shard.open_away()?;
         did |= self.shard.delete_garbage()?;
         did |= self.shard.bin_step()?;
         did |= self.shard.reclaim_step()?;
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
-        self.shard.open_away()?;
         did |= self.shard.search_step();
         did |= self.shard.care_step();
+        did |= self.shard.scrub_if_due();
         did |= self.shard.move_step()?;
         Ok(did)
     }
@@ -363,6 +366,7 @@ impl Cell {
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
         self.shard.care.wake();
+        self.shard.scrubbing.end();
         self.shard.search.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -503,6 +507,10 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     }
     each(&*moment, keys::table_range(Table::Schedule), |key, v| {
         st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Scrub), |key, v| {
+        st.scrubs.set(keys::table_id(key) as u32, Some(ScrubRecord::decode(v)?));
         Ok(())
     })?;
     // those of a volume that is being removed are freed with it

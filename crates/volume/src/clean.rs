@@ -12,7 +12,7 @@ use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::{Object, PoolId, SegmentInfo};
-use leeward_env::{Class, Ctx, Work};
+use leeward_env::{Class, Ctx, Nanos, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ const TOLERATED_PART_BUSY: u64 = 4;
 const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
 const LOOKUP_STEP: usize = 64;
+/// Deletions that fail may take so long in one turn: a store that is away may take its time to say so.
+const FAILING_MAX: Nanos = 1_000_000_000;
 /// Back references that are forgotten in one hold of the lock.
 const FORGET_STEP: usize = 256;
 
@@ -239,7 +241,8 @@ impl Shard {
         }
     }
 
-    /// Deletes objects that no durable record points to; `true` when there were any. Those of a pool that is away wait for it.
+    /// Deletes objects that no durable record points to; `true` when there were any. Those of a pool that is away wait for it. What
+    /// cannot be deleted now holds up no other, and is tried again; the error comes when nothing else is left to delete.
     pub(crate) fn delete_garbage(&self) -> Result<bool> {
         let mut pools: BTreeMap<PoolId, Vec<Object>> = BTreeMap::new();
         for object in self.committer.take_garbage() {
@@ -247,19 +250,36 @@ impl Shard {
         }
         let (mut any, mut failed) = (false, Ok(()));
         for (pool, garbage) in pools {
-            let done = garbage.iter().position(|object| match self.delete_object(*object) {
-                Ok(()) => false,
-                Err(e) => {
-                    failed = Err(e);
-                    true
-                }
-            });
-            let done = done.unwrap_or(garbage.len());
-            self.committer.return_garbage(garbage[done..].to_vec());
-            any |= done > 0;
+            let (done, left) = self.delete_objects(garbage);
+            any |= done;
+            if let Some((objects, e)) = left {
+                self.committer.return_garbage(objects);
+                failed = Err(e);
+            }
             self.look_at_space(pool);
         }
-        failed.map(|()| any)
+        if any { Ok(true) } else { failed.map(|()| false) }
+    }
+
+    /// Deletes objects of one pool: whether any was, and what is left to try again, with the last error. Those that were not tried come first.
+    fn delete_objects(&self, garbage: Vec<Object>) -> (bool, Option<(Vec<Object>, Error)>) {
+        let (mut any, mut failed, mut why) = (false, Vec::new(), None);
+        let mut objects = garbage.into_iter();
+        let mut lost_nanos = 0;
+        while lost_nanos < FAILING_MAX
+            && let Some(object) = objects.next()
+        {
+            let (done, nanos) = self.timed(|| self.delete_object(object));
+            match done {
+                Ok(()) => any = true,
+                Err(e) => {
+                    lost_nanos += nanos;
+                    failed.push(object);
+                    why = Some(e);
+                }
+            }
+        }
+        (any, why.map(|e| (objects.chain(failed).collect(), e)))
     }
 
     fn delete_object(&self, object: Object) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What can be set in a cell's `leeward.toml`. Every key has a default that is right for most.
 
+use leeward_env::limits::STORE_TRANSFERS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -41,6 +42,8 @@ pub struct Config {
     pub commit_interval_ms: u32,
     /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
     pub fair: bool,
+    /// Most transfers on their way to or from one store (a directory, a bucket) at a time. 1 to 1024. Only with `fair`.
+    pub store_transfers: u32,
     /// A directory on a disk of this machine for a cache of file data of pools on object stores. Empty: none.
     pub disk_cache: String,
     /// Its size. 16 to 16777216.
@@ -209,6 +212,7 @@ impl Default for Config {
             metadata_cache_mib: 96,
             commit_interval_ms: 500,
             fair: true,
+            store_transfers: STORE_TRANSFERS_MAX as u32,
             disk_cache: String::new(),
             disk_cache_mib: 10_240,
             jobs: Jobs::None,
@@ -234,6 +238,7 @@ impl Config {
             ("dirty-mib", self.dirty_mib, 16, 65536),
             ("cache-mib", self.cache_mib, 1, 65536),
             ("metadata-cache-mib", self.metadata_cache_mib, 8, 65536),
+            ("store-transfers", self.store_transfers, 1, 1024),
             ("disk-cache-mib", self.disk_cache_mib, 16, 16_777_216),
             ("commit-interval-ms", self.commit_interval_ms, 10, 60000),
             ("transfers-max", self.transfers_max, 1, 10000),

@@ -77,6 +77,7 @@ impl Shard {
             Request::PoolUntier { name, wait } => self.pool_untier(name, *wait, progress),
             Request::PoolStore { name, change, force } => self.pool_store(name, change, *force),
             Request::Scrub { pool } => self.scrub_pools(pool.as_deref(), progress),
+            Request::ScrubEvery { pool, every_secs } => self.scrub_every(pool.as_deref(), *every_secs),
             Request::PoolList => Ok(AdminReply::Pools { pools: self.pool_infos() }),
             Request::PoolShow { name } => {
                 Ok(AdminReply::Pool(Box::new(self.pool_info(self.pool_named(name)?))))
@@ -478,8 +479,12 @@ impl Shard {
         let clock_ahead_secs = self.clock_moment().ahead;
         // what cannot be told is late
         let late_schedules = self.schedules().map_or(1, |all| all.iter().filter(|s| s.late).count() as u64);
+        let now = self.now().secs;
+        let pools = self.pools.all();
         let st = self.lock();
+        let late_scrubs = pools.iter().filter(|(id, _)| st.scrub_status(*id, now).late).count() as u64;
         CellStats {
+            late_scrubs,
             operations: self.counters.operations.load(Ordering::Relaxed),
             commits: self.counters.commits.load(Ordering::Relaxed),
             running_records: st.running.records.len() as u64,

@@ -32,6 +32,7 @@ const TABLE_BUCKET: u32 = SYSTEM + 16;
 const TABLE_USER: u32 = SYSTEM + 13;
 const TABLE_KEY: u32 = SYSTEM + 14;
 const TABLE_SIGNING: u32 = SYSTEM + 15;
+const TABLE_SCRUB: u32 = SYSTEM + 17;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -153,6 +154,11 @@ pub fn pools() -> Key {
 /// A pool.
 pub fn pool(id: u32) -> Key {
     build(TABLE_POOL, u64::from(id), 0, &[])
+}
+
+/// How often a pool is scrubbed, and how that went.
+pub fn scrub(pool: u32) -> Key {
+    build(TABLE_SCRUB, u64::from(pool), 0, &[])
 }
 
 /// The schedule of snapshots of a directory.
@@ -489,6 +495,8 @@ pub enum Table {
     S3Key,
     /// Keys that tokens are signed with.
     SigningKey,
+    /// Scrubbing of pools.
+    Scrub,
 }
 
 /// The range of a system table.
@@ -510,6 +518,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::User => TABLE_USER,
         Table::S3Key => TABLE_KEY,
         Table::SigningKey => TABLE_SIGNING,
+        Table::Scrub => TABLE_SCRUB,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -8,7 +8,7 @@
 //! * `snapshots`, `versions`, `trim`: snapshots, what is kept for them, how it is read and freed. `diff`, `restore`: their use.
 //! * `schedule`: snapshots taken and removed by the time; `clock`: what their locks go by.
 //! * `recycle`: the recycle bin. `buckets`: what is published at the S3 door. `tell`: what came in by a door is told to who caches.
-//! * `pools`, `care`: where data is kept, and that it stays whole; `moves`: how it gets from one pool to another.
+//! * `pools`, `care`: where data is kept, and that it stays whole, also by the clock (`scrubs`); `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `flows`, `fsck`, `control`, `figures`: operators.
 //! * [`accounts`]: who may come in by a door.
 //!
@@ -50,6 +50,7 @@ mod refs;
 pub mod remote;
 mod restore;
 pub mod schedule;
+pub mod scrubs;
 mod segments;
 mod shard;
 mod snapshots;

@@ -7,6 +7,7 @@
 //!
 //! Locks: each is held for a look or an exchange only, never over a call of a store.
 
+use crate::config::Config;
 use crate::inode::{PoolRecord, StoreRecord, TierRecord};
 use leeward_data::PoolId;
 use leeward_env::disk::Space;
@@ -199,20 +200,22 @@ pub struct Pools {
     activity: Arc<Activity>,
     /// Whether gates decide anything.
     fair: bool,
+    /// Most transfers that each lets through at once.
+    store_transfers: usize,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
     /// When what is away is tried next.
     next_try: AtomicU64,
 }
 
 impl Pools {
-    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have. `fair`: whether the gates
-    /// before them decide anything.
+    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have. The settings
+    /// say what the gates before them do.
     pub fn new(
         env: &Env,
         cell: &str,
         own: Arc<CountedStore>,
         opener: Arc<dyn Opener>,
-        (activity, fair): (Arc<Activity>, bool),
+        (activity, config): (Arc<Activity>, &Config),
     ) -> Pools {
         let default = Opened {
             store: own.clone(),
@@ -224,7 +227,17 @@ impl Pools {
         };
         let pools = RwLock::new(BTreeMap::from([(0, Arc::new(Pool::new(Ok(default))))]));
         let next_try = AtomicU64::new(0);
-        Pools { env: env.clone(), cell: cell.into(), opener, own, activity, fair, pools, next_try }
+        Pools {
+            env: env.clone(),
+            cell: cell.into(),
+            opener,
+            own,
+            activity,
+            fair: config.fair,
+            store_transfers: config.store_transfers as usize,
+            pools,
+            next_try,
+        }
     }
 
     /// The store of pool 0, which also has the figures of all.
@@ -313,8 +326,8 @@ impl Pools {
                 Ok(open) => {
                     slots.insert(store.slot);
                     let (slice, activity) = (open.slice_bytes(), self.activity.clone());
-                    let gate = GatedStore::new(&self.env, open, slice, activity, self.fair).without_rests();
-                    gates.push(Arc::new(gate));
+                    let gate = GatedStore::new(&self.env, open, slice, activity, self.fair);
+                    gates.push(Arc::new(gate.at_most(self.store_transfers).without_rests()));
                     Member::Open(gates[gates.len() - 1].clone())
                 }
                 Err(why) => {

@@ -20,6 +20,7 @@ use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
 use crate::schedule::ScheduleRecord;
+use crate::scrubs::ScrubRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
 use leeward_data::{Addr, PoolId};
@@ -179,6 +180,8 @@ pub(crate) enum Effect {
     Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// What is stored of scrubbing a pool is this now.
+    Scrub(PoolId, Option<ScrubRecord>),
     /// The directory has this schedule of snapshots now; `None`: none.
     Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has no name any more; its records are freed in steps.
@@ -511,6 +514,7 @@ impl State {
                     self.let_go(node, pending.segments());
                 }
             }
+            Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),

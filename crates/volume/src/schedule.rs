@@ -19,7 +19,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// After a failure it is tried again so much later.
-const RETRY_SECS: i64 = 60;
+pub(crate) const RETRY_SECS: i64 = 60;
 const VERSION: u8 = 1;
 
 /// How many of the newest are kept: of as many hours, days, weeks (from Monday), months and years in which any was taken the
@@ -99,7 +99,13 @@ pub fn slot(now: i64, interval_secs: u32) -> i64 {
     now - now.rem_euclid(i64::from(interval_secs.max(60)))
 }
 
-/// Whether the newest snapshot (or, where there is none, the beginning) is longer ago than twice the interval.
+/// The multiple of the interval that is to be run for, if that did not happen since what ran last (or the beginning).
+pub fn due(ran: i64, now: i64, interval_secs: u32) -> Option<i64> {
+    let at = slot(now, interval_secs);
+    (at != slot(ran, interval_secs)).then_some(at)
+}
+
+/// Whether the newest run (or, where there is none, the beginning) is longer ago than twice the interval.
 pub fn is_late(newest: Option<i64>, since: i64, interval_secs: u32, now: i64) -> bool {
     now - newest.unwrap_or(since) > 2 * i64::from(interval_secs)
 }
@@ -189,8 +195,8 @@ impl Schedules {
         self.by_dir.iter_mut().find_map(|(dir, s)| {
             let begun = slot(s.record.since_secs, s.record.interval_secs);
             let ran = *s.slot.get_or_insert_with(|| newest(snapshots, *dir, now).unwrap_or(begun));
-            let at = slot(now, s.record.interval_secs);
-            (at != slot(ran, s.record.interval_secs) && now >= s.retry_at).then_some((*dir, s.record, at))
+            let at = due(ran, now, s.record.interval_secs)?;
+            (now >= s.retry_at).then_some((*dir, s.record, at))
         })
     }
 

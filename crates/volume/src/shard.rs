@@ -21,6 +21,7 @@ use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
 use crate::recycle::Bins;
 use crate::refs::Refs;
 use crate::schedule::Schedules;
+use crate::scrubs::{Scrubbing, Scrubs};
 use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
@@ -85,6 +86,8 @@ pub struct State {
     pub clock_due: bool,
     /// Schedules of snapshots.
     pub schedules: Schedules,
+    /// Scrubbing of pools: when, and how it went.
+    pub scrubs: Scrubs,
     /// Snapshots, what they hold, and views of them.
     pub snapshots: Snapshots,
     /// Recycle bins.
@@ -158,6 +161,8 @@ pub struct Shard {
     pub upkeep: Wake,
     /// Wakes the thread that looks after pools.
     pub care: Wake,
+    /// Who scrubs.
+    pub scrubbing: Scrubbing,
     /// Pools that are to be searched for what a crash left.
     pub unsearched: Mutex<BTreeSet<PoolId>>,
     /// Held while one is searched. Before `housekeeping`.
@@ -208,6 +213,7 @@ impl Shard {
             maintenance: Wake::default(),
             upkeep: Wake::default(),
             care: Wake::default(),
+            scrubbing: Scrubbing::default(),
             unsearched: Mutex::default(),
             searching: Mutex::default(),
             search: Wake::default(),

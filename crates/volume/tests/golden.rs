@@ -4,6 +4,7 @@ use leeward_data::Addr;
 use leeward_pool::{StoreState, TierOptions};
 use leeward_volume::NodeId;
 use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
+use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
@@ -13,6 +14,7 @@ use leeward_volume::inode::{
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
 use leeward_volume::schedule::ScheduleRecord;
+use leeward_volume::scrubs::{Every, ScrubRecord};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -359,6 +361,31 @@ fn records_of_pools_are_as_they_were() {
     );
     assert_eq!(hex(&tiered.encode()), golden);
     assert_eq!(PoolRecord::decode(&tiered.encode()), Ok(tiered));
+    let found = ScrubInfo {
+        bytes: 3,
+        bad_pieces: 4,
+        repaired_objects: 5,
+        degraded_objects: 6,
+        lost_objects: 7,
+        ..ScrubInfo::default()
+    };
+    let scrub = ScrubRecord {
+        every: Some(Every { secs: 3600, since_secs: 8 }),
+        last: Some(ScrubPass { begun_secs: 1, ended_secs: 2, found }),
+    };
+    let golden = concat!(
+        "0103",                             // version, flags
+        "00000e10",                         // how often
+        "0000000000000008",                 // since when
+        "00000000000000010000000000000002", // begun, ended
+        "00000000000000030000000000000004", // bytes, bad pieces
+        "00000000000000050000000000000006", // repaired, degraded
+        "0000000000000007",                 // lost
+    );
+    assert_eq!(hex(&scrub.encode()), golden);
+    assert_eq!(ScrubRecord::decode(&scrub.encode()), Ok(scrub));
+    assert_eq!(ScrubRecord::decode(&ScrubRecord::default().encode()), Ok(ScrubRecord::default()));
+    assert_eq!(hex(&keys::scrub(3)), "ffffff11000000000000000300");
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
 

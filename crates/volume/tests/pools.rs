@@ -356,6 +356,79 @@ fn scrubbing_finds_what_rotted() {
 }
 
 #[test]
+fn pools_are_scrubbed_by_the_clock() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "replica(2)", &["s0", "s1"]);
+    let root = rig.new_volume("v", "wide");
+    rig.file(root, "a", &noise(500_000, 1));
+    rig.sync();
+    let every = |rig: &Rig, pool: Option<&str>, every_secs: u32| {
+        rig.ask(&Request::ScrubEvery { pool: pool.map(str::to_string), every_secs }).map(|_| ())
+    };
+    let (hour, day) = (3600, 86_400);
+    rig.refused(&Request::ScrubEvery { pool: None, every_secs: 60 }, &["too often"]);
+    rig.refused(
+        &Request::ScrubEvery { pool: Some("none".into()), every_secs: day },
+        &["none", "lee pool list"],
+    );
+    let pass = |rig: &Rig, secs: u32| {
+        rig.env.advance(Duration::from_secs(secs.into()));
+        rig.rest();
+    };
+    let bad = |rig: &Rig, pool: &str| rig.show(pool).scrub.last.map(|last| last.found.bad_pieces);
+    rig::flip_in_largest(&rig.shelf.disk("s1"), 100_000);
+    pass(&rig, day);
+    assert_eq!(bad(&rig, "wide"), None, "nobody asked for it");
+    every(&rig, None, day).expect("set");
+    every(&rig, Some("wide"), hour).expect("set");
+    pass(&rig, hour);
+    let scrub = rig.show("wide").scrub;
+    let found = scrub.last.as_ref().expect("whole").found.clone();
+    assert_eq!((found.pool.as_str(), found.bad_pieces, found.repaired_objects), ("wide", 1, 1));
+    assert!(
+        scrub.age_secs == Some(0) && !scrub.late && scrub.next_secs > scrub.last.map(|last| last.begun_secs)
+    );
+    assert_eq!(bad(&rig, "default"), None, "it is not due");
+    // while it is away it cannot be done, and is late in the end; that and what there was is known after a crash
+    ["s0", "s1"].iter().for_each(|url| rig.plug(url, false));
+    rig.crash();
+    pass(&rig, 2 * hour);
+    let scrub = rig.show("wide").scrub;
+    assert!(scrub.error.is_some() && !scrub.late, "{scrub:?}");
+    assert_eq!(scrub.last.map(|last| last.found), Some(found));
+    pass(&rig, day);
+    assert!(rig.show("wide").scrub.late);
+    assert_eq!(bad(&rig, "default"), Some(0), "others are done");
+    let late = |rig: &Rig| match rig.ask(&Request::Stats) {
+        Ok(Answer::Stats(stats)) => stats.late_scrubs,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(late(&rig), 1);
+    // what was missed is made up once
+    ["s0", "s1"].iter().for_each(|url| rig.plug(url, true));
+    pass(&rig, 100);
+    pass(&rig, 100);
+    let scrub = rig.show("wide").scrub;
+    assert!(!scrub.late && scrub.error.is_none(), "{scrub:?}");
+    assert_eq!((bad(&rig, "wide"), late(&rig)), (Some(0), 0));
+    // one at a time
+    let all = Request::Scrub { pool: None };
+    let mut refused = 0;
+    rig.cell
+        .admin(&all, &mut |_| {
+            rig.refused(&all, &["is being scrubbed", "lee scrub --status"]);
+            refused += 1;
+        })
+        .expect("scrubbed");
+    assert!(refused > 0);
+    // what is said of all holds for all; those of one that is gone are gone
+    every(&rig, None, 0).expect("set");
+    rig.reopen();
+    assert_eq!(rig.show("wide").scrub.every_secs, None);
+    rig.clean();
+}
+
+#[test]
 fn the_journal_does_not_wait_for_a_pool() {
     let rig = Rig::with_two();
     let root = rig.new_volume("v", "two");

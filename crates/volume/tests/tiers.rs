@@ -248,6 +248,34 @@ fn a_dead_cold_pool_is_ridden_out_until_the_hot_one_is_full() {
     assert!(rig.tier().hot_used_percent <= 80);
 }
 
+/// What is only on the hot pool is deleted, whatever is not: also when that comes first.
+#[test]
+fn what_a_dead_cold_pool_keeps_holds_up_no_other_deletion() {
+    let (mut rig, root) = tiered();
+    rig.fill(root, 0, 4);
+    rig.pass();
+    rig.fill(root, 4, 5); // 40 % are full: all is flushed
+    rig.pass();
+    assert_eq!(rig.objects("cold"), 5);
+    rig.plug("cold", false);
+    rig.reopen();
+    rig.pass();
+    let kept = rig.fill(root, 5, 7);
+    for name in ["f0", "f5"] {
+        rig.call(Op::Unlink { dir: root, name: name.as_bytes() }).expect("removed");
+    }
+    for _ in 0..10 {
+        let _ = rig.cell.step(); // what goes wrong is tried again
+    }
+    assert_eq!(rig.objects("h0"), 4 + 1, "f1 to f4 and f6: f0 and f5 are gone from the hot pool");
+    rig.holds(&kept[1..]);
+    rig.plug("cold", true);
+    rig.pass();
+    rig.clean();
+    assert_eq!(rig.objects("cold"), 4 + 1);
+    rig.holds(&kept[1..]);
+}
+
 #[test]
 fn a_dead_hot_pool_takes_only_what_was_there_alone() {
     let (mut rig, root) = tiered();

@@ -34,14 +34,14 @@ impl From<BadPath> for BadHeader {
     }
 }
 
-/// The text of a header that may be there once. Twice is refused: which one counts would be a guess.
+/// The text of a header that may be there once. Two different ones are refused: which one counts would be a guess; gfal2 says the same twice.
 ///
 /// # Errors
-/// It is there twice, or not text.
+/// There are two, or it is not text.
 pub fn once<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, BadHeader> {
     let mut all = headers.get_all(name).iter();
     let Some(value) = all.next() else { return Ok(None) };
-    if all.next().is_some() {
+    if all.any(|other| other != value) {
         return Err(BadHeader(format!("{name} is there more than once")));
     }
     value.to_str().map(|text| Some(text.trim())).map_err(|_| BadHeader(format!("{name} is not plain text")))

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderValue, TRANSFER_ENCODING};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -271,6 +271,8 @@ impl HttpBody for Coming {
 /// An answer's body on its way out, with what is to be noted when it ends.
 struct Going {
     body: Body,
+    /// Bytes that it has, where that is known: who has sent them all does not ask for its end.
+    length: Option<u64>,
     noted: Noted,
 }
 
@@ -291,7 +293,7 @@ impl HttpBody for Going {
             }
             None => this.noted.complete = true,
         }
-        if frame.is_some() && this.body.is_end_stream() {
+        if frame.is_some() && (this.body.is_end_stream() || Some(this.noted.sent) == this.length) {
             this.noted.complete = true;
         }
         Poll::Ready(frame)
@@ -377,7 +379,8 @@ async fn answer(
         complete: false,
         hall: hall.clone(),
     };
-    let response = match is_ambiguous(&request) {
+    let waits_for_nothing = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
+    let mut response = match is_ambiguous(&request) {
         true => refusal(StatusCode::BAD_REQUEST),
         false => {
             let (env, figures) = (hall.env.clone(), hall.figures.clone());
@@ -391,7 +394,13 @@ async fn answer(
     noted.status = response.status().as_u16();
     noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
     noted.complete = response.body().is_end_stream();
-    Ok(response.map(|body| Going { body, noted }))
+    if waits_for_nothing {
+        // nothing is to come, so nobody says "100 Continue"; botocore then takes this answer for that of the connection's next request
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let told = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = told.or(response.body().size_hint().exact());
+    Ok(response.map(|body| Going { body, length, noted }))
 }
 
 /// Whether two who read the request could find its end in different places.

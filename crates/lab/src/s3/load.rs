@@ -5,7 +5,7 @@ use super::exchange::{Answer, Exchange, Failed, Job};
 use super::sign::{EMPTY, Request, Signer};
 use super::stream::{Connector, Stream};
 use super::target::source;
-use super::worker::{Order, Outcome};
+use super::worker::{Order, Outcome, pick};
 use super::{Class, Failure, Op};
 use crate::Refused;
 use leeward_env::{Env, Nanos};
@@ -336,15 +336,7 @@ impl Load {
     }
 
     fn choose(&self, mix: &[(Op, u32)]) -> Op {
-        let all: u64 = mix.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut at = self.random() % all.max(1);
-        for (op, weight) in mix {
-            match at.checked_sub(u64::from(*weight)) {
-                Some(rest) => at = rest,
-                None => return *op,
-            }
-        }
-        Op::Put
+        pick(mix, self.random()).unwrap_or(Op::Put)
     }
 
     fn random(&self) -> u64 {

@@ -332,18 +332,14 @@ impl Run<'_> {
         if self.plan.idle > 0 && !self.stop.asked() {
             report.idle = Some(self.idle()?);
         }
-        let mut search = match &self.plan.loads {
-            Loads::Search(from, to) => Search::new(*from, *to, HALVES),
-            Loads::Steps(_) => Search::new(1, 1, 0),
+        let (mut search, steps) = match &self.plan.loads {
+            Loads::Search(from, to) => (Some(Search::new(*from, *to, HALVES)), Vec::new()),
+            Loads::Steps(steps) => (None, steps.clone()),
         };
-        let mut steps = match &self.plan.loads {
-            Loads::Steps(steps) => steps.clone(),
-            Loads::Search(..) => Vec::new(),
-        }
-        .into_iter();
+        let mut steps = steps.into_iter();
         while !self.stop.asked() {
-            let searching = matches!(self.plan.loads, Loads::Search(..));
-            let Some(connections) = (if searching { search.next() } else { steps.next() }) else { break };
+            let next = search.as_ref().map_or_else(|| steps.next(), Search::next);
+            let Some(connections) = next else { break };
             if !report.steps.is_empty() && self.stop.sleep(self.env, REST) {
                 break;
             }
@@ -355,7 +351,9 @@ impl Run<'_> {
             if self.stop.asked() {
                 break;
             }
-            search.tell(connections, measured.holds);
+            if let Some(search) = &mut search {
+                search.tell(connections, measured.holds);
+            }
             report.steps.push(measured);
         }
         let held = |holds: bool| {

@@ -55,15 +55,7 @@ impl Order {
 
     /// Size of an object: always the same, so that who reads knows what comes.
     pub fn size_of(&self, object: u64) -> u64 {
-        let all: u64 = self.sizes.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        let mut at = (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % all.max(1);
-        for (size, weight) in &self.sizes {
-            match at.checked_sub(u64::from(*weight)) {
-                Some(rest) => at = rest,
-                None => return *size,
-            }
-        }
-        0
+        pick(&self.sizes, object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).unwrap_or(0)
     }
 
     pub(super) fn pause(&self) -> Duration {
@@ -73,6 +65,19 @@ impl Order {
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)
     }
+}
+
+/// One of these, as often as its weight says, by a number that is even over its range; `None` where nothing has a weight.
+pub(super) fn pick<T: Copy>(of: &[(T, u32)], number: u64) -> Option<T> {
+    let all: u64 = of.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let mut at = number.checked_rem(all)?;
+    for (one, weight) in of {
+        match at.checked_sub(u64::from(*weight)) {
+            Some(rest) => at = rest,
+            None => return Some(*one),
+        }
+    }
+    None
 }
 
 /// What a process is told.

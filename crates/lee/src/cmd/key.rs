@@ -10,8 +10,6 @@ use leeward_volume::admin::{KeyInfo, Reply, Request};
 ///
 /// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user. Its secret is shown once, when it
 /// is made: who has lost it makes another key. `--json` prints access_key_id and secret_access_key.
-///
-/// This version has no door yet.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -268,11 +268,14 @@ fn identity(user: Option<&str>) -> Result<Option<Identity>, Fail> {
     Ok(owner.map(|owner| Identity { uid: owner.uid, gid: owner.gid }))
 }
 
-/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard input.
 fn launch(order: &Order) -> io::Result<Child> {
-    let order = serde_json::to_string(order)?;
+    another(&["lab", "storm", &serde_json::to_string(order)?])
+}
+
+/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard input.
+pub(super) fn another(args: &[&str]) -> io::Result<Child> {
     Command::new("/proc/self/exe")
-        .args(["lab", "storm", &order])
+        .args(args)
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -16,9 +16,7 @@ use leeward_lab::s3::{Op, page, worker};
 use leeward_volume::admin::Progress;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The region where nobody says: what endpoints other than those of AWS expect.
@@ -247,14 +245,9 @@ fn target(url: &str, ca: Option<PathBuf>) -> Result<Target, Fail> {
     Ok(Target { tls, host, port, bucket, prefix, region, keys, authorities })
 }
 
-/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard input.
+/// A process for a part of the load.
 fn launch() -> io::Result<Hand> {
-    let mut child = Command::new("/proc/self/exe")
-        .args(["lab", "s3-load"])
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut child = super::lab::another(&["lab", "s3-load"])?;
     let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(io::Error::other("no pipes to its process"));
     };

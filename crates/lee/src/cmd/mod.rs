@@ -197,7 +197,7 @@ fn flows(cell: &CellDir) -> Result<Flows, Fail> {
 }
 
 /// A reply of another kind than was asked for: only another version gives one.
-fn unexpected(reply: &Reply) -> Fail {
+pub(crate) fn unexpected(reply: &Reply) -> Fail {
     Fail::new(format!("unexpected answer {reply:?}: is another version of lee running? see `lee status`"))
 }
 

@@ -377,6 +377,9 @@ fn details(pool: &PoolInfo) -> String {
         text.push_str(&format!("{:<12} {}\n", "because", printable(why)));
     }
     text.push_str(&tier_lines(pool));
+    if pool.hot_of.is_none() {
+        text.push_str(&format!("{:<12} {}\n", "scrubbed", super::scrub::in_short(&pool.scrub)));
+    }
     if let Some(health) = &pool.health {
         text.push_str(&health_lines(health));
     } else {

@@ -1,12 +1,14 @@
-//! `lee scrub`: reads and verifies all data in pools, and repairs what can be. Exit code 0: all is whole, 1: something is lost or
+//! `lee scrub`: reads and verifies all data in pools, and repairs what can be, now or by the clock. Exit code 0: all is whole, 1: something is lost or
 //! still lacks pieces, 2: could not scrub.
 
 use super::{Asked, unexpected};
 use crate::fail::Fail;
-use crate::output;
+use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
-use crate::size;
-use leeward_volume::admin::{Progress, Reply, Request, ScrubInfo};
+use crate::{size, when};
+use leeward_env::dates;
+use leeward_volume::admin::{PoolInfo, Progress, Reply, Request, ScrubInfo, ScrubStatus};
+use serde_json::json;
 use std::process::ExitCode;
 
 const COULD_NOT_SCRUB: u8 = 2;
@@ -14,10 +16,25 @@ const COULD_NOT_SCRUB: u8 = 2;
 /// Read and verify all data in a pool, or in all, and repair what can be
 ///
 /// Pools that keep more than one copy are repaired; in others damage is found. `lee fsck` names the files that lost something.
+/// With --every it is done by the clock from now on, in the background, one pool at a time; a run that was missed is made up.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The pool [default: all]
     pool: Option<String>,
+    /// Not now but so often: 1w, 30d, at least 1h, or never; without a pool in all, also in those that are made later
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_every, conflicts_with = "status")]
+    every: Option<u32>,
+    /// Not now: show when it is done, and how it went
+    #[arg(long)]
+    status: bool,
+}
+
+/// `never` is 0.
+fn parse_every(text: &str) -> Result<u32, String> {
+    match text {
+        "never" => Ok(0),
+        text => when::parse_interval(text).map_err(|why| format!("{why}, or never")),
+    }
 }
 
 /// Runs it.
@@ -29,6 +46,12 @@ pub fn run(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
 }
 
 fn scrub(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
+    if let Some(every_secs) = args.every {
+        return set_every(asked, args.pool, every_secs).map(|()| ExitCode::SUCCESS);
+    }
+    if args.status {
+        return status(asked, args.pool).map(|()| ExitCode::SUCCESS);
+    }
     let bar = Bar::new(asked.format);
     let request = Request::Scrub { pool: args.pool };
     let asking = |progress: Progress| bar.show(&progress);
@@ -60,4 +83,106 @@ fn line(pool: &ScrubInfo) -> String {
         )),
     }
     line
+}
+
+fn set_every(asked: &Asked, pool: Option<String>, every_secs: u32) -> Result<(), Fail> {
+    let reply = asked.ask("scrub", &Request::ScrubEvery { pool: pool.clone(), every_secs })?;
+    let Reply::Pools { pools } = &reply else { return Err(unexpected(&reply)) };
+    let of = |p: &&PoolInfo| pool.as_ref().is_none_or(|name| *name == p.name);
+    let next = pools.iter().filter(of).find_map(|p| p.scrub.next_secs);
+    output::show(asked.format, &shown(pools, pool.as_deref()), || {
+        let what =
+            pool.as_ref().map_or_else(|| "all pools".into(), |name| format!("pool {}", printable(name)));
+        match next {
+            Some(next) => {
+                let every = when::interval(every_secs);
+                format!("scrubs {what} every {every}; the next time at {}", dates::minute(next))
+            }
+            None => format!("scrubs {what} only when asked to"),
+        }
+    })
+}
+
+fn status(asked: &Asked, pool: Option<String>) -> Result<(), Fail> {
+    let request = pool.map_or(Request::PoolList, |name| Request::PoolShow { name });
+    let pools = match asked.ask("scrub", &request)? {
+        Reply::Pools { pools } => pools,
+        Reply::Pool(pool) => vec![*pool],
+        other => return Err(unexpected(&other)),
+    };
+    output::show(asked.format, &shown(&pools, None), || table(&pools).to_string() + &troubles(&pools))
+}
+
+/// For programs: of all pools, or of one.
+fn shown(pools: &[PoolInfo], only: Option<&str>) -> serde_json::Value {
+    let of = |p: &&PoolInfo| p.hot_of.is_none() && only.is_none_or(|name| name == p.name);
+    let pools: Vec<_> = pools.iter().filter(of).map(|p| json!({"pool": p.name, "scrub": p.scrub})).collect();
+    json!({"reply": "scrubs", "pools": pools})
+}
+
+fn table(pools: &[PoolInfo]) -> Table {
+    let alone: Vec<&PoolInfo> = pools.iter().filter(|p| p.hot_of.is_none()).collect();
+    Table::new(&[
+        ("POOL", Side::Left),
+        ("EVERY", Side::Right),
+        ("LAST BEGAN", Side::Left),
+        ("TOOK", Side::Right),
+        ("READ", Side::Right),
+        ("FOUND", Side::Left),
+        ("NEXT", Side::Left),
+        ("STATE", Side::Left),
+    ])
+    .rows(&alone, |pool| {
+        let (s, nothing) = (&pool.scrub, || "-".to_string());
+        let last = s.last.as_ref();
+        [
+            pool.name.clone(),
+            s.every_secs.map_or_else(nothing, when::interval),
+            last.map_or_else(nothing, |last| dates::minute(last.begun_secs)),
+            last.map_or_else(nothing, |last| when::ago(last.ended_secs - last.begun_secs)),
+            last.map_or_else(nothing, |last| size::bytes(last.found.bytes)),
+            last.map_or_else(nothing, |last| found(&last.found)),
+            s.next_secs.map_or_else(nothing, dates::minute),
+            state(s),
+        ]
+    })
+}
+
+fn found(found: &ScrubInfo) -> String {
+    match (found.lost_objects, found.degraded_objects) {
+        (0, 0) => "all whole".into(),
+        (0, n) => format!("{} degraded", size::count(n)),
+        (n, _) => format!("{} DAMAGED", size::count(n)),
+    }
+}
+
+/// In a few words, how scrubbing a pool goes.
+fn state(s: &ScrubStatus) -> String {
+    let late = if s.late { "LATE" } else { "good" };
+    match (&s.running, s.error.is_some(), s.every_secs) {
+        (Some(run), ..) => format!("{}, {} of {}", run.phase, size::count(run.done), size::count(run.total)),
+        (None, true, _) => "FAILS".into(),
+        (None, false, None) => "by hand".into(),
+        (None, false, Some(_)) => late.into(),
+    }
+}
+
+fn troubles(pools: &[PoolInfo]) -> String {
+    let why =
+        |p: &PoolInfo| Some(format!("{}: {}\n", printable(&p.name), printable(p.scrub.error.as_ref()?)));
+    pools.iter().filter_map(why).collect()
+}
+
+/// What `lee pool show` says of it.
+pub fn in_short(s: &ScrubStatus) -> String {
+    let last = match &s.last {
+        Some(last) => format!("{}, {}", dates::minute(last.begun_secs), found(&last.found)),
+        None => "never".into(),
+    };
+    let every = s
+        .every_secs
+        .map_or_else(String::new, |secs| format!("; every {}: ", when::interval(secs)) + &state(s));
+    let running =
+        if s.running.is_some() && s.every_secs.is_none() { format!("; {}", state(s)) } else { String::new() };
+    last + &every + &running
 }

@@ -57,6 +57,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "dirty_bytes": running.dirty_bytes,
         "snapshots": running.snapshots,
         "late_schedules": running.late_schedules,
+        "late_scrubs": running.late_scrubs,
         "clock_ahead_secs": running.clock_ahead_secs,
     });
     let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
@@ -97,6 +98,10 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
         let why =
             "has as many connections as open files allow, others are refused: raise the limit (ulimit -Hn)";
         lines.push(("ALARM", format!("the {} door {why}", full.door)));
+    }
+    if running.late_scrubs > 0 {
+        let late = size::counted(running.late_scrubs, "pool was", "pools were");
+        lines.push(("ALARM", format!("{late} not scrubbed for too long: see lee scrub --status")));
     }
     let ahead = running.clock_ahead_secs;
     if ahead.abs() > CLOCK_SECS_MAX {

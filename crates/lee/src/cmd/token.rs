@@ -20,8 +20,6 @@ const WRITE: [&str; 5] = ["READ_METADATA", "UPDATE_METADATA", "UPLOAD", "MANAGE"
 /// some time. It is a macaroon: who has it can narrow it further, without asking anybody, and clients of the grid carry it as
 /// a bearer token (`Authorization: Bearer TOKEN`; curl --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored
 /// nowhere: it ends by its time, by `lee token revoke`, or when its user is disabled.
-///
-/// This version has no door yet.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

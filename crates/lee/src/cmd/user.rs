@@ -15,7 +15,7 @@ use leeward_volume::admin::{Reply, Request, UserInfo};
 ///
 /// Who is disabled gets in by no door, with no key and no token. The mount is not concerned. Nobody acts as root through a door.
 ///
-/// This version has no door yet. For root and the user who serves the cell; so are `lee key` and `lee token`.
+/// For root and the user who serves the cell; so are `lee key` and `lee token`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

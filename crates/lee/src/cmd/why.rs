@@ -3,6 +3,7 @@
 use super::{Asked, flows};
 use crate::control::Flows;
 use crate::fail::Fail;
+use crate::mounts::is_below;
 use crate::output::{self, Side, Table};
 use crate::{mounts, system, when};
 use leeward_vfs::ledger::{SlowReport, Waited};
@@ -62,11 +63,6 @@ impl Of {
             Of::Below(top) => path.is_some_and(|p| is_below(p, top)),
         }
     }
-}
-
-fn is_below(path: &str, top: &str) -> bool {
-    let top = top.trim_end_matches('/');
-    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Runs it.

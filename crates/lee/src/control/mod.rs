@@ -114,6 +114,9 @@ pub struct Running {
     pub snapshots: u64,
     /// Schedules of snapshots that are late.
     pub late_schedules: u64,
+    /// Pools whose last whole scrub is late.
+    #[serde(default)]
+    pub late_scrubs: u64,
     /// While a snapshot is locked: seconds by which the clock was set forward (below zero: back) since it serves.
     pub clock_ahead_secs: i64,
 }

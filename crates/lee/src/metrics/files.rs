@@ -43,7 +43,7 @@ The dashboard for Grafana is `contrib/grafana/leeward.json` (import it and choos
 ## How many series\n\n\
 Volumes and users have series of their own up to the {SHOWN_MAX} busiest of each; the others count together as `other`. A series begins at 0 when its\n\
 volume or user gets a place, and ends when it loses it to one that is twice as busy of late; what `other` counts never jumps. A volume that is\n\
-called `other` or `snapshots` is shown with a slash before its name. `user` is a number. Pools have 17 series each, and a\n\
+called `other` or `snapshots` is shown with a slash before its name. `user` is a number. Pools have 20 series each, and a\n\
 cell has 256 pools at most. All other labels have a fixed, small set of values. A cell has some 400 series at first, and never more than some\n\
 6,500 besides those of its pools.\n\n\
 Counters and histograms count since the process began to serve. Buckets of histograms are powers of two, from {} µs to {} s.\n\n\

@@ -378,6 +378,19 @@ pub const METRICS: &[Metric] = &[
         health(s, |pool, h| out.count(&[pool], h.lost_objects));
     })
     .by(&["pool"]),
+    gauge("leeward_scrub_age_seconds", "How long ago the last whole scrub of a pool began.", |s, out| {
+        pools(s, |p| p.scrub.age_secs.iter().for_each(|secs| out.count(&[&p.name], *secs as u64)));
+    })
+    .by(&["pool"]),
+    gauge("leeward_scrub_late", "1 when that is more than twice the interval that was asked for.", |s, out| {
+        pools(s, |p| out.count(&[&p.name], u64::from(p.scrub.late)));
+    })
+    .by(&["pool"]),
+    gauge("leeward_scrub_lost_objects", "Objects of a pool that its last whole scrub found damaged.", |s, out| {
+        let lost = |p: &PoolInfo| p.scrub.last.as_ref().map_or(0, |last| last.found.lost_objects);
+        pools(s, |p| out.count(&[&p.name], lost(p)));
+    })
+    .by(&["pool"]),
     gauge("leeward_tier_used_ratio", "How full the hot pool in front of this one is.", |s, out| {
         tiers(s, |pool, t| out.number(&[pool], t.hot_used_percent as f64 / 100.0));
     })

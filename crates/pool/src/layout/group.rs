@@ -327,7 +327,11 @@ impl Group {
 
 impl Store for Group {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.0.put(ctx, id, body)
+        self.0.put(ctx, id, body, false)
+    }
+
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.0.put(ctx, id, body, true)
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {

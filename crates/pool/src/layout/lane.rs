@@ -96,7 +96,11 @@ impl Drop for Lane {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
-        let jobs = std::mem::take(&mut state.jobs);
+        let mut jobs = Vec::new();
+        while let Some((turn, job)) = state.jobs.pop() {
+            state.jobs.done(turn, 0); // the queue goes on to count those that run
+            jobs.push(job);
+        }
         drop(state);
         drop(jobs); // not under the lock: what they hold may be much
         self.shared.work.notify_all();
@@ -130,5 +134,33 @@ impl Shared {
             }
         }
         state.threads -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn what_runs_when_it_is_dropped_ends_as_ever() {
+        let (lane, ctx) = (Lane::new(&Env::real()), Ctx::system());
+        let shared = lane.shared.clone();
+        let (sender, begun) = sync_channel(0);
+        let (end, ended) = channel::<()>();
+        let job = move || {
+            sender.send(()).unwrap();
+            ended.recv().unwrap();
+        };
+        lane.hand_over(&ctx, Takes::Short, job).ok().unwrap();
+        begun.recv().unwrap();
+        drop(lane);
+        end.send(()).unwrap();
+        let env = Env::real();
+        let gone = (0..3000).any(|_| {
+            env.sleep(Duration::from_millis(10));
+            shared.state.lock().threads == 0
+        });
+        assert!(gone, "its thread does not end");
     }
 }

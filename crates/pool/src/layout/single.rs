@@ -110,6 +110,12 @@ impl Store for Single {
         Ok(())
     }
 
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.home.call(|store| store.replace(ctx, id, body))?;
+        self.home.has_room();
+        Ok(())
+    }
+
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.find(|store| store.get(ctx, id, offset, buf))
     }

@@ -186,13 +186,11 @@ impl Tier {
         Ok(Some(0))
     }
 
+    /// What has this name already is of an earlier put, or of a flush that a crash ended: in a store that keeps what it has it is replaced
+    /// in one step, so that a store that does not delete now holds nothing up.
     fn put_cold(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
         match self.cold.put(ctx, id, body) {
-            // an earlier put of this name
-            Err(Error::Exists(_)) => {
-                self.cold.delete(ctx, id)?;
-                self.cold.put(ctx, id, body)
-            }
+            Err(Error::Exists(_)) => self.cold.replace(ctx, id, body),
             other => other,
         }
     }

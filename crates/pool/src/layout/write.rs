@@ -49,6 +49,8 @@ struct Writing<'a> {
     held: Vec<(usize, AlignedBuf)>,
     /// When enough was durable to leave the others behind, and how long that took.
     enough: Option<Nanos>,
+    /// Pieces of other puts are replaced.
+    replaces: bool,
     sender: Sender<(usize, Result<()>)>,
     answers: Receiver<(usize, Result<()>)>,
 }
@@ -57,9 +59,12 @@ impl Writing<'_> {
     fn ask(&mut self, piece: usize, body: AlignedBuf) {
         self.waiting |= 1 << piece;
         let (core, ctx, id, stamp) = (self.core.clone(), *self.ctx, self.id, self.stamp);
-        let sender = self.sender.clone();
+        let (sender, replaces) = (self.sender.clone(), self.replaces);
         let job = move || {
-            let result = core.put_piece(&ctx, id, piece, &body);
+            let result = match replaces {
+                false => core.put_piece(&ctx, id, piece, &body),
+                true => core.replace_piece(&ctx, id, piece, &body),
+            };
             core.give_buffer(body);
             let stored = result.is_ok();
             if sender.send((piece, result)).is_err() {
@@ -166,7 +171,14 @@ impl Writing<'_> {
 }
 
 impl Core {
-    pub(super) fn put(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+    /// Puts an object; `replaces`: also in place of another of this name, on stores that keep what they have, too.
+    pub(super) fn put(
+        self: &Arc<Self>,
+        ctx: &Ctx,
+        id: ObjectId,
+        body: &AlignedBuf,
+        replaces: bool,
+    ) -> Result<()> {
         let stamp = self.stamp_for(id, body);
         self.put_at.store(self.env.now(), Ordering::Relaxed);
         let pieces = cut_up(&self.code, self.name(id, 0), stamp, body, &|bytes| self.take_buffer(bytes));
@@ -183,6 +195,7 @@ impl Core {
             failed: Vec::new(),
             held: Vec::new(),
             enough: None,
+            replaces,
             sender,
             answers,
         };

@@ -110,6 +110,7 @@ impl Shard {
             Some(cold) => self.hot_space(cold),
             None => (self.space(id), self.pools.get(id).and_then(|pool| pool.why_away())),
         };
+        let scrub = self.scrub_status(id);
         let st = self.lock();
         let held = st.held_in(id);
         let record = st.pools.get(&id);
@@ -128,6 +129,7 @@ impl Shard {
             dirty_bytes: self.log.dirty_bytes_to(id),
             tier: st.tier_info(record),
             hot_of,
+            scrub,
             health,
             volumes: st
                 .volumes
@@ -259,6 +261,8 @@ impl Shard {
             }
             tx.st.forget_dir_pool(id);
             tx.remove(keys::pool(id));
+            tx.remove(keys::scrub(id));
+            tx.then(Effect::Scrub(id, None));
             tx.then(Effect::Pool(id, None));
             Ok(Ok(()))
         });

@@ -11,6 +11,9 @@ use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_pool::StoreState;
 
+/// Scrubbing that began anew all the time would be of no use.
+const SCRUB_EVERY_SECS_MIN: u32 = 3600;
+
 /// What becomes of a pool's stores.
 struct Plan {
     record: PoolRecord,
@@ -171,10 +174,32 @@ impl Shard {
             Some(name) => vec![self.pool_named(name)?],
             None => self.pools.all().into_iter().map(|(id, _)| id).collect(),
         };
+        let Some(_alone) = self.scrubbing.begin() else {
+            let (pool, run) = self.scrubbing.running().unwrap_or_default();
+            let (name, done, total) = (self.pool_name(pool), run.done, run.total);
+            let message = format!(
+                "pool {name} is being scrubbed, {done} of {total}: one scrub runs at a time, see lee scrub --status"
+            );
+            return Err(no(libc::EBUSY, message));
+        };
         let scrub = |id: PoolId| {
-            self.scrub(id, progress).map_err(|e| refuse(&e, &format!("pool {}", self.pool_name(id))))
+            let scrubbed = self.scrub_and_note(id, progress);
+            scrubbed.map_err(|e| refuse(&e, &format!("pool {}", self.pool_name(id))))
         };
         let pools = ids.into_iter().map(scrub).collect::<Result<Vec<ScrubInfo>, Failure>>()?;
         Ok(Reply::Scrubbed { pools })
+    }
+
+    /// From now on a pool, or all, are scrubbed so often; 0: never.
+    pub(super) fn scrub_every(&self, pool: Option<&str>, every_secs: u32) -> Answer {
+        let id = pool.map(|name| self.data_pool_named(name)).transpose()?;
+        if every_secs != 0 && every_secs < SCRUB_EVERY_SECS_MIN {
+            let message = format!(
+                "every {every_secs} s is too often: an hour is the least, and a month is good practice"
+            );
+            return Err(no(libc::EINVAL, message));
+        }
+        self.set_scrub_every(id, every_secs).map_err(|e| refuse(&e, pool.unwrap_or("scrubbing")))?;
+        Ok(Reply::Pools { pools: self.pool_infos() })
     }
 }
