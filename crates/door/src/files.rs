@@ -13,7 +13,7 @@ use crate::who::{self, R, W, Who, X};
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
 use leeward_vfs::{Attempt, Gate};
-use leeward_volume::op::{Attr, Entry, Kind, RenameMode, SetAttr, SetTime, StatFs, Time};
+use leeward_volume::op::{Attr, Entry, Kind, Over, RenameMode, SetAttr, SetTime, StatFs, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -267,6 +267,14 @@ impl Tree {
     /// # Errors
     /// As `unlink` gives them.
     pub async fn remove(&self, path: &Path, prune: bool) -> Result<()> {
+        self.remove_if(path, Over::Any, prune).await
+    }
+
+    /// The same, of what is as `over` says only.
+    ///
+    /// # Errors
+    /// As `unlink` gives them; [`Error::Changed`].
+    pub async fn remove_if(&self, path: &Path, over: Over, prune: bool) -> Result<()> {
         let path = path.clone();
         let (mut removed, mut pruned) = (false, false);
         self.run(UNLINK, move |steps, base| {
@@ -274,6 +282,9 @@ impl Tree {
                 let walked = steps.walk(base, &path, false)?;
                 let (dir, entry) = (walked.dir(), walked.found()?);
                 permit_removal(steps, dir, entry)?;
+                if matches!(over, Over::This(node, ctime) if (entry.node, entry.ctime) != (node, ctime)) {
+                    return Err(Error::Changed);
+                }
                 let op = Op::Unlink { dir: dir.node, name: &walked.name };
                 steps.call(op)?;
                 removed = true;
