@@ -6,6 +6,7 @@ mod rig;
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::{Finish, Tree};
 use leeward_env::Ctx;
+use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, Over, RenameMode, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, noise, path};
@@ -348,6 +349,36 @@ fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
             );
         }
     }
+}
+
+#[test]
+fn a_listing_does_not_stumble_into_what_it_does_not_show() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    for name in [".snap-x", "a/b", "z"] {
+        rig.put(&tree, name, b"x").expect("put");
+    }
+    let volume = Request::SnapCreate { path: "/".into(), name: "s".into() };
+    rig.cell.admin(&volume, &mut |_| {}).expect("a snapshot");
+    let from = |after: &[u8], prefix: &str| {
+        let wanted = Wanted { after: after.into(), prefix: prefix.into(), ..Wanted::default() };
+        listed(&rig, &tree, wanted, 2)
+    };
+    assert_eq!(from(b".snap", ""), [".snap-x", "a/b", "z"]);
+    assert_eq!(from(b".snap-x", ""), ["a/b", "z"], "`-` comes before `/`");
+    assert_eq!(from(b"", ".snap/s/a/"), [".snap/s/a/b"], "who asks for it has it");
+    assert_eq!(from(b".snap/s/a", ".snap/s/"), [".snap/s/a/b", ".snap/s/z"]);
+    assert_eq!(from(&[b'-'; 60_000], ""), [".snap-x", "a/b", "z"]);
+    // deeper than a path can say
+    let mut dir = rig.wait(tree.stat(&path("a"), &[])).expect("there").attr.node;
+    for _ in 0..20 {
+        let (name, make) = (&[b'n'; 250][..], Make::Dir);
+        let made = rig.call(Op::Make { dir, name, make, mode: 0o777, umask: 0 }).expect("made");
+        let Reply::Attr(made) = made else { panic!("{made:?}") };
+        dir = made.node;
+    }
+    let keys = from(b"", "");
+    assert_eq!(keys, [".snap-x", "a/b", "z"]);
 }
 
 #[test]
