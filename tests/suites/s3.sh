@@ -100,10 +100,23 @@ boto3_does_all() {
   python3 "$ROOT/tests/tools/s3_client.py" "$MNT"
 }
 
+# Requests as no client makes them.
+raw_requests() {
+  . "$WORK/env"
+  python3 "$ROOT/tests/tools/s3_raw.py" "$MNT"
+}
+
 curl_is_refused() {
   [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/pub/x")" = 403 ]
   [ "$(curl -s -o /dev/null -w '%{http_code}' --path-as-is "$URL/pub/../../etc/passwd")" = 403 ]
   [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/")" = 403 ]
+  # the log says why
+  local tries
+  for tries in $(seq 100); do
+    grep -q '"operation":"GetObject".*"error":"AccessDenied"' "$CELL/access.log" && return 0
+    sleep 0.1
+  done
+  return 1
 }
 
 # A writer by each way, and readers that must never see a mixture.
@@ -134,10 +147,13 @@ killed_in_a_put() {
 }
 
 clients_install
+mkdir -p "$CELL"
+echo 's3-new-buckets = "/new"' >"$CELL/leeward.toml"
 cell_start --s3 "$PORT" --http "$WEB_PORT"
 tree_make
 clients_set_up
 run boto3 boto3_does_all
+run raw raw_requests
 run rclone rclone_syncs
 run aws aws_syncs
 run s3cmd s3cmd_syncs

@@ -183,7 +183,6 @@ def rights():
     refused("AccessDenied", s3.get_object, Bucket=BUCKET, Key="secret")
     refused("AccessDenied", put, key="roots/x", body=b"x")
     refused("AccessDenied", s3.list_objects_v2, Bucket=BUCKET, Prefix="roots/")
-    refused("AccessDenied", s3.create_bucket, Bucket="another")
     refused("NotImplemented", put, key="x", body=b"x", ACL="public-read")
     os.rmdir(f"{MNT}/{BUCKET}/roots")
     os.remove(f"{MNT}/{BUCKET}/secret")
@@ -191,6 +190,30 @@ def rights():
     refused("SignatureDoesNotMatch", wrong.get_object, Bucket=BUCKET, Key="c")
     nobody = boto3.client("s3", aws_access_key_id="NOBODY", aws_secret_access_key="x")
     refused("InvalidAccessKeyId", nobody.get_object, Bucket=BUCKET, Key="c")
+
+
+def buckets():
+    refused("BucketAlreadyOwnedByYou", s3.create_bucket, Bucket=BUCKET)
+    refused("BucketNotEmpty", s3.delete_bucket, Bucket=BUCKET)
+    s3.create_bucket(Bucket="another")
+    refused("BucketAlreadyOwnedByYou", s3.create_bucket, Bucket="another")
+    assert [b["Name"] for b in s3.list_buckets()["Buckets"]] == ["another", BUCKET]
+    first = s3.list_buckets(MaxBuckets=1)
+    assert [b["Name"] for b in first["Buckets"]] == ["another"]
+    rest = s3.list_buckets(MaxBuckets=1, ContinuationToken=first["ContinuationToken"])
+    assert [b["Name"] for b in rest["Buckets"]] == [BUCKET] and "ContinuationToken" not in rest
+    os.chmod(f"{MNT}/new/another", 0o000)
+    os.chown(f"{MNT}/new/another", 0, 0)
+    for ask in [s3.get_bucket_cors, s3.get_bucket_policy, s3.get_bucket_location]:
+        refused("AccessDenied", ask, Bucket="another")
+    # its directory is gone, as when the door ends in a DeleteBucket
+    os.rmdir(f"{MNT}/new/another")
+    refused("404", s3.head_bucket, Bucket="another")
+    refused("NoSuchBucket", s3.list_objects_v2, Bucket="another")
+    s3.delete_bucket(Bucket="another")
+    s3.create_bucket(Bucket="another")
+    s3.delete_bucket(Bucket="another")
+    assert not os.path.exists(f"{MNT}/new/another")
 
 
 def signed():
@@ -256,6 +279,6 @@ def anybody():
         assert e.code == 403, e.code
 
 
-for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, signed, empties, browsers, anybody]:
+for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, buckets, signed, empties, browsers, anybody]:
     print(case.__name__, flush=True)
     case()

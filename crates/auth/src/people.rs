@@ -10,8 +10,11 @@ use std::sync::Arc;
 
 /// Who knows the users of this machine. May take a while.
 pub trait UserDatabase: Send + Sync + 'static {
-    /// User id and groups (the primary one first) of a user.
-    fn find(&self, name: &str) -> Option<(u32, Vec<u32>)>;
+    /// User id and groups (the primary one first) of a user; `None` where it knows no such user.
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String>;
 }
 
 /// So long what the user database said is good, nanoseconds.
@@ -37,7 +40,7 @@ impl People {
     /// Who has this name, and may come in.
     ///
     /// # Errors
-    /// [`Refusal::User`], [`Refusal::WouldBlock`].
+    /// [`Refusal::User`], [`Refusal::WouldBlock`], [`Refusal::Unavailable`].
     pub(crate) fn identify(
         &self,
         env: &Env,
@@ -72,13 +75,62 @@ impl People {
         if wait == Wait::Never {
             return Err(Refusal::WouldBlock);
         }
-        let answer: Answer = self.database.find(name).map(|(uid, gids)| (uid, gids.into()));
-        let until = now + if answer.is_some() { GOOD } else { UNKNOWN_GOOD };
+        let (answer, good): (Answer, Nanos) = match self.database.find(name) {
+            Ok(Some((uid, gids))) => (Some((uid, gids.into())), GOOD),
+            Ok(None) => (None, UNKNOWN_GOOD),
+            Err(why) => (self.said_before(name).ok_or(Refusal::Unavailable(why))?, UNKNOWN_GOOD),
+        };
+        let until = now + good;
         let mut answers = self.answers.lock();
         if answers.len() >= ANSWERS_MAX {
             answers.clear();
         }
         answers.insert(name.into(), (until, answer.clone()));
         Ok(answer)
+    }
+
+    /// What the user database said last, for as long as it says nothing: who was known goes on.
+    fn said_before(&self, name: &str) -> Option<Answer> {
+        self.answers.lock().get(name).map(|(_, answer)| answer.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Knows alice, while it answers.
+    #[derive(Default)]
+    struct Shaky {
+        dead: AtomicBool,
+    }
+
+    impl UserDatabase for Shaky {
+        fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
+            match self.dead.load(Ordering::Relaxed) {
+                true => Err("no route to the directory server".into()),
+                false => Ok((name == "alice").then(|| (1000, vec![1000]))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_dead_user_database_turns_away_only_who_was_not_known() {
+        let env = Env::sim(1);
+        let (database, accounts) = (Arc::<Shaky>::default(), Accounts::default());
+        let people = People::new(database.clone());
+        let ask = |name: &str| people.identify(&env, &accounts, name, Wait::Allowed).map(|who| who.uid);
+        assert_eq!(ask("alice"), Ok(1000));
+        database.dead.store(true, Ordering::Relaxed);
+        env.sleep(std::time::Duration::from_nanos(GOOD));
+        assert_eq!(ask("alice"), Ok(1000));
+        let refused = ask("bob").expect_err("nobody knows him");
+        assert_eq!(
+            (refused.status(), refused.to_string()),
+            (503, "try again later: no route to the directory server".into())
+        );
+        database.dead.store(false, Ordering::Relaxed);
+        assert_eq!(ask("bob").expect_err("now it is known that there is none").status(), 403);
     }
 }

@@ -9,9 +9,11 @@
 
 use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
-use crate::path::Path;
-use crate::steps::Steps;
+use crate::path::{PATH_BYTES_MAX, Path};
+use crate::steps::{Base, Steps};
 use crate::who::R;
+use leeward_env::limits::NAME_BYTES_MAX;
+use leeward_volume::keys::VIEW_FIRST;
 use leeward_volume::op::{Attr, Entry, Kind};
 use leeward_volume::{Error, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -108,6 +110,9 @@ impl Keys {
             // all that is wanted comes before
             None => return Ok(()),
         };
+        if after > begins && !after.starts_with(&begins) {
+            return Ok(());
+        }
         let dir = match self.tree.stat(&path, &[]).await {
             Err(Error::NotFound | Error::NotDir | Error::NameTooLong) => return Ok(()),
             other => other?.attr,
@@ -139,7 +144,7 @@ impl Keys {
         let head = from[..slash.unwrap_or(from.len())].to_vec();
         // directories are put aside that are shorter than the first name and come after it nevertheless
         let shortest = level.begins.len().max(1);
-        for len in shortest..=head.len() {
+        for len in shortest..=head.len().min(NAME_BYTES_MAX) {
             let comes_later = len == head.len() || head[len] < b'/';
             if comes_later {
                 self.look_at(&mut level, &head[..len], &after).await?;
@@ -154,8 +159,12 @@ impl Keys {
     async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
         let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
         let note = self.wanted.note;
-        let look = move |steps: &Steps<'_>, base: &Path| {
-            let Some(attr) = steps.walk(base, &path, false)?.attr else { return Ok(None) };
+        let look = move |steps: &Steps<'_>, base: &Base| {
+            let walked = steps.walk(base, &path, false)?;
+            // snapshots are only listed by who begins in them, as `Steps::list` has it
+            let shown =
+                |attr: &Attr| attr.node.volume() < VIEW_FIRST || walked.dir().node.volume() >= VIEW_FIRST;
+            let Some(attr) = walked.attr.filter(shown) else { return Ok(None) };
             Ok(Some((attr, noted(steps, attr.node, attr.kind, note)?)))
         };
         let (attr, note) = match self.tree.run(LOOK, look).await {
@@ -203,6 +212,10 @@ impl Keys {
         };
         let Some(attr) = entry.attr else { return Ok(None) };
         let path = [&level.prefix[..], &entry.name].concat();
+        if path.len() >= PATH_BYTES_MAX {
+            // made in the mount, deeper than a path can say
+            return Ok(None);
+        }
         match entry.kind {
             Kind::Dir if entry.name.is_empty() => Ok(Some(Key::Empty(path, attr))),
             Kind::Dir => {

@@ -6,6 +6,7 @@ mod rig;
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::{Finish, Tree};
 use leeward_env::Ctx;
+use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, Over, RenameMode, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, noise, path};
@@ -89,7 +90,10 @@ fn every_directory_on_the_way_must_let_the_user_through() {
     assert_eq!(rig.get(&bob, "d/e/f"), Ok(b"x".to_vec()));
     assert_eq!(rig.put(&bob, "d/e/g", b"y").map(drop), Err(Error::Access), "he may not write there");
     assert_eq!(rig.wait(bob.remove(&path("d/e/f"), true)), Err(Error::Access));
-    assert_eq!(rig.wait(bob.rename(&path("d/e/f"), &path("g"), RenameMode::Replace)), Err(Error::Access));
+    assert_eq!(
+        rig.wait(bob.rename(&path("d/e/f"), &bob, &path("g"), RenameMode::Replace)),
+        Err(Error::Access)
+    );
     chmod("d/e/f", 0o600);
     assert_eq!(rig.get(&bob, "d/e/f"), Err(Error::Access));
     assert!(rig.wait(bob.stat(&path("d/e/f"), &[])).is_ok(), "he may see it");
@@ -132,6 +136,67 @@ fn links_are_followed_within_the_tree_only() {
         (rig.get(&all, "secret"), rig.get(&tree, "up")),
         (Ok(b"secret".to_vec()), Ok(b"mine".to_vec()))
     );
+}
+
+#[test]
+fn who_has_come_to_a_directory_stays_in_it() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "shared/sub/f", b"mine").expect("put");
+    rig.put(&tree, "home/f", b"precious").expect("put");
+    let spot = rig.wait(tree.spot(&path("shared/sub"), false)).expect("there");
+    let root = rig.wait(tree.stat(&path(""), &[])).expect("there").attr.node;
+    let shared = rig.wait(tree.stat(&path("shared"), &[])).expect("there").attr.node;
+    assert_eq!(spot.above, [root, shared]);
+    let dir = spot.tree.within(spot.attr.expect("there").node);
+    // somebody puts a link in its place
+    rig.wait(tree.rename(&path("shared/sub"), &tree, &path("shared/away"), RenameMode::NoReplace))
+        .expect("moved");
+    rig.wait(tree.make_link(&path("shared/sub"), b"../home")).expect("made");
+    assert_eq!(rig.get(&tree, "shared/sub/f"), Ok(b"precious".to_vec()), "a path follows it");
+    assert_eq!(rig.get(&dir, "f"), Ok(b"mine".to_vec()));
+    assert_eq!(rig.get(&spot.tree, "sub/f"), Err(Error::NotFound));
+    assert_eq!(rig.wait(spot.tree.remove_dir(&path("sub"))), Err(Error::NotDir));
+    rig.wait(dir.remove(&path("f"), false)).expect("removed");
+    assert_eq!(rig.get(&tree, "home/f"), Ok(b"precious".to_vec()));
+    assert_eq!(rig.wait(tree.read_link(&path("shared/sub"))), Ok(b"../home".to_vec()));
+}
+
+#[test]
+fn what_is_kept_is_kept_with_what_was_read() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "f", b"old").expect("put");
+    let file = rig.wait(tree.open(&path("f"), &[])).expect("opened");
+    let node = file.attr.node;
+    rig.wait(tree.rename(&path("f"), &tree, &path("g"), RenameMode::NoReplace)).expect("moved");
+    let file = rig.wait(tree.open(&path("g"), &[])).expect("opened");
+    rig.put(&tree, "f", b"other").expect("put");
+    rig.wait(rig.tree(1001, "").open(&path("g"), &[]))
+        .map(|f| rig.wait(f.keep(b"user.k", b"1".to_vec())))
+        .expect("opened")
+        .expect("kept");
+    let get = |node| rig.call(Op::GetXattr { node, name: b"user.k" });
+    assert_eq!(get(node), Ok(Reply::Data(b"1".to_vec())));
+    assert_eq!(rig.wait(file.is_same()), Ok(false), "something was noted beside it");
+    rig.wait(file.keep(b"user.k", b"2".to_vec())).expect("not kept");
+    assert_eq!(get(node), Ok(Reply::Data(b"1".to_vec())));
+    let other = rig.wait(tree.open(&path("f"), &[])).expect("opened");
+    assert_eq!(rig.wait(other.is_same()), Ok(true));
+    rig.call(Op::Write { node: other.attr.node, offset: 0, data: b"O" }).expect("written");
+    assert_eq!(rig.wait(other.is_same()), Ok(false));
+}
+
+#[test]
+fn a_long_path_is_walked_once() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let long = "d/".repeat(1500) + "f";
+    rig.put(&tree, &long, b"x").expect("put");
+    assert_eq!(rig.get(&tree, &long), Ok(b"x".to_vec()));
+    rig.wait(tree.remove(&path(&long), true)).expect("removed");
+    assert_eq!(rig.wait(tree.stat(&path("d"), &[])).map(drop), Err(Error::NotFound), "with all directories");
+    rig.check();
 }
 
 #[test]
@@ -284,6 +349,36 @@ fn keys_come_in_the_order_of_their_bytes_from_anywhere() {
             );
         }
     }
+}
+
+#[test]
+fn a_listing_does_not_stumble_into_what_it_does_not_show() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    for name in [".snap-x", "a/b", "z"] {
+        rig.put(&tree, name, b"x").expect("put");
+    }
+    let volume = Request::SnapCreate { path: "/".into(), name: "s".into() };
+    rig.cell.admin(&volume, &mut |_| {}).expect("a snapshot");
+    let from = |after: &[u8], prefix: &str| {
+        let wanted = Wanted { after: after.into(), prefix: prefix.into(), ..Wanted::default() };
+        listed(&rig, &tree, wanted, 2)
+    };
+    assert_eq!(from(b".snap", ""), [".snap-x", "a/b", "z"]);
+    assert_eq!(from(b".snap-x", ""), ["a/b", "z"], "`-` comes before `/`");
+    assert_eq!(from(b"", ".snap/s/a/"), [".snap/s/a/b"], "who asks for it has it");
+    assert_eq!(from(b".snap/s/a", ".snap/s/"), [".snap/s/a/b", ".snap/s/z"]);
+    assert_eq!(from(&[b'-'; 60_000], ""), [".snap-x", "a/b", "z"]);
+    // deeper than a path can say
+    let mut dir = rig.wait(tree.stat(&path("a"), &[])).expect("there").attr.node;
+    for _ in 0..20 {
+        let (name, make) = (&[b'n'; 250][..], Make::Dir);
+        let made = rig.call(Op::Make { dir, name, make, mode: 0o777, umask: 0 }).expect("made");
+        let Reply::Attr(made) = made else { panic!("{made:?}") };
+        dir = made.node;
+    }
+    let keys = from(b"", "");
+    assert_eq!(keys, [".snap-x", "a/b", "z"]);
 }
 
 #[test]

@@ -22,8 +22,8 @@ impl People for Machine {
 }
 
 impl UserDatabase for Machine {
-    fn find(&self, name: &str) -> Option<(u32, Vec<u32>)> {
-        system::user_with_groups(name)
+    fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
+        system::user_with_groups(name).map_err(|fail| fail.to_string())
     }
 }
 

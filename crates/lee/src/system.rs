@@ -119,10 +119,13 @@ pub fn user(name: &str) -> Result<Option<Owner>, Fail> {
 }
 
 /// User id and groups of the user of this name, the primary group first.
-pub fn user_with_groups(name: &str) -> Option<(u32, Vec<u32>)> {
-    let owner = user(name).ok().flatten()?;
+///
+/// # Errors
+/// When the user database does not answer.
+pub fn user_with_groups(name: &str) -> Result<Option<(u32, Vec<u32>)>, Fail> {
+    let Some(owner) = user(name)? else { return Ok(None) };
     let others = groups_named(name, owner.gid).into_iter().filter(|gid| *gid != owner.gid);
-    Some((owner.uid, [owner.gid].into_iter().chain(others).collect()))
+    Ok(Some((owner.uid, [owner.gid].into_iter().chain(others).collect())))
 }
 
 enum Query<'a> {

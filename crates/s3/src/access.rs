@@ -1,10 +1,75 @@
-//! Who asks: keys and their secrets, for signatures.
+//! Who asks: keys and their secrets, for signatures; and what is checked before a request's body is read.
 
+use crate::call::Slot;
+use crate::error;
+use crate::names::{pairs, unescaped};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::{Method, Uri};
 use leeward_door::Who;
+use leeward_env::Env;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// What who has no key may ask for, of a bucket that is public.
+const ANYBODY: [&str; 8] = [
+    "GetBucketLocation",
+    "GetBucketVersioning",
+    "GetObject",
+    "GetObjectTagging",
+    "HeadBucket",
+    "HeadObject",
+    "ListObjects",
+    "ListObjectsV2",
+];
+/// What else there is.
+const OPERATIONS: [&str; 25] = [
+    "AbortMultipartUpload",
+    "CompleteMultipartUpload",
+    "CopyObject",
+    "CreateBucket",
+    "CreateMultipartUpload",
+    "DeleteBucket",
+    "DeleteBucketCors",
+    "DeleteBucketPolicy",
+    "DeleteObject",
+    "DeleteObjectTagging",
+    "DeleteObjects",
+    "GetBucketAcl",
+    "GetBucketCors",
+    "GetBucketPolicy",
+    "GetObjectAcl",
+    "ListBuckets",
+    "ListMultipartUploads",
+    "ListParts",
+    FORM,
+    "PutBucketCors",
+    "PutBucketPolicy",
+    "PutObject",
+    "PutObjectTagging",
+    "UploadPart",
+    "UploadPartCopy",
+];
+/// An object from a form.
+const FORM: &str = "PostObject";
+/// Bodies that are not read into memory as a whole here.
+const STREAMED: [&str; 3] = ["PutObject", "UploadPart", FORM];
+/// Largest XML of a request: 1000 keys to delete, 10,000 parts.
+pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
+/// Memory for XML larger than [`XML_BYTES_EASY`], of all requests.
+pub(crate) const XML_BYTES_IN_ALL: usize = 32 << 20;
+/// XML up to this size always has room: a connection's head may take as much.
+const XML_BYTES_EASY: usize = 64 << 10;
+/// Headers that want objects encrypted.
+const ENCRYPTION: [&str; 2] = ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
+/// How long a presigned URL may be good, seconds: as S3.
+const EXPIRES_SECS_MAX: u64 = 7 * 86_400;
+/// What a presigned URL of version 2 may ask for, and what else may be in its query.
+const OLD_OPERATIONS: [&str; 4] = ["DeleteObject", "GetObject", "HeadObject", "PutObject"];
+const OLD_QUERY: [&str; 6] =
+    ["AWSAccessKeyId", "Expires", "Signature", "content-md5", "content-type", "versionId"];
 
 /// A key that was found.
 pub struct Found {
@@ -54,12 +119,211 @@ pub(crate) async fn find(keys: &dyn Keys, access_key: &str) -> S3Result<Found> {
     })
 }
 
-/// Lets everybody through: whether anonymous requests are answered is the bucket's business.
-pub(crate) struct Anybody;
+/// Checks a request whose signature is right (or that has none), before its body is read: that the signature covers all that it must, that
+/// who has no key only reads, that there is memory for its XML. Whether a bucket is public is looked at later.
+pub(crate) struct Checks {
+    /// Whether this is the service of forms, which answers nothing else.
+    pub(crate) forms: bool,
+    /// The clock.
+    pub(crate) env: Env,
+    /// Bytes of large XML that may yet be read.
+    pub(crate) xml: Arc<Semaphore>,
+}
 
 #[async_trait::async_trait]
-impl S3Access for Anybody {
-    async fn check(&self, _: &mut S3AccessContext<'_>) -> S3Result<()> {
+impl S3Access for Checks {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let mut known = ANYBODY.into_iter().chain(OPERATIONS);
+        let operation = known.find(|known| *known == cx.s3_op().name());
+        if let Some(slot) = cx.extensions_mut().get::<Slot>() {
+            slot.lock().operation = operation;
+        }
+        match (cx.credentials(), operation) {
+            (None, Some(operation)) if ANYBODY.contains(&operation) => {}
+            (None, _) => return Err(no_key()),
+            (Some(_), Some(FORM)) => {}
+            (Some(_), operation) => {
+                covered(operation, cx.uri(), cx.headers(), self.env.wall() / 1_000_000_000)?;
+            }
+        }
+        let operation = operation.ok_or_else(|| error::not_implemented("Requests of this kind"))?;
+        if cx.headers().keys().any(|name| ENCRYPTION.iter().any(|start| name.as_str().starts_with(start))) {
+            return Err(error::not_implemented("Encryption by the server, and with keys of clients"));
+        }
+        if (operation == FORM) != self.forms {
+            let why = "Only a form with an object is sent as multipart/form-data.";
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
+        }
+        self.make_room(cx, operation)
+    }
+}
+
+impl Checks {
+    /// Memory for XML, until the request has been answered.
+    fn make_room(&self, cx: &mut S3AccessContext<'_>, operation: &str) -> S3Result<()> {
+        let bytes = body_bytes(cx.headers()).min(XML_BYTES_MAX);
+        if STREAMED.contains(&operation) || *cx.method() == Method::GET || bytes <= XML_BYTES_EASY {
+            return Ok(());
+        }
+        let room = self.xml.clone().try_acquire_many_owned(bytes as u32);
+        let room = room.map_err(|_| error::later("Too many large requests are on their way: try again."))?;
+        cx.extensions_mut().insert(Arc::new(room));
         Ok(())
+    }
+}
+
+/// Bytes that a body may have.
+pub(crate) fn body_bytes(headers: &HeaderMap) -> usize {
+    let length = headers.get(CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse().ok());
+    length.unwrap_or(if headers.contains_key(TRANSFER_ENCODING) { usize::MAX } else { 0 })
+}
+
+pub(crate) fn no_key() -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, "This needs a key: sign the request.")
+}
+
+/// What is asked for must be covered by the signature: a presigned URL is for what its signer meant, so nobody may add headers that make it mean
+/// something else (`x-amz-copy-source`).
+///
+/// # Errors
+/// `AccessDenied`, `InvalidRequest`, `AuthorizationQueryParametersError`.
+fn covered(operation: Option<&str>, uri: &Uri, headers: &HeaderMap, now_secs: u64) -> S3Result<()> {
+    let query: Vec<(String, String)> = pairs(uri.query().unwrap_or_default())
+        .map(|(name, value)| (unescaped(name), unescaped(value)))
+        .collect();
+    let parameter = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    let presigned = parameter("X-Amz-Signature").is_some();
+    let signed = if parameter("Signature").is_some() {
+        return covered_by_old_url(operation, &query, headers, now_secs);
+    } else if presigned {
+        is_soon(parameter("X-Amz-Expires"), 0)?;
+        parameter("X-Amz-SignedHeaders")
+    } else {
+        let authorization = headers.get(AUTHORIZATION).and_then(|a| a.to_str().ok());
+        let rest = authorization.and_then(|a| a.strip_prefix("AWS4-")?.rsplit_once("SignedHeaders="));
+        rest.and_then(|(_, rest)| rest.split(',').next())
+    };
+    let signed = signed.ok_or_else(old_signature)?;
+    let is_covered = |name: &str| signed.split(';').any(|signed| signed == name);
+    let is_free = |name: &str| presigned && name == "x-amz-content-sha256";
+    let mut names = own_headers(headers).filter(|name| !is_free(name) && !is_covered(name));
+    match names.next().or((!is_covered("host")).then_some("host")) {
+        None => is_text(headers),
+        Some(name) => Err(S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            format!("The signature does not cover the header {name}: sign all x-amz-* headers and host."),
+        )),
+    }
+}
+
+/// Presigned URLs of version 2, which some clients still make, cover all headers that matter but not the whole query: they are taken for objects, with a
+/// query that cannot mean anything else.
+fn covered_by_old_url(
+    operation: Option<&str>,
+    query: &[(String, String)],
+    headers: &HeaderMap,
+    now_secs: u64,
+) -> S3Result<()> {
+    // clients repeat in the query what they want to be sent as headers; there it means nothing
+    let starts = |name: &str| name.starts_with("response-") || name.starts_with("x-amz-");
+    let is_known = |name: &str| OLD_QUERY.contains(&name) || starts(name);
+    let is_one = |name: &str| query.iter().filter(|(other, _)| other == name).count() == 1;
+    let as_meant = query.iter().all(|(name, _)| is_known(name) && is_one(name));
+    if !as_meant || !operation.is_some_and(|operation| OLD_OPERATIONS.contains(&operation)) {
+        return Err(old_signature());
+    }
+    let expires = query.iter().find(|(name, _)| name == "Expires").map(|(_, value)| value.as_str());
+    is_soon(expires, now_secs)?;
+    is_text(headers)
+}
+
+/// An end that is not further off than a week.
+fn is_soon(end: Option<&str>, now_secs: u64) -> S3Result<()> {
+    match end.and_then(|end| end.parse::<u64>().ok()) {
+        Some(end) if end <= now_secs + EXPIRES_SECS_MAX => Ok(()),
+        _ => Err(S3Error::with_message(
+            S3ErrorCode::AuthorizationQueryParametersError,
+            "A presigned URL is good for at most a week (604800 seconds).",
+        )),
+    }
+}
+
+fn own_headers(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers.keys().map(|name| name.as_str()).filter(|name| name.starts_with("x-amz-"))
+}
+
+/// What is no text is left out of what is signed.
+fn is_text(headers: &HeaderMap) -> S3Result<()> {
+    let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
+    match own_headers(headers).all(|name| headers.get_all(name).iter().all(is_text)) {
+        true => Ok(()),
+        false => Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "A header x-amz-* is no text.")),
+    }
+}
+
+fn old_signature() -> S3Error {
+    S3Error::with_message(
+        S3ErrorCode::InvalidRequest,
+        "Signatures of version 2 are taken in presigned URLs of objects and in forms only: use version 4 (AWS4-HMAC-SHA256).",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), String> {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).expect("a request");
+        covered(Some("PutObject"), request.uri(), request.headers(), 1000)
+            .map_err(|e| e.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn a_signature_covers_all_that_matters() {
+        let signed =
+            |names: &str| format!("AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders={names}, Signature=0");
+        let url = |names: &str, secs: &str| {
+            format!("/b/k?X-Amz-Signature=0&X-Amz-SignedHeaders={names}&X-Amz-Expires={secs}")
+        };
+        let denied = Err("AccessDenied".to_owned());
+        let date = ("x-amz-date", "20260101T000000Z");
+        assert_eq!(check("/b/k", &[("authorization", &signed("host;x-amz-date")), date]), Ok(()));
+        assert_eq!(check("/b/k", &[("authorization", &signed("host")), date]), denied);
+        assert_eq!(check("/b/k", &[("authorization", &signed("x-amz-date")), date]), denied, "host");
+        assert_eq!(
+            check("/b/k", &[("authorization", &signed("host;X-Amz-Date")), date]),
+            denied,
+            "covers nothing"
+        );
+        assert_eq!(check(&url("host", "60"), &[("x-amz-content-sha256", "UNSIGNED-PAYLOAD")]), Ok(()));
+        let copy = ("x-amz-copy-source", "b/secret");
+        assert_eq!(check(&url("host", "60"), &[copy]), denied);
+        assert_eq!(check(&url("host%3bx-amz-copy-source", "60"), &[copy]), Ok(()), "that was meant");
+        assert_eq!(check(&url("host", "604800"), &[]), Ok(()));
+        let code = |code: &str| Err(code.to_owned());
+        assert_eq!(check(&url("host", "604801"), &[]), code("AuthorizationQueryParametersError"));
+        assert_eq!(check("/b/k", &[("authorization", "AWS AK:sig")]), code("InvalidRequest"));
+        let both = url("host", "60") + "&Sig%6Eature=x";
+        assert_eq!(check(&both, &[]), code("InvalidRequest"));
+    }
+
+    #[test]
+    fn an_old_url_means_an_object_and_nothing_else() {
+        let url = |secs: u64, more: &str| format!("/b/k?AWSAccessKeyId=AK&Expires={secs}&Signature=x{more}");
+        assert_eq!(check(&url(1060, ""), &[("x-amz-tagging", "a=b")]), Ok(()), "it covers all headers");
+        assert_eq!(check(&url(1060, "&response-content-type=a/b"), &[]), Ok(()));
+        assert_eq!(check(&url(1060, "&content-type=a/b&x-amz-meta-a=b"), &[]), Ok(()), "as boto3 has it");
+        let code = |code: &str| Err(code.to_owned());
+        for more in ["&tagging&tagging", "&uploads", "&list-type=2", "&Expires=1"] {
+            assert_eq!(check(&url(1060, more), &[]), code("InvalidRequest"), "{more}");
+        }
+        assert_eq!(check(&url(1001 + EXPIRES_SECS_MAX, ""), &[]), code("AuthorizationQueryParametersError"));
+        let uri = url(1060, "").parse().expect("a URI");
+        assert!(covered(Some("DeleteBucket"), &uri, &HeaderMap::new(), 1000).is_err());
     }
 }

@@ -32,6 +32,8 @@ pub enum PublicPolicy {
 pub enum BucketError {
     /// The name is taken.
     Taken,
+    /// The user has it already.
+    Yours,
     /// There is none of this name.
     Unknown,
     /// The user may not: why.

@@ -3,12 +3,12 @@
 use crate::access::{self, Keys};
 use crate::buckets::{Bucket, Buckets};
 use crate::error;
-use crate::parts::Uploads;
+use crate::uploads::Uploads;
 use leeward_door::listen::{Told, Turn, Turns};
 use leeward_door::{Files, Path, Tree, Who};
 use leeward_env::Door;
 use parking_lot::Mutex;
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
+use s3s::{S3Request, S3Result};
 use std::sync::Arc;
 
 /// Where a request leaves what the door's log and figures are to know of it.
@@ -27,13 +27,6 @@ pub(crate) struct Parts {
     pub(crate) region: String,
 }
 
-/// What a request may want of an anonymous client.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wants {
-    Read,
-    More,
-}
-
 /// A request that is known.
 pub(crate) struct Call {
     pub(crate) who: Who,
@@ -46,39 +39,23 @@ impl Shared {
     ///
     /// # Errors
     /// `AccessDenied` for who has no key.
-    pub(crate) async fn who<T>(&self, request: &S3Request<T>, operation: &'static str) -> S3Result<Who> {
-        let Some(credentials) = &request.credentials else {
-            note(request, |told| told.operation = Some(operation));
-            return Err(S3Error::with_message(
-                S3ErrorCode::AccessDenied,
-                "This needs a key: sign the request.",
-            ));
-        };
+    pub(crate) async fn who<T>(&self, request: &S3Request<T>) -> S3Result<Who> {
+        let credentials = request.credentials.as_ref().ok_or_else(access::no_key)?;
         let who = access::find(&*self.0.keys, &credentials.access_key).await?.who;
-        note(request, |told| {
-            told.operation = Some(operation);
-            told.user = Some(who.name.clone());
-        });
+        note(request, |told| told.user = Some(who.name.clone()));
         Ok(who)
     }
 
-    /// Who asks for what in which bucket.
+    /// Who asks for something in which bucket. Who has no key and comes here only reads: see `access::Checks`.
     ///
     /// # Errors
     /// `NoSuchBucket`, `AccessDenied`.
-    pub(crate) async fn call<T>(
-        &self,
-        request: &S3Request<T>,
-        (operation, bucket, wants): (&'static str, &str, Wants),
-    ) -> S3Result<Call> {
+    pub(crate) async fn call<T>(&self, request: &S3Request<T>, bucket: &str) -> S3Result<Call> {
         let bucket = self.bucket(bucket)?;
         note(request, |told| told.bucket = Some(bucket.name.clone()));
         let who = match request.credentials {
-            None if bucket.public && wants == Wants::Read => {
-                note(request, |told| told.operation = Some(operation));
-                nobody()
-            }
-            _ => self.who(request, operation).await?,
+            None if bucket.public => nobody(),
+            _ => self.who(request).await?,
         };
         let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
         Ok(Call { who, bucket, tree })

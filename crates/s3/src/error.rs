@@ -1,13 +1,13 @@
 //! Errors as clients of S3 know them.
 
 use crate::buckets::BucketError;
-use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use leeward_door::listen::Busy;
 use leeward_volume::Error;
 use s3s::{S3Error, S3ErrorCode};
 
 /// With a code of our own, where S3 has none that fits.
-fn own(code: &'static str, status: u16, message: &'static str) -> S3Error {
+pub(crate) fn own(code: &'static str, status: u16, message: &'static str) -> S3Error {
     let mut e = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
     e.set_status_code(hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST));
     e
@@ -57,20 +57,45 @@ pub(crate) fn of(e: Error) -> S3Error {
 
 /// Of who is told to come back later.
 pub(crate) fn busy(busy: Busy) -> S3Error {
-    let mut e = S3Error::with_message(
-        S3ErrorCode::SlowDown,
-        "This user's requests are more than his share: come back later.",
-    );
-    let mut headers = HeaderMap::new();
-    headers.insert(RETRY_AFTER, HeaderValue::from(busy.retry_after_secs));
+    let why = "This user's requests are more than his share: come back later.";
+    with_header(later(why), RETRY_AFTER, busy.retry_after_secs)
+}
+
+/// Of an operation on a bucket's own directory.
+pub(crate) fn of_root(e: Error) -> S3Error {
+    match e {
+        Error::NotFound | Error::NotDir | Error::Stale => S3Error::with_message(
+            S3ErrorCode::NoSuchBucket,
+            "The directory of this bucket is not there (any more).",
+        ),
+        e => of(e),
+    }
+}
+
+/// There is no room now.
+pub(crate) fn later(why: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::SlowDown, why)
+}
+
+/// The same with a header in its answer.
+pub(crate) fn with_header(mut e: S3Error, name: HeaderName, value: impl Into<HeaderValue>) -> S3Error {
+    let mut headers = e.headers().cloned().unwrap_or_default();
+    headers.insert(name, value.into());
     e.set_headers(headers);
     e
+}
+
+pub(crate) fn not_implemented(what: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::NotImplemented, format!("{what} are not supported."))
 }
 
 /// Of a bucket that was not made or changed.
 pub(crate) fn of_bucket(e: BucketError) -> S3Error {
     match e {
         BucketError::Taken => S3Error::with_message(S3ErrorCode::BucketAlreadyExists, "The name is taken."),
+        BucketError::Yours => {
+            S3Error::with_message(S3ErrorCode::BucketAlreadyOwnedByYou, "You have this bucket already.")
+        }
         BucketError::Unknown => no_such_bucket(),
         BucketError::Refused(why) => S3Error::with_message(S3ErrorCode::AccessDenied, why),
         BucketError::Failed(why) => S3Error::with_message(S3ErrorCode::InternalError, why),

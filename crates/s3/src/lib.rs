@@ -2,7 +2,7 @@
 //!
 //! [`S3Door`] is a [`Site`](leeward_door::listen::Site) for `leeward_door::listen`. The protocol (signatures in all their forms, XML, routes) is the crate
 //! `s3s`'s; what a request does to files is `leeward_door`'s; here is what lies between: which file a key is (`names`), what stands beside its
-//! content (`meta`), what it hashes to (`sums`), uploads in parts (`parts`).
+//! content (`meta`), what it hashes to (`sums`), uploads in parts (`parts`); and what keeps the library's memory bounded (`access`, `chunks`, `site`).
 //!
 //! Who asks is said by [`Keys`], which buckets there are by [`Buckets`]; both are asked for each request and answer from memory.
 //!
@@ -12,8 +12,13 @@
 mod access;
 mod buckets;
 mod call;
+mod chunks;
+mod conditions;
+mod copy;
 mod cors;
+mod delete;
 mod error;
+mod host;
 mod list;
 mod meta;
 mod names;
@@ -22,6 +27,7 @@ mod parts;
 mod service;
 mod site;
 mod sums;
+mod uploads;
 
 pub use access::{Found, Keys, NotFound};
 pub use buckets::{Bucket, BucketError, Buckets, PublicPolicy};

@@ -1,8 +1,8 @@
 //! Listings: pages of keys in order, by directory or by any other delimiter.
 
-use crate::call::{Call, Shared, Wants};
+use crate::call::{Call, Shared};
 use crate::error;
-use crate::names::encoded;
+use crate::names::{KEY_BYTES_MAX, encoded};
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::notes::{SUMS, Sums, etag_of};
 use leeward_volume::op::{Attr, Kind, Time};
@@ -40,6 +40,11 @@ pub(crate) fn timestamp(time: Time) -> Timestamp {
     Timestamp::from(SystemTime::UNIX_EPOCH + whole + Duration::from_nanos(time.nanos.into()))
 }
 
+/// The same without what is less than a second.
+pub(crate) fn whole_seconds(time: Time) -> Timestamp {
+    timestamp(Time { nanos: 0, ..time })
+}
+
 fn object(key: String, attr: &Attr, sums: &Sums, page: &Page) -> Object {
     Object {
         key: Some(if page.url { encoded(&key) } else { key }),
@@ -57,7 +62,7 @@ impl Shared {
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        let call = self.call(&request, ("ListObjectsV2", &request.input.bucket, Wants::Read)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let token = input.continuation_token.clone();
         let after = match &token {
@@ -102,7 +107,7 @@ impl Shared {
         &self,
         request: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        let call = self.call(&request, ("ListObjects", &request.input.bucket, Wants::Read)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let page = Page {
             prefix: input.prefix.clone().unwrap_or_default(),
@@ -147,11 +152,18 @@ impl Shared {
             let found = listed.contents.len() + listed.prefixes.len();
             let more = keys.next(page.limit + 1 - found).await.map_err(of_listing)?;
             if more.is_empty() {
+                if found == 0 {
+                    // there may be no bucket to be empty
+                    call.tree.access(&Call::root(), 0).await.map_err(error::of_root)?;
+                }
                 return Ok(listed);
             }
             for key in more {
-                // what is no UTF-8 is no key
+                // what is no UTF-8, or too long, is no key
                 let Ok(name) = String::from_utf8(key.name().to_vec()) else { continue };
+                if name.len() > KEY_BYTES_MAX {
+                    continue;
+                }
                 if listed.contents.len() + listed.prefixes.len() == page.limit {
                     listed.next = Some(last);
                     return Ok(listed);

@@ -3,6 +3,23 @@
 use leeward_door::Path;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
+/// Longest key, bytes: as S3. A path in the mount may be longer.
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
+
+/// Objects have the one version that is there.
+///
+/// # Errors
+/// `NoSuchVersion` for any other.
+pub(crate) fn only_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None | Some("null") => Ok(()),
+        Some(_) => Err(S3Error::with_message(
+            S3ErrorCode::NoSuchVersion,
+            "Objects have no versions here; older files are in snapshots, below .snap.",
+        )),
+    }
+}
+
 /// The path of an object: its key.
 ///
 /// # Errors
@@ -19,6 +36,9 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     if key.is_empty() {
         return Err(refused("it is empty".into()));
     }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(S3Error::with_message(S3ErrorCode::KeyTooLongError, "A key has at most 1024 bytes."));
+    }
     Path::parse(key.as_bytes()).map_err(|why| refused(why.to_string()))
 }
 
@@ -34,6 +54,31 @@ pub(crate) fn encoded(text: &str) -> String {
         }
     }
     out
+}
+
+/// Names and values of a query, as they are escaped.
+pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|w| !w.is_empty()).map(|w| w.split_once('=').unwrap_or((w, "")))
+}
+
+/// A name or value of a query.
+pub(crate) fn unescaped(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let code = (bytes[at] == b'%')
+            .then(|| text.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(h, 16).ok()));
+        match (bytes[at], code.flatten()) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 2;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

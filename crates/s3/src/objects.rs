@@ -1,70 +1,32 @@
-//! Objects: reading, writing, copying, removing.
+//! Objects: reading and writing.
 
-use crate::call::{Call, Shared, Wants};
-use crate::error;
+use crate::call::{Call, Shared};
+use crate::conditions::Conditions;
+use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::{Kept, NOTED, Noted, TAGS};
-use crate::names::path_of;
+use crate::names::{only_version, path_of};
 use crate::sums::{self, Claims, Hasher, checksums};
 use bytes::BytesMut;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use leeward_door::notes::{SUMS, Sums, etag_of};
+use hyper::header::{CONTENT_RANGE, HeaderValue};
+use leeward_door::listen::{BodyError, Turn};
+use leeward_door::notes::{HEADERS, SUMS, Sums, etag_of};
 use leeward_door::{File, Finish, Path, Tree, Upload, limits};
 use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
-    Checksum, ChecksumMode, CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource,
-    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETag,
-    ETagCondition, Error as DtoError, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    MetadataDirective, ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
-    TaggingDirective, Timestamp,
+    Checksum, ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
 };
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
-/// Objects that one request removes.
-const DELETE_MAX: usize = 1000;
-
-/// What a request asks of the object that is there.
-#[derive(Default)]
-pub(crate) struct Conditions {
-    pub(crate) matches: Option<ETagCondition>,
-    pub(crate) none_match: Option<ETagCondition>,
-    pub(crate) modified_since: Option<Timestamp>,
-    pub(crate) unmodified_since: Option<Timestamp>,
-}
-
-impl Conditions {
-    /// Checks what is there. `read`: a condition that says that the client has it already is answered `304`.
-    pub(crate) fn check(&self, etag: &ETag, attr: &Attr, read: bool) -> S3Result<()> {
-        let failed = || {
-            S3Error::with_message(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.")
-        };
-        let modified = timestamp(Time { secs: attr.mtime.secs, nanos: 0 });
-        match (&self.matches, &self.unmodified_since) {
-            (Some(ETagCondition::ETag(wanted)), _) if !etag.strong_cmp(wanted) => return Err(failed()),
-            (None, Some(since)) if modified > *since => return Err(failed()),
-            _ => {}
-        }
-        let has_it = match (&self.none_match, &self.modified_since) {
-            (Some(ETagCondition::Any), _) => true,
-            (Some(ETagCondition::ETag(known)), _) => etag.weak_cmp(known),
-            (None, Some(since)) => modified <= *since,
-            (None, None) => false,
-        };
-        match (has_it, read) {
-            (true, true) => Err(S3Error::new(S3ErrorCode::NotModified)),
-            (true, false) => Err(failed()),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// What is there under a key.
-struct Object {
-    attr: Attr,
-    noted: Noted,
-    etag: ETag,
+pub(crate) struct Object {
+    pub(crate) attr: Attr,
+    pub(crate) noted: Noted,
+    pub(crate) etag: ETag,
 }
 
 impl Object {
@@ -75,7 +37,7 @@ impl Object {
     }
 
     /// Bytes of its content: a directory has none.
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         if self.attr.kind == Kind::Dir { 0 } else { self.attr.size }
     }
 
@@ -98,7 +60,11 @@ impl Object {
 fn part_of(range: Option<&Range>, size: u64) -> S3Result<(std::ops::Range<u64>, Option<String>)> {
     let Some(range) = range else { return Ok((0..size, None)) };
     let part = range.check(size).map_err(|_| {
-        S3Error::with_message(S3ErrorCode::InvalidRange, format!("The object has {size} bytes."))
+        let e = S3Error::with_message(S3ErrorCode::InvalidRange, format!("The object has {size} bytes."));
+        match HeaderValue::from_str(&format!("bytes */{size}")) {
+            Ok(value) => error::with_header(e, CONTENT_RANGE, value),
+            Err(_) => e,
+        }
     })?;
     let told = format!("bytes {}-{}/{size}", part.start, part.end.saturating_sub(1));
     Ok((part, Some(told)))
@@ -149,9 +115,10 @@ impl Shared {
         &self,
         request: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let call = self.call(&request, ("GetObject", &request.input.bucket, Wants::Read)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let path = path_of(&input.key)?;
+        only_version(input.version_id.as_deref())?;
         let turn = self.turn(&call).await?;
         let (object, file) = open(&call.tree, &path).await?;
         drop(turn);
@@ -175,9 +142,10 @@ impl Shared {
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let call = self.call(&request, ("HeadObject", &request.input.bucket, Wants::Read)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let path = path_of(&input.key)?;
+        only_version(input.version_id.as_deref())?;
         let _turn = self.turn(&call).await?;
         let object = look(&call.tree, &path).await?;
         let conditions = Conditions {
@@ -197,20 +165,15 @@ impl Shared {
         &self,
         request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        let call = self.call(&request, ("PutObject", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let trailers = request.trailing_headers.clone();
         let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let mut input = request.input;
         let path = path_of(&input.key)?;
         private(input.acl.as_ref())?;
-        if input.write_offset_bytes.is_some()
-            || input.server_side_encryption.is_some()
-            || input.sse_customer_key.is_some()
-        {
+        let encrypted = input.server_side_encryption.is_some() || input.sse_customer_key.is_some();
+        if input.write_offset_bytes.is_some() || encrypted {
             return Err(not_implemented("Appending, and encryption with keys of clients"));
-        }
-        if path.wants_dir() {
-            return self.put_directory(&call, &path, &input).await;
         }
         let kept = Kept::default()
             .header("content-type", input.content_type.as_deref())
@@ -226,11 +189,15 @@ impl Shared {
             &given,
             input.checksum_algorithm.as_ref(),
             announced.as_deref(),
-        );
+        )?;
+        let incoming =
+            Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers, before: 0 };
         let over =
             self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
-        let incoming = Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers };
-        let (upload, sums) = self.receive(&call, &path, incoming).await?;
+        if path.wants_dir() {
+            return self.put_directory(&call, &path, incoming, (kept, input.tagging), over).await;
+        }
+        let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), over).await?;
         let checksum = sums::checksum_of(&sums);
         Ok(S3Response::new(PutObjectOutput {
@@ -245,62 +212,54 @@ impl Shared {
         }))
     }
 
-    /// `PUT` of a key that ends in `/` makes a directory.
+    /// `PUT` of a key that ends in `/` makes a directory, which keeps headers and tags as an object does.
     async fn put_directory(
         &self,
         call: &Call,
         path: &Path,
-        input: &PutObjectInput,
+        incoming: Incoming,
+        (kept, tags): (Kept, Option<String>),
+        over: Over,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        if input.content_length.is_some_and(|bytes| bytes > 0) {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "A key that ends in a slash is a directory, which has no content.",
-            ));
+        let mut body = incoming.body.unwrap_or_else(|| StreamingBlob::from(Body::empty()));
+        while let Some(piece) = body.next().await {
+            if !piece.map_err(broken)?.is_empty() {
+                return Err(S3Error::with_message(
+                    S3ErrorCode::InvalidRequest,
+                    "A key that ends in a slash is a directory, which has no content.",
+                ));
+            }
         }
+        let claims = &incoming.claims;
+        Hasher::new(claims.algorithm).finish(claims, incoming.trailers.as_ref())?;
         let _turn = self.turn(call).await?;
+        let there = match look(&call.tree, path).await {
+            Err(e) if *e.code() == S3ErrorCode::NoSuchKey => None,
+            there => Some(there?),
+        };
+        if there.is_some() && matches!(over, Over::Nothing) {
+            return Err(error::of(leeward_volume::Error::Exists));
+        }
         let attr = call.tree.make_dir(path, true).await.map_err(error::of)?;
+        let headers = kept.attribute()?.map(|(_, value)| value);
+        let tags = tags.filter(|tags| !tags.is_empty()).map(String::into_bytes);
+        let had = there.is_some_and(|there| !there.noted.headers.is_empty() || !there.noted.tags.is_empty());
+        if had || headers.is_some() || tags.is_some() {
+            let values = vec![(HEADERS.to_vec(), headers), (TAGS.to_vec(), tags)];
+            call.tree.set_xattrs(path, values).await.map_err(error::of)?;
+        }
         let e_tag = Some(ETag::Strong(etag_of(&Sums::default(), &attr)));
         Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
     }
 
-    /// What a new object may replace, by the conditions of its request.
-    pub(crate) async fn over(
-        &self,
-        tree: &Tree,
-        path: &Path,
-        matches: Option<&ETagCondition>,
-        none_match: Option<&ETagCondition>,
-    ) -> S3Result<Over> {
-        match (matches, none_match) {
-            (None, None) => Ok(Over::Any),
-            (None, Some(ETagCondition::Any)) => Ok(Over::Nothing),
-            (matches, none_match) => {
-                let there = match look(tree, path).await {
-                    Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => {
-                        return Ok(Over::Nothing);
-                    }
-                    other => other?,
-                };
-                let conditions = Conditions {
-                    matches: matches.cloned(),
-                    none_match: none_match.cloned(),
-                    ..Conditions::default()
-                };
-                conditions.check(&there.etag, &there.attr, false)?;
-                Ok(Over::This(there.attr.node, there.attr.ctime))
-            }
-        }
-    }
-
-    /// Takes content in, into a file without a name, and checks what the client says of it.
+    /// Takes content in, into a file without a name, and checks what the client says of it. With the turn in which it is to be given its name.
     pub(crate) async fn receive(
         &self,
         call: &Call,
         path: &Path,
         incoming: Incoming,
-    ) -> S3Result<(Upload, Sums)> {
-        let Incoming { body, bytes, claims, trailers } = incoming;
+    ) -> S3Result<(Upload, Sums, Turn)> {
+        let Incoming { body, bytes, claims, trailers, before } = incoming;
         let bytes = bytes.and_then(|n| u64::try_from(n).ok());
         let mut hasher = Hasher::new(claims.algorithm);
         let mut body = body.unwrap_or_else(|| StreamingBlob::from(Body::empty()));
@@ -308,8 +267,7 @@ impl Shared {
         let mut small = BytesMut::new();
         let mut received = 0u64;
         while let Some(piece) = body.next().await {
-            let piece =
-                piece.map_err(|e| S3Error::with_source(S3ErrorCode::IncompleteBody, e)).map_err(signature)?;
+            let piece = piece.map_err(broken)?;
             received += piece.len() as u64;
             hasher.update(&piece);
             if upload.is_none() && small.len() + piece.len() <= limits::WRITE_BYTES_TIGHT {
@@ -319,7 +277,8 @@ impl Shared {
             if upload.is_none() {
                 // waits for its turn, which it gives back at once: a client that sends slowly must not keep others from theirs
                 drop(self.turn(call).await?);
-                let mut begun = call.tree.create(path, bytes).await.map_err(error::of)?;
+                let wanted = Some(bytes.unwrap_or(0) + before);
+                let mut begun = call.tree.create(path, wanted).await.map_err(error::of)?;
                 begun.write(small.split().freeze()).await.map_err(error::of)?;
                 upload = Some(begun);
             }
@@ -334,11 +293,10 @@ impl Shared {
         let turn = self.turn(call).await?;
         let mut upload = match upload {
             Some(upload) => upload,
-            None => call.tree.create(path, Some(received)).await.map_err(error::of)?,
+            None => call.tree.create(path, Some(received + before)).await.map_err(error::of)?,
         };
         upload.write(small.freeze()).await.map_err(error::of)?;
-        drop(turn);
-        Ok((upload, sums))
+        Ok((upload, sums, turn))
     }
 
     /// Gives content its key.
@@ -364,140 +322,6 @@ impl Shared {
         let wall = self.wall();
         Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 }
     }
-
-    pub(crate) async fn copy(
-        &self,
-        request: S3Request<CopyObjectInput>,
-    ) -> S3Result<S3Response<CopyObjectOutput>> {
-        let call = self.call(&request, ("CopyObject", &request.input.bucket, Wants::More)).await?;
-        let mut input = request.input;
-        private(input.acl.as_ref())?;
-        let to = path_of(&input.key)?;
-        let (from_tree, from) = self.source(&call, &input.copy_source)?;
-        let _turn = self.turn(&call).await?;
-        let (object, file) = open(&from_tree, &from).await?;
-        let conditions = Conditions {
-            matches: input.copy_source_if_match.clone(),
-            none_match: input.copy_source_if_none_match.clone(),
-            modified_since: input.copy_source_if_modified_since.clone(),
-            unmodified_since: input.copy_source_if_unmodified_since.clone(),
-        };
-        conditions.check(&object.etag, &object.attr, false)?;
-        let replaces =
-            |d: Option<&str>| d.is_some_and(|d| d.eq_ignore_ascii_case(MetadataDirective::REPLACE));
-        let new_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str));
-        let new_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str));
-        if !new_headers && from_tree.base() == call.tree.base() && from == to {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "An object can be copied to itself only with other metadata.",
-            ));
-        }
-        let kept = match new_headers {
-            false => {
-                object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v)))
-            }
-            true => Kept::default()
-                .header("content-type", input.content_type.as_deref())
-                .header("content-encoding", input.content_encoding.as_deref())
-                .header("content-language", input.content_language.as_deref())
-                .header("content-disposition", input.content_disposition.as_deref())
-                .header("cache-control", input.cache_control.as_deref())
-                .expires(input.expires.as_ref())
-                .metadata(input.metadata.take()),
-        };
-        let tags = if new_tags { input.tagging.take() } else { Some(object.noted.tags.clone()) };
-        let Some(file) = file else { return Err(error::of(leeward_volume::Error::IsDir)) };
-        let mut upload = call.tree.create(&to, Some(object.attr.size)).await.map_err(error::of)?;
-        upload.copy(&file, 0..object.attr.size).await.map_err(error::of)?;
-        let attr = self.place(upload, object.noted.sums.clone(), (kept, tags.as_deref()), Over::Any).await?;
-        let copied = CopyObjectResult {
-            e_tag: Some(ETag::Strong(etag_of(&object.noted.sums, &attr))),
-            last_modified: Some(timestamp(attr.mtime)),
-            ..CopyObjectResult::default()
-        };
-        Ok(S3Response::new(CopyObjectOutput {
-            copy_object_result: Some(copied),
-            ..CopyObjectOutput::default()
-        }))
-    }
-
-    /// The tree and the path that a copy is made from.
-    pub(crate) fn source(&self, call: &Call, source: &CopySource) -> S3Result<(Tree, Path)> {
-        let CopySource::Bucket { bucket, key, version_id: None } = source else {
-            return Err(not_implemented("Access points and versions"));
-        };
-        let bucket = self.bucket(bucket)?;
-        Ok((call.tree_of(self, &bucket), path_of(key)?))
-    }
-
-    pub(crate) async fn delete(
-        &self,
-        request: S3Request<DeleteObjectInput>,
-    ) -> S3Result<S3Response<DeleteObjectOutput>> {
-        let call = self.call(&request, ("DeleteObject", &request.input.bucket, Wants::More)).await?;
-        let input = request.input;
-        let path = path_of(&input.key)?;
-        let _turn = self.turn(&call).await?;
-        if let Some(matches) = &input.if_match {
-            let there = look(&call.tree, &path).await?;
-            Conditions { matches: Some(matches.clone()), ..Conditions::default() }.check(
-                &there.etag,
-                &there.attr,
-                false,
-            )?;
-        }
-        remove(&call.tree, &path).await?;
-        Ok(S3Response::with_status(DeleteObjectOutput::default(), hyper::StatusCode::NO_CONTENT))
-    }
-
-    pub(crate) async fn delete_many(
-        &self,
-        request: S3Request<DeleteObjectsInput>,
-    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-        let call = self.call(&request, ("DeleteObjects", &request.input.bucket, Wants::More)).await?;
-        let delete = request.input.delete;
-        if delete.objects.len() > DELETE_MAX {
-            return Err(S3Error::with_message(
-                S3ErrorCode::MalformedXML,
-                "At most 1000 keys in one request.",
-            ));
-        }
-        let _turn = self.turn(&call).await?;
-        let quiet = delete.quiet.unwrap_or(false);
-        let removals = delete.objects.into_iter().map(|object| {
-            let tree = call.tree.clone();
-            let removal = async move {
-                let removed = match path_of(&object.key) {
-                    Ok(path) => remove(&tree, &path).await,
-                    Err(e) => Err(e),
-                };
-                (object.key, removed)
-            };
-            removal.boxed()
-        });
-        // one commit carries many of them
-        let results: Vec<_> = futures_util::stream::iter(removals).buffered(64).collect().await;
-        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        for (key, result) in results {
-            match result {
-                Ok(()) if quiet => {}
-                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
-                Err(e) => errors.push(DtoError {
-                    key: Some(key),
-                    code: Some(e.code().as_str().to_owned()),
-                    message: e.message().map(str::to_owned),
-                    ..DtoError::default()
-                }),
-            }
-        }
-        let output = DeleteObjectsOutput {
-            deleted: Some(deleted),
-            errors: Some(errors),
-            ..DeleteObjectsOutput::default()
-        };
-        Ok(S3Response::new(output))
-    }
 }
 
 /// Content on its way in.
@@ -506,10 +330,12 @@ pub(crate) struct Incoming {
     pub(crate) bytes: Option<i64>,
     pub(crate) claims: Claims,
     pub(crate) trailers: Option<TrailingHeaders>,
+    /// Bytes for which there must be room besides.
+    pub(crate) before: u64,
 }
 
 /// Opens the file that a key is; no file for a directory.
-async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<File>)> {
+pub(crate) async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<File>)> {
     if path.wants_dir() {
         return Ok((look(tree, path).await?, None));
     }
@@ -524,7 +350,7 @@ async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<File>)> {
 }
 
 /// What is under a key.
-async fn look(tree: &Tree, path: &Path) -> S3Result<Object> {
+pub(crate) async fn look(tree: &Tree, path: &Path) -> S3Result<Object> {
     let missing = || error::of(leeward_volume::Error::NotFound);
     let found = tree.stat(path, NOTED).await.map_err(|e| match e {
         leeward_volume::Error::NotDir => missing(),
@@ -552,20 +378,6 @@ async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<Str
     Ok(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(frames))))
 }
 
-/// Removes what a key is, if it is there.
-async fn remove(tree: &Tree, path: &Path) -> S3Result<()> {
-    use leeward_volume::Error;
-    let removed = match path.wants_dir() {
-        true => tree.remove_dir(path).await,
-        false => tree.remove(path, true).await,
-    };
-    match removed {
-        // the prefix stays while there are keys below it; a key that leads nowhere is removed
-        Ok(()) | Err(Error::NotFound | Error::NotDir | Error::NotEmpty | Error::IsDir) => Ok(()),
-        Err(e) => Err(error::of(e)),
-    }
-}
-
 /// Only what modes and ACLs of files can say.
 pub(crate) fn private(acl: Option<&ObjectCannedACL>) -> S3Result<()> {
     match acl.map(ObjectCannedACL::as_str) {
@@ -574,10 +386,6 @@ pub(crate) fn private(acl: Option<&ObjectCannedACL>) -> S3Result<()> {
             "ACLs of objects other than private: the modes and ACLs of the files say who may read; those",
         )),
     }
-}
-
-pub(crate) fn not_implemented(what: &str) -> S3Error {
-    S3Error::with_message(S3ErrorCode::NotImplemented, format!("{what} are not supported."))
 }
 
 /// `aws-chunked` says how a request came, not what the content is.
@@ -594,14 +402,22 @@ fn check_part_number(part: Option<i32>) -> S3Result<()> {
     }
 }
 
-/// A chunk whose signature is wrong is no broken connection.
-fn signature(e: S3Error) -> S3Error {
-    let text = e.source().map(ToString::to_string).unwrap_or_default();
-    if text.to_ascii_lowercase().contains("signature") {
+/// Why content ended that was to come: what is wrong is no broken connection.
+fn broken(e: BodyError) -> S3Error {
+    let text = e.to_string();
+    if text.contains("Sha256Mismatch") {
+        return error::own(
+            "XAmzContentSHA256Mismatch",
+            400,
+            "The content that arrived is not what x-amz-content-sha256 says.",
+        );
+    }
+    if text.contains("SignatureMismatch") {
         return S3Error::with_message(
             S3ErrorCode::SignatureDoesNotMatch,
             "A chunk's signature is not right.",
         );
     }
-    e
+    let why = format!("The content ended early, or is not in the chunks that it is said to be in: {text}");
+    S3Error::with_message(S3ErrorCode::IncompleteBody, why)
 }

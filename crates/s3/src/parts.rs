@@ -1,20 +1,21 @@
 //! Uploads in parts: each part is a durable file without a name; they become the object by sharing their data.
 //!
-//! What uploads there are is known in memory only: when the process ends they are gone, with their parts, and clients begin again (`NoSuchUpload`). Nothing
-//! of them is ever seen in the mount, and nothing is left to clean up. Bounded: uploads of a user, parts in all, and how long an upload may
-//! rest.
+//! What uploads there are is known in memory only (`uploads`): when the process ends they are gone, with their parts, and clients begin again
+//! (`NoSuchUpload`). Nothing of them is ever seen in the mount, and nothing is left to clean up.
 
-use crate::call::{Call, Shared, Wants};
-use crate::error;
+use crate::call::{Call, Shared};
+use crate::conditions::Conditions;
+use crate::copy::sums_still;
+use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::Kept;
 use crate::names::path_of;
-use crate::objects::{Conditions, Incoming, not_implemented, private};
+use crate::objects::{Incoming, private};
 use crate::sums::{self, Claims, checksums};
+use crate::uploads::{Piece, Uploading, Uploads};
+use leeward_door::Path;
 use leeward_door::notes::{Sums, etag_of};
-use leeward_door::{Part, Path};
-use leeward_env::{Env, Nanos};
-use leeward_volume::op::{Over, Time};
+use leeward_volume::op::Over;
 use parking_lot::Mutex;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
@@ -24,130 +25,12 @@ use s3s::dto::{
     UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
-use std::sync::Arc;
+use std::ops::Bound;
 
 /// Number of the last part that an upload can have.
 const PART_NUMBER_MAX: i32 = 10_000;
 /// Smallest part, but for the last one: what S3 says.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// Uploads that a user may have at a time.
-const UPLOADS_PER_USER_MAX: usize = 10_000;
-/// An upload that rests so long is dropped, nanoseconds.
-const REST_MAX: Nanos = 7 * 86_400 * 1_000_000_000;
-
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<std::hash::DefaultHasher>>;
-
-/// Uploads in parts that there are.
-pub(crate) struct Uploads {
-    env: Env,
-    open: Mutex<Map<String, Arc<Uploading>>>,
-}
-
-/// One upload.
-struct Uploading {
-    id: String,
-    bucket: Arc<str>,
-    key: String,
-    uid: u32,
-    kept: Kept,
-    tags: Option<String>,
-    begun: Time,
-    algorithm: Option<&'static str>,
-    /// Whether the checksum of the whole is one over the parts'.
-    composite: bool,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    parts: BTreeMap<i32, Piece>,
-    used_at: Nanos,
-}
-
-/// A part that has arrived.
-#[derive(Clone)]
-struct Piece {
-    part: Part,
-    sums: Sums,
-    at: Time,
-}
-
-impl Piece {
-    fn etag(&self) -> String {
-        self.sums.get("md5").map_or_else(|| etag_of(&self.sums, &self.part.file().attr), str::to_owned)
-    }
-}
-
-impl Uploads {
-    pub(crate) fn new(env: &Env) -> Uploads {
-        Uploads { env: env.clone(), open: Mutex::default() }
-    }
-
-    fn begin(&self, uploading: impl FnOnce(String) -> Uploading) -> S3Result<Arc<Uploading>> {
-        let id = format!("{:016x}{:016x}", self.env.random(), self.env.random());
-        let uploading = Arc::new(uploading(id.clone()));
-        let now = self.env.now();
-        uploading.state.lock().used_at = now;
-        let mut open = self.open.lock();
-        let rested: Vec<String> = open
-            .iter()
-            .filter(|(_, u)| now.saturating_sub(u.state.lock().used_at) > REST_MAX)
-            .map(|(id, _)| id.clone())
-            .collect();
-        let gone: Vec<_> = rested.iter().filter_map(|id| open.remove(id)).collect();
-        if open.values().filter(|u| u.uid == uploading.uid).count() >= UPLOADS_PER_USER_MAX {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "This user has 10,000 uploads that are not complete: complete or abort some.",
-            ));
-        }
-        open.insert(id, uploading.clone());
-        drop(open);
-        // parts are given back without the lock
-        drop(gone);
-        Ok(uploading)
-    }
-
-    /// An upload of this user's; others cannot know the id.
-    fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<Arc<Uploading>> {
-        let found = self.open.lock().get(id).cloned();
-        let found = found.filter(|u| u.uid == call.who.uid && u.bucket == call.bucket.name && u.key == key);
-        let found = found.ok_or_else(|| {
-            S3Error::with_message(
-                S3ErrorCode::NoSuchUpload,
-                "There is no such upload: it was completed or aborted, or the server has begun anew since. Begin again.",
-            )
-        })?;
-        found.state.lock().used_at = self.env.now();
-        Ok(found)
-    }
-
-    fn end(&self, id: &str) -> Option<Arc<Uploading>> {
-        self.open.lock().remove(id)
-    }
-
-    fn of_bucket(&self, call: &Call) -> Vec<Arc<Uploading>> {
-        let open = self.open.lock();
-        let mine = open.values().filter(|u| u.uid == call.who.uid && u.bucket == call.bucket.name);
-        let mut mine: Vec<_> = mine.cloned().collect();
-        mine.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
-        mine
-    }
-}
-
-impl Uploading {
-    /// Keeps a part, in place of an earlier one with its number.
-    fn keep(&self, number: i32, piece: Piece) {
-        let old = self.state.lock().parts.insert(number, piece);
-        drop(old);
-    }
-
-    fn hashed_by(&self, asked: Claims) -> Claims {
-        Claims { algorithm: asked.algorithm.or(self.algorithm), ..asked }
-    }
-}
 
 fn check_number(number: i32) -> S3Result<()> {
     if (1..=PART_NUMBER_MAX).contains(&number) {
@@ -161,7 +44,7 @@ impl Shared {
         &self,
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        let call = self.call(&request, ("CreateMultipartUpload", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let mut input = request.input;
         let path = path_of(&input.key)?;
         private(input.acl.as_ref())?;
@@ -184,6 +67,7 @@ impl Shared {
         // whoever may not write there hears it now
         drop(call.tree.create(&path, None).await.map_err(error::of)?);
         let begun = self.now();
+        Uploads::tend(&self.0);
         let uploading = self.0.uploads.begin(|id| Uploading {
             id,
             bucket: call.bucket.name.clone(),
@@ -210,7 +94,7 @@ impl Shared {
         &self,
         request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
-        let call = self.call(&request, ("UploadPart", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let trailers = request.trailing_headers.clone();
         let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let mut input = request.input;
@@ -219,14 +103,16 @@ impl Shared {
         let path = path_of(&input.key)?;
         let given = checksums!(input);
         let md5 = input.content_md5.take();
-        let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), announced.as_deref());
+        let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), announced.as_deref())?;
         let claims = uploading.hashed_by(claims);
-        let incoming = Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers };
-        let (upload, sums) = self.receive(&call, &path, incoming).await?;
+        let before = self.0.uploads.bytes_beside(&uploading, input.part_number);
+        let incoming =
+            Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers, before };
+        let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         let part = upload.into_part().await.map_err(error::of)?;
         let piece = Piece { part, sums, at: self.now() };
         let (etag, checksum) = (piece.etag(), sums::checksum_of(&piece.sums));
-        uploading.keep(input.part_number, piece);
+        self.0.uploads.keep(&uploading, input.part_number, piece)?;
         Ok(S3Response::new(UploadPartOutput {
             e_tag: Some(ETag::Strong(etag)),
             checksum_crc32: checksum.checksum_crc32,
@@ -242,7 +128,7 @@ impl Shared {
         &self,
         request: S3Request<UploadPartCopyInput>,
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
-        let call = self.call(&request, ("UploadPartCopy", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         check_number(input.part_number)?;
         let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
@@ -272,18 +158,21 @@ impl Shared {
         };
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
-        let mut upload = call.tree.create(&path, Some(range.end - range.start)).await.map_err(error::of)?;
+        let before = self.0.uploads.bytes_beside(&uploading, input.part_number);
+        let wanted = Some(range.end - range.start + before);
+        let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
         let part = upload.into_part().await.map_err(error::of)?;
         // content that was not seen has no sums, but for a whole file's
-        let sums = if whole { noted.sums } else { Sums::default() };
+        let kept = sums_still(&tree, &from, (&file.attr, noted.sums), &conditions).await?;
+        let sums = if whole { kept } else { Sums::default() };
         let piece = Piece { part, sums, at: self.now() };
         let copied = CopyPartResult {
             e_tag: Some(ETag::Strong(piece.etag())),
             last_modified: Some(timestamp(piece.at)),
             ..CopyPartResult::default()
         };
-        uploading.keep(input.part_number, piece);
+        self.0.uploads.keep(&uploading, input.part_number, piece)?;
         Ok(S3Response::new(UploadPartCopyOutput {
             copy_part_result: Some(copied),
             ..UploadPartCopyOutput::default()
@@ -294,8 +183,7 @@ impl Shared {
         &self,
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        let call =
-            self.call(&request, ("CompleteMultipartUpload", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let mut input = request.input;
         let path = path_of(&input.key)?;
         let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
@@ -350,7 +238,7 @@ impl Shared {
         &self,
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        let call = self.call(&request, ("AbortMultipartUpload", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let uploading = self.0.uploads.get(&call, &request.input.key, &request.input.upload_id)?;
         drop(self.0.uploads.end(&uploading.id));
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
@@ -360,7 +248,7 @@ impl Shared {
         &self,
         request: S3Request<ListPartsInput>,
     ) -> S3Result<S3Response<ListPartsOutput>> {
-        let call = self.call(&request, ("ListParts", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
@@ -368,7 +256,7 @@ impl Shared {
         let state = uploading.state.lock();
         let mut parts: Vec<DtoPart> = state
             .parts
-            .range(after + 1..)
+            .range((Bound::Excluded(after), Bound::Unbounded))
             .take(limit + 1)
             .map(|(number, piece)| dto_part(*number, piece))
             .collect();
@@ -392,7 +280,7 @@ impl Shared {
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        let call = self.call(&request, ("ListMultipartUploads", &request.input.bucket, Wants::More)).await?;
+        let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let limit = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
         let prefix = input.prefix.clone().unwrap_or_default();

@@ -1,19 +1,29 @@
 //! The operations of S3 that there are, and what buckets and tags answer. What is not here is answered `NotImplemented`.
 
 use crate::buckets::PublicPolicy;
-use crate::call::{Call, Shared, Wants};
+use crate::call::{Call, Shared};
+use crate::cors;
+use crate::error::{self, not_implemented};
+use crate::list::timestamp;
 use crate::meta::{NOTED, Noted, TAGS};
-use crate::names::path_of;
-use crate::objects::not_implemented;
-use crate::{cors, error};
+use crate::names::{only_version, pairs, path_of, unescaped};
+use futures_util::{FutureExt, StreamExt, stream};
+use leeward_door::listen::Turn;
+use leeward_env::Door;
+use leeward_volume::op::Time;
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Tags of an object, and their bytes: as S3.
 const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
+
+/// Buckets in one answer, and how many are looked at a time.
+const BUCKETS_PAGE: i32 = 10_000;
+const BUCKETS_AT_ONCE: usize = 16;
 
 type Answer<T> = S3Result<S3Response<T>>;
 
@@ -92,32 +102,40 @@ impl S3 for Shared {
     }
 
     async fn list_buckets(&self, req: S3Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
-        let who = self.who(&req, "ListBuckets").await?;
-        let mut buckets = Vec::new();
-        for bucket in self.0.buckets.all() {
-            let tree = self.0.files.tree(&who, leeward_env::Door::S3, &bucket.path);
+        let who = self.who(&req).await?;
+        let _turn = self.0.turns.take(&who.ctx(Door::S3)).await.map_err(error::busy)?;
+        let input = req.input;
+        let limit = input.max_buckets.unwrap_or(BUCKETS_PAGE).clamp(1, BUCKETS_PAGE) as usize;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let after = input.continuation_token.unwrap_or_default();
+        let wanted = move |b: &Arc<crate::Bucket>| b.name.starts_with(&prefix) && *b.name > *after;
+        let looks = self.0.buckets.all().into_iter().filter(wanted).map(|bucket| {
+            let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
             // those that the user may enter
-            if tree.access(&Call::root(), 1).await.is_ok() {
-                let time = leeward_volume::op::Time { secs: bucket.created_secs, nanos: 0 };
-                buckets.push(Bucket {
-                    name: Some(bucket.name.to_string()),
-                    creation_date: Some(crate::list::timestamp(time)),
-                    ..Bucket::default()
-                });
-            }
-        }
+            async move { tree.access(&Call::root(), 1).await.is_ok().then_some(bucket) }.boxed()
+        });
+        let found = stream::iter(looks).buffered(BUCKETS_AT_ONCE).filter_map(std::future::ready);
+        let mut found: Vec<_> = found.take(limit + 1).collect().await;
+        let is_truncated = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| is_truncated);
+        let continuation_token = last.map(|bucket| bucket.name.to_string());
+        let buckets = found.iter().map(|bucket| Bucket {
+            name: Some(bucket.name.to_string()),
+            creation_date: Some(timestamp(Time { secs: bucket.created_secs, nanos: 0 })),
+            ..Bucket::default()
+        });
         let name = who.name.to_string();
-        let owner = Some(Owner { id: Some(name.clone()), display_name: Some(name) });
         Ok(S3Response::new(ListBucketsOutput {
-            buckets: Some(buckets),
-            owner,
-            ..ListBucketsOutput::default()
+            buckets: Some(buckets.collect()),
+            owner: Some(Owner { id: Some(name.clone()), display_name: Some(name) }),
+            continuation_token,
+            prefix: input.prefix,
         }))
     }
 
     async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
-        let call = self.call(&req, ("HeadBucket", &req.input.bucket, Wants::Read)).await?;
-        call.tree.access(&Call::root(), 1).await.map_err(error::of)?;
+        self.enter(&req, &req.input.bucket).await?;
         let bucket_region = Some(self.0.region.clone());
         Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
     }
@@ -126,7 +144,7 @@ impl S3 for Shared {
         &self,
         req: S3Request<GetBucketLocationInput>,
     ) -> Answer<GetBucketLocationOutput> {
-        self.call(&req, ("GetBucketLocation", &req.input.bucket, Wants::Read)).await?;
+        self.enter(&req, &req.input.bucket).await?;
         let usual = self.0.region == "us-east-1";
         let location_constraint = (!usual).then(|| BucketLocationConstraint::from(self.0.region.clone()));
         Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
@@ -136,12 +154,12 @@ impl S3 for Shared {
         &self,
         req: S3Request<GetBucketVersioningInput>,
     ) -> Answer<GetBucketVersioningOutput> {
-        self.call(&req, ("GetBucketVersioning", &req.input.bucket, Wants::Read)).await?;
+        self.enter(&req, &req.input.bucket).await?;
         Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
-        let who = self.who(&req, "CreateBucket").await?;
+        let who = self.who(&req).await?;
         if req.input.object_lock_enabled_for_bucket == Some(true) {
             return Err(not_implemented("Locks of objects"));
         }
@@ -151,20 +169,25 @@ impl S3 for Shared {
     }
 
     async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {
-        let call = self.call(&req, ("DeleteBucket", &req.input.bucket, Wants::More)).await?;
-        let root = call.tree.access(&Call::root(), 1).await.map_err(error::of)?;
-        if root.size > 0 {
-            return Err(S3Error::with_message(
-                S3ErrorCode::BucketNotEmpty,
-                "There are files in the bucket's directory.",
-            ));
+        let call = self.call(&req, &req.input.bucket).await?;
+        let _turn = self.turn(&call).await?;
+        match call.tree.access(&Call::root(), 1).await {
+            Ok(root) if root.size > 0 => {
+                return Err(S3Error::with_message(
+                    S3ErrorCode::BucketNotEmpty,
+                    "There are files in the bucket's directory.",
+                ));
+            }
+            // the door ended when it had removed the directory, or somebody else has done it
+            Ok(_) | Err(leeward_volume::Error::NotFound) => {}
+            Err(e) => return Err(error::of_root(e)),
         }
         self.0.buckets.remove(&call.who, &call.bucket.name).await.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(DeleteBucketOutput {}, hyper::StatusCode::NO_CONTENT))
     }
 
     async fn get_bucket_policy(&self, req: S3Request<GetBucketPolicyInput>) -> Answer<GetBucketPolicyOutput> {
-        let call = self.call(&req, ("GetBucketPolicy", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         if !call.bucket.public {
             return Err(S3Error::with_message(S3ErrorCode::NoSuchBucketPolicy, "The bucket has no policy."));
         }
@@ -173,7 +196,7 @@ impl S3 for Shared {
     }
 
     async fn put_bucket_policy(&self, req: S3Request<PutBucketPolicyInput>) -> Answer<PutBucketPolicyOutput> {
-        let call = self.call(&req, ("PutBucketPolicy", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         let policy = parse_policy(&req.input.policy, &call.bucket.name)?;
         self.0.buckets.set_public(&call.who, &call.bucket.name, policy).await.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(PutBucketPolicyOutput {}, hyper::StatusCode::NO_CONTENT))
@@ -183,14 +206,14 @@ impl S3 for Shared {
         &self,
         req: S3Request<DeleteBucketPolicyInput>,
     ) -> Answer<DeleteBucketPolicyOutput> {
-        let call = self.call(&req, ("DeleteBucketPolicy", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         let set = self.0.buckets.set_public(&call.who, &call.bucket.name, PublicPolicy::None).await;
         set.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(DeleteBucketPolicyOutput {}, hyper::StatusCode::NO_CONTENT))
     }
 
     async fn get_bucket_cors(&self, req: S3Request<GetBucketCorsInput>) -> Answer<GetBucketCorsOutput> {
-        let call = self.call(&req, ("GetBucketCors", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         let rules = cors::from_text(&call.bucket.cors);
         if rules.is_empty() {
             let none = "The bucket has no rules for browsers.";
@@ -200,7 +223,7 @@ impl S3 for Shared {
     }
 
     async fn put_bucket_cors(&self, req: S3Request<PutBucketCorsInput>) -> Answer<PutBucketCorsOutput> {
-        let call = self.call(&req, ("PutBucketCors", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         let text = cors::to_text(&req.input.cors_configuration).ok_or_else(|| {
             S3Error::with_message(S3ErrorCode::InvalidRequest, "At most 100 rules, of 64 KiB in all.")
         })?;
@@ -212,7 +235,7 @@ impl S3 for Shared {
         &self,
         req: S3Request<DeleteBucketCorsInput>,
     ) -> Answer<DeleteBucketCorsOutput> {
-        let call = self.call(&req, ("DeleteBucketCors", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         self.0.buckets.set_cors(&call.who, &call.bucket.name, "").await.map_err(error::of_bucket)?;
         Ok(S3Response::with_status(DeleteBucketCorsOutput {}, hyper::StatusCode::NO_CONTENT))
     }
@@ -221,7 +244,9 @@ impl S3 for Shared {
         &self,
         req: S3Request<GetObjectTaggingInput>,
     ) -> Answer<GetObjectTaggingOutput> {
-        let call = self.call(&req, ("GetObjectTagging", &req.input.bucket, Wants::Read)).await?;
+        let call = self.call(&req, &req.input.bucket).await?;
+        only_version(req.input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
         let found = call.tree.stat(&path_of(&req.input.key)?, NOTED).await.map_err(error::of)?;
         let noted = Noted::of(&found.xattrs, &found.attr);
         Ok(S3Response::new(GetObjectTaggingOutput {
@@ -234,7 +259,9 @@ impl S3 for Shared {
         &self,
         req: S3Request<PutObjectTaggingInput>,
     ) -> Answer<PutObjectTaggingOutput> {
-        let call = self.call(&req, ("PutObjectTagging", &req.input.bucket, Wants::More)).await?;
+        let call = self.call(&req, &req.input.bucket).await?;
+        only_version(req.input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
         let tags = Some(text_of(&req.input.tagging.tag_set)?.into_bytes());
         let path = path_of(&req.input.key)?;
         call.tree.set_xattrs(&path, vec![(TAGS.to_vec(), tags)]).await.map_err(error::of)?;
@@ -245,25 +272,39 @@ impl S3 for Shared {
         &self,
         req: S3Request<DeleteObjectTaggingInput>,
     ) -> Answer<DeleteObjectTaggingOutput> {
-        let call = self.call(&req, ("DeleteObjectTagging", &req.input.bucket, Wants::More)).await?;
+        let call = self.call(&req, &req.input.bucket).await?;
+        only_version(req.input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
         let path = path_of(&req.input.key)?;
         call.tree.set_xattrs(&path, vec![(TAGS.to_vec(), None)]).await.map_err(error::of)?;
         Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), hyper::StatusCode::NO_CONTENT))
     }
 
     async fn get_bucket_acl(&self, req: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
-        let call = self.call(&req, ("GetBucketAcl", &req.input.bucket, Wants::More)).await?;
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
         let (owner, grants) = own(&call);
         Ok(S3Response::new(GetBucketAclOutput { owner: Some(owner), grants: Some(grants) }))
     }
 
     async fn get_object_acl(&self, req: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
-        let call = self.call(&req, ("GetObjectAcl", &req.input.bucket, Wants::More)).await?;
+        let call = self.call(&req, &req.input.bucket).await?;
+        only_version(req.input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
         call.tree.stat(&path_of(&req.input.key)?, &[]).await.map_err(error::of)?;
         let (owner, grants) = own(&call);
         let output =
             GetObjectAclOutput { owner: Some(owner), grants: Some(grants), ..GetObjectAclOutput::default() };
         Ok(S3Response::new(output))
+    }
+}
+
+impl Shared {
+    /// A request about a bucket itself, which its user may enter; with his turn.
+    async fn enter<T>(&self, req: &S3Request<T>, bucket: &str) -> S3Result<(Call, Turn)> {
+        let call = self.call(req, bucket).await?;
+        let turn = self.turn(&call).await?;
+        call.tree.access(&Call::root(), 1).await.map_err(error::of_root)?;
+        Ok((call, turn))
     }
 }
 
@@ -356,31 +397,11 @@ fn text_of(tags: &[Tag]) -> S3Result<String> {
 }
 
 fn tags_of(text: &str) -> Vec<Tag> {
-    let pairs = text.split('&').filter(|w| !w.is_empty()).map(|w| w.split_once('=').unwrap_or((w, "")));
-    pairs.map(|(key, value)| Tag { key: Some(unescaped(key)), value: Some(unescaped(value)) }).collect()
+    pairs(text).map(|(key, value)| Tag { key: Some(unescaped(key)), value: Some(unescaped(value)) }).collect()
 }
 
 fn escaped(text: &str) -> String {
     crate::names::encoded(text).replace('/', "%2F").replace('*', "%2A")
-}
-
-fn unescaped(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while at < bytes.len() {
-        let code = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(h, 16).ok()));
-        match (bytes[at], code.flatten()) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 2;
-            }
-            (b'+', _) => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -1,30 +1,41 @@
 //! The door: requests of `leeward_door::listen` to the service, answers back.
 
-use crate::access::{Anybody, Keys, Secrets};
+use crate::access::{Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
 use crate::buckets::Buckets;
 use crate::call::{Parts, Shared, Slot};
-use crate::cors;
-use crate::parts::Uploads;
+use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
+use crate::host::Domains;
+use crate::uploads::Uploads;
+use crate::{cors, error};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
-use hyper::header::{HOST, HeaderValue, ORIGIN, SERVER};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
 use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns};
 use leeward_env::Door;
+use leeward_volume::buckets::is_name;
 use s3s::config::{S3Config, StaticConfigProvider};
-use s3s::host::{DomainError, MultiDomain};
+use s3s::host::DomainError;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::validation::NameValidation;
+use s3s::{HttpError, HttpResponse, S3Error, S3ErrorCode};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
-/// Largest XML of a request: 1000 keys to delete, 10,000 parts.
-const XML_BYTES_MAX: usize = 2 << 20;
 /// Largest object from a form, which is held in memory.
 const FORM_FILE_BYTES_MAX: u64 = 16 << 20;
 /// All other fields of a form.
 const FORM_BYTES_MAX: usize = 64 << 10;
+/// Forms that are read at a time; they are read before it is known whether their sender may write.
+const FORMS_MAX: usize = 8;
+/// How long a form may take to come and to be written.
+const FORM_WAIT: Duration = Duration::from_secs(120);
 /// How far a client's clock may be off, seconds.
 const SKEW_SECS_MAX: u32 = 900;
+/// How long ago a form may have been signed, seconds; until when it is good its policy says.
+const FORM_AGE_SECS_MAX: u32 = 7 * 86_400;
 
 /// How a door is set up.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +49,14 @@ pub struct Options {
 /// The S3 door. See the crate's head.
 pub struct S3Door {
     service: S3Service,
+    /// The same for forms, whose signatures may be older.
+    forms: S3Service,
+    /// Forms that may yet be read.
+    forms_left: Semaphore,
+    /// Bytes of large signed chunks that may yet be read.
+    chunks_left: Arc<Semaphore>,
     shared: Shared,
-    domains: Vec<String>,
+    domains: Domains,
 }
 
 impl S3Door {
@@ -62,29 +79,32 @@ impl S3Door {
             uploads: Uploads::new(files.env()),
             region,
         }));
-        let mut config = S3Config::default();
-        config.xml_max_body_size = XML_BYTES_MAX;
-        config.post_object_max_file_size = FORM_FILE_BYTES_MAX;
-        config.form_max_field_size = FORM_BYTES_MAX;
-        config.form_max_fields_size = FORM_BYTES_MAX;
-        config.presigned_url_max_skew_time_secs = SKEW_SECS_MAX;
-        let mut builder = S3ServiceBuilder::new(shared.clone());
-        builder.set_auth(Secrets(keys));
-        builder.set_access(Anybody);
-        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        if !options.domains.is_empty() {
-            builder.set_host(MultiDomain::new(options.domains.iter())?);
-        }
-        Ok(S3Door { service: builder.build(), shared, domains: options.domains })
+        let domains = Domains::new(&options.domains)?;
+        let xml = Arc::new(Semaphore::new(XML_BYTES_IN_ALL));
+        let service = |forms: bool| {
+            let mut builder = S3ServiceBuilder::new(shared.clone());
+            builder.set_auth(Secrets(keys.clone()));
+            builder.set_access(Checks { forms, env: files.env().clone(), xml: xml.clone() });
+            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
+            builder.set_host(domains.clone());
+            builder.set_validation(BucketNames);
+            builder.build()
+        };
+        Ok(S3Door {
+            service: service(false),
+            forms: service(true),
+            forms_left: Semaphore::new(FORMS_MAX),
+            chunks_left: Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL)),
+            shared,
+            domains,
+        })
     }
 
     /// The name of the bucket that a request is about, as far as that can be seen without checking anything.
     fn bucket_of<B>(&self, request: &Request<B>) -> Option<String> {
         let host = request.headers().get(HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-        let by_host = self.domains.iter().find_map(|d| host.strip_suffix(d.as_str())?.strip_suffix('.'));
-        let by_path = || request.uri().path().trim_start_matches('/').split('/').next();
-        by_host.or_else(by_path).filter(|name| !name.is_empty()).map(str::to_owned)
+        let by_path = || request.uri().path().trim_start_matches('/').split('/').next().map(str::to_owned);
+        self.domains.bucket(host).or_else(by_path).filter(|name| !name.is_empty())
     }
 
     fn cors_of<B>(&self, request: &Request<B>) -> Arc<str> {
@@ -103,9 +123,19 @@ impl S3Door {
         }
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
-        let result = self.service.call(request.map(s3s::Body::http_body_unsync)).await;
+        let result = match is_form(&request) {
+            true => self.form(request).await,
+            false => {
+                let (head, body) = request.into_parts();
+                let body = chunks::bounded(&head.headers, body, &self.chunks_left);
+                self.service.call(Request::from_parts(head, s3s::Body::http_body_unsync(body))).await
+            }
+        };
         let mut response = match result {
-            Ok(response) => response.map(|body| body.boxed_unsync()),
+            Ok(response) => {
+                slot.lock().error = code_of(&response);
+                response.map(|body| body.boxed_unsync())
+            }
             Err(e) => {
                 tracing::warn!("S3: an answer could not be made: {e:?}");
                 empty(StatusCode::INTERNAL_SERVER_ERROR)
@@ -119,6 +149,58 @@ impl S3Door {
         response.extensions_mut().insert(told);
         response
     }
+
+    /// A form, which is in memory as a whole: its turn, its size and its time have bounds, as nothing is known of its sender.
+    async fn form(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
+        let Ok(_room) = self.forms_left.try_acquire() else {
+            return refused(error::later("Too many forms are on their way: try again."));
+        };
+        if body_bytes(request.headers()) as u64 > FORM_FILE_BYTES_MAX + 2 * FORM_BYTES_MAX as u64 {
+            let why = "A form's file has at most 16 MiB, and its Content-Length is said.";
+            return refused(S3Error::with_message(S3ErrorCode::EntityTooLarge, why));
+        }
+        let answer = self.forms.call(request.map(s3s::Body::http_body_unsync));
+        let late = |_| refused(S3Error::with_message(S3ErrorCode::RequestTimeout, "The form took too long."));
+        tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)
+    }
+}
+
+/// What buckets may be called.
+struct BucketNames;
+
+impl NameValidation for BucketNames {
+    fn validate_bucket_name(&self, name: &str) -> bool {
+        is_name(name)
+    }
+}
+
+fn config(forms: bool) -> S3Config {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = XML_BYTES_MAX;
+    // what is no form is not read as one
+    config.post_object_max_file_size = if forms { FORM_FILE_BYTES_MAX } else { 0 };
+    config.form_max_field_size = if forms { FORM_BYTES_MAX } else { 0 };
+    config.form_max_fields_size = config.form_max_field_size;
+    config.presigned_url_max_skew_time_secs = if forms { FORM_AGE_SECS_MAX } else { SKEW_SECS_MAX };
+    config
+}
+
+fn is_form<B>(request: &Request<B>) -> bool {
+    const KIND: &[u8] = b"multipart/form-data";
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().get(..KIND.len()));
+    *request.method() == Method::POST && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(KIND))
+}
+
+fn refused(e: S3Error) -> Result<HttpResponse, HttpError> {
+    e.to_http_response().map_err(|e| HttpError::new(Box::new(e)))
+}
+
+/// Why a request was refused, for the log.
+fn code_of(response: &HttpResponse) -> Option<Arc<str>> {
+    let refused = response.status().is_client_error() || response.status().is_server_error();
+    let text = response.body().bytes().filter(|_| refused)?;
+    let (_, rest) = std::str::from_utf8(&text).ok()?.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code.into())
 }
 
 impl Site for S3Door {

@@ -1,5 +1,6 @@
 //! What an object's content hashes to: the ETag, and the checksums that clients send along or ask for.
 
+use crate::error;
 use base64::Engine;
 use leeward_door::notes::Sums;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
@@ -31,8 +32,10 @@ pub(crate) struct Claims {
     pub(crate) md5: Option<String>,
     /// Which checksum is wanted, by name.
     pub(crate) algorithm: Option<&'static str>,
-    /// Its value, base64; one in a trailer comes later.
+    /// Its value, base64.
     pub(crate) value: Option<String>,
+    /// Whether the value comes in a trailer.
+    pub(crate) promised: bool,
 }
 
 /// The name of an algorithm, as notes have it.
@@ -47,22 +50,34 @@ pub(crate) fn algorithm_of(name: &str) -> ChecksumAlgorithm {
 
 impl Claims {
     /// From a request's fields: the value that is there decides, else what the client says it will send.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for more than one.
     pub(crate) fn of(
         md5: Option<String>,
         values: &Checksum,
         algorithm: Option<&ChecksumAlgorithm>,
         trailers: Option<&str>,
-    ) -> Claims {
-        let given = fields(values).into_iter().find_map(|(name, value)| Some((name, value.clone()?)));
-        let named = || {
-            let trailer = trailers.and_then(|t| {
-                t.trim().to_ascii_lowercase().strip_prefix("x-amz-checksum-").and_then(name_of)
-            });
-            trailer.or_else(|| name_of(algorithm?.as_str()))
-        };
-        match given {
-            Some((name, value)) => Claims { md5, algorithm: Some(name), value: Some(value) },
-            None => Claims { md5, algorithm: named(), value: None },
+    ) -> S3Result<Claims> {
+        let given = fields(values).into_iter().filter_map(|(name, value)| Some((name, Some(value.clone()?))));
+        let trailing = trailers.unwrap_or_default().split(',').filter_map(|trailer| {
+            let trailer = trailer.trim().to_ascii_lowercase();
+            Some((trailer.strip_prefix("x-amz-checksum-").and_then(name_of)?, None))
+        });
+        let mut claimed = given.chain(trailing);
+        match (claimed.next(), claimed.next()) {
+            (Some(_), Some(_)) => {
+                let why = "At most one checksum besides Content-MD5 is taken.";
+                Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why))
+            }
+            (Some((name, value)), _) => {
+                let promised = value.is_none();
+                Ok(Claims { md5, algorithm: Some(name), value, promised })
+            }
+            (None, _) => {
+                let algorithm = algorithm.and_then(|a| name_of(a.as_str()));
+                Ok(Claims { md5, algorithm, ..Claims::default() })
+            }
         }
     }
 }
@@ -108,7 +123,7 @@ impl Hasher {
     /// The sums of all that came, if they are what the client said.
     ///
     /// # Errors
-    /// `BadDigest`.
+    /// `BadDigest`, `MalformedTrailerError`.
     pub(crate) fn finish(self, claims: &Claims, trailers: Option<&TrailingHeaders>) -> S3Result<Sums> {
         let mut sums = Sums::default();
         let md5 = self.md5.finalize();
@@ -127,6 +142,13 @@ impl Hasher {
         let header = format!("x-amz-checksum-{name}");
         let trailing = || trailers?.read(|t| t.get(&header)?.to_str().ok().map(str::to_owned))?;
         let claimed = claims.value.clone().or_else(trailing);
+        if claims.promised && claimed.is_none() {
+            return Err(error::own(
+                "MalformedTrailerError",
+                400,
+                "The checksum that x-amz-trailer promises did not come.",
+            ));
+        }
         if claimed.is_some_and(|claimed| claimed.trim() != encode(&value)) {
             return Err(bad_digest(&header));
         }
@@ -226,8 +248,11 @@ mod tests {
 
     #[test]
     fn sums_are_what_they_are() {
-        let claims =
-            Claims { md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()), algorithm: Some("crc32c"), value: None };
+        let claims = Claims {
+            md5: Some("XUFAKrxLKna5cZ2REBfFkg==".into()),
+            algorithm: Some("crc32c"),
+            ..Claims::default()
+        };
         let hash = |claims: &Claims| {
             let mut hasher = Hasher::new(claims.algorithm);
             hasher.update(b"hel");
@@ -241,8 +266,24 @@ mod tests {
             Claims { md5: Some("AAAAKrxLKna5cZ2REBfFkg==".into()), ..claims.clone() },
             Claims { value: Some("AAAAAA==".into()), ..claims },
         ];
-        for claims in wrong {
-            assert_eq!(hash(&claims).expect_err("wrong").code().as_str(), "BadDigest");
+        for claims in &wrong {
+            assert_eq!(hash(claims).expect_err("wrong").code().as_str(), "BadDigest");
+        }
+        let absent = Claims { promised: true, value: None, ..wrong[1].clone() };
+        assert_eq!(hash(&absent).expect_err("it did not come").code().as_str(), "MalformedTrailerError");
+    }
+
+    #[test]
+    fn one_checksum_is_claimed_at_a_time() {
+        let value = || Some("AAAAAA==".to_owned());
+        let one = Checksum { checksum_crc32: value(), ..Checksum::default() };
+        let two = Checksum { checksum_crc32: value(), checksum_sha1: value(), ..Checksum::default() };
+        let of = |values: &Checksum, trailers| Claims::of(None, values, None, trailers);
+        assert_eq!(of(&one, None).expect("one").value, value());
+        let promised = of(&Checksum::default(), Some("X-Amz-Checksum-CRC64NVME, other")).expect("one");
+        assert_eq!((promised.algorithm, promised.promised), (Some("crc64nvme"), true));
+        for wrong in [of(&two, None), of(&one, Some("x-amz-checksum-crc32"))] {
+            assert_eq!(wrong.expect_err("two").code(), &S3ErrorCode::InvalidRequest);
         }
     }
 

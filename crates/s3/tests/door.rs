@@ -2,18 +2,22 @@
 #![allow(missing_docs)]
 
 use futures_util::TryStreamExt;
+use hyper::Method;
 use leeward_door::listen::{Bound, Serving, parse};
 use leeward_door::{Files, Path, Who};
 use leeward_env::{Ctx, Env};
 use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
 use leeward_vfs::{Gate, GateOptions};
+use leeward_volume::admin::Request;
 use leeward_volume::op::SetAttr;
 use leeward_volume::{Cell, Config, NodeId, Op};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::signer::Signer;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 struct OneKey;
 
@@ -102,11 +106,13 @@ impl Rig {
         builder.build().expect("a client")
     }
 
-    /// Says something to the door, and what it answers until it hangs up or waits.
+    /// Says something to the door, and what it answers until it hangs up: who says `close` waits for that, else that was all.
     fn say(&self, text: &str) -> String {
         let mut stream = TcpStream::connect(self.url().trim_start_matches("http://")).expect("connected");
         stream.write_all(text.as_bytes()).expect("said");
-        stream.shutdown(std::net::Shutdown::Write).expect("that was all");
+        if !text.contains("Connection: close") {
+            stream.shutdown(std::net::Shutdown::Write).expect("that was all");
+        }
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
@@ -178,12 +184,87 @@ fn who_has_no_right_is_refused() {
         assert!(why.contains(code), "{why}");
     }
     let status = |text: &str| rig.say(text).split(' ').nth(1).map(str::to_owned).unwrap_or_default();
-    let host = "Host: localhost\r\n";
+    let host = "Host: localhost\r\nConnection: close\r\n";
     assert_eq!(status(&format!("GET /pub/x HTTP/1.1\r\n{host}\r\n")), "403", "anonymous");
     assert_eq!(status(&format!("GET /open/x HTTP/1.1\r\n{host}\r\n")), "404", "anybody may read there");
     assert_eq!(status(&format!("PUT /open/x HTTP/1.1\r\n{host}Content-Length: 1\r\n\r\nx")), "403");
     assert_eq!(status(&format!("GET /open/../../etc/passwd HTTP/1.1\r\n{host}\r\n")), "400");
     assert_eq!(status(&format!("GET /open/%2e%2e/x HTTP/1.1\r\n{host}\r\n")), "400");
+}
+
+#[test]
+fn a_presigned_url_is_for_what_was_signed() {
+    install_crypto();
+    let rig = Rig::new();
+    let store = rig.client("AK", "secret", "pub");
+    let at = |key: &str| object_store::path::Path::from(key);
+    let ask = |key: &str, headers: &str| {
+        let key = at(key);
+        let url = rig.runtime.block_on(store.signed_url(Method::PUT, &key, Duration::from_secs(60)));
+        let url = url.expect("signed");
+        let url = url.as_str().trim_start_matches("http://").to_owned();
+        let (host, path) = url.split_once('/').expect("a path");
+        rig.say(&format!("PUT /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\nnew"))
+    };
+    rig.runtime.block_on(store.put(&at("secret"), "old".into())).expect("put");
+    let answer = ask("given", "x-amz-copy-source: /pub/secret\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("x-amz-copy-source"), "{answer}");
+    let answer = ask("given", "Content-Length: 3\r\nx-amz-tagging: a=b\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    let answer = ask("given", "Content-Length: 3\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn who_has_no_key_takes_no_memory() {
+    let rig = Rig::new();
+    let head = "Host: localhost\r\nConnection: close\r\n";
+    // no body follows: it is refused before one is waited for
+    let answer = rig.say(&format!("POST /open?delete HTTP/1.1\r\n{head}Content-Length: 1000000\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    let form = |more: &str| {
+        let kind = "Content-Type: Multipart/Form-Data; boundary=b\r\n";
+        rig.say(&format!("POST /open HTTP/1.1\r\n{head}{kind}{more}\r\n{}", "x".repeat(99)))
+    };
+    assert!(form("Content-Length: 20000000\r\n").contains("EntityTooLarge"));
+    assert!(form("Transfer-Encoding: chunked\r\n").contains("EntityTooLarge"));
+    // as many at a time as there is memory for
+    let host = rig.url().trim_start_matches("http://").to_owned();
+    let begun = format!(
+        "POST /open HTTP/1.1\r\n{head}Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 99\r\n\r\n"
+    );
+    let mut held = Vec::new();
+    let full = (0..200).any(|_| {
+        let mut stream = TcpStream::connect(&host).expect("connected");
+        stream.write_all(begun.as_bytes()).expect("said");
+        held.push(stream);
+        form("Content-Length: 99\r\n").contains("SlowDown")
+    });
+    assert!(full, "eight are at work");
+    drop(held);
+    let free = (0..2000).any(|_| !form("Content-Length: 99\r\n").contains("SlowDown"));
+    assert!(free, "they are given back");
+}
+
+#[test]
+fn parts_count_against_quotas_before_they_have_a_name() {
+    install_crypto();
+    let rig = Rig::new();
+    let quota = Request::QuotaSet { path: "/".into(), bytes: Some(12 << 20), files: None };
+    rig.cell.admin(&quota, &mut |_| {}).expect("a quota");
+    let store = rig.client("AK", "secret", "pub");
+    rig.runtime.block_on(async {
+        let begin =
+            async |key: &str| store.put_multipart(&object_store::path::Path::from(key)).await.expect("begun");
+        let (mut one, mut other) = (begin("one").await, begin("other").await);
+        let part = || vec![1u8; 5 << 20].into();
+        one.put_part(part()).await.expect("there is room");
+        other.put_part(part()).await.expect("there is room");
+        let why = format!("{:?}", one.put_part(part()).await.expect_err("no room"));
+        assert!(why.contains("QuotaExceeded"), "{why}");
+        other.abort().await.expect("given up");
+        one.put_part(part()).await.expect("there is room again");
+    });
 }
 
 #[test]
@@ -199,5 +280,6 @@ fn what_is_no_request_is_answered_and_ended() {
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
     assert!(rig.say("\0\0\0\r\n\r\n").starts_with("HTTP/1.1 400"));
     // and it is still there
-    assert!(rig.say("GET /open/x HTTP/1.1\r\nHost: h\r\n\r\n").starts_with("HTTP/1.1 404"));
+    let answer = rig.say("GET /open/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }

@@ -1,4 +1,4 @@
-//! Buckets: names under which directories are published at the S3 door.
+//! Buckets: names under which directories are published at the S3 door. A volume gets one of its name when it is made.
 //!
 //! A bucket is a record and nothing else: making or removing one changes no file. It names a path, not an inode: what is at the path counts, and
 //! who may do what there is the business of the files' modes and ACLs.

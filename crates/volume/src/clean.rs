@@ -28,7 +28,7 @@ const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
 const LOOKUP_STEP: usize = 64;
 /// Deletions that fail may take so long in one turn: a store that is away may take its time to say so.
-const FAILING_MAX: Nanos = 1_000_000_000;
+const FAILING_MAX: Nanos = 50_000_000;
 /// Back references that are forgotten in one hold of the lock.
 const FORGET_STEP: usize = 256;
 

@@ -172,6 +172,7 @@ impl Shard {
             tx.st.counters_dirty = true;
             tx.st.volumes.insert(id, record);
             tx.st.volumes_dirty.insert(id);
+            bucket::publish_volume(tx, name, &format!("{}/{leaf}", parent.trim_end_matches('/')));
             Ok(Ok(id))
         });
         let id = made.map_err(|e| refuse(&e, &format!("cannot attach at {at}")))??;
@@ -249,12 +250,20 @@ impl Shard {
         if self.volume_named(to).is_ok() {
             return Err(no(libc::EEXIST, format!("there is a volume {to} already: choose another name")));
         }
-        let mut st = self.lock();
-        if let Some(v) = st.volumes.get_mut(&id) {
-            v.name = to.into();
-        }
-        st.volumes_dirty.insert(id);
-        drop(st);
+        let path = self.path_of(NodeId::new(id, 1));
+        let renamed = self.transact(&Ctx::system(), |tx| {
+            if let Some(path) = &path
+                && bucket::unpublish_volume(tx, name, path)
+            {
+                bucket::publish_volume(tx, to, path);
+            }
+            if let Some(v) = tx.st.volumes.get_mut(&id) {
+                v.name = to.into();
+            }
+            tx.st.volumes_dirty.insert(id);
+            Ok(())
+        });
+        renamed.map_err(|e| refuse(&e, name))?;
         self.settle()?;
         self.volume_info(id).map(AdminReply::Volume)
     }
@@ -273,6 +282,7 @@ impl Shard {
             ));
         }
         let v = self.lock().volumes[&id].clone();
+        let path = self.path_of(NodeId::new(id, 1));
         let clock = self.lock_clock();
         self.be_cautious();
         let done = self.transact(&Ctx::system(), |tx| {
@@ -296,6 +306,9 @@ impl Shard {
             let schedules: Vec<NodeId> =
                 tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
             schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
+            if let Some(path) = &path {
+                bucket::unpublish_volume(tx, name, path);
+            }
             tx.then(crate::records::Effect::Detach(id));
             Ok(None)
         });

@@ -125,6 +125,12 @@ impl Scrubs {
         said(pool).or_else(|| said(ALL)).filter(|every| every.secs > 0)
     }
 
+    /// What is to be stored of a pool that is being made: what was said of all holds for it from now on.
+    pub(crate) fn of_new(&self, now: i64) -> Option<ScrubRecord> {
+        let every = self.every(ALL).map(|all| Every { since_secs: now, ..all });
+        every.map(|every| ScrubRecord { every: Some(every), last: None })
+    }
+
     fn last(&self, pool: PoolId) -> Option<&ScrubPass> {
         self.records.get(&pool)?.last.as_ref()
     }

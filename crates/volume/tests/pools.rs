@@ -411,6 +411,12 @@ fn pools_are_scrubbed_by_the_clock() {
     let scrub = rig.show("wide").scrub;
     assert!(!scrub.late && scrub.error.is_none(), "{scrub:?}");
     assert_eq!((bad(&rig, "wide"), late(&rig)), (Some(0), 0));
+    // one that is made now is not late for what was said before
+    rig.make_pool("young");
+    let young = rig.show("young").scrub;
+    assert!(young.every_secs == Some(day) && !young.late && young.last.is_none(), "{young:?}");
+    pass(&rig, day);
+    assert_eq!(bad(&rig, "young"), Some(0));
     // one at a time
     let all = Request::Scrub { pool: None };
     let mut refused = 0;

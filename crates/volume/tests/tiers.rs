@@ -101,6 +101,17 @@ fn what_is_written_goes_through_the_hot_pool() {
         (info.hot.as_str(), info.flush_percent, info.evict_percent, info.ending),
         ("hot", 40, 80, false)
     );
+    // the cold one's scrub is of both
+    rig.ask(&Request::ScrubEvery { pool: None, every_secs: 3600 }).expect("set");
+    rig.refused(&Request::ScrubEvery { pool: Some("hot".into()), every_secs: 3600 }, &["hot", "name cold"]);
+    let hot_bytes: u64 = rig.all_in("h0").len() as u64 * 500_000;
+    (0..4).for_each(|_| {
+        rig.env.advance(Duration::from_secs(3600));
+        rig.rest();
+    });
+    let read = rig.show("cold").scrub.last.expect("scrubbed").found.bytes;
+    assert!(read > 30 * 500_000 + hot_bytes / 2, "{read}");
+    assert_eq!(rig.show("hot").scrub, Default::default());
     // what is removed is gone from both
     for n in 0..30 {
         rig.call(Op::Unlink { dir: root, name: format!("f{n}").as_bytes() }).expect("removed");

@@ -139,8 +139,8 @@ impl Fetch for Given {
 pub struct Machine(pub BTreeMap<&'static str, (u32, Vec<u32>)>);
 
 impl UserDatabase for Machine {
-    fn find(&self, name: &str) -> Option<(u32, Vec<u32>)> {
-        self.0.get(name).cloned()
+    fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
+        Ok(self.0.get(name).cloned())
     }
 }
 

@@ -181,8 +181,9 @@ fn numbers(user: &UserInfo) -> String {
     let (uid, gids) = match user.uid {
         Some(uid) => (uid, user.gids.clone()),
         None => match system::user_with_groups(&user.name) {
-            Some(found) => found,
-            None => return "not in this machine's user database".into(),
+            Ok(Some(found)) => found,
+            Ok(None) => return "not in this machine's user database".into(),
+            Err(fail) => return fail.to_string(),
         },
     };
     let groups: Vec<String> = gids.iter().map(|gid| system::group_name(*gid)).collect();

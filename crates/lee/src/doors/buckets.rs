@@ -115,7 +115,8 @@ impl Buckets for CellBuckets {
     async fn create(&self, who: &Who, name: &str) -> Result<(), BucketError> {
         let (tree, at) = self.place(who, name)?;
         if self.get(name).is_some() {
-            return Err(BucketError::Taken);
+            let own = self.own(who, name).await;
+            return Err(own.map_or(BucketError::Taken, |_| BucketError::Yours));
         }
         tree.make_dir(&at, false).await.map_err(refused)?;
         let path = tree.base().join(&at).to_string();
@@ -134,7 +135,11 @@ impl Buckets for CellBuckets {
             let why = "An operator has published this directory: lee bucket remove takes that back.";
             return Err(BucketError::Refused(why.into()));
         }
-        tree.remove_dir(&at).await.map_err(refused)?;
+        match tree.remove_dir(&at).await {
+            // it was removed before, and the record was not
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => return Err(refused(e)),
+        }
         self.ask(Request::BucketRemove { name: name.into() }).await
     }
 

@@ -6,7 +6,7 @@
 //! durable, so that one more loss loses nothing, and it has had several times as long as those had.
 //!
 //! A store that keeps what it has ([`crate::Store::put`]) refuses a piece of another put. Then the whole put is refused: pieces of two
-//! puts make no object, and what was stored of this one is taken back. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes.
+//! puts make no object, and what was stored of this one is taken back. Who wants another put's object gone says so (`replace`), and each piece is swapped. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes.
 //!
 //! A delete is done when so many stores have deleted that the object cannot be read any more; the others are told
 //! later, and until then the object counts as deleted.

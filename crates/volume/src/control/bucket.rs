@@ -5,7 +5,7 @@ use crate::admin::{BucketInfo, Failure, Reply as AdminReply};
 use crate::buckets::{self, BUCKETS_MAX, BucketRecord, Buckets, CORS_BYTES_MAX, PATH_BYTES_MAX};
 use crate::keys;
 use crate::op::Kind;
-use crate::records::Effect;
+use crate::records::{Effect, Tx};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use std::sync::Arc;
@@ -71,17 +71,41 @@ impl Shard {
     fn put_bucket(&self, name: &str, record: Option<BucketRecord>) -> Answer {
         let shown = record.as_ref().map(|record| info(name, record));
         let put = self.transact(&Ctx::system(), |tx| {
-            match &record {
-                Some(record) => tx.put(keys::bucket(name), record.encode()),
-                None => tx.remove(keys::bucket(name)),
-            }
-            tx.then(Effect::Bucket(name.into(), record.clone()));
+            put(tx, name, record.clone());
             Ok(())
         });
         put.map_err(|e| refuse(&e, "cannot be changed"))?;
         self.settle()?;
         Ok(shown.map_or(AdminReply::Done, |info| AdminReply::Buckets { buckets: vec![info] }))
     }
+}
+
+/// A volume is a bucket of its name, where S3 allows that and nothing else has it.
+pub(super) fn publish_volume(tx: &mut Tx<'_>, name: &str, path: &str) {
+    let all = &tx.st.buckets;
+    if !buckets::is_name(name) || all.contains_key(name) || all.len() >= BUCKETS_MAX {
+        return;
+    }
+    let created_secs = tx.now.secs;
+    let record = BucketRecord { path: path.into(), created_secs, public: false, cors: String::new() };
+    put(tx, name, Some(record));
+}
+
+/// Takes that back; says whether it was so.
+pub(super) fn unpublish_volume(tx: &mut Tx<'_>, name: &str, path: &str) -> bool {
+    let is_its = tx.st.buckets.get(name).is_some_and(|bucket| bucket.path == path);
+    if is_its {
+        put(tx, name, None);
+    }
+    is_its
+}
+
+fn put(tx: &mut Tx<'_>, name: &str, record: Option<BucketRecord>) {
+    match &record {
+        Some(record) => tx.put(keys::bucket(name), record.encode()),
+        None => tx.remove(keys::bucket(name)),
+    }
+    tx.then(Effect::Bucket(name.into(), record));
 }
 
 fn info(name: &str, record: &BucketRecord) -> BucketInfo {

@@ -1,7 +1,7 @@
 //! What operators ask about pools, and where volumes keep their data.
 
 use super::{Answer, no, refuse};
-use crate::admin::{Failure, PoolInfo, Progress, Reply, StoreInfo};
+use crate::admin::{Failure, PoolInfo, Progress, Reply, ScrubStatus, StoreInfo};
 use crate::error::Error;
 use crate::inode::{Pair, PoolRecord, StoreRecord, VolumeRecord};
 use crate::keys;
@@ -110,7 +110,7 @@ impl Shard {
             Some(cold) => self.hot_space(cold),
             None => (self.space(id), self.pools.get(id).and_then(|pool| pool.why_away())),
         };
-        let scrub = self.scrub_status(id);
+        let scrub = if hot_of.is_some() { ScrubStatus::default() } else { self.scrub_status(id) };
         let st = self.lock();
         let held = st.held_in(id);
         let record = st.pools.get(&id);
@@ -177,6 +177,10 @@ impl Shard {
             }
             tx.put(keys::pool(id), record.encode());
             tx.then(Effect::Pool(id, Some(record.clone())));
+            if let Some(scrub) = tx.st.scrubs.of_new(tx.now.secs) {
+                tx.put(keys::scrub(id), scrub.encode());
+                tx.then(Effect::Scrub(id, Some(scrub)));
+            }
             Ok(Ok(()))
         });
         made.map_err(|e| refuse(&e, name))??;

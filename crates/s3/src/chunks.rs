@@ -1,0 +1,241 @@
+//! Bodies in chunks of `aws-chunked`, made fit for the library that reads them: it holds a chunk in memory until the whole of it is there, whatever
+//! its size.
+//!
+//! Chunks without signatures are cut into pieces as they come, so that none is held; honest clients send a whole part as one. A signed chunk cannot
+//! be cut. It may have up to 16 MiB, and above what every client sends it waits for memory, which it gives back when it was read.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{Stream, StreamExt, TryStreamExt, try_unfold};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::Frame;
+use hyper::header::HeaderMap;
+use leeward_door::listen::{Body, BodyError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Memory for signed chunks larger than [`SIGNED_BYTES_EASY`], of all requests.
+pub(crate) const SIGNED_BYTES_IN_ALL: usize = 64 << 20;
+/// Largest signed chunk.
+const SIGNED_BYTES_MAX: usize = 16 << 20;
+/// A signed chunk of this size needs not wait: clients' chunks have 64 or 128 KiB.
+const SIGNED_BYTES_EASY: usize = 128 << 10;
+/// Longest line before a chunk.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// The body of a request with these headers, in chunks that can be held, if it is in chunks.
+pub(crate) fn bounded(headers: &HeaderMap, body: Body, room: &Arc<Semaphore>) -> Body {
+    let kind = headers.get("x-amz-content-sha256").map_or(&b""[..], |kind| kind.as_bytes());
+    if !kind.starts_with(b"STREAMING-") {
+        return body;
+    }
+    let is_signed = kind != b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+    let pieces = BodyStream::new(body).try_filter_map(|frame| std::future::ready(Ok(frame.into_data().ok())));
+    StreamBody::new(cut(pieces, is_signed, room.clone()).map_ok(Frame::data)).boxed_unsync()
+}
+
+fn cut<S>(
+    pieces: S,
+    is_signed: bool,
+    room: Arc<Semaphore>,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send
+where
+    S: Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+{
+    let cutter = Cutter {
+        pieces: pieces.boxed(),
+        rest: Bytes::new(),
+        out: VecDeque::new(),
+        at: At::Line,
+        is_signed,
+        room,
+        held: None,
+    };
+    try_unfold(cutter, |mut cutter| async move { Ok(cutter.next().await?.map(|piece| (piece, cutter))) })
+}
+
+struct Cutter {
+    pieces: futures_util::stream::BoxStream<'static, Result<Bytes, BodyError>>,
+    /// What has come and was not looked at.
+    rest: Bytes,
+    /// What is to be read.
+    out: VecDeque<Bytes>,
+    at: At,
+    is_signed: bool,
+    room: Arc<Semaphore>,
+    /// Memory for the chunk that is read.
+    held: Option<OwnedSemaphorePermit>,
+}
+
+/// Where in the body.
+#[derive(Clone, Copy)]
+enum At {
+    Line,
+    /// So many bytes before the end of a chunk's content.
+    Content(usize),
+    /// So many bytes before the end of the line's end after it.
+    End(usize),
+    /// After the last chunk.
+    Trailer,
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
+impl Cutter {
+    async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
+        loop {
+            if let Some(piece) = self.out.pop_front() {
+                return Ok(Some(piece));
+            }
+            // the chunk before was read when more is wanted
+            if matches!(self.at, At::Line | At::Trailer) {
+                self.held = None;
+            }
+            if self.rest.is_empty() {
+                match self.pieces.next().await {
+                    Some(more) => self.rest = more?,
+                    // whoever reads this knows whether it may end here
+                    None => return Ok(None),
+                }
+            }
+            match self.at {
+                At::Line => self.line().await?,
+                At::Content(left) => self.content(left),
+                At::End(left) => self.end(left)?,
+                At::Trailer => self.out.push_back(std::mem::take(&mut self.rest)),
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Result<(), BodyError> {
+        let mut line = BytesMut::new();
+        loop {
+            let end = self.rest.iter().position(|b| *b == b'\n').map(|at| at + 1);
+            line.extend_from_slice(&self.rest.split_to(end.unwrap_or(self.rest.len())));
+            if line.len() > LINE_BYTES_MAX {
+                return Err("the line before a chunk is too long".into());
+            }
+            match (end, line.is_empty()) {
+                (Some(_), _) => break,
+                (None, _) => match self.pieces.next().await {
+                    Some(more) => self.rest = more?,
+                    None => {
+                        self.out.push_back(line.freeze());
+                        return Ok(());
+                    }
+                },
+            }
+        }
+        let bytes = size_of(&line).ok_or("a chunk does not begin with its size")?;
+        if self.is_signed && bytes > SIGNED_BYTES_MAX {
+            return Err("a signed chunk has at most 16 MiB".into());
+        }
+        if self.is_signed && bytes > SIGNED_BYTES_EASY {
+            self.held = Some(self.room.clone().acquire_many_owned(bytes as u32).await?);
+        }
+        if self.is_signed || bytes == 0 {
+            self.out.push_back(line.freeze());
+        }
+        self.at = if bytes == 0 { At::Trailer } else { At::Content(bytes) };
+        Ok(())
+    }
+
+    fn content(&mut self, left: usize) {
+        let piece = self.rest.split_to(left.min(self.rest.len()));
+        let left = left - piece.len();
+        self.at = if left == 0 { At::End(LINE_END.len()) } else { At::Content(left) };
+        if self.is_signed {
+            self.out.push_back(piece);
+        } else {
+            let line = format!("{:x}\r\n", piece.len());
+            self.out.extend([line.into(), piece, Bytes::from_static(LINE_END)]);
+        }
+    }
+
+    fn end(&mut self, left: usize) -> Result<(), BodyError> {
+        let piece = self.rest.split_to(left.min(self.rest.len()));
+        let from = LINE_END.len() - left;
+        if piece != LINE_END[from..from + piece.len()] {
+            return Err("a chunk is longer than it says".into());
+        }
+        let left = left - piece.len();
+        self.at = if left == 0 { At::Line } else { At::End(left) };
+        if self.is_signed {
+            self.out.push_back(piece);
+        }
+        Ok(())
+    }
+}
+
+/// The size at the begin of the line before a chunk.
+fn size_of(line: &[u8]) -> Option<usize> {
+    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let ends = matches!(line.get(digits), Some(b';' | b'\r'));
+    let text = std::str::from_utf8(&line[..digits]).ok()?;
+    // eight digits are what is read of it later
+    usize::from_str_radix(text, 16).ok().filter(|_| ends && digits <= 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use futures_util::stream::iter;
+
+    fn cut_up(text: &[u8], by: usize, is_signed: bool) -> Result<Vec<Bytes>, String> {
+        let pieces: Vec<Result<Bytes, BodyError>> =
+            text.chunks(by).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let room = Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL));
+        let all = cut(iter(pieces), is_signed, room).try_collect::<Vec<_>>();
+        all.now_or_never().expect("it need not wait").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn chunks_are_cut_into_what_came() {
+        let text = b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:AA==\r\n\r\n";
+        for by in 1..text.len() + 1 {
+            let out = cut_up(text, by, false).expect("well made").concat();
+            let (mut at, mut content) = (0, Vec::new());
+            loop {
+                let line = out[at..].iter().position(|b| *b == b'\n').map(|n| at + n + 1).expect("a line");
+                let bytes = size_of(&out[at..line]).expect("a size");
+                at = line;
+                if bytes == 0 {
+                    break;
+                }
+                assert!(bytes <= by, "none is larger than what has come");
+                content.extend_from_slice(&out[at..at + bytes]);
+                assert_eq!(&out[at + bytes..at + bytes + 2], LINE_END);
+                at += bytes + 2;
+            }
+            assert_eq!(content, b"hello world");
+            assert_eq!(&out[at..], b"x-amz-checksum-crc32:AA==\r\n\r\n");
+        }
+    }
+
+    #[test]
+    fn signed_chunks_come_as_they_are_and_have_a_bound() {
+        let text = b"5;chunk-signature=0\r\nhello\r\n0;chunk-signature=1\r\n\r\n";
+        for by in 1..text.len() + 1 {
+            assert_eq!(cut_up(text, by, true).expect("well made").concat(), text);
+        }
+        for wrong in
+            [&b"1000001;chunk-signature=0\r\nx"[..], b"000000010\r\nx", b"\r\n", b"g\r\n", b"1\r\nab\r\n"]
+        {
+            cut_up(wrong, 100, true).expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn a_large_signed_chunk_waits_for_memory_and_gives_it_back() {
+        let bytes = SIGNED_BYTES_EASY + 1;
+        let room = Arc::new(Semaphore::new(bytes));
+        let chunk = [format!("{bytes:x};\r\n").as_bytes(), &vec![0; bytes], LINE_END].concat();
+        let text = [&chunk[..], &chunk, b"0;\r\n"].concat();
+        let pieces: Vec<Result<Bytes, BodyError>> = vec![Ok(text.into())];
+        let all = cut(iter(pieces), true, room.clone());
+        let pieces = all.map(|_| room.available_permits()).collect::<Vec<_>>();
+        let free = pieces.now_or_never().expect("the second has the memory of the first");
+        assert!(free.contains(&0) && room.available_permits() == bytes, "{free:?}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Conditions of requests: what must be there, so that something is done.
+
+use crate::call::Shared;
+use crate::error;
+use crate::list::whole_seconds;
+use crate::objects::look;
+use hyper::header::{ETAG, HeaderMap, HeaderName};
+use leeward_door::{Path, Tree};
+use leeward_volume::Error;
+use leeward_volume::op::{Attr, Over};
+use s3s::dto::{ETag, ETagCondition, Timestamp};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+/// What a request asks of the object that is there.
+#[derive(Default)]
+pub(crate) struct Conditions {
+    pub(crate) matches: Option<ETagCondition>,
+    pub(crate) none_match: Option<ETagCondition>,
+    pub(crate) modified_since: Option<Timestamp>,
+    pub(crate) unmodified_since: Option<Timestamp>,
+}
+
+impl Conditions {
+    /// Whether nothing is asked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.matches.is_none()
+            && self.none_match.is_none()
+            && self.modified_since.is_none()
+            && self.unmodified_since.is_none()
+    }
+
+    /// Checks what is there. `read`: a condition that says that the client has it already is answered `304`.
+    pub(crate) fn check(&self, etag: &ETag, attr: &Attr, read: bool) -> S3Result<()> {
+        let modified = whole_seconds(attr.mtime);
+        match (&self.matches, &self.unmodified_since) {
+            (Some(ETagCondition::ETag(wanted)), _) if !etag.strong_cmp(wanted) => {
+                return Err(error::of(Error::Changed));
+            }
+            (None, Some(since)) if modified > *since => return Err(error::of(Error::Changed)),
+            _ => {}
+        }
+        let has_it = match (&self.none_match, &self.modified_since) {
+            (Some(ETagCondition::Any), _) => true,
+            (Some(ETagCondition::ETag(known)), _) => etag.weak_cmp(known),
+            (None, Some(since)) => modified <= *since,
+            (None, None) => false,
+        };
+        match (has_it, read) {
+            (true, true) => Err(not_modified(etag)),
+            (true, false) => Err(error::of(Error::Changed)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The client has it already: as what, it is told again.
+fn not_modified(etag: &ETag) -> S3Error {
+    let e = S3Error::new(S3ErrorCode::NotModified);
+    match etag.to_http_header() {
+        Ok(etag) => error::with_header(e, ETAG, etag),
+        Err(_) => e,
+    }
+}
+
+/// A condition in a header that the library has no field for.
+pub(crate) fn in_header(headers: &HeaderMap, name: HeaderName) -> S3Result<Option<ETagCondition>> {
+    let parsed = headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));
+    let wrong = |_| S3Error::with_message(S3ErrorCode::InvalidArgument, format!("{name} is no ETag."));
+    parsed.transpose().map_err(wrong)
+}
+
+impl Shared {
+    /// What a new object may replace, by the conditions of its request.
+    pub(crate) async fn over(
+        &self,
+        tree: &Tree,
+        path: &Path,
+        matches: Option<&ETagCondition>,
+        none_match: Option<&ETagCondition>,
+    ) -> S3Result<Over> {
+        match (matches, none_match) {
+            (None, None) => Ok(Over::Any),
+            (None, Some(ETagCondition::Any)) => Ok(Over::Nothing),
+            (matches, none_match) => {
+                let there = match look(tree, path).await {
+                    Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => {
+                        return Ok(Over::Nothing);
+                    }
+                    other => other?,
+                };
+                let conditions = Conditions {
+                    matches: matches.cloned(),
+                    none_match: none_match.cloned(),
+                    ..Conditions::default()
+                };
+                conditions.check(&there.etag, &there.attr, false)?;
+                Ok(Over::This(there.attr.node, there.attr.ctime))
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Copying objects: within a volume by sharing their data.
+
+use crate::call::{Call, Shared};
+use crate::conditions::{self, Conditions};
+use crate::error::{self, not_implemented};
+use crate::list::timestamp;
+use crate::meta::Kept;
+use crate::names::{only_version, path_of};
+use crate::objects::{open, private};
+use hyper::header::{IF_MATCH, IF_NONE_MATCH};
+use leeward_door::notes::{Sums, etag_of};
+use leeward_door::{Path, Tree};
+use leeward_volume::Error;
+use leeward_volume::op::Attr;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, MetadataDirective,
+    TaggingDirective,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+impl Shared {
+    pub(crate) async fn copy(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let call = self.call(&request, &request.input.bucket).await?;
+        let matches = conditions::in_header(&request.headers, IF_MATCH)?;
+        let none_match = conditions::in_header(&request.headers, IF_NONE_MATCH)?;
+        let mut input = request.input;
+        private(input.acl.as_ref())?;
+        let to = path_of(&input.key)?;
+        let (from_tree, from) = self.source(&call, &input.copy_source)?;
+        let _turn = self.turn(&call).await?;
+        let (object, file) = open(&from_tree, &from).await?;
+        let conditions = Conditions {
+            matches: input.copy_source_if_match.clone(),
+            none_match: input.copy_source_if_none_match.clone(),
+            modified_since: input.copy_source_if_modified_since.clone(),
+            unmodified_since: input.copy_source_if_unmodified_since.clone(),
+        };
+        conditions.check(&object.etag, &object.attr, false)?;
+        let replaces =
+            |d: Option<&str>| d.is_some_and(|d| d.eq_ignore_ascii_case(MetadataDirective::REPLACE));
+        let new_headers = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str));
+        let new_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str));
+        if !new_headers && from_tree.base() == call.tree.base() && from == to {
+            return Err(S3Error::with_message(
+                S3ErrorCode::InvalidRequest,
+                "An object can be copied to itself only with other metadata.",
+            ));
+        }
+        let kept = match new_headers {
+            false => {
+                object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v)))
+            }
+            true => Kept::default()
+                .header("content-type", input.content_type.as_deref())
+                .header("content-encoding", input.content_encoding.as_deref())
+                .header("content-language", input.content_language.as_deref())
+                .header("content-disposition", input.content_disposition.as_deref())
+                .header("cache-control", input.cache_control.as_deref())
+                .expires(input.expires.as_ref())
+                .metadata(input.metadata.take()),
+        };
+        let tags = if new_tags { input.tagging.take() } else { Some(object.noted.tags.clone()) };
+        let Some(file) = file else { return Err(error::of(leeward_volume::Error::IsDir)) };
+        let over = self.over(&call.tree, &to, matches.as_ref(), none_match.as_ref()).await?;
+        let mut upload = call.tree.create(&to, Some(object.attr.size)).await.map_err(error::of)?;
+        upload.copy(&file, 0..object.attr.size).await.map_err(error::of)?;
+        let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
+        let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), over).await?;
+        let copied = CopyObjectResult {
+            e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
+            last_modified: Some(timestamp(attr.mtime)),
+            ..CopyObjectResult::default()
+        };
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(copied),
+            ..CopyObjectOutput::default()
+        }))
+    }
+
+    /// The tree and the path that a copy is made from.
+    pub(crate) fn source(&self, call: &Call, source: &CopySource) -> S3Result<(Tree, Path)> {
+        let CopySource::Bucket { bucket, key, version_id } = source else {
+            return Err(not_implemented("Access points"));
+        };
+        only_version(version_id.as_deref())?;
+        let bucket = self.bucket(bucket)?;
+        Ok((call.tree_of(self, &bucket), path_of(key)?))
+    }
+}
+
+/// The checksums of a source that was copied, if it is what it was when they were read: somebody may have written to it meanwhile.
+///
+/// # Errors
+/// `PreconditionFailed` where it is not, and the copy has conditions.
+pub(crate) async fn sums_still(
+    tree: &Tree,
+    path: &Path,
+    (attr, sums): (&Attr, Sums),
+    conditions: &Conditions,
+) -> S3Result<Sums> {
+    let what = |a: &Attr| (a.node, a.size, a.mtime, a.ctime);
+    let now = tree.stat(path, &[]).await;
+    match now.is_ok_and(|now| what(&now.attr) == what(attr)) {
+        true => Ok(sums),
+        false if conditions.is_empty() => Ok(Sums::default()),
+        false => Err(error::of(Error::Changed)),
+    }
+}
