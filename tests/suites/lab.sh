@@ -121,6 +121,16 @@ s3_load() {
   s3_server_end
 }
 
+# A profile in the URL says where and with which keys, whatever the environment has.
+s3_load_by_profile() {
+  s3_server
+  printf '[north]\naws_access_key_id = test\naws_secret_access_key = secret\nendpoint_url = http://127.0.0.1:%s\nregion = us-east-1\n' "$PORT" >"$WORK/profiles"
+  AWS_ACCESS_KEY_ID=wrong AWS_SECRET_ACCESS_KEY=wrong AWS_REGION=elsewhere AWS_SHARED_CREDENTIALS_FILE=$WORK/profiles \
+    "$LEE" lab s3 's3://bucket/below?profile=north' --connections 2 --requests 20 --each 60s --json >"$WORK/s3-profile"
+  json "$WORK/s3-profile" 'it["steps"][0]["succeeded"] == 20 and it["steps"][0]["failed"] == 0'
+  s3_server_end
+}
+
 s3_load_finds_the_limit() {
   s3_server --connections-max 12
   "$LEE" lab s3 "http://127.0.0.1:$PORT/bucket" --from 2 --to 40 --requests 100 --each 60s --mix put --report "$WORK/s3.html" --json >"$WORK/s3-limit"
@@ -174,6 +184,7 @@ run_in_cell a_storm_of_snapshots a_storm_of_snapshots
 run_in_cell phases_with_snapshots phases_with_snapshots
 run_in_cell ctrl_c_leaves_nothing ctrl_c_leaves_nothing
 run s3_load s3_load
+run s3_load_by_profile s3_load_by_profile
 run s3_load_finds_the_limit s3_load_finds_the_limit
 run s3_load_by_tls s3_load_by_tls
 run s3_load_stops s3_load_stops

@@ -15,16 +15,19 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// What the environment says, else the profile.
+    /// What the profile that a URL names says; else what the environment says, else its profile.
     ///
     /// # Errors
     /// Wrong, where there is none, or a profile that cannot be used.
-    pub fn find() -> Result<Keys> {
+    pub fn find(profile: Option<&str>) -> Result<Keys> {
         let variable = |name: &str| first_variable(&[name]);
-        if let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+        if profile.is_none()
+            && let (Some(id), Some(secret)) =
+                (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"))
+        {
             return Ok(Keys { id, secret, token: variable("AWS_SESSION_TOKEN") });
         }
-        let profile = Profile::load(None)?;
+        let profile = Profile::load(profile)?;
         match (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")) {
             (Some(id), Some(secret)) => Ok(Keys { id, secret, token: profile.get("aws_session_token") }),
             _ => Err(Error::Wrong(

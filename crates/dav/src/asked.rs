@@ -9,11 +9,11 @@ use crate::server::Shared;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
-use leeward_auth::{Activity, Grants, Refusal, Rule, Verdict, Via};
-use leeward_door::{Found, Path, Tree, Who, notes};
+use leeward_auth::{Activity, Grants, Rule, Verdict, Via};
+use leeward_door::{Found, Path, Spot, Tree, Who, notes};
 use leeward_env::Door;
 use leeward_volume::Error;
-use leeward_volume::op::Attr;
+use leeward_volume::op::{Attr, Entry, Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -79,28 +79,6 @@ impl Asked {
         self.tree(at, self.rules().iter().find(covers))
     }
 
-    /// Two paths in one tree.
-    ///
-    /// # Errors
-    /// 403, also where no single right covers both.
-    pub(crate) fn places(
-        &self,
-        from: (Activity, &DavPath),
-        to: (Activity, &DavPath),
-    ) -> Result<(Place, Place)> {
-        self.allow(from.0, from.1)?;
-        self.allow(to.0, to.1)?;
-        let covers = |rule: &Rule, (activity, at): (Activity, &DavPath)| {
-            rule.path.contains(&at.cell()) && rule.rights.has(activity)
-        };
-        let rule = self.rules().iter().find(|rule| covers(rule, from) && covers(rule, to));
-        if rule.is_none() && self.verdict.grants != Grants::All {
-            let (from, to) = (from.1.shown(), to.1.shown());
-            return Err(Refusal::OutOfScope(format!("no single right covers {from} and {to}")).into());
-        }
-        Ok((self.tree(from.1, rule)?, self.tree(to.1, rule)?))
-    }
-
     fn rules(&self) -> &[Rule] {
         match &self.verdict.grants {
             Grants::All => &[],
@@ -108,14 +86,23 @@ impl Asked {
         }
     }
 
+    /// The files that this right reaches; without one, those that show the way to some. A right is for one name, whatever has it, and for
+    /// what is below that.
     fn tree(&self, at: &DavPath, rule: Option<&Rule>) -> Result<Place> {
         let who = &self.verdict.who;
         let user = Who::new(&who.name, who.uid, who.gid(), who.other_gids());
-        let top = rule.map_or(0, |rule| rule.path.components().count());
-        let base = DavPath::default();
-        let base = at.names()[..top].iter().fold(base, |path, name| path.join(name)).below(0)?;
-        let tree = self.dav.files.tree(&user, Door::Http, &base);
-        Ok(Place { tree, path: at.below(top)?, dav: at.clone() })
+        let names = match (&self.verdict.grants, rule) {
+            (Grants::All, _) => 0,
+            (Grants::Rules(_), Some(rule)) => rule.path.components().count(),
+            (Grants::Rules(_), None) => at.names().len(),
+        };
+        let base = DavPath::of(&at.names()[..names.saturating_sub(1)]);
+        let (files, way) = (&self.dav.files, base.below(0)?);
+        let tree = match names {
+            0 => files.tree(&user, Door::Http, &way),
+            _ => files.tree_of_name(&user, Door::Http, &way, rule.map_or(usize::MAX, |r| r.parents_from)),
+        };
+        Ok(Place { tree, path: at.below(base.names().len())?, dav: at.clone() })
     }
 
     /// Who comes without a credential reads where a volume says that anybody may, and does nothing else.
@@ -202,10 +189,53 @@ impl Place {
     pub(crate) async fn must(&self, xattrs: &'static [&'static [u8]]) -> Result<Found> {
         match self.tree.stat(&self.path, xattrs).await {
             Ok(found) => Ok(found),
-            // a file on the way, or a slash after a file's name: nothing is there
-            Err(Error::NotDir) => Err(self.oops(&Error::NotFound)),
+            Err(e) => Err(self.missing(&e)),
+        }
+    }
+
+    /// What has the name, and what GET would show: not the same where it is a symbolic link that leads somewhere.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) async fn named(&self) -> Result<(Option<Attr>, Option<Attr>)> {
+        match self.spot().await?.and_then(|spot| spot.attr) {
+            Some(link) if link.kind == Kind::Symlink => {
+                let found = self.found(&[]).await.ok().flatten();
+                Ok((Some(link), Some(found.map_or(link, |found| found.attr))))
+            }
+            attr => Ok((attr, attr)),
+        }
+    }
+
+    /// The same of what must be there.
+    ///
+    /// # Errors
+    /// As [`Place::must`].
+    pub(crate) async fn must_be_named(&self) -> Result<(Attr, Attr)> {
+        let (entry, shown) = self.named().await?;
+        let (Some(entry), Some(shown)) = (entry, shown) else { return Err(self.oops(&Error::NotFound)) };
+        if self.path.wants_dir() && shown.kind != Kind::Dir {
+            return Err(self.oops(&Error::NotFound));
+        }
+        Ok((entry, shown))
+    }
+
+    /// Its directory, and what has its name there, whether or not it is a directory; `None`: the former is not there.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub(crate) async fn spot(&self) -> Result<Option<Spot>> {
+        let path = Path::parse(self.path.as_bytes()).expect("it was one with the slash");
+        match self.tree.spot(&path, false).await {
+            Ok(spot) => Ok(Some(spot)),
+            Err(Error::NotFound | Error::NotDir) => Ok(None),
             Err(e) => Err(self.oops(&e)),
         }
+    }
+
+    /// A file on the way, or a slash after a file's name: nothing is there.
+    pub(crate) fn missing(&self, e: &Error) -> Oops {
+        self.oops(if *e == Error::NotDir { &Error::NotFound } else { e })
     }
 
     /// The directory that it is in must be there.
@@ -215,7 +245,7 @@ impl Place {
     pub(crate) async fn check_parent(&self) -> Result<()> {
         let Some((above, _)) = self.path.split() else { return Ok(()) };
         match self.tree.access(&above, 0).await {
-            Ok(attr) if attr.kind == leeward_volume::op::Kind::Dir => Ok(()),
+            Ok(attr) if attr.kind == Kind::Dir => Ok(()),
             Ok(_) | Err(Error::NotFound | Error::NotDir) => {
                 let parent = self.dav.parent().unwrap_or_default().shown();
                 Err(Oops::conflict(format!("there is no directory {parent}: make it first (MKCOL)")))
@@ -224,16 +254,16 @@ impl Place {
         }
     }
 
-    /// What has this name in it.
-    pub(crate) fn join(&self, name: &[u8]) -> Place {
-        let below = Path::parse(name).expect("a name is a path");
-        Place { tree: self.tree.clone(), path: self.path.join(&below), dav: self.dav.join(name) }
+    /// The same by the directory that it is in.
+    pub(crate) fn by(&self, spot: &Spot) -> Place {
+        let dav = self.dav.clone().with_slash(false);
+        Place { tree: spot.tree.clone(), path: spot.name.clone(), dav }
     }
 
-    /// The same without a slash at its end.
-    pub(crate) fn plain(self) -> Place {
-        let path = Path::parse(self.path.as_bytes()).expect("it was one with the slash");
-        Place { tree: self.tree, path, dav: self.dav.with_slash(false) }
+    /// An entry of this directory.
+    pub(crate) fn entry(&self, entry: &Entry) -> Place {
+        let dav = self.dav.join(&entry.name).with_slash(entry.kind == Kind::Dir);
+        Place { tree: self.tree.within(entry.node), path: Path::default(), dav }
     }
 
     /// An error about it.

@@ -75,6 +75,11 @@ impl DavPath {
         Ok(DavPath { slash: raw.ends_with('/'), names })
     }
 
+    /// What these names lead to.
+    pub fn of(names: &[Box<[u8]>]) -> DavPath {
+        DavPath { names: names.to_vec(), slash: false }
+    }
+
     /// Its names, from the root on.
     pub fn names(&self) -> &[Box<[u8]>] {
         &self.names

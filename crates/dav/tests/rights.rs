@@ -115,6 +115,76 @@ fn directories_are_made_for_who_comes_with_a_token() {
 }
 
 #[test]
+fn a_right_may_be_for_one_file() {
+    let rig = Rig::new();
+    let ask = |scope: &str, method: &str, path: &str| {
+        let body: &[u8] = if method == "PUT" { b"x" } else { b"" };
+        let depth = if method == "PROPFIND" { "0" } else { "infinity" };
+        rig.ask_as(&rig.token(scope), method, path, &[("depth", depth)], body).status
+    };
+    assert_eq!(ask("storage.create:/d/f", "PUT", "/atlas/d/f"), 201, "with the directory above it");
+    assert_eq!(ask("storage.create:/d/f", "PUT", "/atlas/d/f"), 403, "nothing is replaced");
+    assert_eq!(ask("storage.modify:/d/f", "PUT", "/atlas/d/f"), 204);
+    assert_eq!(ask("storage.modify:/e/f", "PUT", "/atlas/e/f"), 201);
+    for method in ["GET", "HEAD"] {
+        assert_eq!(ask("storage.read:/d/f", method, "/atlas/d/f"), 200, "{method}");
+        assert_eq!(ask("storage.read:/d/f", method, "/atlas/d/g"), 403, "{method}");
+        assert_eq!(ask("storage.read:/d/none", method, "/atlas/d/none"), 404, "{method}");
+    }
+    assert_eq!(ask("storage.read:/d/f", "PROPFIND", "/atlas/d/f"), 207);
+    assert_eq!(ask("storage.read:/d/f", "PROPFIND", "/atlas/d"), 207, "the way there");
+    assert_eq!(ask("storage.read:/d/f", "GET", "/atlas/d/"), 403);
+    rig.link("atlas/d", "out", "../e/f");
+    rig.link("atlas/d", "way", "../../home");
+    for scope in ["storage.read:/d/out", "storage.read:/d/out/"] {
+        assert_ne!(ask(scope, "GET", "/atlas/d/out"), 200, "the name is not followed");
+    }
+    assert_eq!(ask("storage.read:/d/way/x", "PROPFIND", "/atlas/d/way"), 404, "nor are those on the way");
+    assert_eq!(ask("storage.modify:/d/f", "DELETE", "/atlas/d/f"), 204);
+    assert_eq!(ask("storage.modify:/d/new", "MKCOL", "/atlas/d/new"), 201);
+
+    rig.must(201, "MKCOL", "/home/d", &[], b"");
+    rig.must(201, "PUT", "/home/d/f", &[], b"x");
+    let macaroon = |path: &str, activities: &str| {
+        let kind = [("content-type", "application/macaroon-request")];
+        let body = format!("{{\"caveats\":[\"activity:{activities}\"],\"validity\":\"PT30M\"}}");
+        let got = rig.must(200, "POST", path, &kind, body.as_bytes());
+        let said: serde_json::Value = serde_json::from_slice(&got.body).expect("JSON");
+        format!("Bearer {}", said["macaroon"].as_str().expect("a token"))
+    };
+    let (read, write) = (macaroon("/home/d/f", "DOWNLOAD"), macaroon("/home/d/g", "UPLOAD"));
+    assert_eq!(rig.ask_as(&read, "GET", "/home/d/f", &[], b"").body, b"x");
+    assert_eq!(rig.ask_as(&write, "PUT", "/home/d/g", &[], b"y").status, 201);
+    assert_eq!(rig.ask_as(&write, "PUT", "/home/d/h", &[], b"y").status, 403);
+    assert_eq!(rig.names("home/d"), ["f", "g"]);
+}
+
+#[test]
+fn both_ends_of_a_copy_may_be_covered_by_different_rights() {
+    let rig = Rig::new();
+    let all = rig.token("storage.modify:/ storage.read:/");
+    let ask = |who: &str, method: &str, path: &str, to: &str| {
+        rig.ask_as(who, method, path, &[("destination", to)], b"").status
+    };
+    assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/a", &[], b"").status, 201);
+    assert_eq!(rig.ask_as(&all, "MKCOL", "/atlas/b", &[], b"").status, 201);
+    assert_eq!(rig.ask_as(&all, "PUT", "/atlas/a/f", &[], b"x").status, 201);
+    assert_eq!(ask(&all, "COPY", "/atlas/a/f", "/atlas/a/g"), 201);
+    let some = rig.token("storage.read:/a storage.create:/b");
+    assert_eq!(ask(&some, "COPY", "/atlas/a/f", "/atlas/b/f"), 201);
+    assert_eq!(ask(&some, "COPY", "/atlas/a/f", "/atlas/b/f"), 403, "nothing is replaced");
+    assert_eq!(ask(&some, "COPY", "/atlas/a", "/atlas/b/a"), 201);
+    assert_eq!(ask(&some, "COPY", "/atlas/b/f", "/atlas/b/g"), 403);
+    assert_eq!(ask(&some, "MOVE", "/atlas/a/f", "/atlas/b/h"), 403);
+    let both = rig.token("storage.modify:/a storage.modify:/b");
+    assert_eq!(ask(&both, "MOVE", "/atlas/a/g", "/atlas/b/g"), 201);
+    assert_eq!(
+        (rig.names("atlas/a"), rig.names("atlas/b/a")),
+        (vec!["f".to_string()], vec!["f".into(), "g".to_string()])
+    );
+}
+
+#[test]
 fn a_link_leads_nowhere_that_the_token_does_not_cover() {
     let rig = Rig::new();
     let all = rig.token("storage.modify:/ storage.read:/");

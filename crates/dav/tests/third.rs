@@ -228,3 +228,16 @@ fn who_goes_away_takes_the_transfer_along_and_its_place_is_free() {
     assert!(closed, "the transfer ended with its client");
     assert_eq!(here.names("home"), [""; 0]);
 }
+
+#[test]
+fn a_token_for_the_one_file_is_enough() {
+    let (here, there) = (Rig::new(), Rig::new());
+    let (url, _serving) = there.serve();
+    there.must(201, "PUT", "/home/f", &[], b"content");
+    let source = format!("{url}/home/f");
+    let headers = [("transferheaderauthorization", BOB), ("credential", "none"), ("source", &source[..])];
+    let token = here.token("storage.create:/d/f");
+    let got = here.ask_as(&token, "COPY", "/atlas/d/f", &headers, b"");
+    assert_eq!((got.status, last(&got)), (201, "success: Created".into()), "{}", got.text());
+    assert_eq!(here.names("atlas/d"), ["f"]);
+}

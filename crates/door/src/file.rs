@@ -38,6 +38,15 @@ impl Held {
     pub(crate) fn new(files: &Files, ctx: Ctx, node: NodeId) -> Held {
         Held { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node }
     }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// As whom it was opened, for what takes no reference.
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx { refs: false, ..self.ctx }
+    }
 }
 
 impl Drop for Held {

@@ -7,13 +7,13 @@
 use crate::file::{File, Held};
 use crate::limits::{self, LIST_STEP};
 use crate::path::Path;
-use crate::steps::{MADE_FOR_PATH, Steps, Walked};
+use crate::steps::{Base, Steps};
 use crate::upload::Upload;
 use crate::who::{self, R, W, Who, X};
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
 use leeward_vfs::{Attempt, Gate};
-use leeward_volume::op::{Attr, Entry, Kind, Over, RenameMode, SetAttr, SetTime, StatFs, Time};
+use leeward_volume::op::{Attr, Entry, Kind, SetAttr, SetTime, StatFs, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +30,8 @@ struct Shared {
     content: Arc<Semaphore>,
     /// Bytes that came in and are not written yet.
     incoming: Arc<AtomicUsize>,
+    /// Taken in turn by who changes an attribute from what it is, by inode.
+    changing: [tokio::sync::Mutex<()>; 64],
 }
 
 /// A directory of the cell and what is below it, as one user and by one door. Cheap to clone.
@@ -37,7 +39,21 @@ struct Shared {
 pub struct Tree {
     files: Files,
     ctx: Ctx,
-    base: Arc<Path>,
+    pub(crate) base: Arc<Base>,
+}
+
+/// A name in a directory that was come to.
+#[derive(Clone)]
+pub struct Spot {
+    /// What is below that directory, wherever it is by now. Its first names are taken as they stand: where a symbolic link comes in place of
+    /// one, nothing is found there.
+    pub tree: Tree,
+    /// The name as a path of that tree; its root, where the tree began there.
+    pub name: Path,
+    /// What has the name, if anything has.
+    pub attr: Option<Attr>,
+    /// The directories that it is in, from the top.
+    pub above: Vec<NodeId>,
 }
 
 /// What is at a path.
@@ -57,13 +73,21 @@ impl Files {
             env: env.clone(),
             content: Arc::new(Semaphore::new(limits::CONTENT_BYTES_MAX)),
             incoming: Arc::default(),
+            changing: [const { tokio::sync::Mutex::const_new(()) }; 64],
         }))
     }
 
     /// What is below the directory at `base`, a path from the cell's root, as this user. Nothing is looked at yet: each request goes
     /// all the way from the root, as in the mount. Symbolic links are not followed out of it.
     pub fn tree(&self, who: &Who, door: Door, base: &Path) -> Tree {
-        Tree { files: self.clone(), ctx: who.ctx(door), base: Arc::new(base.clone()) }
+        Tree { files: self.clone(), ctx: who.ctx(door), base: Arc::new(Base::of(base)) }
+    }
+
+    /// The same for who may reach one name of the directory only, which is the first of every path: it may be anything, or not be there, and
+    /// is not followed where it is a symbolic link; nor do links below it lead out of it. All but the first `there` names of `base` may
+    /// be missing; they are made where directories above a file are.
+    pub fn tree_of_name(&self, who: &Who, door: Door, base: &Path, there: usize) -> Tree {
+        Tree { files: self.clone(), ctx: who.ctx(door), base: Arc::new(Base::pinned(base, there)) }
     }
 
     /// The clock.
@@ -128,20 +152,7 @@ impl Files {
 /// Something that only reads, entered as this kind of operation.
 pub(crate) const LOOK: (Op<'static>, u64) = (Op::Lookup { dir: NodeId::ROOT, name: b"" }, 0);
 const LIST: (Op<'static>, u64) = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
-const SET: (Op<'static>, u64) = (Op::SetAttr { node: NodeId::ROOT, set: NOTHING }, 0);
-const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"" }, 0);
-const MKDIR: (Op<'static>, u64) =
-    (Op::Make { dir: NodeId::ROOT, name: b"", make: leeward_volume::op::Make::Dir, mode: 0, umask: 0 }, 0);
-const RENAME: (Op<'static>, u64) = (
-    Op::Rename {
-        from_dir: NodeId::ROOT,
-        from_name: b"",
-        to_dir: NodeId::ROOT,
-        to_name: b"",
-        mode: RenameMode::Replace,
-    },
-    0,
-);
+pub(crate) const SET: (Op<'static>, u64) = (Op::SetAttr { node: NodeId::ROOT, set: NOTHING }, 0);
 const NOTHING: SetAttr = SetAttr { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None };
 
 impl Tree {
@@ -155,15 +166,37 @@ impl Tree {
         &self.ctx
     }
 
-    /// Where it is in the cell.
+    /// Where it is in the cell; of what was come to otherwise, the root.
     pub fn base(&self) -> &Path {
-        &self.base
+        self.base.way()
+    }
+
+    /// What has this number, and what is below it, wherever it is: for who has come there with the rights of this user. It is the root of the tree,
+    /// whatever it is; first names in it are taken as they stand.
+    pub fn within(&self, node: NodeId) -> Tree {
+        Tree { base: Arc::new(Base::at(node)), ..self.clone() }
+    }
+
+    /// Goes to the directory that a path's last name is in: what is done there is done in that directory, whatever becomes of the names above it. With
+    /// `follow` the last name, too, is followed where it is a symbolic link.
+    ///
+    /// # Errors
+    /// As `stat` gives them for the directory.
+    pub async fn spot(&self, path: &Path, follow: bool) -> Result<Spot> {
+        let (path, tree) = (path.clone(), self.clone());
+        self.run(LOOK, move |steps, base| {
+            let walked = steps.walk(base, &path, follow)?;
+            let name = Path::parse(&walked.name).expect("a name is a path");
+            let above = walked.dirs.iter().map(|dir| dir.node).collect();
+            Ok(Spot { tree: tree.within(walked.dir().node), name, attr: walked.attr, above })
+        })
+        .await
     }
 
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         like: (Op<'static>, u64),
-        mut f: impl FnMut(&Steps<'_>, &Path) -> Result<T> + Send + 'static,
+        mut f: impl FnMut(&Steps<'_>, &Base) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let base = self.base.clone();
         self.files.run(self.ctx, like, move |steps| f(steps, &base)).await
@@ -234,124 +267,6 @@ impl Tree {
         Upload::begin(self, path, bytes).await
     }
 
-    /// Makes a directory, durably. With `parents` also those above that are missing, and it is no error that it is there.
-    ///
-    /// # Errors
-    /// As `mkdir` gives them.
-    pub async fn make_dir(&self, path: &Path, parents: bool) -> Result<Attr> {
-        let path = path.clone();
-        let mut made: Option<Attr> = None;
-        self.run(MKDIR, move |steps, base| {
-            if made.is_none() {
-                let walked =
-                    if parents { steps.walk_making(base, &path)? } else { steps.walk(base, &path, true)? };
-                if walked.attr.is_some() && !parents {
-                    return Err(Error::Exists);
-                }
-                let attr = steps.make_dir(&walked, None)?;
-                if attr.kind != Kind::Dir {
-                    return Err(Error::Exists);
-                }
-                made = Some(attr);
-            }
-            let attr = made.expect("just made");
-            steps.fsync(attr.node)?;
-            Ok(attr)
-        })
-        .await
-    }
-
-    /// Removes a file (or link, or anything but a directory), durably. `prune`: also the directories above that it leaves empty, if a door
-    /// made them for a path.
-    ///
-    /// # Errors
-    /// As `unlink` gives them.
-    pub async fn remove(&self, path: &Path, prune: bool) -> Result<()> {
-        self.remove_if(path, Over::Any, prune).await
-    }
-
-    /// The same, of what is as `over` says only.
-    ///
-    /// # Errors
-    /// As `unlink` gives them; [`Error::Changed`].
-    pub async fn remove_if(&self, path: &Path, over: Over, prune: bool) -> Result<()> {
-        let path = path.clone();
-        let (mut removed, mut pruned) = (false, false);
-        self.run(UNLINK, move |steps, base| {
-            if !removed {
-                let walked = steps.walk(base, &path, false)?;
-                let (dir, entry) = (walked.dir(), walked.found()?);
-                permit_removal(steps, dir, entry)?;
-                if matches!(over, Over::This(node, ctime) if (entry.node, entry.ctime) != (node, ctime)) {
-                    return Err(Error::Changed);
-                }
-                let op = Op::Unlink { dir: dir.node, name: &walked.name };
-                steps.call(op)?;
-                removed = true;
-            }
-            if prune && !pruned {
-                prune_above(steps, base, &path)?;
-                pruned = true;
-            }
-            steps.fsync(NodeId::ROOT)
-        })
-        .await
-    }
-
-    /// Removes an empty directory, durably.
-    ///
-    /// # Errors
-    /// As `rmdir` gives them.
-    pub async fn remove_dir(&self, path: &Path) -> Result<()> {
-        let path = path.clone();
-        let mut removed = false;
-        self.run(UNLINK, move |steps, base| {
-            if !removed {
-                let walked = steps.walk(base, &path, false)?;
-                let (dir, entry) = (walked.dir(), walked.found()?);
-                permit_removal(steps, dir, entry)?;
-                steps.call(Op::RmDir { dir: dir.node, name: &walked.name })?;
-                removed = true;
-            }
-            steps.fsync(NodeId::ROOT)
-        })
-        .await
-    }
-
-    /// Gives something another name in the same tree, durably.
-    ///
-    /// # Errors
-    /// As `renameat2` gives them; [`Error::CrossVolume`] to another volume: copy, then remove.
-    pub async fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> Result<()> {
-        let (from, to) = (from.clone(), to.clone());
-        let mut renamed = false;
-        self.run(RENAME, move |steps, base| {
-            if !renamed {
-                let (a, b) = (steps.walk(base, &from, false)?, steps.walk(base, &to, false)?);
-                let entry = a.found()?;
-                permit_removal(steps, a.dir(), entry)?;
-                match &b.attr {
-                    Some(target) => permit_removal(steps, b.dir(), target)?,
-                    None => steps.permit(b.dir(), W | X)?,
-                }
-                if entry.kind == Kind::Dir && a.dir().node != b.dir().node {
-                    // its `..` changes
-                    steps.permit(entry, W)?;
-                }
-                steps.call(Op::Rename {
-                    from_dir: a.dir().node,
-                    from_name: &a.name,
-                    to_dir: b.dir().node,
-                    to_name: &b.name,
-                    mode,
-                })?;
-                renamed = true;
-            }
-            steps.fsync(NodeId::ROOT)
-        })
-        .await
-    }
-
     /// Sets extended attributes (`None` removes one) of a file or directory, durably.
     ///
     /// # Errors
@@ -372,6 +287,36 @@ impl Tree {
             steps.fsync(attr.node)
         })
         .await
+    }
+
+    /// Changes an extended attribute of a file or directory from what it is, durably: of those who do this at the same time by doors
+    /// each sees what the other did. It need not be readable.
+    ///
+    /// # Errors
+    /// As `setxattr` gives them; of `change`. Only those beginning with `user.` can be set.
+    pub async fn change_xattr(
+        &self,
+        path: &Path,
+        name: &'static [u8],
+        mut change: impl FnMut(Option<&[u8]>) -> Result<Option<Vec<u8>>> + Send + 'static,
+    ) -> Result<()> {
+        let node = self.stat(path, &[]).await?.attr.node;
+        let changing = &self.files.0.changing;
+        let _alone = changing[node.inode() as usize % changing.len()].lock().await;
+        let mut done = false;
+        self.within(node)
+            .run(SET, move |steps, base| {
+                let attr = *steps.walk(base, &Path::default(), false)?.found()?;
+                if !done {
+                    steps.permit(&attr, W)?;
+                    who::permit_user_xattr(steps.ctx, &attr)?;
+                    let value = change(steps.xattr(node, name)?.as_deref())?;
+                    set_user_xattr(steps, node, name, value.as_deref())?;
+                    done = true;
+                }
+                steps.fsync(node)
+            })
+            .await
     }
 
     /// Sets the time of modification, durably.
@@ -465,35 +410,4 @@ fn read_whole(steps: &Steps<'_>, attr: &Attr) -> Result<Bytes> {
         Reply::Data(data) => Ok(data.into()),
         other => Err(Error::Io(format!("Read answered {other:?}"))),
     }
-}
-
-fn permit_removal(steps: &Steps<'_>, dir: &Attr, entry: &Attr) -> Result<()> {
-    steps.permit(dir, W | X)?;
-    who::permit_removal(steps.ctx, dir, entry)
-}
-
-/// Removes directories above a path that are empty now and were made for paths, as far up as they are. What cannot be removed stays.
-fn prune_above(steps: &Steps<'_>, base: &Path, path: &Path) -> Result<()> {
-    let mut path = path.clone();
-    while let Some((above, _)) = path.split() {
-        path = above;
-        if path.is_root() {
-            return Ok(());
-        }
-        let Ok(Walked { dirs, name, attr: Some(dir) }) = steps.walk(base, &path, false) else {
-            return Ok(());
-        };
-        let marked =
-            dir.kind == Kind::Dir && dir.size == 0 && steps.xattr(dir.node, MADE_FOR_PATH)?.is_some();
-        let Some(parent) = dirs.last().filter(|_| marked) else { return Ok(()) };
-        if permit_removal(steps, parent, &dir).is_err() {
-            return Ok(());
-        }
-        match steps.call(Op::RmDir { dir: parent.node, name: &name }) {
-            Ok(_) => {}
-            Err(Error::WouldBlock) => return Err(Error::WouldBlock),
-            Err(_) => return Ok(()),
-        }
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@
 use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
 use crate::path::{PATH_BYTES_MAX, Path};
-use crate::steps::Steps;
+use crate::steps::{Base, Steps};
 use crate::who::R;
 use leeward_env::limits::NAME_BYTES_MAX;
 use leeward_volume::keys::VIEW_FIRST;
@@ -159,7 +159,7 @@ impl Keys {
     async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
         let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
         let note = self.wanted.note;
-        let look = move |steps: &Steps<'_>, base: &Path| {
+        let look = move |steps: &Steps<'_>, base: &Base| {
             let walked = steps.walk(base, &path, false)?;
             // snapshots are only listed by who begins in them, as `Steps::list` has it
             let shown =

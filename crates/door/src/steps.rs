@@ -14,7 +14,7 @@ use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::Cell;
 
 /// What a new directory may be at most; default ACLs and setgid are handed down as in the mount.
-const DIR_MODE: u32 = 0o777;
+pub(crate) const DIR_MODE: u32 = 0o777;
 /// Bits that are taken from the modes of what doors make.
 pub(crate) const UMASK: u32 = 0o022;
 /// Attribute of a directory that a door made for a file's path: it goes with its last file.
@@ -27,11 +27,61 @@ pub(crate) struct Steps<'a> {
     outcome: Cell<Outcome>,
 }
 
+/// Where the paths of a tree begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    /// The cell's root, or a directory that was come to before.
+    start: NodeId,
+    /// The way from there: directories, no symbolic links.
+    way: Path,
+    /// So many of its names must be there in any case; the others may be made.
+    there: usize,
+    /// Whether the first name of a path is no symbolic link either, and what is below it all of the tree.
+    pinned: bool,
+}
+
+impl Base {
+    /// A directory of the cell.
+    pub(crate) fn of(way: &Path) -> Base {
+        Base { start: NodeId::ROOT, way: way.clone(), there: usize::MAX, pinned: false }
+    }
+
+    /// The same for what has one name in it: that name is taken as it stands. All but the first `there` names of the way may be made.
+    pub(crate) fn pinned(way: &Path, there: usize) -> Base {
+        Base { there, pinned: true, ..Base::of(way) }
+    }
+
+    /// An inode, wherever it is by now; names in it are taken as they stand.
+    pub(crate) fn at(node: NodeId) -> Base {
+        Base { start: node, ..Base::pinned(&Path::default(), 0) }
+    }
+
+    /// The way from the start.
+    pub(crate) fn way(&self) -> &Path {
+        &self.way
+    }
+}
+
+/// What becomes of directories that are missing above the last name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// It is an error.
+    Refused,
+    /// They are made.
+    Made,
+    /// The walk ends at the first.
+    Enough,
+}
+
 /// Where a path leads.
 pub(crate) struct Walked {
-    /// The directories on the way, from the cell's root.
+    /// The directories on the way, from the tree's start.
     pub(crate) dirs: Vec<Attr>,
-    /// The last name; empty for the tree's root.
+    /// Their names, but for the start.
+    pub(crate) way: Vec<Box<[u8]>>,
+    /// How many of them are not the tree's own.
+    pub(crate) floor: usize,
+    /// The last name, or the first that is missing; empty for the tree's root.
     pub(crate) name: Box<[u8]>,
     /// What is there.
     pub(crate) attr: Option<Attr>,
@@ -40,7 +90,7 @@ pub(crate) struct Walked {
 impl Walked {
     /// The directory that the name is in.
     pub(crate) fn dir(&self) -> &Attr {
-        self.dirs.last().expect("the cell's root at least")
+        self.dirs.last().expect("the start at least")
     }
 
     /// What is there.
@@ -87,7 +137,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    fn look_up(&self, dir: NodeId, name: &[u8]) -> Result<Attr> {
+    pub(crate) fn look_up(&self, dir: NodeId, name: &[u8]) -> Result<Attr> {
         self.attr_of(Op::Lookup { dir, name })
     }
 
@@ -154,18 +204,8 @@ impl<'a> Steps<'a> {
 
     /// Goes to a path of a tree: each directory on the way must let the user through. Symbolic links are followed where they stay in the
     /// tree, the last one only with `follow`. `None` in [`Walked::attr`]: the last name is not there.
-    pub(crate) fn walk(&self, base: &Path, path: &Path, follow: bool) -> Result<Walked> {
-        let root = self.attr_of(Op::GetAttr { node: NodeId::ROOT })?;
-        let mut walk = Walk { steps: self, dirs: vec![root], floor: 0, links: 0 };
-        for name in base.names() {
-            let attr = walk.step(name)?;
-            match attr.kind {
-                Kind::Dir => walk.dirs.push(attr),
-                _ => return Err(Error::NotDir),
-            }
-        }
-        walk.floor = walk.dirs.len() - 1;
-        let walked = walk.all(path, follow)?;
+    pub(crate) fn walk(&self, base: &Base, path: &Path, follow: bool) -> Result<Walked> {
+        let walked = self.go(base, path, follow, Missing::Refused)?;
         if let Some(attr) = &walked.attr {
             self.about(attr.node);
             if path.wants_dir() && attr.kind != Kind::Dir {
@@ -175,58 +215,54 @@ impl<'a> Steps<'a> {
         Ok(walked)
     }
 
-    /// The same with all directories made that are missing above the last name. Returns it with the directory that exists for sure.
-    pub(crate) fn walk_making(&self, base: &Path, path: &Path) -> Result<Walked> {
-        let Some((above, name)) = path.split() else { return self.walk(base, path, true) };
-        let dir = match self.walk(base, &above, true) {
-            Err(Error::NotFound) => None,
-            other => other?.attr,
-        };
-        let made;
-        let dir = match dir {
-            Some(dir) => dir,
-            None => {
-                made = self.walk_making(base, &above)?;
-                self.make_dir(&made, Some(MADE_FOR_PATH))?
-            }
-        };
-        if dir.kind != Kind::Dir {
-            return Err(Error::NotDir);
-        }
-        self.permit(&dir, X)?;
-        let attr = self.look_up(dir.node, name).map(Some).or_else(absent)?;
-        Ok(Walked { dirs: vec![dir], name: name.into(), attr })
+    /// The same with all directories made that are missing above the last name.
+    pub(crate) fn walk_making(&self, base: &Base, path: &Path) -> Result<Walked> {
+        self.go(base, path, path.is_root(), Missing::Made)
     }
 
-    /// Makes a directory where a walk ended. `mark`: an attribute that it gets.
-    pub(crate) fn make_dir(&self, at: &Walked, mark: Option<&[u8]>) -> Result<Attr> {
-        if at.attr.is_some() {
-            return at.found().copied();
-        }
-        let dir = at.dir();
-        if dir.node.volume() >= VIEW_FIRST {
-            // in `.snap` this would take a snapshot
-            return Err(Error::ReadOnly);
-        }
-        self.permit(dir, W | X)?;
-        let (dir, name) = (dir.node, &at.name[..]);
-        let made = self.attr_of(Op::Make { dir, name, make: Make::Dir, mode: DIR_MODE, umask: UMASK });
-        match made {
-            // somebody else has just done it
-            Err(Error::Exists) => self.look_up(dir, name),
-            Err(e) => Err(e),
-            Ok(attr) => {
-                if let Some(mark) = mark {
-                    self.set_xattr(attr.node, mark, b"1")?;
+    /// The same as far as there is something.
+    pub(crate) fn walk_far(&self, base: &Base, path: &Path) -> Result<Walked> {
+        self.go(base, path, path.is_root(), Missing::Enough)
+    }
+
+    fn go(&self, base: &Base, path: &Path, follow: bool, missing: Missing) -> Result<Walked> {
+        let start = self.attr_of(Op::GetAttr { node: base.start })?;
+        let mut walk = Walk { steps: self, dirs: vec![start], way: Vec::new(), floor: 0, links: 0 };
+        for (n, name) in base.way.names().enumerate() {
+            let attr = match walk.step(name) {
+                Err(Error::NotFound) if n < base.there || missing == Missing::Refused => {
+                    return Err(Error::NotFound);
                 }
-                Ok(attr)
+                Err(Error::NotFound) if missing == Missing::Enough => return Ok(walk.ends(name, None)),
+                Err(Error::NotFound) => walk.make(name)?,
+                other => other?,
+            };
+            match attr.kind {
+                Kind::Dir => walk.enter(attr, name.into()),
+                _ => return Err(Error::NotDir),
             }
         }
+        walk.floor = walk.way.len();
+        walk.all(path, base.pinned, follow, missing)
     }
-}
 
-fn absent(e: Error) -> Result<Option<Attr>> {
-    if e == Error::NotFound { Ok(None) } else { Err(e) }
+    /// What must not be done to a directory of snapshots or in one.
+    pub(crate) fn changeable(dir: &Attr) -> Result<()> {
+        // in `.snap` names that come and go take and remove snapshots
+        if dir.node.volume() >= VIEW_FIRST { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Makes a directory where nothing is. `mark`: an attribute that it gets.
+    pub(crate) fn make_dir(&self, dir: &Attr, name: &[u8], mode: u32, mark: Option<&[u8]>) -> Result<Attr> {
+        Self::changeable(dir)?;
+        self.permit(dir, W | X)?;
+        let make = Make::Dir;
+        let attr = self.attr_of(Op::Make { dir: dir.node, name, make, mode, umask: UMASK })?;
+        if let Some(mark) = mark {
+            self.set_xattr(attr.node, mark, b"1")?;
+        }
+        Ok(attr)
+    }
 }
 
 fn wrong(reply: &Reply) -> Error {
@@ -237,14 +273,25 @@ fn wrong(reply: &Reply) -> Error {
 struct Walk<'a, 'g> {
     steps: &'a Steps<'g>,
     dirs: Vec<Attr>,
-    /// Index of the tree's root.
+    way: Vec<Box<[u8]>>,
+    /// How many names are above the tree.
     floor: usize,
     links: usize,
 }
 
 impl Walk<'_, '_> {
     fn here(&self) -> &Attr {
-        self.dirs.last().expect("the cell's root at least")
+        self.dirs.last().expect("the start at least")
+    }
+
+    fn enter(&mut self, dir: Attr, name: Box<[u8]>) {
+        self.dirs.push(dir);
+        self.way.push(name);
+    }
+
+    fn ends(self, name: &[u8], attr: Option<Attr>) -> Walked {
+        let Walk { dirs, way, floor, .. } = self;
+        Walked { dirs, way, floor, name: name.into(), attr }
     }
 
     /// What is under a name in the current directory.
@@ -254,35 +301,56 @@ impl Walk<'_, '_> {
         self.steps.look_up(here.node, name)
     }
 
-    fn all(mut self, path: &Path, follow: bool) -> Result<Walked> {
+    /// A directory on the way that was missing.
+    fn make(&self, name: &[u8]) -> Result<Attr> {
+        match self.steps.make_dir(self.here(), name, DIR_MODE, Some(MADE_FOR_PATH)) {
+            // somebody else has just done it
+            Err(Error::Exists) => self.step(name),
+            made => made,
+        }
+    }
+
+    fn all(mut self, path: &Path, mut pinned: bool, follow: bool, missing: Missing) -> Result<Walked> {
         let mut todo: Vec<Box<[u8]>> = path.names().rev().map(Box::from).collect();
+        // names of the path itself that are left; what comes before them a link has brought
+        let mut own = todo.len();
         while let Some(name) = todo.pop() {
-            let is_last = todo.is_empty();
+            let (is_last, is_own) = (todo.is_empty(), todo.len() < own);
+            own = own.min(todo.len());
             if self.dots(&name)? {
                 continue;
             }
             let attr = match self.step(&name) {
-                Err(Error::NotFound) if is_last => return Ok(Walked { dirs: self.dirs, name, attr: None }),
+                Err(Error::NotFound) if is_last || is_own && missing == Missing::Enough => {
+                    return Ok(self.ends(&name, None));
+                }
+                Err(Error::NotFound) if is_own && missing == Missing::Made => self.make(&name)?,
                 other => other?,
             };
+            let is_pinned = std::mem::take(&mut pinned);
             match attr.kind {
+                Kind::Symlink if is_pinned && (follow || !is_last) => return Err(Error::NotFound),
                 Kind::Symlink if follow || !is_last => todo.extend(self.link(&attr)?),
-                _ if is_last => return Ok(Walked { dirs: self.dirs, name, attr: Some(attr) }),
-                Kind::Dir => self.dirs.push(attr),
+                _ if is_last => return Ok(self.ends(&name, Some(attr))),
+                Kind::Dir => {
+                    self.enter(attr, name);
+                    self.floor += usize::from(is_pinned);
+                }
                 _ => return Err(Error::NotDir),
             }
         }
         // it ended in `.`, `..` or at the root
-        let attr = self.here().to_owned();
-        Ok(Walked { dirs: self.dirs, name: Box::default(), attr: Some(attr) })
+        let attr = *self.here();
+        Ok(self.ends(b"", Some(attr)))
     }
 
     /// Whether the name was one of the dots, which only links bring; then it has been followed, but not out of the tree.
     fn dots(&mut self, name: &[u8]) -> Result<bool> {
         match name {
             b"." => Ok(true),
-            b".." if self.dirs.len() - 1 > self.floor => {
+            b".." if self.way.len() > self.floor => {
                 self.dirs.pop();
+                self.way.pop();
                 Ok(true)
             }
             b".." => Err(Error::NotFound),

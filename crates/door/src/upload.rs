@@ -4,11 +4,12 @@
 //! is freed when the last reference goes, or when the cell is opened again.
 
 use crate::file::{File, Held};
-use crate::files::{Tree, regular, set_user_xattr};
+use crate::files::{Tree, set_user_xattr};
+use crate::like;
 use crate::limits;
 use crate::path::Path;
-use crate::steps::Steps;
-use crate::who::{W, X};
+use crate::steps::{Base, Steps, Walked};
+use crate::who::{R, W, X};
 use bytes::{Bytes, BytesMut};
 use leeward_volume::op::{Attr, Kind, Over, SetAttr, SetTime, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
@@ -18,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Mode of a new file, less what is masked.
 const FILE_MODE: u32 = 0o666;
+/// How often a file may be overtaken by others that get its name, before it is told so.
+const PLACE_TRIES: usize = 1000;
 /// Most bytes that one copying operation moves: it is one turn at the gate.
 const COPY_BYTES: u64 = 1 << 30;
 
@@ -29,6 +32,16 @@ pub struct Upload {
     /// Bytes in the file.
     size: u64,
     buffer: Buffer,
+    taken: Taken,
+}
+
+/// What it takes over, and from where.
+#[derive(Clone, Default)]
+struct Taken {
+    /// From this file permissions; else from the one in whose place it comes, if that is of the same owner.
+    like: Option<(File, bool)>,
+    /// From what it comes in the place of: these attributes.
+    notes: &'static [&'static [u8]],
 }
 
 /// What came in and is not written yet.
@@ -99,7 +112,7 @@ const PLACE: Op<'static> = Op::Place { node: NodeId::ROOT, dir: NodeId::ROOT, na
 impl Upload {
     pub(crate) async fn begin(tree: &Tree, path: &Path, bytes: Option<u64>) -> Result<Upload> {
         let (files, ctx, wanted) = (tree.files().clone(), *tree.ctx(), path.clone());
-        let make = move |steps: &Steps<'_>, base: &Path| {
+        let make = move |steps: &Steps<'_>, base: &Base| {
             let dir = dir_for(steps, base, &wanted)?;
             let attr = steps.make_unnamed(dir, FILE_MODE, bytes.unwrap_or(0))?;
             steps.about(attr.node);
@@ -107,7 +120,8 @@ impl Upload {
         };
         let held = tree.run((PLACE, 0), make).await?;
         let buffer = Buffer { bytes: BytesMut::new(), counted: tree.files().incoming().clone() };
-        Ok(Upload { tree: tree.clone(), path: path.clone(), held, size: 0, buffer })
+        let taken = Taken::default();
+        Ok(Upload { tree: tree.clone(), path: path.clone(), held, size: 0, buffer, taken })
     }
 
     /// Bytes so far.
@@ -148,7 +162,19 @@ impl Upload {
         Ok(())
     }
 
-    /// Adds a range of another file at the end: of the same volume by sharing its data.
+    /// It gets the permissions of this file, as far as its group is the same, and not those of the file in whose place it comes. `keeps_group`:
+    /// also the group, where the user is in it.
+    pub fn like(&mut self, file: &File, keeps_group: bool) {
+        self.taken.like = Some((file.clone(), keeps_group));
+    }
+
+    /// From what it comes in the place of, it takes over these attributes, which begin with `user.`.
+    pub fn keep(&mut self, names: &'static [&'static [u8]]) {
+        self.taken.notes = names;
+    }
+
+    /// Adds a range of another file at the end: of the same volume by sharing its data. Who takes over what is known of the content asks
+    /// [`File::is_same`] afterwards.
     ///
     /// # Errors
     /// As `copy_file_range` gives them; [`Error::Io`] when the source is shorter now.
@@ -181,9 +207,9 @@ impl Upload {
     /// [`Error::Exists`] and [`Error::Changed`] where [`Finish::over`] says so; [`Error::Quota`]; as `rename` gives them.
     pub async fn finish(mut self, finish: Finish) -> Result<Attr> {
         let tail = self.buffer.take().freeze();
-        let Upload { tree, path, held, size, .. } = self;
-        let mut state = Finishing { path, finish, tail, offset: size, done: Done::default() };
-        let go_on = move |steps: &Steps<'_>, base: &Path| {
+        let Upload { tree, path, held, size, taken, .. } = self;
+        let mut state = Finishing { path, finish, taken, tail, offset: size, done: Done::default() };
+        let go_on = move |steps: &Steps<'_>, base: &Base| {
             // whoever waits for this may go away, the file may not
             let held = &held;
             state.go_on(steps, base, held.node)
@@ -198,7 +224,7 @@ impl Upload {
     pub async fn into_part(mut self) -> Result<Part> {
         self.flush().await?;
         let node = self.held.node;
-        let sync = move |steps: &Steps<'_>, _: &Path| {
+        let sync = move |steps: &Steps<'_>, _: &Base| {
             steps.about(node);
             steps.fsync(node)?;
             steps.attr_of(Op::GetAttr { node })
@@ -212,6 +238,7 @@ impl Upload {
 struct Finishing {
     path: Path,
     finish: Finish,
+    taken: Taken,
     tail: Bytes,
     offset: u64,
     done: Done,
@@ -226,10 +253,13 @@ struct Done {
 
 impl Finishing {
     /// From where it had to wait.
-    fn go_on(&mut self, steps: &Steps<'_>, base: &Path, node: NodeId) -> Result<Attr> {
+    fn go_on(&mut self, steps: &Steps<'_>, base: &Base, node: NodeId) -> Result<Attr> {
         steps.about(node);
         if !self.done.written && !self.tail.is_empty() {
-            steps.call(Op::Write { node, offset: self.offset, data: &self.tail })?;
+            match steps.call(Op::Write { node, offset: self.offset, data: &self.tail })? {
+                Reply::Written(count) if count == self.tail.len() as u64 => {}
+                other => return Err(Error::Io(format!("Write answered {other:?}"))),
+            }
         }
         self.done.written = true;
         if !self.done.attributes {
@@ -249,7 +279,8 @@ impl Finishing {
         Ok(attr)
     }
 
-    fn place(&self, steps: &Steps<'_>, base: &Path, node: NodeId) -> Result<Attr> {
+    fn place(&self, steps: &Steps<'_>, base: &Base, node: NodeId) -> Result<Attr> {
+        let mut tries = 0..PLACE_TRIES;
         loop {
             let walked = match self.finish.parents {
                 true => steps.walk_making(base, &self.path)?,
@@ -261,39 +292,54 @@ impl Finishing {
             if let Some(old) = &walked.attr {
                 crate::who::permit_removal(steps.ctx, dir, old)?;
             }
-            let op = Op::Place { node, dir: dir.node, name: &walked.name, over: self.finish.over };
-            match steps.attr_of(op) {
+            self.take_over(steps, &walked, node)?;
+            // what it was made like must be what it replaces
+            let over = match (self.finish.over, &walked.attr) {
+                (Over::Any, Some(old)) => Over::This(old.node, old.ctime),
+                (Over::Any, None) => Over::Nothing,
+                (over, _) => over,
+            };
+            match steps.attr_of(Op::Place { node, dir: dir.node, name: &walked.name, over }) {
                 // the directory was removed just now, as its last file was
-                Err(Error::NotFound) if self.finish.parents => {}
+                Err(Error::NotFound) if self.finish.parents && tries.next().is_some() => {}
+                // somebody else was faster
+                Err(Error::Changed | Error::Exists)
+                    if self.finish.over == Over::Any && tries.next().is_some() => {}
                 other => return other,
             }
         }
     }
-}
 
-/// The directory that a new file at `path` will be in or below: the lowest that is there. The user may make something in it.
-fn dir_for(steps: &Steps<'_>, base: &Path, path: &Path) -> Result<NodeId> {
-    let (mut path, mut is_last) = (path.clone(), true);
-    loop {
-        let Some((above, _)) = path.split() else { return Err(Error::IsDir) };
-        match steps.walk(base, &above, true).and_then(|walked| walked.found().copied()) {
-            Ok(dir) if dir.kind == Kind::Dir => {
-                steps.permit(&dir, W | X)?;
-                if is_last && let Ok(Some(there)) = steps.walk(base, &path, false).map(|w| w.attr) {
-                    not_a_directory(&there)?;
-                }
-                return Ok(dir.node);
-            }
-            Ok(_) => return Err(Error::NotDir),
-            Err(Error::NotFound) if !above.is_root() => (path, is_last) = (above, false),
-            Err(e) => return Err(e),
+    fn take_over(&self, steps: &Steps<'_>, walked: &Walked, node: NodeId) -> Result<()> {
+        let old = walked.attr.as_ref().filter(|old| old.kind == Kind::File);
+        let like = match (&self.taken.like, old) {
+            (Some((file, keeps_group)), _) => Some((&file.attr, *keeps_group)),
+            (None, Some(old)) if old.uid == steps.ctx.uid => Some((old, true)),
+            _ => None,
+        };
+        if let Some((from, keeps_group)) = like {
+            let new = steps.attr_of(Op::GetAttr { node })?;
+            like::same_rights(steps, from, &new, keeps_group)?;
         }
+        let Some(old) = old.filter(|old| steps.permit(old, R).is_ok()) else { return Ok(()) };
+        for name in self.taken.notes {
+            if let Some(value) = steps.xattr(old.node, name)? {
+                steps.set_xattr(node, name, &value)?;
+            }
+        }
+        Ok(())
     }
 }
 
-fn not_a_directory(attr: &Attr) -> Result<()> {
-    match regular(attr) {
-        Err(Error::IsDir) => Err(Error::IsDir),
-        _ => Ok(()),
+/// The directory that a new file at `path` will be in or below: the lowest that is there. The user may make something in it.
+fn dir_for(steps: &Steps<'_>, base: &Base, path: &Path) -> Result<NodeId> {
+    if path.is_root() {
+        return Err(Error::IsDir);
+    }
+    let walked = steps.walk_far(base, path)?;
+    steps.permit(walked.dir(), W | X)?;
+    match &walked.attr {
+        Some(there) if there.kind == Kind::Dir => Err(Error::IsDir),
+        _ => Ok(walked.dir().node),
     }
 }

@@ -48,6 +48,8 @@ pub(crate) const R: u32 = 4;
 pub(crate) const W: u32 = 2;
 pub(crate) const X: u32 = 1;
 
+/// Name of the attribute with the default ACL.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Name of the attribute with the access ACL.
 pub(crate) const ACL: &[u8] = b"system.posix_acl_access";
 
@@ -97,7 +99,7 @@ pub(crate) fn permit_user_xattr(ctx: &Ctx, attr: &Attr) -> Result<()> {
     Ok(())
 }
 
-fn is_in(ctx: &Ctx, gid: u32) -> bool {
+pub(crate) fn is_in(ctx: &Ctx, gid: u32) -> bool {
     ctx.gid == gid || ctx.gids.contains(gid)
 }
 

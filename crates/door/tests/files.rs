@@ -90,7 +90,10 @@ fn every_directory_on_the_way_must_let_the_user_through() {
     assert_eq!(rig.get(&bob, "d/e/f"), Ok(b"x".to_vec()));
     assert_eq!(rig.put(&bob, "d/e/g", b"y").map(drop), Err(Error::Access), "he may not write there");
     assert_eq!(rig.wait(bob.remove(&path("d/e/f"), true)), Err(Error::Access));
-    assert_eq!(rig.wait(bob.rename(&path("d/e/f"), &path("g"), RenameMode::Replace)), Err(Error::Access));
+    assert_eq!(
+        rig.wait(bob.rename(&path("d/e/f"), &bob, &path("g"), RenameMode::Replace)),
+        Err(Error::Access)
+    );
     chmod("d/e/f", 0o600);
     assert_eq!(rig.get(&bob, "d/e/f"), Err(Error::Access));
     assert!(rig.wait(bob.stat(&path("d/e/f"), &[])).is_ok(), "he may see it");
@@ -133,6 +136,67 @@ fn links_are_followed_within_the_tree_only() {
         (rig.get(&all, "secret"), rig.get(&tree, "up")),
         (Ok(b"secret".to_vec()), Ok(b"mine".to_vec()))
     );
+}
+
+#[test]
+fn who_has_come_to_a_directory_stays_in_it() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "shared/sub/f", b"mine").expect("put");
+    rig.put(&tree, "home/f", b"precious").expect("put");
+    let spot = rig.wait(tree.spot(&path("shared/sub"), false)).expect("there");
+    let root = rig.wait(tree.stat(&path(""), &[])).expect("there").attr.node;
+    let shared = rig.wait(tree.stat(&path("shared"), &[])).expect("there").attr.node;
+    assert_eq!(spot.above, [root, shared]);
+    let dir = spot.tree.within(spot.attr.expect("there").node);
+    // somebody puts a link in its place
+    rig.wait(tree.rename(&path("shared/sub"), &tree, &path("shared/away"), RenameMode::NoReplace))
+        .expect("moved");
+    rig.wait(tree.make_link(&path("shared/sub"), b"../home")).expect("made");
+    assert_eq!(rig.get(&tree, "shared/sub/f"), Ok(b"precious".to_vec()), "a path follows it");
+    assert_eq!(rig.get(&dir, "f"), Ok(b"mine".to_vec()));
+    assert_eq!(rig.get(&spot.tree, "sub/f"), Err(Error::NotFound));
+    assert_eq!(rig.wait(spot.tree.remove_dir(&path("sub"))), Err(Error::NotDir));
+    rig.wait(dir.remove(&path("f"), false)).expect("removed");
+    assert_eq!(rig.get(&tree, "home/f"), Ok(b"precious".to_vec()));
+    assert_eq!(rig.wait(tree.read_link(&path("shared/sub"))), Ok(b"../home".to_vec()));
+}
+
+#[test]
+fn what_is_kept_is_kept_with_what_was_read() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    rig.put(&tree, "f", b"old").expect("put");
+    let file = rig.wait(tree.open(&path("f"), &[])).expect("opened");
+    let node = file.attr.node;
+    rig.wait(tree.rename(&path("f"), &tree, &path("g"), RenameMode::NoReplace)).expect("moved");
+    let file = rig.wait(tree.open(&path("g"), &[])).expect("opened");
+    rig.put(&tree, "f", b"other").expect("put");
+    rig.wait(rig.tree(1001, "").open(&path("g"), &[]))
+        .map(|f| rig.wait(f.keep(b"user.k", b"1".to_vec())))
+        .expect("opened")
+        .expect("kept");
+    let get = |node| rig.call(Op::GetXattr { node, name: b"user.k" });
+    assert_eq!(get(node), Ok(Reply::Data(b"1".to_vec())));
+    assert_eq!(rig.wait(file.is_same()), Ok(false), "something was noted beside it");
+    rig.wait(file.keep(b"user.k", b"2".to_vec())).expect("not kept");
+    assert_eq!(get(node), Ok(Reply::Data(b"1".to_vec())));
+    let other = rig.wait(tree.open(&path("f"), &[])).expect("opened");
+    assert_eq!(rig.wait(other.is_same()), Ok(true));
+    rig.call(Op::Write { node: other.attr.node, offset: 0, data: b"O" }).expect("written");
+    assert_eq!(rig.wait(other.is_same()), Ok(false));
+}
+
+#[test]
+fn a_long_path_is_walked_once() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    let long = "d/".repeat(1500) + "f";
+    rig.put(&tree, &long, b"x").expect("put");
+    assert_eq!(rig.get(&tree, &long), Ok(b"x".to_vec()));
+    rig.wait(tree.remove(&path(&long), true)).expect("removed");
+    assert_eq!(rig.wait(tree.stat(&path("d"), &[])).map(drop), Err(Error::NotFound), "with all directories");
+    rig.check();
 }
 
 #[test]

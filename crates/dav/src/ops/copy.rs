@@ -1,8 +1,11 @@
 //! COPY and MOVE between paths of this server. A copy shares the data of what it copies, where both are in one volume.
+//!
+//! Both ends are looked for once; what is done then is done in the directories that were found. What is replaced stays as it is until what
+//! replaces it is whole.
 
-use super::dead;
 use super::put::Target;
 use super::remove::{Failures, remove_tree};
+use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place};
 use crate::body::{self, Answer};
 use crate::head::condition::{self, Current, Verdict};
@@ -10,27 +13,42 @@ use crate::head::{self, Depth, Destination};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
-use leeward_door::limits::LIST_STEP;
-use leeward_door::{Finish, notes};
+use leeward_door::{Finish, Path, Tree, notes};
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Entry, Kind, Over, RenameMode};
 
 /// Files that are copied at a time.
 const AT_ONCE: usize = 16;
-/// What goes with a copy.
-const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS, dead::ATTRIBUTE];
 
 /// What both have in common.
 struct Errand {
+    /// By the directory that it is in.
     from: Place,
+    /// The same.
     to: Place,
+    /// What is there: for COPY what a symbolic link leads to.
     attr: Attr,
-    /// Whether something is replaced.
-    replaces: bool,
+    /// What is replaced.
+    old: Option<Attr>,
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+struct How {
+    /// With all that is below.
+    deep: bool,
+    /// Whether the original goes: so all of it must have been copied, and the group is kept where it can be.
+    moves: bool,
+}
+
+impl Errand {
+    /// Whether it can only come beside what it replaces, and then change places with it: all but a file that takes the place of one.
+    fn exchanges(&self) -> bool {
+        self.old.is_some_and(|old| old.kind == Kind::Dir || self.attr.kind != Kind::File)
+    }
 }
 
 /// COPY.
@@ -40,9 +58,9 @@ pub(crate) async fn copy(asked: &Asked) -> Result<Answer> {
         return Err(Oops::bad("COPY has Depth 0 or infinity"));
     }
     let to = destination(asked)?;
-    let errand = errand(asked, Activity::Read, &to).await?;
-    let (from, to) = (&errand.from, &errand.to);
-    let failures = copy_tree(from, to, &errand.attr, depth == Depth::Infinity).await?;
+    let how = How { deep: depth == Depth::Infinity, moves: false };
+    let errand = errand(asked, Activity::Read, &to, how).await?;
+    let failures = copy_all(asked, &errand).await?;
     Ok(failures.answer().unwrap_or_else(|| done(&errand)))
 }
 
@@ -52,30 +70,33 @@ pub(crate) async fn rename(asked: &Asked) -> Result<Answer> {
         return Err(Oops::bad("MOVE moves everything below: Depth is infinity"));
     }
     let to = destination(asked)?;
-    let errand = errand(asked, Activity::Rename, &to).await?;
+    let errand = errand(asked, Activity::Rename, &to, How { deep: true, moves: true }).await?;
     let (from, to) = (&errand.from, &errand.to);
-    let plain = |place: &Place| place.dav.clone().with_slash(false);
-    let mode = if errand.replaces { RenameMode::Replace } else { RenameMode::NoReplace };
-    match from.tree.rename(&from.path, &to.path, mode).await {
-        Ok(()) => {}
-        Err(Error::CrossVolume) => {
-            let failures = copy_tree(from, to, &errand.attr, true).await?;
-            if let Some(answer) = failures.answer() {
-                return Ok(answer);
-            }
-            if let Some(answer) = remove_tree(from).await?.answer() {
-                return Ok(answer);
-            }
-        }
+    let mode = match &errand.old {
+        None => RenameMode::NoReplace,
+        Some(_) if errand.exchanges() => RenameMode::Exchange,
+        Some(_) => RenameMode::Replace,
+    };
+    let failures = match from.tree.rename(&from.path, &to.tree, &to.path, mode).await {
+        // what was there is under the old name now
+        Ok(()) if mode == RenameMode::Exchange => remove_tree(from).await?,
+        Ok(()) => Failures::default(),
+        Err(Error::CrossVolume) => match copy_all(asked, &errand).await? {
+            failures if failures.count() > 0 => return Ok(failures.answer().expect("there are some")),
+            _ => remove_tree(from).await?,
+        },
         Err(Error::Exists) => return Err(Oops::precondition()),
         Err(e) => return Err(from.oops(&e)),
+    };
+    asked.dav.locks.forget_tree(&from.dav);
+    if errand.exchanges() {
+        asked.dav.locks.forget_tree(&to.dav);
     }
-    asked.dav.locks.forget_tree(&plain(from));
-    Ok(done(&errand))
+    Ok(failures.answer().unwrap_or_else(|| done(&errand)))
 }
 
 fn done(errand: &Errand) -> Answer {
-    if errand.replaces {
+    if errand.old.is_some() {
         return body::empty(StatusCode::NO_CONTENT);
     }
     let there = errand.to.dav.encoded();
@@ -93,131 +114,211 @@ fn destination(asked: &Asked) -> Result<DavPath> {
     }
 }
 
-/// Checks everything that can be checked, and makes room at the destination.
-async fn errand(asked: &Asked, activity: Activity, to: &DavPath) -> Result<Errand> {
-    let from = asked.place_at(Activity::Stat, &asked.path)?;
-    let attr = from.must(&[]).await?.attr;
-    let is_dir = attr.kind == Kind::Dir;
-    let make = if is_dir { Activity::MakeDir } else { Activity::Create };
+/// Checks everything that can be checked, and finds both ends.
+async fn errand(asked: &Asked, activity: Activity, to: &DavPath, how: How) -> Result<Errand> {
+    let place = asked.place_at(Activity::Stat, &asked.path)?;
+    let (entry, shown) = place.must_be_named().await?;
+    let is_dir = (if how.moves { entry } else { shown }).kind == Kind::Dir;
     let (at, to) = (asked.path.clone().with_slash(is_dir), to.clone().with_slash(is_dir));
     if at.is_within(&to) || to.is_within(&at) {
-        let why = format!("{} and {} are one within the other", at.shown(), to.shown());
-        return Err(Oops::new(StatusCode::FORBIDDEN, why));
+        return Err(within(&at, &to));
     }
-    let etag = crate::asked::etag(&attr);
-    let current = Current { etag: &etag, modified: attr.mtime.secs };
+    let etag = crate::asked::etag(&shown);
+    let current = Current { etag: &etag, modified: shown.mtime.secs };
     if condition::check(&asked.headers, false, Some(current))? != Verdict::Go {
         return Err(Oops::precondition());
     }
-    let old = asked.place_at(Activity::Stat, &to.clone().with_slash(false))?.found(&[]).await;
-    let old = match old {
-        Err(oops) if oops.status == StatusCode::CONFLICT => None,
-        other => other?.map(|found| found.attr),
-    };
+    let (old, _) = asked.place_at(Activity::Stat, &to)?.named().await?;
     if old.is_some() && !head::overwrite(&asked.headers)? {
         let why = format!("{} is there already, and Overwrite is F", to.shown());
         return Err(Oops::new(StatusCode::PRECONDITION_FAILED, why));
     }
-    let make = if old.is_some() { Activity::Modify } else { make };
-    let (from, to) = asked.places((activity, &at), (make, &to))?;
+    let from = asked.place_at(activity, &at)?;
+    let place = asked.place_at(allowed(asked, (&at, is_dir), (&to, old), how)?, &to)?;
     let change = if old.is_some() { Change::Tree } else { Change::NewName };
-    let plain = to.dav.clone().with_slash(false);
+    let plain = to.clone().with_slash(false);
     let mut changes = vec![(&plain, change)];
-    changes.extend((activity == Activity::Rename).then_some((&asked.path, Change::Tree)));
+    changes.extend(how.moves.then_some((&asked.path, Change::Tree)));
     asked.check_locks(&changes).await?;
-    to.check_parent().await?;
-    let errand = Errand { from: from.plain(), to: to.plain(), attr, replaces: old.is_some() };
-    make_room(asked, &errand, old).await?;
-    Ok(errand)
-}
-
-/// A file is replaced in one step; a directory, or a file by one, is removed first.
-async fn make_room(asked: &Asked, errand: &Errand, old: Option<Attr>) -> Result<()> {
-    let Some(old) = old else { return Ok(()) };
-    if old.kind != Kind::Dir && errand.attr.kind != Kind::Dir {
-        return Ok(());
+    place.check_parent().await?;
+    let source = from.tree.spot(&from.path, !how.moves).await.map_err(|e| from.missing(&e))?;
+    let spot = place.spot().await?.ok_or_else(|| place.oops(&Error::NotFound))?;
+    let attr = source.attr.ok_or_else(|| from.oops(&Error::NotFound))?;
+    if (attr.kind == Kind::Dir) != is_dir || spot.attr.is_some() != old.is_some() {
+        return Err(Oops::precondition());
     }
-    asked.allow(Activity::Delete, &errand.to.dav)?;
-    let failures = remove_tree(&errand.to).await?;
-    asked.dav.locks.forget_tree(&errand.to.dav);
-    if failures.is_empty() {
-        return Ok(());
+    let is_one = spot.attr.is_some_and(|old| old.node == attr.node || source.above.contains(&old.node));
+    if is_one || spot.above.contains(&attr.node) {
+        return Err(within(&at, &to));
     }
-    Err(Oops::conflict(format!("what is at {} could not be removed", errand.to.dav.shown())))
+    Ok(Errand { from: from.by(&source), to: place.by(&spot), attr, old: spot.attr, how })
 }
 
-/// Copies a file, or a directory with (`deep`) all that is below it.
-async fn copy_tree(from: &Place, to: &Place, attr: &Attr, deep: bool) -> Result<Failures> {
-    if attr.kind != Kind::Dir {
-        copy_file(from, to).await.map_err(|e| to.oops(&e))?;
-        return Ok(Failures::default());
+fn within(at: &DavPath, to: &DavPath) -> Oops {
+    let why = format!("{} and {} are one within the other, or the same", at.shown(), to.shown());
+    Oops::new(StatusCode::FORBIDDEN, why)
+}
+
+/// The right that the destination needs, when the credential has all others.
+fn allowed(
+    asked: &Asked,
+    (at, is_dir): (&DavPath, bool),
+    (to, old): (&DavPath, Option<Attr>),
+    how: How,
+) -> Result<Activity> {
+    if is_dir && how.deep && !how.moves {
+        asked.allow(Activity::List, at)?;
+        asked.allow(Activity::Create, to)?;
     }
-    let mut failures = Failures::default();
-    make_dir(from, to).await.map_err(|e| to.oops(&e))?;
-    if deep {
-        fill(from, to, &mut failures).await;
-    }
-    Ok(failures)
-}
-
-async fn make_dir(from: &Place, to: &Place) -> leeward_volume::Result<()> {
-    let kept = from.tree.stat(&from.path, &[dead::ATTRIBUTE]).await?.xattrs;
-    to.tree.make_dir(&to.path, false).await?;
-    match kept.into_iter().next().flatten() {
-        None => Ok(()),
-        value => to.tree.set_xattrs(&to.path, vec![(dead::ATTRIBUTE.to_vec(), value)]).await,
-    }
-}
-
-/// Content, checksums and properties; it keeps its time of modification.
-async fn copy_file(from: &Place, to: &Place) -> leeward_volume::Result<()> {
-    let file = from.tree.open(&from.path, KEPT).await?;
-    let mut upload = to.tree.create(&to.path, Some(file.attr.size)).await?;
-    upload.copy(&file, 0..file.attr.size).await?;
-    let kept = KEPT.iter().zip(file.xattrs.iter().cloned());
-    let xattrs = kept.filter_map(|(name, value)| Some((name.to_vec(), value?))).collect();
-    let finish = Finish { over: Over::Any, xattrs, modified: Some(file.attr.mtime), parents: false };
-    upload.finish(finish).await.map(drop)
-}
-
-async fn copy_one((from, to): (Place, Place)) -> (Place, leeward_volume::Result<()>) {
-    let copied = copy_file(&from, &to).await;
-    (to, copied)
-}
-
-fn fill<'a>(from: &'a Place, to: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
-    Box::pin(async move {
-        let mut after = Vec::new();
-        loop {
-            let (entries, at_end) = match from.tree.list(&from.path, &after, LIST_STEP).await {
-                Ok(page) => page,
-                Err(e) => return failures.add(from, &e),
-            };
-            let Some(last) = entries.last() else { return };
-            after = last.name.to_vec();
-            let (dirs, files): (Vec<Entry>, Vec<Entry>) =
-                entries.into_iter().partition(|e| e.kind == Kind::Dir);
-            let files = files.iter().filter(|entry| entry.kind == Kind::File);
-            let files: Vec<_> = files.map(|entry| (from.join(&entry.name), to.join(&entry.name))).collect();
-            let copies = stream::iter(files.into_iter().map(copy_one));
-            let copied: Vec<_> = copies.buffer_unordered(AT_ONCE).collect().await;
-            for (to, copied) in copied {
-                if let Err(e) = copied {
-                    failures.add(&to, &e);
-                }
+    Ok(match old {
+        None if is_dir => Activity::MakeDir,
+        None => Activity::Create,
+        Some(old) => {
+            if is_dir || old.kind == Kind::Dir {
+                asked.allow(Activity::Delete, to)?;
             }
-            for entry in dirs {
-                let (from, to) = (from.join(&entry.name), to.join(&entry.name));
-                match make_dir(&from, &to).await {
-                    Ok(()) => fill(&from, &to, failures).await,
-                    Err(e) => failures.add(&to, &e),
-                }
-            }
-            if at_end {
-                return;
-            }
+            Activity::Modify
         }
     })
+}
+
+/// Copies what is asked for to where it is to be, in one step where something is replaced.
+async fn copy_all(asked: &Asked, errand: &Errand) -> Result<Failures> {
+    let to = &errand.to;
+    if !errand.exchanges() {
+        let over = if errand.old.is_some() { Over::Any } else { Over::Nothing };
+        return copy_tree(errand, to, over).await;
+    }
+    let name = format!(".leeward-copy-{:016x}", asked.dav.env.random());
+    let above = to.dav.parent().unwrap_or_default();
+    let beside =
+        Place { tree: to.tree.clone(), path: path_of(name.as_bytes()), dav: above.join(name.as_bytes()) };
+    let copied = copy_tree(errand, &beside, Over::Nothing).await;
+    if copied.as_ref().map_or(true, |failures| failures.count() > 0) {
+        let _ = remove_tree(&beside).await;
+        return copied;
+    }
+    if let Err(e) = to.tree.rename(&beside.path, &to.tree, &to.path, RenameMode::Exchange).await {
+        let _ = remove_tree(&beside).await;
+        return Err(to.oops(&e));
+    }
+    asked.dav.locks.forget_tree(&to.dav);
+    remove_tree(&beside).await
+}
+
+/// Copies what there is to a place where nothing is, or (`over`) a file that may be replaced.
+async fn copy_tree(errand: &Errand, to: &Place, over: Over) -> Result<Failures> {
+    let (from, how) = (&errand.from, errand.how);
+    if errand.attr.kind != Kind::Dir {
+        let copied = copy_entry(errand.attr.kind, (&from.tree, &from.path), (&to.tree, &to.path), over, how);
+        copied.await.map_err(|e| errand.to.oops(&e))?;
+        return Ok(Failures::default());
+    }
+    let made = to.tree.make_private_dir(&to.path).await.map_err(|e| match e {
+        Error::Exists => Oops::precondition(),
+        e => errand.to.oops(&e),
+    })?;
+    let (from, into) = (from.tree.within(errand.attr.node), to.tree.within(made.node));
+    if how.deep {
+        return Ok(fill(from, into, made.node, errand).await);
+    }
+    into.make_like(&from, how.moves).await.map_err(|e| errand.to.oops(&e))?;
+    Ok(Failures::default())
+}
+
+/// Copies all that is in a directory to an empty one, which then becomes like it.
+async fn fill(from: Tree, into: Tree, top: leeward_volume::NodeId, errand: &Errand) -> Failures {
+    let (how, mut failures) = (errand.how, Failures::default());
+    let mut walk = Walk::new(from, &errand.to.dav, into);
+    while let Some(step) = walk.next().await {
+        let failed = match step {
+            Step::Entries(entries) => {
+                let copies =
+                    entries.into_iter().map(|e| copy_one(walk.tree().clone(), walk.with().clone(), e, how));
+                let mut copies = stream::iter(copies).buffer_unordered(AT_ONCE);
+                while let Some((name, copied)) = copies.next().await {
+                    if let Err(e) = copied {
+                        failures.add(&walk.at(&name), &e);
+                    }
+                }
+                continue;
+            }
+            // somebody has just moved the copy to where it is copied from
+            Step::Dir(dir) if dir.node == top => Some((dir.name, Error::Invalid)),
+            Step::Dir(dir) => {
+                let made = walk.with().make_private_dir(&path_of(&dir.name)).await;
+                let entered = match made {
+                    Ok(made) => {
+                        let into = walk.with().within(made.node);
+                        walk.enter(&dir, into).await
+                    }
+                    Err(e) => Err(e),
+                };
+                entered.err().map(|e| (dir.name, e))
+            }
+            Step::Failed(e) => Some((Box::default(), e)),
+            Step::Done(name, from, into) => {
+                let alike = into.make_like(&from, how.moves).await;
+                if let Err(e) = alike {
+                    let at = if name.is_empty() { errand.to.dav.clone() } else { walk.at(&name) };
+                    failures.add(&at, &e);
+                }
+                continue;
+            }
+        };
+        if let Some((name, e)) = failed {
+            failures.add(&walk.at(&name), &e);
+        }
+    }
+    failures
+}
+
+async fn copy_one(from: Tree, into: Tree, entry: Entry, how: How) -> (Box<[u8]>, leeward_volume::Result<()>) {
+    let name = path_of(&entry.name);
+    let copied = copy_entry(entry.kind, (&from, &name), (&into, &name), Over::Nothing, how).await;
+    (entry.name, copied)
+}
+
+async fn copy_entry(
+    kind: Kind,
+    from: (&Tree, &Path),
+    to: (&Tree, &Path),
+    over: Over,
+    how: How,
+) -> leeward_volume::Result<()> {
+    match kind {
+        Kind::File => copy_file(from, to, over, how).await,
+        Kind::Symlink => copy_link(from, to).await,
+        // directories are walked through; what talks to programs is not copied
+        _ => Err(Error::NotSupported),
+    }
+}
+
+/// Content and what is beside it: checksums, properties, permissions. It keeps its time of modification.
+async fn copy_file(
+    (from, name): (&Tree, &Path),
+    (to, new): (&Tree, &Path),
+    over: Over,
+    how: How,
+) -> leeward_volume::Result<()> {
+    let file = from.open(name, &[]).await?;
+    let mut upload = to.create(new, Some(file.attr.size)).await?;
+    upload.copy(&file, 0..file.attr.size).await?;
+    upload.like(&file, how.moves);
+    let mut xattrs = file.notes().await?;
+    let is_same = file.is_same().await?;
+    if how.moves && !is_same {
+        return Err(Error::Changed);
+    }
+    // of what was changed meanwhile nobody knows the checksums
+    xattrs.retain(|(name, _)| is_same || name != notes::SUMS);
+    let modified = is_same.then_some(file.attr.mtime);
+    upload.finish(Finish { over, xattrs, modified, parents: false }).await.map(drop)
+}
+
+/// A link, as it is.
+async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_volume::Result<()> {
+    to.make_link(new, &from.read_link(name).await?).await
 }
 
 /// Where a third-party copy, or a copy of a single file, may write: as PUT, and `Overwrite` counts.

@@ -13,8 +13,7 @@ use futures_util::stream::{self, StreamExt};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use leeward_auth::Activity;
-use leeward_door::{File, Who, notes};
-use leeward_env::Door;
+use leeward_door::{File, notes};
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Entry, Kind};
 
@@ -197,16 +196,14 @@ pub(crate) async fn compute(place: &Place, kept: notes::Sums) -> Result<notes::S
     let file = place.tree.open(&place.path, &[]).await.map_err(|e| place.oops(&e))?;
     let attr = file.attr;
     let mut running = sums::Running::default();
-    let mut chunks = std::pin::pin!(file.stream(0..attr.size));
+    let mut chunks = std::pin::pin!(file.clone().stream(0..attr.size));
     while let Some(chunk) = chunks.next().await {
         running.add(&chunk.map_err(|e| place.oops(&e))?);
     }
     let mut sums = running.end();
     kept.iter().filter(|(name, _)| *name == "etag").for_each(|(name, value)| sums.set(name, value));
-    // the server says this of the file, whoever asked; if it cannot be kept it is computed again
-    let server = place.tree.files().tree(&Who::new("root", 0, 0, &[]), Door::Http, place.tree.base());
-    let value = sums.to_attribute(attr.size, attr.mtime);
-    let _ = server.set_xattrs(&place.path, vec![(notes::SUMS.to_vec(), Some(value))]).await;
+    // if it cannot be kept it is computed again
+    let _ = file.keep(notes::SUMS, sums.to_attribute(attr.size, attr.mtime)).await;
     Ok(sums)
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod propfind;
 pub(crate) mod proppatch;
 pub(crate) mod put;
 pub(crate) mod remove;
+pub(crate) mod walk;

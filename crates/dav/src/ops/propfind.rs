@@ -2,6 +2,7 @@
 
 use super::dead::{self, Dead};
 use super::pages::{Page, pages};
+use super::walk::path_of;
 use crate::asked::{Asked, Place, etag, read_all};
 use crate::body::{self, Answer, Body};
 use crate::head::{self, Depth};
@@ -13,6 +14,7 @@ use crate::xml::answer::{self, Property, escaped};
 use crate::xml::request::{BODY_BYTES_MAX, Find};
 use crate::xml::{DAV, Name};
 use crate::{date, kind};
+use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_volume::op::{Attr, Entry, Kind};
@@ -41,6 +43,9 @@ const NOT_DEAD: [&str; 4] = [DAV, "http://owncloud.org/ns", "http://apache.org/d
 
 const SUPPORTED_LOCK: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>\
                               <D:lockentry><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>";
+
+/// Entries that are described at a time.
+const AT_ONCE: usize = 16;
 
 /// PROPFIND.
 pub(crate) async fn propfind(asked: &Asked, body: Body) -> Result<Answer> {
@@ -77,16 +82,29 @@ struct Teller {
 
 impl Page for Teller {
     async fn write(&mut self, dir: &Place, entries: &[Entry], out: &mut String) {
-        for entry in entries {
-            let Some(attr) = &entry.attr else { continue };
-            let mut place = dir.join(&entry.name);
-            place.dav = place.dav.with_slash(entry.kind == Kind::Dir);
-            self.tell(&place, attr, out).await;
-        }
+        let texts: Vec<_> = entries.iter().map(|entry| self.entry(dir, entry)).collect();
+        let texts: Vec<String> = stream::iter(texts).buffered(AT_ONCE).collect().await;
+        out.extend(texts);
     }
 }
 
 impl Teller {
+    /// What is said of an entry of a directory. Of a symbolic link what is said of that to which it leads, as GET does, if that is
+    /// reached.
+    async fn entry(&self, dir: &Place, entry: &Entry) -> String {
+        let mut text = String::new();
+        let followed = match entry.kind {
+            Kind::Symlink => dir.tree.stat(&dir.path.join(&path_of(&entry.name)), &[]).await.ok(),
+            _ => None,
+        };
+        let attr = followed.map(|found| found.attr).or(entry.attr);
+        if let Some(attr) = attr {
+            let shown = Entry { node: attr.node, kind: attr.kind, ..entry.clone() };
+            self.tell(&dir.entry(&shown), &attr, &mut text).await;
+        }
+        text
+    }
+
     async fn tell(&self, place: &Place, attr: &Attr, out: &mut String) {
         let told = Told { place, attr, locks: &self.dav.locks };
         let mut found = Vec::new();

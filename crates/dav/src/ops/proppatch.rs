@@ -10,13 +10,14 @@ use crate::xml::request::{BODY_BYTES_MAX, Patch};
 use crate::xml::{DAV, Name};
 use http::StatusCode;
 use leeward_auth::Activity;
+use leeward_volume::Error;
 use leeward_volume::op::Kind;
 
 /// PROPPATCH.
 pub(crate) async fn proppatch(asked: &Asked, body: Body) -> Result<Answer> {
     let patches = Patch::parse(&read_all(body, BODY_BYTES_MAX).await?)?;
     let place = asked.place(Activity::UpdateMetadata)?;
-    let found = place.must(&[dead::ATTRIBUTE]).await?;
+    let found = place.must(&[]).await?;
     asked.check_locks(&[(&asked.path, Change::Content)]).await?;
     let is_protected = |patch: &Patch| patch.name().space == DAV;
     let propstats = if patches.iter().any(is_protected) {
@@ -24,16 +25,24 @@ pub(crate) async fn proppatch(asked: &Asked, body: Body) -> Result<Answer> {
             patches.iter().partition(|patch| is_protected(patch));
         vec![(StatusCode::FORBIDDEN, names(&wrong)), (StatusCode::FAILED_DEPENDENCY, names(&others))]
     } else {
-        let mut dead = Dead::of(found.xattrs[0].as_deref());
-        patches.iter().for_each(|patch| dead.apply(patch));
-        let value = dead.to_attribute();
-        if value.as_ref().is_some_and(|value| value.len() > dead::BYTES_MAX) {
-            let why =
-                format!("properties of {} would take more than {} bytes", place.dav.shown(), dead::BYTES_MAX);
-            return Err(Oops::new(StatusCode::INSUFFICIENT_STORAGE, why));
-        }
-        let set = vec![(dead::ATTRIBUTE.to_vec(), value)];
-        place.tree.set_xattrs(&place.path, set).await.map_err(|e| place.oops(&e))?;
+        let changes = patches.clone();
+        let change = move |old: Option<&[u8]>| {
+            let mut dead = Dead::of(old);
+            changes.iter().for_each(|patch| dead.apply(patch));
+            let new = dead.to_attribute();
+            match &new {
+                Some(value) if value.len() > dead::BYTES_MAX => Err(Error::AttrTooBig),
+                _ => Ok(new),
+            }
+        };
+        place.tree.change_xattr(&place.path, dead::ATTRIBUTE, change).await.map_err(|e| match e {
+            Error::AttrTooBig => {
+                let (at, most) = (place.dav.shown(), dead::BYTES_MAX);
+                let why = format!("properties of {at} would take more than {most} bytes");
+                Oops::new(StatusCode::INSUFFICIENT_STORAGE, why)
+            }
+            e => place.oops(&e),
+        })?;
         vec![(StatusCode::OK, names(&patches.iter().collect::<Vec<_>>()))]
     };
     let href = place.dav.clone().with_slash(found.attr.kind == Kind::Dir).encoded();

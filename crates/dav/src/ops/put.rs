@@ -1,5 +1,6 @@
 //! PUT: streamed to a file without a name, which takes its place when all of it is there, durable and verified.
 
+use super::dead;
 use crate::asked::{Asked, Place, etag};
 use crate::body::{self, Answer, Body};
 use crate::head::condition::{self, Current, Verdict};
@@ -12,7 +13,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::listen::Turn;
-use leeward_door::{Finish, Found, Upload, notes};
+use leeward_door::{Finish, Upload, notes};
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Kind, Over, Time};
 
@@ -52,7 +53,8 @@ fn modified_of(asked: &Asked) -> Option<Time> {
 pub(crate) struct Target {
     place: Place,
     over: Over,
-    found: Option<Found>,
+    /// What is replaced; a symbolic link itself.
+    old: Option<Attr>,
     /// Whether directories above are made.
     parents: bool,
 }
@@ -70,21 +72,17 @@ impl Target {
         if asked.path.has_slash() || asked.path.names().is_empty() {
             return Err(refused("is a directory: a file's name does not end in a slash"));
         }
-        let found = match asked.place(Activity::Stat)?.found(&[]).await {
-            // a file is above: whoever makes the directory will be told
-            Err(oops) if oops.status == StatusCode::CONFLICT => None,
-            other => other?,
-        };
-        let place = asked.place(if found.is_some() { Activity::Modify } else { Activity::Create })?;
-        if found.as_ref().is_some_and(|found| found.attr.kind == Kind::Dir) {
+        let (old, shown) = asked.place(Activity::Stat)?.named().await?;
+        let place = asked.place(if old.is_some() { Activity::Modify } else { Activity::Create })?;
+        if shown.is_some_and(|shown| shown.kind == Kind::Dir) {
             return Err(refused("is a directory"));
         }
-        let tag = found.as_ref().map(|found| (etag(&found.attr), found.attr.mtime.secs));
+        let tag = shown.map(|shown| (etag(&shown), shown.mtime.secs));
         let current = tag.as_ref().map(|(etag, modified)| Current { etag, modified: *modified });
         if condition::check(&asked.headers, false, current)? != Verdict::Go {
             return Err(Oops::precondition());
         }
-        let change = if found.is_some() { Change::Content } else { Change::NewName };
+        let change = if old.is_some() { Change::Content } else { Change::NewName };
         asked.check_locks(&[(&asked.path, change)]).await?;
         let parents = match place.check_parent().await {
             Err(oops) if oops.status == StatusCode::CONFLICT && asked.is_bearer() => {
@@ -94,13 +92,13 @@ impl Target {
             checked => checked.map(|()| false)?,
         };
         let may_replace = asked.allow(Activity::Modify, &asked.path).is_ok();
-        let over = over(found.as_ref(), may_replace, is_conditional(asked));
-        Ok(Target { place, over, found, parents })
+        let over = over(old, may_replace, is_conditional(asked));
+        Ok(Target { place, over, old, parents })
     }
 
     /// Whether something is there.
     pub(crate) fn replaces(&self) -> bool {
-        self.found.is_some()
+        self.old.is_some()
     }
 
     /// Refuses to replace: `Overwrite: F`.
@@ -121,8 +119,9 @@ impl Target {
     /// # Errors
     /// As `open` gives them; a quota without room.
     pub(crate) async fn begin(&self, bytes: Option<u64>) -> Result<Writing> {
-        let upload =
+        let mut upload =
             self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
+        upload.keep(&[dead::ATTRIBUTE]);
         let (place, over, parents) = (self.place.clone(), self.over, self.parents);
         Ok(Writing { place, over, parents, upload, sums: sums::Running::default() })
     }
@@ -142,15 +141,15 @@ async fn check_parents(asked: &Asked) -> Result<()> {
 }
 
 /// What it may take the place of: what was judged, where that matters.
-fn over(found: Option<&Found>, may_replace: bool, conditional: bool) -> Over {
-    match found {
-        Some(found) if conditional => Over::This(found.attr.node, found.attr.ctime),
+fn over(old: Option<Attr>, may_replace: bool, conditional: bool) -> Over {
+    match old {
+        Some(old) if conditional => Over::This(old.node, old.ctime),
         None if conditional || !may_replace => Over::Nothing,
         _ => Over::Any,
     }
 }
 
-fn is_conditional(asked: &Asked) -> bool {
+pub(crate) fn is_conditional(asked: &Asked) -> bool {
     ["if-match", "if-none-match", "if-unmodified-since", "if"]
         .iter()
         .any(|name| asked.headers.contains_key(*name))

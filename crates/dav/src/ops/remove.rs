@@ -1,24 +1,28 @@
 //! DELETE, and MKCOL.
 
+use super::put::is_conditional;
+use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place, read_all};
 use crate::body::{self, Answer, Body};
 use crate::head::condition::{self, Current, Verdict};
 use crate::head::{self, Depth};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
+use crate::path::DavPath;
 use crate::xml::answer;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
-use leeward_door::limits::LIST_STEP;
+use leeward_door::Tree;
 use leeward_volume::Error;
-use leeward_volume::op::{Entry, Kind};
+use leeward_volume::op::{Entry, Over};
 
 /// What is removed at a time: commits are shared by all who wait for one.
 const AT_ONCE: usize = 64;
 /// Most failures that are listed.
 const FAILURES_MAX: usize = 100;
+/// Most bytes of their paths.
+const FAILURE_BYTES_MAX: usize = 256 << 10;
 
 /// DELETE: a directory with everything below it.
 pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
@@ -29,16 +33,21 @@ pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
     if head::depth(&asked.headers, Depth::Infinity)? != Depth::Infinity {
         return Err(Oops::bad("DELETE removes everything below: Depth is infinity"));
     }
-    let found = place.must(&[]).await?;
-    let etag = crate::asked::etag(&found.attr);
-    let current = Current { etag: &etag, modified: found.attr.mtime.secs };
+    let (entry, shown) = place.must_be_named().await?;
+    let etag = crate::asked::etag(&shown);
+    let current = Current { etag: &etag, modified: shown.mtime.secs };
     if condition::check(&asked.headers, false, Some(current))? != Verdict::Go {
         return Err(Oops::precondition());
     }
     asked.check_locks(&[(&asked.path, Change::Tree)]).await?;
-    let failures = remove_tree(&place).await?;
+    let spot = place.spot().await?.ok_or_else(|| place.oops(&Error::NotFound))?;
+    let over = if is_conditional(asked) { Over::This(entry.node, entry.ctime) } else { Over::Any };
+    let failures = remove_if(&place.by(&spot), over).await?;
+    if let Some(answer) = failures.answer() {
+        return Ok(answer);
+    }
     asked.dav.locks.forget_tree(&asked.path);
-    Ok(failures.answer().unwrap_or_else(|| body::empty(StatusCode::NO_CONTENT)))
+    Ok(body::empty(StatusCode::NO_CONTENT))
 }
 
 /// MKCOL.
@@ -70,100 +79,101 @@ pub(crate) async fn mkcol(asked: &Asked, body: Body) -> Result<Answer> {
 
 /// What could not be done, by path.
 #[derive(Default)]
-pub(crate) struct Failures(Vec<(String, Oops)>);
+pub(crate) struct Failures {
+    list: Vec<(String, Oops)>,
+    bytes: usize,
+    count: usize,
+}
 
 impl Failures {
     /// One more; where there are many already they say enough.
-    pub(crate) fn add(&mut self, place: &Place, e: &Error) {
-        if self.0.len() < FAILURES_MAX {
-            self.0.push((place.dav.encoded(), place.oops(e)));
+    pub(crate) fn add(&mut self, at: &DavPath, e: &Error) {
+        self.count += 1;
+        let href = at.encoded();
+        if self.list.is_empty() || self.list.len() < FAILURES_MAX && self.bytes < FAILURE_BYTES_MAX {
+            self.bytes += href.len();
+            self.list.push((href, Oops::at(&at.shown(), e)));
         }
     }
 
-    /// Those of another.
-    pub(crate) fn append(&mut self, other: Failures) {
-        self.0.extend(other.0);
-        self.0.truncate(FAILURES_MAX);
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
     }
 
-    /// Whether all went well.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// 207 with all of them, if there are any.
+    /// 207 with them, if there are any.
     pub(crate) fn answer(&self) -> Option<Answer> {
         let mut text = answer::BEGIN.to_string();
-        self.0.iter().for_each(|(href, oops)| answer::failed(&mut text, href, oops.status, &oops.why));
-        (!self.0.is_empty()).then(|| body::xml(StatusCode::MULTI_STATUS, text + answer::END))
+        self.list.iter().for_each(|(href, oops)| answer::failed(&mut text, href, oops.status, &oops.why));
+        (self.count > 0).then(|| body::xml(StatusCode::MULTI_STATUS, text + answer::END))
     }
 }
 
-/// Removes what is there, with everything below it. What cannot be removed stays, with what is above it, and is told.
+/// Removes what is there, by its name in the directory that it is in, with everything below it. What cannot be removed stays, with what is
+/// above it, and is told.
 ///
 /// # Errors
 /// It could not be removed itself, and nothing below it is why.
 pub(crate) async fn remove_tree(place: &Place) -> Result<Failures> {
-    match place.tree.remove(&place.path, false).await {
+    remove_if(place, Over::Any).await
+}
+
+/// The same; of what is no directory only if it is as `over` says.
+async fn remove_if(place: &Place, over: Over) -> Result<Failures> {
+    let (tree, name) = (&place.tree, &place.path);
+    match tree.remove_if(name, over, false).await {
         Ok(()) => return Ok(Failures::default()),
         Err(Error::IsDir) => {}
+        Err(Error::Changed) => return Err(Oops::precondition()),
         Err(e) => return Err(place.oops(&e)),
     }
-    let mut failures = Failures::default();
-    clear(place, &mut failures).await;
-    if failures.is_empty() {
-        place.tree.remove_dir(&place.path).await.map_err(|e| place.oops(&e))?;
+    let spot = tree.spot(name, false).await.map_err(|e| place.oops(&e))?;
+    let dir = spot.attr.ok_or_else(|| place.oops(&Error::NotFound))?;
+    let failures = clear(tree.within(dir.node), &place.dav).await;
+    if failures.count() == 0 {
+        tree.remove_dir(name).await.map_err(|e| place.oops(&e))?;
     }
     Ok(failures)
 }
 
-/// Removes all that is in a directory.
-fn clear<'a>(dir: &'a Place, failures: &'a mut Failures) -> BoxFuture<'a, ()> {
-    Box::pin(async move {
-        let mut after = Vec::new();
-        loop {
-            let (entries, at_end) = match dir.tree.list(&dir.path, &after, LIST_STEP).await {
-                Ok(page) => page,
-                Err(e) => return failures.add(dir, &e),
-            };
-            let Some(last) = entries.last() else { return };
-            after = last.name.to_vec();
-            let (dirs, files): (Vec<Entry>, Vec<Entry>) =
-                entries.into_iter().partition(|e| e.kind == Kind::Dir);
-            let files: Vec<Place> = files.iter().map(|entry| dir.join(&entry.name)).collect();
-            let removals = stream::iter(files.into_iter().map(remove_file));
-            let removed: Vec<_> = removals.buffer_unordered(AT_ONCE).collect().await;
-            for (file, removed) in removed {
-                // somebody else has removed it
-                if let Err(e) = removed
-                    && e != Error::NotFound
-                {
-                    failures.add(&file, &e);
+/// Removes all that is in the directory that is the root of this tree.
+async fn clear(tree: Tree, at: &DavPath) -> Failures {
+    let mut failures = Failures::default();
+    let mut walk = Walk::new(tree, at, 0);
+    while let Some(step) = walk.next().await {
+        match step {
+            Step::Entries(entries) => {
+                let removals = entries.into_iter().map(|entry| remove_entry(walk.tree().clone(), entry));
+                let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+                while let Some((name, removed)) = removals.next().await {
+                    tell(&mut failures, &walk, &name, removed);
                 }
             }
-            for entry in dirs {
-                remove_dir(&dir.join(&entry.name), failures).await;
+            Step::Dir(dir) => {
+                let entered = walk.enter(&dir, failures.count()).await;
+                tell(&mut failures, &walk, &dir.name, entered);
             }
-            if at_end {
-                return;
+            Step::Failed(e) => tell(&mut failures, &walk, b"", Err(e)),
+            // of a directory with something in it that could not be removed nothing needs to be said
+            Step::Done(name, _, before) if !name.is_empty() && before == failures.count() => {
+                let removed = walk.tree().remove_dir(&path_of(&name)).await;
+                tell(&mut failures, &walk, &name, removed);
             }
+            Step::Done(..) => {}
         }
-    })
-}
-
-async fn remove_file(file: Place) -> (Place, leeward_volume::Result<()>) {
-    let removed = file.tree.remove(&file.path, false).await;
-    (file, removed)
-}
-
-async fn remove_dir(dir: &Place, failures: &mut Failures) {
-    let mut below = Failures::default();
-    clear(dir, &mut below).await;
-    if below.is_empty()
-        && let Err(e) = dir.tree.remove_dir(&dir.path).await
-        && e != Error::NotFound
-    {
-        below.add(dir, &e);
     }
-    failures.append(below);
+    failures
+}
+
+fn tell(failures: &mut Failures, walk: &Walk<usize>, name: &[u8], done: leeward_volume::Result<()>) {
+    match done {
+        // somebody else has removed it
+        Ok(()) | Err(Error::NotFound) => {}
+        Err(e) => failures.add(&walk.at(name), &e),
+    }
+}
+
+async fn remove_entry(tree: Tree, entry: Entry) -> (Box<[u8]>, leeward_volume::Result<()>) {
+    let removed = tree.remove(&path_of(&entry.name), false).await;
+    (entry.name, removed)
 }

@@ -227,16 +227,16 @@ fn plan(args: Args) -> Result<Plan, Fail> {
 /// From the URL and the usual variables.
 fn target(url: &str, ca: Option<PathBuf>) -> Result<Target, Fail> {
     let wrong = |e: leeward_bucket::Error| Fail::new(e.to_string());
-    let keys = Keys::find().map_err(wrong)?;
-    let place = if url.starts_with("s3://") { Some(Place::find(url).map_err(wrong)?) } else { None };
-    // Only the region counts; any name of a bucket does to ask for it.
-    let region = Place::find("s3://any").ok().and_then(|place| place.region).unwrap_or_else(|| REGION.into());
-    let url = match place {
-        None => url.to_string(),
-        Some(place) => {
-            let endpoint = place.endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-            format!("{}/{}/{}", endpoint.trim_end_matches('/'), place.url.bucket, place.url.prefix)
-        }
+    let is_bucket = url.starts_with("s3://");
+    // of another URL only the region counts; any name of a bucket does to ask for it
+    let place = Place::find(if is_bucket { url } else { "s3://any" }).map_err(wrong)?;
+    let keys = Keys::find(place.url.profile.as_deref()).map_err(wrong)?;
+    let region = place.region.clone().unwrap_or_else(|| REGION.into());
+    let url = if is_bucket {
+        let endpoint = place.endpoint.clone().unwrap_or_else(|| format!("https://{}", place.host()));
+        format!("{}/{}/{}", endpoint.trim_end_matches('/'), place.url.bucket, place.url.prefix)
+    } else {
+        url.to_string()
     };
     let Parts { tls, host, port, bucket, prefix } = Parts::parse(&url)?;
     let authorities =

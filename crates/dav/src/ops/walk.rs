@@ -1,0 +1,126 @@
+//! A walk through a directory and all below it, for what is done with all of it: removing, copying.
+//!
+//! Each directory is entered from the one that it is in and stays the same from then on: names that are changed meanwhile, also to symbolic
+//! links, lead nowhere. Memory and depth are bounded.
+
+use crate::path::{DEPTH_MAX, DavPath};
+use leeward_door::limits::LIST_STEP;
+use leeward_door::{Path, Tree};
+use leeward_volume::op::{Entry, Kind};
+use leeward_volume::{Error, Result};
+
+/// Fewest names that are looked at at a time, however deep it goes.
+const NAMES_MIN: usize = 16;
+
+/// See the module's head. `T`: what the caller remembers of each directory.
+pub(crate) struct Walk<T> {
+    top: DavPath,
+    levels: Vec<Level<T>>,
+}
+
+struct Level<T> {
+    tree: Tree,
+    name: Box<[u8]>,
+    after: Box<[u8]>,
+    dirs: std::vec::IntoIter<Entry>,
+    at_end: bool,
+    with: T,
+}
+
+/// What the walk has come to.
+pub(crate) enum Step<T> {
+    /// Entries of the current directory that are no directories.
+    Entries(Vec<Entry>),
+    /// A directory in it: to be entered, or left alone.
+    Dir(Entry),
+    /// The current directory cannot be listed (further).
+    Failed(Error),
+    /// All of a directory of this name in the current one is done; of the top the name is empty.
+    Done(Box<[u8]>, Tree, T),
+}
+
+/// A name as a path.
+pub(crate) fn path_of(name: &[u8]) -> Path {
+    Path::parse(name).expect("a name is a path")
+}
+
+impl<T> Walk<T> {
+    /// Through the directory that is the root of this tree; `at`: how it is called.
+    pub(crate) fn new(tree: Tree, at: &DavPath, with: T) -> Walk<T> {
+        let mut walk = Walk { top: at.clone().with_slash(false), levels: Vec::new() };
+        walk.push(tree, Box::default(), with);
+        walk
+    }
+
+    fn push(&mut self, tree: Tree, name: Box<[u8]>, with: T) {
+        let dirs = Vec::new().into_iter();
+        self.levels.push(Level { tree, name, after: Box::default(), dirs, at_end: false, with });
+    }
+
+    /// The next thing to do; `None`: that was all.
+    pub(crate) async fn next(&mut self) -> Option<Step<T>> {
+        let limit = (LIST_STEP / self.levels.len().max(1)).max(NAMES_MIN);
+        loop {
+            let level = self.levels.last_mut()?;
+            if let Some(dir) = level.dirs.next() {
+                return Some(Step::Dir(dir));
+            }
+            if level.at_end {
+                let level = self.levels.pop()?;
+                return Some(Step::Done(level.name, level.tree, level.with));
+            }
+            match level.tree.list(&Path::default(), &level.after, limit).await {
+                Ok((entries, at_end)) => {
+                    level.at_end = at_end || entries.is_empty();
+                    level.after = entries.last().map(|entry| entry.name.clone()).unwrap_or_default();
+                    let (dirs, others): (Vec<Entry>, Vec<Entry>) =
+                        entries.into_iter().partition(|entry| entry.kind == Kind::Dir);
+                    level.dirs = dirs.into_iter();
+                    if !others.is_empty() {
+                        return Some(Step::Entries(others));
+                    }
+                }
+                Err(e) => {
+                    level.at_end = true;
+                    return Some(Step::Failed(e));
+                }
+            }
+        }
+    }
+
+    /// Goes on in a directory of the current one, which was met under this name.
+    ///
+    /// # Errors
+    /// As `stat` gives them; [`Error::NotDir`]: it is none any more; [`Error::NameTooLong`]: too deep.
+    pub(crate) async fn enter(&mut self, dir: &Entry, with: T) -> Result<()> {
+        if self.levels.len() >= DEPTH_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let there = self.tree().spot(&path_of(&dir.name), false).await?.attr.ok_or(Error::NotFound)?;
+        if there.kind != Kind::Dir {
+            return Err(Error::NotDir);
+        }
+        self.push(self.tree().within(there.node), dir.name.clone(), with);
+        Ok(())
+    }
+
+    fn here(&self) -> &Level<T> {
+        self.levels.last().expect("a walk that is not at its end is somewhere")
+    }
+
+    /// The current directory.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.here().tree
+    }
+
+    /// What is remembered of it.
+    pub(crate) fn with(&self) -> &T {
+        &self.here().with
+    }
+
+    /// How something in it is called; with an empty name, how itself is.
+    pub(crate) fn at(&self, name: &[u8]) -> DavPath {
+        let names = self.levels.iter().map(|level| &*level.name).chain([name]);
+        names.filter(|name| !name.is_empty()).fold(self.top.clone(), |at, name| at.join(name))
+    }
+}
