@@ -75,7 +75,7 @@ issuer_start() {
   local cell
   for cell in "$CELL" "$OTHER"; do
     mkdir -p "$cell"
-    printf 'tls-trusted = "%s"\n[[issuer]]\nurl = "http://127.0.0.1:%s/"\nbase-paths = ["/"]\nuser = "worker"\n' "$WORK/ca.crt" "$ISSUER_PORT" >"$cell/leeward.toml"
+    printf 'transfers-local = true\ntls-trusted = "%s"\n[[issuer]]\nurl = "http://127.0.0.1:%s/"\nbase-paths = ["/"]\nuser = "worker"\n' "$WORK/ca.crt" "$ISSUER_PORT" >"$cell/leeward.toml"
   done
 }
 

@@ -2,7 +2,8 @@
 //!
 //! From the issuer's URL follows its `.well-known/openid-configuration`, from that `jwks_uri`, from that the keys. A key id
 //! that nobody knows makes us look again, but not more often than once a minute: who sends garbage must not make us ask.
-//! One thread at a time fetches for an issuer; those who have keys that are good go on with them.
+//! One thread at a time fetches for an issuer, and no other waits for it: those who have keys that are good go on with them, others are
+//! told to come again. So an issuer that is slow holds one thread, whoever sends tokens that name it.
 
 use crate::fetch::Fetch;
 use crate::jws::{Algorithm, Jwk, PublicKey};
@@ -10,7 +11,7 @@ use crate::path::CellPath;
 use crate::refusal::Refusal;
 use leeward_env::{Env, Nanos, Wait};
 use leeward_volume::config::IssuerConfig;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -32,7 +33,6 @@ pub(crate) struct Issuer {
     /// What its scopes are relative to.
     pub(crate) bases: Vec<CellPath>,
     state: Mutex<State>,
-    arrived: Condvar,
 }
 
 #[derive(Default)]
@@ -70,14 +70,14 @@ impl Issuer {
     pub(crate) fn new(config: &IssuerConfig) -> Result<Issuer, String> {
         let base = |path: &String| CellPath::parse(path).map_err(|e| format!("base path {path}: {e}"));
         let bases = config.base_paths.iter().map(base).collect::<Result<_, _>>()?;
-        Ok(Issuer { config: config.clone(), bases, state: Mutex::default(), arrived: Condvar::new() })
+        Ok(Issuer { config: config.clone(), bases, state: Mutex::default() })
     }
 
     /// Runs `with` on the key that a token names.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] without such a key, [`Refusal::Unavailable`] when the issuer does not answer,
-    /// [`Refusal::WouldBlock`].
+    /// [`Refusal::Fetching`] while another thread asks it, [`Refusal::WouldBlock`].
     pub(crate) fn with_key<T>(
         &self,
         env: &Env,
@@ -95,8 +95,8 @@ impl Issuer {
                     return Ok(with(&keys[n].key));
                 }
                 Next::Refused(refusal) => return Err(refusal),
-                Next::Fetch | Next::Wait if wait == Wait::Never => return Err(Refusal::WouldBlock),
-                Next::Wait => self.arrived.wait(&mut state),
+                Next::Wait => return Err(Refusal::Fetching),
+                Next::Fetch if wait == Wait::Never => return Err(Refusal::WouldBlock),
                 Next::Fetch => {
                     state.fetching = true;
                     state.tried = Some(env.now());
@@ -104,7 +104,6 @@ impl Issuer {
                     let fetched = self.fetch(fetch);
                     state = self.state.lock();
                     state.take(env.now(), fetched);
-                    self.arrived.notify_all();
                 }
             }
         }

@@ -6,6 +6,9 @@ pub enum Refusal {
     /// Only with [`Wait::Never`](leeward_env::Wait): ask again on a thread that may wait.
     #[error("this has to wait")]
     WouldBlock,
+    /// Somebody is asking the issuer for its keys: they may be there in a moment, for who comes again.
+    #[error("try again in a moment: the keys of the token's issuer are being fetched")]
+    Fetching,
     /// The credential cannot be read: not a token, too long, a scope without a path.
     #[error("the credential cannot be read: {0}")]
     Malformed(String),
@@ -42,7 +45,7 @@ impl Refusal {
             Refusal::Malformed(_) | Refusal::Invalid(_) | Refusal::Expired | Refusal::TooEarly => 401,
             Refusal::NoSuchKey | Refusal::User(_) | Refusal::OutOfScope(_) => 403,
             Refusal::BadRequest(_) => 400,
-            Refusal::WouldBlock | Refusal::Unavailable(_) => 503,
+            Refusal::WouldBlock | Refusal::Fetching | Refusal::Unavailable(_) => 503,
         }
     }
 
@@ -66,7 +69,7 @@ impl Refusal {
             Refusal::Malformed(_) | Refusal::Invalid(_) | Refusal::TooEarly => "InvalidToken",
             Refusal::User(_) | Refusal::OutOfScope(_) => "AccessDenied",
             Refusal::BadRequest(_) => "InvalidRequest",
-            Refusal::WouldBlock | Refusal::Unavailable(_) => "ServiceUnavailable",
+            Refusal::WouldBlock | Refusal::Fetching | Refusal::Unavailable(_) => "ServiceUnavailable",
         }
     }
 
@@ -82,7 +85,7 @@ impl Refusal {
             Refusal::User(_) => "user",
             Refusal::OutOfScope(_) => "out-of-scope",
             Refusal::BadRequest(_) => "bad-request",
-            Refusal::Unavailable(_) => "unavailable",
+            Refusal::Fetching | Refusal::Unavailable(_) => "unavailable",
         }
     }
 }

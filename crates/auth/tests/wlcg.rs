@@ -337,3 +337,47 @@ fn a_verdict_that_is_kept_ends_with_its_token() {
     rig.env.advance(Duration::from_secs(11));
     assert_eq!(rig.bearer(&token), Err(Refusal::Expired));
 }
+
+/// Asks the authority about another token while it fetches keys for the first.
+#[derive(Default)]
+struct Meanwhile {
+    given: std::sync::OnceLock<Arc<rig::Given>>,
+    authority: std::sync::OnceLock<std::sync::Weak<leeward_auth::Authority>>,
+    token: std::sync::OnceLock<String>,
+    answers: std::sync::Mutex<Vec<Refusal>>,
+}
+
+impl leeward_auth::Fetch for Meanwhile {
+    fn get(&self, url: &str) -> Result<Vec<u8>, String> {
+        let authority = self.authority.get().and_then(std::sync::Weak::upgrade).expect("it asks");
+        let token = self.token.get().expect("set");
+        let mut answers = self.answers.lock().expect("nobody failed");
+        for wait in [Wait::Allowed, Wait::Never] {
+            answers.push(authority.bearer(token, wait).expect_err("there are no keys yet"));
+        }
+        drop(answers);
+        self.given.get().expect("set").get(url)
+    }
+}
+
+#[test]
+fn nobody_waits_for_keys_that_another_fetches() {
+    let rig = Rig::new();
+    let meanwhile = Arc::new(Meanwhile::default());
+    let authority = leeward_auth::Authority::new(
+        &rig.env,
+        &[config(ISSUER)],
+        Arc::new(accounts()),
+        rig::machine(),
+        meanwhile.clone(),
+    );
+    let authority = Arc::new(authority.expect("an authority"));
+    let _ = meanwhile.given.set(rig.given.clone());
+    let _ = meanwhile.authority.set(Arc::downgrade(&authority));
+    let _ = meanwhile.token.set(lasting(&rig, "rsa1", 1));
+    assert!(authority.bearer(&lasting(&rig, "rsa1", 0), Wait::Allowed).is_ok());
+    let answers = meanwhile.answers.lock().expect("nobody failed").clone();
+    assert_eq!(answers, vec![Refusal::Fetching; 4], "for each of the two documents");
+    assert_eq!((answers[0].status(), answers[0].kind()), (503, "unavailable"));
+    assert!(authority.bearer(&lasting(&rig, "rsa1", 1), Wait::Never).is_ok());
+}

@@ -3,11 +3,13 @@
 //! They bind WebDAV clients to each other, nobody else: the mount and S3 do not know them. They go when their time is over,
 //! when they are given up, and with the process. A lock is on a path, not on the file that is there.
 //!
-//! One mutex; everything is a walk over the few locks on the way to a path, or below it.
+//! One mutex; everything is a walk over the few locks on the way to a path, or below it. How many there are, and what they take, is counted
+//! as they come and go, by user; those whose time is over go when there would be too many.
 
 use crate::path::DavPath;
 use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,12 @@ use std::time::Duration;
 const LOCKS_MAX: usize = 65_536;
 /// Most locks of one user.
 const LOCKS_OF_ONE_MAX: usize = 4096;
+/// Most bytes that all may take.
+const BYTES_MAX: usize = 64 << 20;
+/// Most bytes that those of one user may.
+const BYTES_OF_ONE_MAX: usize = 4 << 20;
+/// How often it is looked for locks whose time is over, at most.
+const TIDY_EVERY: Nanos = 1_000_000_000;
 /// Longest time for which a lock is given.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -78,7 +86,89 @@ pub enum Change {
 /// All locks.
 pub struct Locks {
     env: Env,
-    state: Mutex<BTreeMap<DavPath, Vec<Lock>>>,
+    state: Mutex<State>,
+}
+
+type ByPath = BTreeMap<DavPath, Vec<Lock>>;
+
+#[derive(Default)]
+struct State {
+    by_path: ByPath,
+    all: Taken,
+    users: FxHashMap<Arc<str>, Taken>,
+    /// When those whose time was over were last looked for.
+    tidied: Option<Nanos>,
+}
+
+/// What locks take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    locks: usize,
+    bytes: usize,
+}
+
+impl Taken {
+    fn has_room(self, bytes: usize, locks_max: usize, bytes_max: usize) -> bool {
+        self.locks < locks_max && self.bytes + bytes <= bytes_max
+    }
+}
+
+impl State {
+    /// Whether one more of this user, which takes so much, is not too many.
+    fn has_room(&self, user: &str, bytes: usize) -> bool {
+        let of_user = self.users.get(user).copied().unwrap_or_default();
+        self.all.has_room(bytes, LOCKS_MAX, BYTES_MAX)
+            && of_user.has_room(bytes, LOCKS_OF_ONE_MAX, BYTES_OF_ONE_MAX)
+    }
+
+    fn insert(&mut self, lock: Lock) {
+        let bytes = lock.bytes();
+        for taken in [&mut self.all, self.users.entry(lock.user.clone()).or_default()] {
+            taken.locks += 1;
+            taken.bytes += bytes;
+        }
+        self.by_path.entry(lock.path.clone()).or_default().push(lock);
+    }
+
+    /// Removes locks on this path.
+    fn remove(&mut self, at: &DavPath, which: impl Fn(&Lock) -> bool) {
+        let Some(locks) = self.by_path.get_mut(at) else { return };
+        for lock in locks.extract_if(.., |lock| which(lock)) {
+            let bytes = lock.bytes();
+            self.all.locks -= 1;
+            self.all.bytes -= bytes;
+            if let Some(taken) = self.users.get_mut(&lock.user) {
+                taken.locks -= 1;
+                taken.bytes -= bytes;
+                if taken.locks == 0 {
+                    self.users.remove(&lock.user);
+                }
+            }
+        }
+        if locks.is_empty() {
+            self.by_path.remove(at);
+        }
+    }
+
+    /// Removes those whose time is over.
+    fn tidy(&mut self, now: Nanos) {
+        if self.tidied.is_some_and(|at| now < at + TIDY_EVERY) {
+            return;
+        }
+        self.tidied = Some(now);
+        let is_over = |lock: &Lock| lock.until <= now;
+        let over = self.by_path.iter().filter(|(_, locks)| locks.iter().any(is_over));
+        let over: Vec<DavPath> = over.map(|(at, _)| at.clone()).collect();
+        over.iter().for_each(|at| self.remove(at, is_over));
+    }
+}
+
+impl Lock {
+    /// What it takes, about, bytes: its path is a key, too.
+    fn bytes(&self) -> usize {
+        let path: usize = self.path.names().iter().map(|name| name.len() + 16).sum();
+        2 * path + self.owner.as_ref().map_or(0, String::len) + self.token.len() + size_of::<Lock>()
+    }
 }
 
 impl Locks {
@@ -96,35 +186,31 @@ impl Locks {
         let state = &mut *self.state.lock();
         let key = wish.path.clone().with_slash(false);
         let hinders = |lock: &&Lock| !(wish.shared && lock.shared);
-        if let Some(other) = covering(state, &key, now).find(hinders) {
+        if let Some(other) = covering(&state.by_path, &key, now).find(hinders) {
             return Err(NoLock::Taken(other.path.clone()));
         }
         if wish.deep
-            && let Some(other) = below(state, &key, now).find(hinders)
+            && let Some(other) = below(&state.by_path, &key, now).find(hinders)
         {
             return Err(NoLock::Taken(other.path.clone()));
         }
-        let all = || state.values().flatten();
-        if all().count() >= LOCKS_MAX {
-            state.retain(|_, locks| {
-                locks.retain(|lock| lock.until > now);
-                !locks.is_empty()
-            });
-        }
-        let all = || state.values().flatten();
-        if all().count() >= LOCKS_MAX || all().filter(|l| l.user == wish.user).count() >= LOCKS_OF_ONE_MAX {
-            return Err(NoLock::Full);
-        }
         let lock = Lock {
             token: format!("urn:uuid:{}", uuid(self.env.random(), self.env.random())),
-            path: key.clone(),
+            path: key,
             deep: wish.deep,
             shared: wish.shared,
             user: wish.user,
             owner: wish.owner,
             until: until(now, wish.time),
         };
-        state.entry(key).or_default().push(lock.clone());
+        let bytes = lock.bytes();
+        if !state.has_room(&lock.user, bytes) {
+            state.tidy(now);
+            if !state.has_room(&lock.user, bytes) {
+                return Err(NoLock::Full);
+            }
+        }
+        state.insert(lock.clone());
         Ok(lock)
     }
 
@@ -132,8 +218,9 @@ impl Locks {
     pub fn refresh(&self, path: &DavPath, token: &str, user: &str, time: Duration) -> Option<Lock> {
         let now = self.env.now();
         let mut state = self.state.lock();
-        let found = covering(&state, path, now).find(|l| l.token == token && *l.user == *user)?.path.clone();
-        let lock = state.get_mut(&found)?.iter_mut().find(|lock| lock.token == token)?;
+        let found =
+            covering(&state.by_path, path, now).find(|l| l.token == token && *l.user == *user)?.path.clone();
+        let lock = state.by_path.get_mut(&found)?.iter_mut().find(|lock| lock.token == token)?;
         lock.until = until(now, time);
         Some(lock.clone())
     }
@@ -142,22 +229,23 @@ impl Locks {
     pub fn give_up(&self, path: &DavPath, token: &str, user: &str) -> bool {
         let now = self.env.now();
         let mut state = self.state.lock();
-        let found = covering(&state, path, now).find(|lock| lock.token == token && *lock.user == *user);
+        let found =
+            covering(&state.by_path, path, now).find(|lock| lock.token == token && *lock.user == *user);
         let Some(at) = found.map(|lock| lock.path.clone()) else { return false };
-        remove(&mut state, &at, |lock| lock.token == token);
+        state.remove(&at, |lock| lock.token == token);
         true
     }
 
     /// The locks that cover a path.
     pub fn of(&self, path: &DavPath) -> Vec<Lock> {
         let now = self.env.now();
-        covering(&self.state.lock(), path, now).cloned().collect()
+        covering(&self.state.lock().by_path, path, now).cloned().collect()
     }
 
     /// Whether a lock with this token covers a path.
     pub fn has(&self, path: &DavPath, token: &str) -> bool {
         let now = self.env.now();
-        covering(&self.state.lock(), path, now).any(|lock| lock.token == token)
+        covering(&self.state.lock().by_path, path, now).any(|lock| lock.token == token)
     }
 
     /// Where a lock hinders a change at a path by a user who named these tokens.
@@ -166,23 +254,23 @@ impl Locks {
         let state = self.state.lock();
         // of shared locks on the same path one that is his opens all
         let opens = |lock: &Lock| *lock.user == *user && tokens.contains(&lock.token.as_str());
-        let mut closed =
-            covering(&state, path, now).filter(|lock| !opens(lock) && !shared_with(&state, lock, &opens));
+        let mut closed = covering(&state.by_path, path, now)
+            .filter(|lock| !opens(lock) && !shared_with(&state.by_path, lock, &opens));
         if let Some(lock) = closed.next() {
             return Some(lock.path.clone());
         }
         let parent = path.parent().filter(|_| change != Change::Content);
-        let of_parent = parent.iter().flat_map(|dir| covering(&state, dir, now));
-        let of_tree = below(&state, path, now).filter(|_| change == Change::Tree);
-        let hinders = |lock: &&Lock| !opens(lock) && !shared_with(&state, lock, &opens);
+        let of_parent = parent.iter().flat_map(|dir| covering(&state.by_path, dir, now));
+        let of_tree = below(&state.by_path, path, now).filter(|_| change == Change::Tree);
+        let hinders = |lock: &&Lock| !opens(lock) && !shared_with(&state.by_path, lock, &opens);
         of_parent.chain(of_tree).find(hinders).map(|lock| lock.path.clone())
     }
 
     /// What was at a path is gone, with everything below: so are the locks.
     pub fn forget_tree(&self, path: &DavPath) {
         let mut state = self.state.lock();
-        let gone: Vec<DavPath> = range(&state, path).map(|(at, _)| at.clone()).collect();
-        gone.iter().for_each(|at| remove(&mut state, at, |_| true));
+        let gone: Vec<DavPath> = range(&state.by_path, path).map(|(at, _)| at.clone()).collect();
+        gone.iter().for_each(|at| state.remove(at, |_| true));
     }
 
     /// Seconds that a lock still has.
@@ -191,14 +279,12 @@ impl Locks {
     }
 }
 
-type State = BTreeMap<DavPath, Vec<Lock>>;
-
 fn until(now: Nanos, time: Duration) -> Nanos {
     now.saturating_add(time.min(LONGEST).as_nanos() as Nanos)
 }
 
 /// Locks on a path, and deep ones on what is above it.
-fn covering<'s>(state: &'s State, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
+fn covering<'s>(state: &'s ByPath, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
     let path = path.clone().with_slash(false);
     let mut ways = vec![path.clone()];
     let mut at = path.parent();
@@ -213,28 +299,19 @@ fn covering<'s>(state: &'s State, path: &DavPath, now: Nanos) -> impl Iterator<I
 }
 
 /// Locks at a path and below it.
-fn below<'s>(state: &'s State, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
+fn below<'s>(state: &'s ByPath, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
     range(state, path).flat_map(|(_, locks)| locks).filter(move |lock| lock.until > now)
 }
 
-fn range<'s>(state: &'s State, path: &DavPath) -> impl Iterator<Item = (&'s DavPath, &'s Vec<Lock>)> {
+fn range<'s>(state: &'s ByPath, path: &DavPath) -> impl Iterator<Item = (&'s DavPath, &'s Vec<Lock>)> {
     let from = path.clone().with_slash(false);
     let within = from.clone();
     state.range(from..).take_while(move |(at, _)| at.is_within(&within))
 }
 
 /// Whether somebody whom `opens` lets through shares this lock.
-fn shared_with(state: &State, lock: &Lock, opens: &impl Fn(&Lock) -> bool) -> bool {
+fn shared_with(state: &ByPath, lock: &Lock, opens: &impl Fn(&Lock) -> bool) -> bool {
     lock.shared && state.get(&lock.path).is_some_and(|locks| locks.iter().any(|l| l.shared && opens(l)))
-}
-
-fn remove(state: &mut State, at: &DavPath, which: impl Fn(&Lock) -> bool) {
-    if let Some(locks) = state.get_mut(at) {
-        locks.retain(|lock| !which(lock));
-        if locks.is_empty() {
-            state.remove(at);
-        }
-    }
 }
 
 /// A random UUID (version 4).
@@ -331,5 +408,25 @@ mod tests {
         assert!(locks.take(wish("/e", "you", false, false)).is_ok());
         locks.forget_tree(&path("/d"));
         assert!(locks.of(&path("/d/1")).is_empty() && !locks.of(&path("/e")).is_empty());
+    }
+
+    #[test]
+    fn what_locks_take_is_bounded_by_user_and_given_back() {
+        let env = Env::sim(1);
+        let locks = Locks::new(&env);
+        let heavy = |n: usize, user: &str| Wish {
+            owner: Some("x".repeat(4096)),
+            ..wish(&format!("/{user}/{n}"), user, false, false)
+        };
+        let had = (0..).take_while(|n| locks.take(heavy(*n, "me")).is_ok()).count();
+        assert!((BYTES_OF_ONE_MAX / 8192..=BYTES_OF_ONE_MAX / 4096).contains(&had), "{had}");
+        assert_eq!(locks.take(wish("/e", "me", false, false)).map(drop), Ok(()), "a small one still fits");
+        assert!(locks.take(heavy(0, "you")).is_ok(), "another user has his own");
+        // those whose time is over make room
+        env.advance(Duration::from_secs(60));
+        assert!(locks.take(heavy(had, "me")).is_ok());
+        locks.forget_tree(&path("/"));
+        let state = locks.state.lock();
+        assert_eq!((state.all, state.users.len(), state.by_path.len()), (Taken::default(), 0, 0));
     }
 }

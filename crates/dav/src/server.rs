@@ -7,25 +7,38 @@ use crate::oops::{Oops, Result};
 use crate::ops::{copy, get, lock, propfind, proppatch, put, remove};
 use crate::path::DavPath;
 use crate::third::{NoPlan, Plan, Transfers};
+use crate::xml::request::BODY_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+use http_body::Body as _;
 use leeward_auth::{Authority, Refusal, Verdict, Via};
-use leeward_door::Files;
-use leeward_door::Who;
+use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
+use leeward_door::{Files, Share, Who};
 use leeward_env::{Door, Env, Wait};
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// All methods, for `Allow`.
 pub(crate) const METHODS: &str =
     "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// Longest request for a macaroon.
 const MACAROON_BYTES_MAX: usize = 16 << 10;
+/// Longest body of an MKCOL, which means nothing.
+const MKCOL_BYTES_MAX: usize = 4096;
 const MACAROON_REQUEST: &str = "application/macaroon-request";
+
+/// Most requests that wait while an issuer's keys are fetched; others are told to come again.
+const FETCHING_MAX: usize = 256;
+/// How often each of them looks whether the keys are there.
+const FETCHING_TIMES: usize = 40;
+/// How long it waits in between.
+const FETCHING_PAUSE: Duration = Duration::from_millis(250);
 
 /// Makes the storage resource report, as JSON. May take a while.
 pub type Report = Arc<dyn Fn() -> std::result::Result<String, String> + Send + Sync>;
@@ -55,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) transfers: Transfers,
     pub(crate) turns: Turns,
+    fetching: Semaphore,
     pub(crate) settings: Settings,
 }
 
@@ -69,7 +83,8 @@ impl Dav {
     ) -> Dav {
         let env = files.env().clone();
         let locks = Locks::new(&env);
-        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, settings }))
+        let fetching = Semaphore::new(FETCHING_MAX);
+        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, fetching, settings }))
     }
 }
 
@@ -112,6 +127,8 @@ impl Shared {
         let Parts { method, headers, uri, .. } = head;
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
+        // before it has its turn: who sends slowly keeps nobody from his
+        let (body, _room) = self.read(&method, body, &verdict).await?;
         let turn = self.turn(&verdict).await?;
         if path.encoded() == REPORT && [Method::GET, Method::HEAD].contains(&method) {
             return self.report(&verdict).await;
@@ -141,29 +158,65 @@ impl Shared {
         Ok(body::headers(body::with(StatusCode::OK, text), [(header::CONTENT_TYPE, "application/json")]))
     }
 
+    /// The body of a request that says there what is to be done, in memory that users share.
+    async fn read(&self, method: &Method, body: Body, verdict: &Verdict) -> Result<(Body, Option<Share>)> {
+        let bytes_max = match method.as_str() {
+            "PROPFIND" | "PROPPATCH" | "LOCK" => BODY_BYTES_MAX,
+            "POST" => MACAROON_BYTES_MAX,
+            "MKCOL" => MKCOL_BYTES_MAX,
+            _ => return Ok((body, None)),
+        };
+        if body.is_end_stream() {
+            return Ok((body, None));
+        }
+        let bytes = body.size_hint().exact().map_or(bytes_max, |bytes| bytes_max.min(bytes as usize));
+        let time = Duration::from_secs(TURN_SECS_MAX);
+        let room = self.files.incoming().take_within(verdict.who.uid, bytes, time).await;
+        let room = room.ok_or_else(|| too_busy(TURN_SECS_MAX))?;
+        Ok((body::full(read_all(body, bytes_max).await?), Some(room)))
+    }
+
     /// Its turn, or word that there is too much to do.
     async fn turn(&self, verdict: &Verdict) -> Result<Turn> {
         let who = Who::new(&verdict.who.name, verdict.who.uid, verdict.who.gid(), &[]);
-        self.turns.take(&who.ctx(Door::Http)).await.map_err(|Busy { retry_after_secs }| {
-            let why = "more is asked of this server in your name than it can do now: come back later";
-            let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
-            oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
-        })
+        let turn = self.turns.take(&who.ctx(Door::Http)).await;
+        turn.map_err(|Busy { retry_after_secs }| too_busy(retry_after_secs))
     }
 
-    /// Whose request it is. What would have to wait is asked again on a thread that may.
+    /// Whose request it is. What would have to wait is asked again on a thread that may; while another request's thread asks an issuer
+    /// for its keys, this one comes again, without a thread.
     async fn who(self: &Arc<Shared>, headers: &HeaderMap) -> Result<Verdict> {
         let Some(credential) = Credential::of(headers)? else { return Ok(Verdict::anonymous()) };
+        let credential = Arc::new(credential);
+        let mut waits = None;
+        for _ in 0..FETCHING_TIMES {
+            match self.judge(&credential).await? {
+                Err(Refusal::Fetching) => {}
+                judged => return Ok(judged?),
+            }
+            if waits.is_none() {
+                waits = Some(self.fetching.try_acquire().map_err(|_| Refusal::Fetching)?);
+            }
+            tokio::time::sleep(FETCHING_PAUSE).await;
+        }
+        Err(Refusal::Fetching.into())
+    }
+
+    async fn judge(&self, credential: &Arc<Credential>) -> Result<std::result::Result<Verdict, Refusal>> {
         match credential.judge(&self.authority, Wait::Never) {
             Err(Refusal::WouldBlock) => {}
-            judged => return Ok(judged?),
+            judged => return Ok(judged),
         }
-        let authority = self.authority.clone();
+        let (authority, credential) = (self.authority.clone(), credential.clone());
         let judged = tokio::task::spawn_blocking(move || credential.judge(&authority, Wait::Allowed)).await;
-        judged
-            .map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))?
-            .map_err(Oops::from)
+        judged.map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))
     }
+}
+
+fn too_busy(retry_after_secs: u64) -> Oops {
+    let why = "more is asked of this server in your name than it can do now: come back later";
+    let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
+    oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
 }
 
 /// What is in `Authorization`.

@@ -154,6 +154,14 @@ fn content_that_is_not_what_its_server_says_is_refused() {
             "failure: the source says no checksum",
         ),
         (vec![says("content-length: 10\r\n", "Wikipedia")], vec![], "failure: http://127.0.0.1"),
+        // whose end is that of the connection may have been cut off
+        (vec![says("", "Wikipedia"), says("", "")], vec![], "failure: http://127.0.0.1"),
+        (vec![says("digest: adler32=11e60398\r\n", "Wikipedia")], vec![], "success: Created"),
+        (
+            vec![says("transfer-encoding: chunked\r\n", "1\r\nx\r\n0\r\n\r\n"), says("", "")],
+            vec![],
+            "success: Created",
+        ),
         (vec![b"nonsense".to_vec()], vec![], "failure: 127.0.0.1"),
         (vec![says("content-length: 10\r\n", "")[..20].to_vec()], vec![], "failure: 127.0.0.1"),
     ] {
@@ -180,6 +188,8 @@ fn headers_are_passed_on_and_credentials_stay_with_their_server() {
         ("source", source.as_str()),
         ("transferheaderauthorization", "Bearer secret"),
         ("transferheaderx-more", "1"),
+        ("transferheadercookie", "secret=1"),
+        ("transferheaderscitag", "65"),
         ("transferheadercontent-length", "77"),
     ];
     let got = here.ask("COPY", "/home/f", &headers, b"");
@@ -193,6 +203,57 @@ fn headers_are_passed_on_and_credentials_stay_with_their_server() {
     );
     assert!(first.contains("x-more: 1") && !first.contains("77") && !first.contains("S0VZ"), "{first}");
     assert!(second.starts_with("GET /b?authz=cap ") && !second.contains("secret"), "{second}");
+    assert!(
+        !second.contains("x-more") && second.contains("scitag: 65") && second.contains("want-digest"),
+        "{second}"
+    );
+}
+
+#[test]
+fn a_push_that_is_sent_on_goes_to_the_second_server_alone() {
+    let here = Rig::new();
+    let data = noise(400_000, 1);
+    here.must(201, "PUT", "/home/f", &[], &data);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (tell, told) = channel();
+    here.env.spawn("sends-on", move || {
+        let head_of = |stream: &mut TcpStream| {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
+                head.push(byte[0]);
+            }
+            tell.send(head).expect("heard");
+        };
+        let (mut first, _) = listener.accept().expect("a connection");
+        head_of(&mut first);
+        // a name alone: beside what was asked for
+        first.write_all(b"HTTP/1.1 307 x\r\nlocation: pool\r\ncontent-length: 0\r\n\r\n").expect("sent");
+        let mut rest = Vec::new();
+        let _ = first.read_to_end(&mut rest);
+        tell.send(rest).expect("heard");
+        let (mut second, _) = listener.accept().expect("a connection");
+        head_of(&mut second);
+        second.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("sent");
+        let mut body = vec![0; 400_000];
+        second.read_exact(&mut body).expect("all of it");
+        tell.send(body).expect("heard");
+        second.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").expect("sent");
+    });
+    let to = format!("{url}/dir/f");
+    let got = copy(&here, "/home/f", &[("destination", &to), ("requirechecksumverification", "false")]);
+    assert_eq!(last(&got), "success: Created", "{}", got.text());
+    let heard: Vec<Vec<u8>> = told.iter().collect();
+    let text = |n: usize| String::from_utf8_lossy(&heard[n]).to_string();
+    assert!(text(0).starts_with("PUT /dir/f ") && text(0).contains("expect: 100-continue"), "{}", text(0));
+    assert!(heard[1].is_empty(), "nothing of the body goes to the first");
+    assert!(text(2).starts_with("PUT /dir/pool ") && heard[3] == data, "{}", text(2));
+    assert!(
+        got.text().contains("Stripe Bytes Transferred: 400000\n"),
+        "each byte counts once: {}",
+        got.text()
+    );
 }
 
 #[test]

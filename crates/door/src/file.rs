@@ -2,6 +2,7 @@
 
 use crate::files::Files;
 use crate::limits;
+use crate::shares::Share;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use leeward_env::Ctx;
@@ -9,7 +10,6 @@ use leeward_volume::op::Attr;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Pieces that are read ahead of the one that the client takes.
 const AHEAD: usize = 2;
@@ -57,8 +57,8 @@ impl Drop for Held {
 
 /// Bytes that count as read and not yet taken.
 struct Counted {
-    bytes: Vec<u8>,
-    _permit: OwnedSemaphorePermit,
+    bytes: Bytes,
+    _share: Share,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -67,12 +67,24 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
+/// These bytes, counted until they are dropped.
+fn counted(bytes: Bytes, mut share: Share) -> Bytes {
+    share.shrink(bytes.len());
+    if bytes.is_empty() { bytes } else { Bytes::from_owner(Counted { bytes, _share: share }) }
+}
+
 impl File {
-    /// Reads a range, at most [`limits::READ_BYTES`]; short at the end of the file. While clients are slow to take what was read for them it
-    /// waits, and what it gives counts until it is dropped.
+    /// What was read with it counts as this share.
+    pub(crate) fn counted(mut self, share: Share) -> File {
+        self.whole = self.whole.map(|whole| counted(whole, share));
+        self
+    }
+
+    /// Reads a range, at most [`limits::READ_BYTES`]; short at the end of the file. While this user's clients are slow to take what was read for
+    /// them it waits, and what it gives counts until it is dropped.
     ///
     /// # Errors
-    /// As `pread` gives them.
+    /// As `pread` gives them; [`Error::WouldBlock`] when it has waited for [`limits::CONTENT_SECS_MAX`].
     pub async fn read_at(&self, offset: u64, len: u64) -> Result<Bytes> {
         let len = len.min(limits::READ_BYTES).min(self.attr.size.saturating_sub(offset)) as u32;
         if len == 0 {
@@ -83,10 +95,9 @@ impl File {
             return Ok(whole.slice(from.min(whole.len())..to.min(whole.len())));
         }
         let Held { files, ctx, node } = &*self.held;
-        let permit = files.content().clone().acquire_many_owned(len).await;
-        let permit = permit.map_err(|_| Error::Io("the door is closed".into()))?;
+        let share = files.room(ctx, len as usize, limits::CONTENT_SECS_MAX).await?;
         match files.one(*ctx, Op::Read { node: *node, offset, len }).await? {
-            Reply::Data(bytes) => Ok(Bytes::from_owner(Counted { bytes, _permit: permit })),
+            Reply::Data(bytes) => Ok(counted(bytes.into(), share)),
             other => Err(Error::Io(format!("Read answered {other:?}"))),
         }
     }
@@ -97,8 +108,9 @@ impl File {
         let end = range.end.min(self.attr.size);
         let file = self.clone();
         let pieces = stream::unfold(range.start, move |at| {
-            let piece =
-                if file.held.files.is_tight() { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
+            let Held { files, ctx, .. } = &*file.held;
+            let is_tight = files.content().is_tight(ctx.flow.uid);
+            let piece = if is_tight { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
             let next = (at + piece).min(end);
             std::future::ready((at < end).then_some((at..next, next)))
         });

@@ -7,6 +7,7 @@
 use crate::file::{File, Held};
 use crate::limits::{self, LIST_STEP};
 use crate::path::Path;
+use crate::shares::{Share, Shares};
 use crate::steps::{Base, Steps};
 use crate::upload::Upload;
 use crate::who::{self, R, W, Who, X};
@@ -16,8 +17,8 @@ use leeward_vfs::{Attempt, Gate};
 use leeward_volume::op::{Attr, Entry, Kind, SetAttr, SetTime, StatFs, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{Semaphore, oneshot};
+use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The files of a cell, for doors. Cheap to clone.
 #[derive(Clone)]
@@ -26,10 +27,10 @@ pub struct Files(Arc<Shared>);
 struct Shared {
     gate: Gate,
     env: Env,
-    /// Bytes that may still be read for clients.
-    content: Arc<Semaphore>,
+    /// Bytes that were read for clients and not yet taken by them.
+    content: Shares,
     /// Bytes that came in and are not written yet.
-    incoming: Arc<AtomicUsize>,
+    incoming: Shares,
     /// Taken in turn by who changes an attribute from what it is, by inode.
     changing: [tokio::sync::Mutex<()>; 64],
 }
@@ -71,8 +72,8 @@ impl Files {
         Files(Arc::new(Shared {
             gate: gate.clone(),
             env: env.clone(),
-            content: Arc::new(Semaphore::new(limits::CONTENT_BYTES_MAX)),
-            incoming: Arc::default(),
+            content: Shares::new(limits::CONTENT_BYTES_MAX),
+            incoming: Shares::new(limits::INCOMING_BYTES_MAX),
             changing: [const { tokio::sync::Mutex::const_new(()) }; 64],
         }))
     }
@@ -99,19 +100,23 @@ impl Files {
         &self.0.gate
     }
 
-    pub(crate) fn content(&self) -> &Arc<Semaphore> {
+    /// Memory for what is read for clients.
+    pub(crate) fn content(&self) -> &Shares {
         &self.0.content
     }
 
-    pub(crate) fn incoming(&self) -> &Arc<AtomicUsize> {
+    /// Memory for what comes in, which users share: bytes.
+    pub fn incoming(&self) -> &Shares {
         &self.0.incoming
     }
 
-    /// Whether much content is on its way: then pieces should be small.
-    pub(crate) fn is_tight(&self) -> bool {
-        let read =
-            limits::CONTENT_BYTES_MAX - self.0.content.available_permits().min(limits::CONTENT_BYTES_MAX);
-        read + self.0.incoming.load(Ordering::Relaxed) > limits::CONTENT_BYTES_EASY
+    /// Memory for what is read for this user, when it is his turn.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`]: not within so many seconds.
+    pub(crate) async fn room(&self, ctx: &Ctx, bytes: usize, secs: u64) -> Result<Share> {
+        let share = self.0.content.take_within(ctx.flow.uid, bytes, Duration::from_secs(secs)).await;
+        share.ok_or(Error::WouldBlock)
     }
 
     /// Runs `f` in its turn at the gate, entered as an operation like `like` that moves so many bytes. It is run from the beginning again when a
@@ -223,11 +228,12 @@ impl Tree {
     /// Opens a file for reading: it stays what it is, whatever becomes of its name. A small one is read with this.
     ///
     /// # Errors
-    /// As `open` gives them; [`Error::IsDir`] and [`Error::NotSupported`] for what is no regular file.
+    /// As `open` gives them; [`Error::WouldBlock`] when this user's clients are too slow to take what was read for them; [`Error::IsDir`] and [`Error::NotSupported`] for what is no regular file.
     pub async fn open(&self, path: &Path, xattrs: &'static [&'static [u8]]) -> Result<File> {
         let (path, files, ctx) = (path.clone(), self.files.clone(), self.ctx);
+        let room = files.room(&ctx, limits::READ_WHOLE_BYTES as usize, limits::TURN_SECS_MAX).await?;
         let like = (Op::Read { node: NodeId::ROOT, offset: 0, len: 0 }, 0);
-        self.run(like, move |steps, base| {
+        let opened = self.run(like, move |steps, base| {
             let walked = steps.walk(base, &path, true)?;
             regular(walked.found()?)?;
             let attr = steps.hold(walked.dir().node, &walked.name)?;
@@ -237,8 +243,8 @@ impl Tree {
             let whole =
                 if attr.size <= limits::READ_WHOLE_BYTES { Some(read_whole(steps, &attr)?) } else { None };
             Ok(File { attr, xattrs: xattrs_of(steps, &attr, xattrs)?, whole, held: Arc::new(held) })
-        })
-        .await
+        });
+        Ok(opened.await?.counted(room))
     }
 
     /// Entries of a directory after a name, in the order of their bytes, with attributes; and whether these are the last.

@@ -6,6 +6,7 @@
 //! * [`Path`]: what may be a path.
 //! * [`keys`]: all files below a directory in the order of their paths as bytes, from anywhere.
 //! * [`notes`]: what doors keep beside a file's content: checksums, headers.
+//! * [`Shares`]: what users share of anything bounded.
 //! * [`listen`]: connections: TLS, limits, time limits, overload, the access log, figures.
 //!
 //! Invariants: nothing is done to a file but by operations of the gate; no thread of the runtime waits for a store or a commit; memory is
@@ -21,6 +22,7 @@ pub mod listen;
 mod names;
 pub mod notes;
 mod path;
+mod shares;
 mod steps;
 mod upload;
 mod who;
@@ -29,5 +31,6 @@ pub use error::status_of;
 pub use file::File;
 pub use files::{Files, Found, Spot, Tree};
 pub use path::{BadPath, PATH_BYTES_MAX, Path};
+pub use shares::{Share, Shares, Waiting};
 pub use upload::{Finish, Part, Upload};
 pub use who::Who;

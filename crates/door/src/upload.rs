@@ -8,6 +8,7 @@ use crate::files::{Tree, set_user_xattr};
 use crate::like;
 use crate::limits;
 use crate::path::Path;
+use crate::shares::Share;
 use crate::steps::{Base, Steps, Walked};
 use crate::who::{R, W, X};
 use bytes::{Bytes, BytesMut};
@@ -15,7 +16,6 @@ use leeward_volume::op::{Attr, Kind, Over, SetAttr, SetTime, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Mode of a new file, less what is masked.
 const FILE_MODE: u32 = 0o666;
@@ -31,6 +31,8 @@ pub struct Upload {
     held: Held,
     /// Bytes in the file.
     size: u64,
+    /// Bytes that will be in it, where that is known.
+    expected: Option<u64>,
     buffer: Buffer,
     taken: Taken,
 }
@@ -44,28 +46,17 @@ struct Taken {
     notes: &'static [&'static [u8]],
 }
 
-/// What came in and is not written yet.
+/// What came in and is not written yet, and the memory that it may take.
+#[derive(Default)]
 struct Buffer {
     bytes: BytesMut,
-    counted: Arc<AtomicUsize>,
+    share: Option<Share>,
 }
 
 impl Buffer {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.counted.fetch_add(bytes.len(), Ordering::Relaxed);
-    }
-
-    fn take(&mut self) -> BytesMut {
-        let bytes = self.bytes.split();
-        self.counted.fetch_sub(bytes.len(), Ordering::Relaxed);
-        bytes
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.counted.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    /// Bytes that it has room for.
+    fn room(&self) -> usize {
+        self.share.as_ref().map_or(0, Share::units).saturating_sub(self.bytes.len())
     }
 }
 
@@ -119,9 +110,8 @@ impl Upload {
             Ok(Held::new(&files, ctx, attr.node))
         };
         let held = tree.run((PLACE, 0), make).await?;
-        let buffer = Buffer { bytes: BytesMut::new(), counted: tree.files().incoming().clone() };
-        let taken = Taken::default();
-        Ok(Upload { tree: tree.clone(), path: path.clone(), held, size: 0, buffer, taken })
+        let (buffer, taken) = (Buffer::default(), Taken::default());
+        Ok(Upload { tree: tree.clone(), path: path.clone(), held, size: 0, expected: bytes, buffer, taken })
     }
 
     /// Bytes so far.
@@ -129,32 +119,53 @@ impl Upload {
         self.size + self.buffer.bytes.len() as u64
     }
 
-    /// Adds content at the end. Waits while more is on its way to the store than the user's share.
+    /// Adds content at the end. Waits while more is on its way to the store than the user's share. It is gathered to pieces where this user has a
+    /// part of the memory for that, else written as it comes.
     ///
     /// # Errors
     /// As `write` gives them.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let most =
-                if self.tree.files().is_tight() { limits::WRITE_BYTES_TIGHT } else { limits::WRITE_BYTES };
-            let room = most.saturating_sub(self.buffer.bytes.len()).max(1);
-            let (part, more) = rest.split_at(room.min(rest.len()));
-            self.buffer.push(part);
+            if self.buffer.share.is_none() {
+                self.buffer.share = self.share();
+            }
+            let at_once = if self.buffer.share.is_some() { self.buffer.room() } else { limits::WRITE_BYTES };
+            let (part, more) = rest.split_at(at_once.min(rest.len()));
             rest = more;
-            if self.buffer.bytes.len() >= most {
+            if self.buffer.share.is_none() {
+                self.put(part).await?;
+                continue;
+            }
+            self.buffer.bytes.extend_from_slice(part);
+            if self.buffer.room() == 0 {
                 self.flush().await?;
             }
         }
         Ok(())
     }
 
+    /// Memory for the next piece, if there is any for this user.
+    fn share(&self) -> Option<Share> {
+        let (incoming, uid) = (self.tree.files().incoming(), self.tree.ctx().flow.uid);
+        let most = if incoming.is_tight(uid) { limits::WRITE_BYTES_TIGHT } else { limits::WRITE_BYTES };
+        let expected = self.expected.map_or(most as u64, |bytes| bytes.saturating_sub(self.size));
+        // never nothing: more may come than was said
+        incoming.try_take(uid, (expected as usize).clamp(1, most))
+    }
+
     async fn flush(&mut self) -> Result<()> {
-        let bytes = self.buffer.take();
+        let Buffer { bytes, share } = std::mem::take(&mut self.buffer);
+        self.put(&bytes).await?;
+        drop(share);
+        Ok(())
+    }
+
+    async fn put(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let op = Op::Write { node: self.held.node, offset: self.size, data: &bytes };
+        let op = Op::Write { node: self.held.node, offset: self.size, data: bytes };
         match self.tree.files().one(*self.tree.ctx(), op).await? {
             Reply::Written(count) if count == bytes.len() as u64 => self.size += count,
             other => return Err(Error::Io(format!("Write answered {other:?}"))),
@@ -206,9 +217,10 @@ impl Upload {
     /// # Errors
     /// [`Error::Exists`] and [`Error::Changed`] where [`Finish::over`] says so; [`Error::Quota`]; as `rename` gives them.
     pub async fn finish(mut self, finish: Finish) -> Result<Attr> {
-        let tail = self.buffer.take().freeze();
+        let Buffer { bytes, share } = std::mem::take(&mut self.buffer);
         let Upload { tree, path, held, size, taken, .. } = self;
-        let mut state = Finishing { path, finish, taken, tail, offset: size, done: Done::default() };
+        let (tail, done) = (bytes.freeze(), Done::default());
+        let mut state = Finishing { path, finish, taken, tail, _share: share, offset: size, done };
         let go_on = move |steps: &Steps<'_>, base: &Base| {
             // whoever waits for this may go away, the file may not
             let held = &held;
@@ -240,6 +252,8 @@ struct Finishing {
     finish: Finish,
     taken: Taken,
     tail: Bytes,
+    /// Of the tail.
+    _share: Option<Share>,
     offset: u64,
     done: Done,
 }

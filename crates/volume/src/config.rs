@@ -64,6 +64,8 @@ pub struct Config {
     pub tls_trusted: String,
     /// Third-party copies at a time. 1 to 10000.
     pub transfers_max: u32,
+    /// Whether third-party copies reach addresses of this machine, too, and without TLS: for trials. Whoever may upload reaches all that listens there.
+    pub transfers_local: bool,
     /// The certificate that doors show, with those that sign it: a file in PEM format. Empty: doors are not encrypted, and of this machine only.
     pub tls_certificate: String,
     /// Its key, in PEM format.
@@ -221,6 +223,7 @@ impl Default for Config {
             http: Vec::new(),
             tls_trusted: String::new(),
             transfers_max: 64,
+            transfers_local: false,
             s3_domains: Vec::new(),
             s3_new_buckets: String::new(),
             tls_certificate: String::new(),

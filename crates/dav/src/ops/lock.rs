@@ -2,7 +2,7 @@
 
 use super::propfind::locks_as_xml;
 use super::put::Target;
-use crate::asked::{Asked, read_all};
+use crate::asked::{Asked, Place, read_all};
 use crate::body::{self, Answer, Body};
 use crate::head::ifs::Ifs;
 use crate::head::{self, Depth};
@@ -11,6 +11,12 @@ use crate::oops::{Oops, Result};
 use crate::xml::request::{BODY_BYTES_MAX, LockInfo};
 use http::{HeaderName, StatusCode};
 use leeward_auth::Activity;
+use leeward_volume::op::{Attr, Kind};
+
+/// Permissions, as of `access`.
+const WRITE: u32 = 2;
+/// See [`WRITE`].
+const ENTER: u32 = 1;
 
 /// LOCK: takes one, or (without a body) prolongs one.
 pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
@@ -31,8 +37,13 @@ pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
         Depth::Infinity => true,
         Depth::One => return Err(Oops::bad("a lock has Depth 0 or infinity")),
     };
-    let is_there = asked.place(Activity::Stat)?.found(&[]).await?.is_some();
+    let place = asked.place(Activity::Stat)?;
+    let found = place.found(&[]).await?;
+    let is_there = found.is_some();
     asked.allow(if is_there { Activity::Modify } else { Activity::Create }, &asked.path)?;
+    if let Some(found) = &found {
+        check_lockable(asked, &place, &found.attr, deep).await?;
+    }
     let owner = info.owner;
     let wish = Wish {
         path: asked.path.clone(),
@@ -55,6 +66,19 @@ pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
         return Err(oops);
     }
     Ok(answer(asked, StatusCode::CREATED, &lock))
+}
+
+/// Who may not change a thing may not keep others from it; everything below a directory is its owner's alone to lock.
+async fn check_lockable(asked: &Asked, place: &Place, attr: &Attr, deep: bool) -> Result<()> {
+    let is_dir = attr.kind == Kind::Dir;
+    if deep && is_dir && attr.uid != asked.verdict.who.uid {
+        let at = place.dav.shown();
+        let why =
+            format!("{at} is somebody else's directory: lock it with Depth 0, or what you change in it");
+        return Err(Oops::new(StatusCode::FORBIDDEN, why));
+    }
+    let want = if is_dir { WRITE | ENTER } else { WRITE };
+    place.tree.access(&place.path, want).await.map(drop).map_err(|e| place.oops(&e))
 }
 
 fn taken(asked: &Asked, wish: Wish) -> Result<Lock> {

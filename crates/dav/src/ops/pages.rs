@@ -8,8 +8,12 @@ use futures_util::stream::{self, StreamExt};
 use leeward_volume::op::Entry;
 use std::future::Future;
 
-/// Names in a page.
+/// Names that are listed at a time.
 const NAMES: usize = 200;
+/// Those that are written at a time.
+const WRITTEN: usize = 16;
+/// A page that is this long ends, bytes: the names left are listed again for the next.
+const PAGE_BYTES: usize = 64 << 10;
 
 /// Writes entries of a directory.
 pub(crate) trait Page: Send + 'static {
@@ -48,14 +52,16 @@ struct Turning<P> {
 impl<P: Page> Turning<P> {
     async fn next(&mut self, mut out: String) -> leeward_volume::Result<Bytes> {
         let (entries, at_end) = self.dir.tree.list(&self.dir.path, &self.after, NAMES).await?;
-        self.page.write(&self.dir, &entries, &mut out).await;
-        match entries.last() {
-            Some(last) => self.after = last.name.to_vec(),
-            None => self.ended = true,
+        let mut left = entries.as_slice();
+        while let Some(last) = left.get(WRITTEN.min(left.len()).wrapping_sub(1))
+            && out.len() < PAGE_BYTES
+        {
+            let (now, later) = left.split_at(WRITTEN.min(left.len()));
+            self.page.write(&self.dir, now, &mut out).await;
+            self.after = last.name.to_vec();
+            left = later;
         }
-        if at_end {
-            self.ended = true;
-        }
+        self.ended = left.is_empty() && (at_end || entries.is_empty());
         if self.ended {
             out.push_str(self.end);
         }

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use futures_util::Stream;
+use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// How much has been sent. Cheap to clone.
 #[derive(Clone, Default)]
@@ -29,6 +30,12 @@ impl Sent {
         self.0.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// It is sent from the beginning again.
+    pub fn reset(&self) {
+        self.0.0.store(0, Ordering::Relaxed);
+        self.0.1.store(false, Ordering::Relaxed);
+    }
+
     fn end(&self) {
         self.0.1.store(true, Ordering::Relaxed);
     }
@@ -38,6 +45,8 @@ type Chunks = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// See the module's head.
 pub struct Outgoing {
+    /// Until when nothing is sent.
+    held: Option<BoxFuture<'static, ()>>,
     chunks: Option<Chunks>,
     left: u64,
     sent: Sent,
@@ -48,7 +57,7 @@ impl Outgoing {
     pub fn empty() -> Outgoing {
         let sent = Sent::default();
         sent.end();
-        Outgoing { chunks: None, left: 0, sent }
+        Outgoing { held: None, chunks: None, left: 0, sent }
     }
 
     /// These chunks, `size` bytes in all, counted in `sent`.
@@ -57,7 +66,12 @@ impl Outgoing {
         size: u64,
         sent: Sent,
     ) -> Outgoing {
-        Outgoing { chunks: Some(Box::pin(chunks)), left: size, sent }
+        Outgoing { held: None, chunks: Some(Box::pin(chunks)), left: size, sent }
+    }
+
+    /// Nothing is sent before this.
+    pub fn hold_until(&mut self, until: impl Future<Output = ()> + Send + 'static) {
+        self.held = Some(Box::pin(until));
     }
 
     /// How far it is.
@@ -71,8 +85,12 @@ impl Body for Outgoing {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(held) = &mut self.held {
+            ready!(held.as_mut().poll(cx));
+            self.held = None;
+        }
         let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
-        let next = std::task::ready!(chunks.as_mut().poll_next(cx));
+        let next = ready!(chunks.as_mut().poll_next(cx));
         match &next {
             Some(Ok(chunk)) => {
                 self.sent.add(chunk.len() as u64);

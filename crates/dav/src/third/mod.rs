@@ -25,15 +25,16 @@ use futures_util::stream::{self, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use leeward_auth::Activity;
-use leeward_door::{File, notes};
-use leeward_env::Env;
+use leeward_door::limits::{SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
+use leeward_door::{File, Share, Shares, notes};
+use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
 use plan::Direction;
 use remote::{Failed, IDLE, Remote, shown};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use verify::Verifier;
 
@@ -45,7 +46,7 @@ const COME_AGAIN: &str = "15";
 /// All third-party copies of a door.
 pub struct Transfers {
     remote: Remote,
-    slots: Arc<Semaphore>,
+    slots: Shares,
 }
 
 /// How far a transfer is. Cheap to clone.
@@ -68,9 +69,9 @@ enum Errand {
 }
 
 impl Transfers {
-    /// At most `most` at a time.
+    /// At most `most` at a time, of one user at most four fifths.
     pub fn new(remote: Remote, most: usize) -> Transfers {
-        Transfers { remote, slots: Arc::new(Semaphore::new(most)) }
+        Transfers { remote, slots: Shares::new(most) }
     }
 
     /// Begins a transfer.
@@ -86,12 +87,9 @@ impl Transfers {
                 Errand::Push(Box::new((place, file)))
             }
         };
-        let slot = self.slots.clone().try_acquire_owned().map_err(|_| {
-            Oops::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "as many transfers as this server makes at a time are on their way",
-            )
-            .header(header::RETRY_AFTER, COME_AGAIN)
+        let slot = self.slots.try_take(asked.verdict.who.uid, 1).ok_or_else(|| {
+            let why = "as many transfers as this server makes for you at a time are on their way";
+            Oops::new(StatusCode::TOO_MANY_REQUESTS, why).header(header::RETRY_AFTER, COME_AGAIN)
         })?;
         let transfer = Transfer {
             env: asked.dav.env.clone(),
@@ -116,6 +114,21 @@ struct Transfer {
     progress: Progress,
 }
 
+/// How fast another server is, while it is waited for.
+#[derive(Default)]
+struct Pace {
+    waited: Nanos,
+}
+
+impl Pace {
+    /// It was waited for so much longer, and so many bytes came in all: whether that is slower than any client may be.
+    fn is_slow(&mut self, waited: Nanos, bytes: u64) -> bool {
+        self.waited += waited;
+        let secs = self.waited / 1_000_000_000;
+        secs > STALL_SECS_MAX && bytes / secs < SLOW_BYTES_PER_SEC
+    }
+}
+
 /// Ends a task when the answer that it works for is dropped.
 struct Leash(AbortHandle);
 
@@ -127,7 +140,7 @@ impl Drop for Leash {
 
 impl Transfer {
     /// The answer's body: markers, then how it ended.
-    fn start(self, errand: Errand, slot: OwnedSemaphorePermit) -> crate::body::Body {
+    fn start(self, errand: Errand, slot: Share) -> crate::body::Body {
         let (tell, told) = mpsc::channel::<Bytes>(4);
         let task = tokio::spawn(async move {
             let _slot = slot;
@@ -187,31 +200,45 @@ impl Transfer {
         }
         let remote::Answer { response, connection: _connection, .. } = answer;
         let claims = digest::claims(response.headers());
+        let is_chunked = is_chunked(response.headers());
         let mut body = response.into_body();
         let size = http_body::Body::size_hint(&body).exact();
+        // else its end is that of the connection, which anything may end
+        let has_end = size.is_some() || is_chunked;
+        let mut pace = Pace::default();
         loop {
+            let asked = self.env.now();
             let frame = tokio::time::timeout(IDLE, body.frame()).await;
             let frame = frame.map_err(|_| Failed(format!("{} sends nothing more", shown(there))))?;
             let Some(frame) = frame else { break };
+            if pace.is_slow(self.env.now().saturating_sub(asked), self.progress.sent.bytes()) {
+                return Err(Failed(format!("{} sends too slowly", shown(there))));
+            }
             let frame = frame.map_err(|e| Failed(format!("{}: {e}", shown(there))))?;
             if let Ok(bytes) = frame.into_data() {
                 self.progress.sent.add(bytes.len() as u64);
                 writing.write(bytes).await.map_err(ours)?;
             }
         }
-        self.end_pull(writing, size, claims).await
+        self.end_pull(writing, (size, has_end), claims).await
     }
 
     async fn end_pull(
         &self,
         writing: Writing,
-        size: Option<u64>,
+        (size, has_end): (Option<u64>, bool),
         claims: Vec<digest::Claim>,
     ) -> std::result::Result<(), Failed> {
         if size.is_some_and(|size| size != writing.size()) {
             return Err(Failed(format!("{} ended early", shown(&self.plan.there))));
         }
         let claims = self.verifier().claims(claims, "the source").await?;
+        if !has_end && claims.is_empty() {
+            let there = shown(&self.plan.there);
+            return Err(Failed(format!(
+                "{there} says neither a length nor a checksum: it may have ended early"
+            )));
+        }
         writing.finish(&claims, None).await.map(drop).map_err(ours)
     }
 
@@ -222,6 +249,7 @@ impl Transfer {
         let sent = self.progress.sent.clone();
         let body = |headers: &mut HeaderMap| {
             *running.lock() = Running::default();
+            sent.reset();
             headers.insert(header::CONTENT_LENGTH, size.into());
             if let Some((name, text)) = digest::Wanted::Digest(vec![Algorithm::Adler32]).answer(&kept)
                 && let Ok(text) = HeaderValue::from_str(&text)
@@ -257,6 +285,14 @@ impl Transfer {
             }
         }
     }
+}
+
+/// Whether a body says itself where it ends.
+fn is_chunked(headers: &HeaderMap) -> bool {
+    let last =
+        headers.get_all(header::TRANSFER_ENCODING).iter().next_back().and_then(|value| value.to_str().ok());
+    last.and_then(|text| text.rsplit(',').next())
+        .is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"))
 }
 
 fn ours(oops: Oops) -> Failed {

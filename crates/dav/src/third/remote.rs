@@ -4,13 +4,13 @@
 //! transfer that is given up must be gone at once. Nothing that is sent or answered is logged: credentials are in it.
 //!
 //! Whoever may upload may make this server fetch an address. So addresses of this machine and of its link are refused, unless the
-//! door itself listens there only (tests).
+//! operator says otherwise (trials).
 
 use super::body::Outgoing;
-use http::uri::Scheme;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use leeward_door::limits::SLOW_BYTES_PER_SEC;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
@@ -30,6 +31,15 @@ const CONNECT: Duration = Duration::from_secs(15);
 pub const FIRST_BYTE: Duration = Duration::from_secs(120);
 /// For bytes to move on.
 pub const IDLE: Duration = Duration::from_secs(60);
+/// For the other server to say that a body may come, or where else it should go: one that does not know of that says nothing.
+const CONTINUE: Duration = Duration::from_secs(3);
+/// What is said to another server than the one that the client named, where that one redirects. All else may be a credential.
+const HARMLESS: [HeaderName; 4] = [
+    header::ACCEPT,
+    HeaderName::from_static("want-digest"),
+    HeaderName::from_static("want-repr-digest"),
+    HeaderName::from_static("scitag"),
+];
 /// Most redirects that are followed.
 const REDIRECTS_MAX: usize = 8;
 /// Most of an error's body that is passed on, bytes.
@@ -125,8 +135,8 @@ impl Remote {
             let answer = self.once(&method, &uri, sent, outgoing, &mut peer).await?;
             let Some(next) = redirected(&answer)? else { return Ok(answer) };
             if next.authority() != uri.authority() {
-                // who is meant by it is the first server alone; what it wants to tell the next one is in the URL
-                headers.remove(header::AUTHORIZATION);
+                // the first server alone is meant; what it wants to tell the next one is in the URL
+                headers = harmless(&headers);
             }
             uri = next;
         }
@@ -168,7 +178,9 @@ impl Remote {
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failed> {
         let found = within(CONNECT, "looking up", host, tokio::net::lookup_host((host, port))).await?;
         let mut last = Failed(format!("{host} has no address that may be used from here"));
-        let found: Vec<SocketAddr> = found.filter(|address| self.local || may_reach(address.ip())).collect();
+        let own = if self.local { Vec::new() } else { own_addresses()? };
+        let may = |ip: IpAddr| self.local || may_reach(ip) && !own.contains(&ip.to_canonical());
+        let found: Vec<SocketAddr> = found.filter(|address| may(address.ip())).collect();
         for address in found {
             match within(CONNECT, "connecting to", host, TcpStream::connect(address)).await {
                 Ok(stream) => {
@@ -198,7 +210,24 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(all)
 }
 
-/// Addresses that are somebody else's.
+/// Headers for another server than the one that they were meant for.
+fn harmless(headers: &HeaderMap) -> HeaderMap {
+    let all = headers.iter().filter(|(name, _)| HARMLESS.contains(name));
+    all.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The addresses of this machine, on all its interfaces.
+fn own_addresses() -> Result<Vec<IpAddr>, Failed> {
+    let unknown = |e| Failed(format!("the addresses of this server cannot be told from others: {e}"));
+    let all = nix::ifaddrs::getifaddrs().map_err(unknown)?.filter_map(|interface| interface.address);
+    let ip = |address: nix::sys::socket::SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    };
+    Ok(all.filter_map(ip).collect())
+}
+
+/// Addresses that are not of loopback, nor of the link, nor of many.
 fn may_reach(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -239,6 +268,19 @@ fn request(
     request.headers_mut().insert(header::HOST, HeaderValue::from_str(authority).map_err(wrong)?);
     request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(agent));
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !request.body().sent().ended() {
+        // many send a PUT on to another server: then nothing of the body goes to the first one
+        request.headers_mut().insert(header::EXPECT, HeaderValue::from_static("100-continue"));
+        let go_on = Arc::new(Notify::new());
+        let told = go_on.clone();
+        hyper::ext::on_informational(&mut request, move |answer| {
+            if answer.status() == StatusCode::CONTINUE {
+                told.notify_one();
+            }
+        });
+        let wait = async move { tokio::time::timeout(CONTINUE, go_on.notified()).await.unwrap_or_default() };
+        request.body_mut().hold_until(wait);
+    }
     Ok(request)
 }
 
@@ -261,11 +303,14 @@ where
     let answer = sender.send_request(request);
     tokio::pin!(answer);
     let mut before = 0;
+    let least = IDLE.as_secs() * SLOW_BYTES_PER_SEC;
     loop {
         let limit = if sends_body && !sent.ended() { IDLE } else { FIRST_BYTE };
         match tokio::time::timeout(limit, &mut answer).await {
             Ok(answer) => return Ok((answer.map_err(said)?, connection)),
-            Err(_) if sent.bytes() > before => before = sent.bytes(),
+            Err(_) if sent.bytes() > before && (sent.ended() || sent.bytes() - before >= least) => {
+                before = sent.bytes();
+            }
             Err(_) => return Err(Failed(format!("{host} does not answer"))),
         }
     }
@@ -295,16 +340,16 @@ fn redirected(answer: &Answer) -> Result<Option<Uri>, Failed> {
     let wrong = || Failed(format!("{} redirects to nowhere", shown(&answer.uri)));
     let text =
         answer.response.headers().get(header::LOCATION).and_then(|l| l.to_str().ok()).ok_or_else(wrong)?;
-    let next: Uri = text.parse().map_err(|_| wrong())?;
-    if next.authority().is_some() {
-        if answer.uri.scheme() == Some(&Scheme::HTTPS) && next.scheme() == Some(&Scheme::HTTP) {
-            return Err(Failed(format!("{} redirects away from https", shown(&answer.uri))));
-        }
-        return Ok(Some(next));
+    let base = url::Url::parse(&answer.uri.to_string()).map_err(|_| wrong())?;
+    let next: Uri = base.join(text).ok().and_then(|next| next.as_str().parse().ok()).ok_or_else(wrong)?;
+    let is_open = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "dav"));
+    if !Remote::speaks(&next) {
+        return Err(wrong());
     }
-    let mut parts = answer.uri.clone().into_parts();
-    parts.path_and_query = next.into_parts().path_and_query;
-    Uri::from_parts(parts).map(Some).map_err(|_| wrong())
+    if is_open(&next) && !is_open(&answer.uri) {
+        return Err(Failed(format!("{} redirects away from https", shown(&answer.uri))));
+    }
+    Ok(Some(next))
 }
 
 /// A URL as it may be shown: without its query, where capabilities are.
@@ -353,6 +398,11 @@ mod tests {
         for text in ["192.0.2.1", "10.1.2.3", "2001:db8::1", "fd00::1"] {
             assert!(may_reach(text.parse().unwrap()), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_of_its_interfaces_are_known() {
+        assert!(own_addresses().unwrap().iter().any(|ip| ip.is_loopback()));
     }
 
     #[test]

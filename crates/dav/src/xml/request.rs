@@ -1,10 +1,17 @@
 //! What the bodies of PROPFIND, PROPPATCH and LOCK ask for.
 
 use super::Name;
+use super::answer::escaped;
 use super::tree::{BadXml, Element};
 
 /// Most bytes of such a body.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
+/// Most properties that a request may be about.
+const PROPERTIES_MAX: usize = 256;
+/// Most bytes of their names: an answer says them again for each file.
+const NAMES_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of what a client says of a lock's owner, as it is kept.
+const OWNER_BYTES_MAX: usize = 4 << 10;
 
 /// Which properties a PROPFIND wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,18 +34,28 @@ impl Find {
             return Ok(Find::All(Vec::new()));
         }
         let root = root(body, "propfind")?;
-        let names = |element: &Element| element.elements().map(|e| e.name.clone()).collect();
         if let Some(these) = root.child("prop") {
-            return Ok(Find::These(names(these)));
+            return Ok(Find::These(names(these)?));
         }
         if root.child("propname").is_some() {
             return Ok(Find::Names);
         }
         match root.child("allprop") {
-            Some(_) => Ok(Find::All(root.child("include").map(names).unwrap_or_default())),
+            Some(_) => Ok(Find::All(root.child("include").map(names).transpose()?.unwrap_or_default())),
             None => Err(BadXml("a propfind has prop, propname or allprop in it".into())),
         }
     }
+}
+
+/// The names in an element, if they are not too many to be answered.
+fn names(element: &Element) -> Result<Vec<Name>, BadXml> {
+    let names: Vec<Name> = element.elements().map(|e| e.name.clone()).collect();
+    let bytes: usize = names.iter().map(|name| escaped(&name.space).len() + name.local.len()).sum();
+    if names.len() > PROPERTIES_MAX || bytes > NAMES_BYTES_MAX { Err(too_many()) } else { Ok(names) }
+}
+
+fn too_many() -> BadXml {
+    BadXml(format!("it is about more than {PROPERTIES_MAX} properties, or their names are too long"))
 }
 
 /// One change of a PROPPATCH.
@@ -71,6 +88,9 @@ impl Patch {
                 continue;
             }
             for property in change.elements().filter(|e| e.name.is("prop")).flat_map(Element::elements) {
+                if patches.len() == PROPERTIES_MAX {
+                    return Err(too_many());
+                }
                 let name = property.name.clone();
                 patches.push(if set { Patch::Set(name, property.inner()) } else { Patch::Remove(name) });
             }
@@ -108,7 +128,11 @@ impl LockInfo {
         if !write || shared == scope.child("exclusive").is_some() {
             return Err(BadXml("a lock is for writing, and exclusive or shared".into()));
         }
-        Ok(Some(LockInfo { shared, owner: root.child("owner").map(Element::inner) }))
+        let owner = root.child("owner").map(Element::inner);
+        if owner.as_ref().is_some_and(|owner| owner.len() > OWNER_BYTES_MAX) {
+            return Err(BadXml(format!("the owner of a lock has at most {OWNER_BYTES_MAX} bytes")));
+        }
+        Ok(Some(LockInfo { shared, owner }))
     }
 }
 
@@ -133,6 +157,34 @@ mod tests {
         for body in ["<propfind/>", "<propfind xmlns='DAV:'/>", "<x xmlns='DAV:'><prop/></x>", "<propfind"] {
             assert!(Find::parse(body.as_bytes()).is_err(), "{body}");
         }
+    }
+
+    #[test]
+    fn what_would_be_said_again_and_again_is_bounded() {
+        let find = |names: &str| {
+            Find::parse(format!("<propfind xmlns='DAV:'><prop>{names}</prop></propfind>").as_bytes())
+        };
+        assert!(find(&"<a/>".repeat(PROPERTIES_MAX)).is_ok());
+        assert!(find(&"<a/>".repeat(PROPERTIES_MAX + 1)).is_err());
+        let long = format!("<x:a xmlns:x='{}'/>", "u".repeat(1000));
+        assert!(find(&long.repeat(16)).is_ok() && find(&long.repeat(17)).is_err());
+        let patch = |n| {
+            format!(
+                "<propertyupdate xmlns='DAV:'><set><prop>{}</prop></set></propertyupdate>",
+                "<a/>".repeat(n)
+            )
+        };
+        assert!(Patch::parse(patch(PROPERTIES_MAX).as_bytes()).is_ok());
+        assert!(Patch::parse(patch(PROPERTIES_MAX + 1).as_bytes()).is_err());
+        let lock = |owner: &str| {
+            let kind = "<lockscope><shared/></lockscope><locktype><write/></locktype>";
+            LockInfo::parse(
+                format!("<lockinfo xmlns='DAV:'>{kind}<owner>{owner}</owner></lockinfo>").as_bytes(),
+            )
+        };
+        assert!(lock(&"x".repeat(OWNER_BYTES_MAX)).is_ok());
+        // as it would be kept
+        assert!(lock(&"x".repeat(OWNER_BYTES_MAX + 1)).is_err() && lock(&"<a/>".repeat(500)).is_err());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Bodies of requests as trees of elements.
 //!
 //! A tree has at most so many elements, so deep, of a body that is bounded already; there is no document type, so nothing that
-//! expands or is fetched. What is understood is written again with the namespaces said at each element: so a property's
-//! value means the same wherever it is put later.
+//! is fetched. What is understood is written again with the namespaces said at each element: so a property's
+//! value means the same wherever it is put later. A namespace is declared once and counts for many names: what all names of a tree
+//! come to with theirs is bounded, too.
 
 use super::Name;
 use quick_xml::NsReader;
@@ -17,6 +18,12 @@ const ELEMENTS_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
 /// Most attributes of an element.
 const ATTRIBUTES_MAX: usize = 32;
+/// Longest namespace, bytes.
+const SPACE_BYTES_MAX: usize = 1 << 10;
+/// Longest local name, bytes.
+const LOCAL_BYTES_MAX: usize = 255;
+/// Most bytes of all names of a request, each with its namespace.
+const NAMES_BYTES_MAX: usize = 512 << 10;
 
 /// Why a body is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +125,8 @@ const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 struct Parser<'b> {
     reader: NsReader<&'b [u8]>,
     elements: usize,
+    /// Bytes that names may still have.
+    names_left: usize,
 }
 
 fn bad(why: impl ToString) -> BadXml {
@@ -130,7 +139,7 @@ impl<'b> Parser<'b> {
         if text.chars().any(|c| !is_allowed(c)) {
             return Err(bad("it has a character that XML does not allow"));
         }
-        Ok(Parser { reader: NsReader::from_reader(bytes), elements: 0 })
+        Ok(Parser { reader: NsReader::from_reader(bytes), elements: 0, names_left: NAMES_BYTES_MAX })
     }
 
     fn document(mut self) -> Result<Element, BadXml> {
@@ -155,7 +164,7 @@ impl<'b> Parser<'b> {
             return Err(bad("it has too many elements"));
         }
         let (space, local) = self.reader.resolver().resolve_element(start.name());
-        let name = name(space, local.as_ref())?;
+        let name = name(space, local.as_ref(), &mut self.names_left)?;
         if [XML, XMLNS].contains(&&*name.space) {
             return Err(bad("an element has a namespace that is XML's own"));
         }
@@ -164,7 +173,7 @@ impl<'b> Parser<'b> {
         Ok(Element { name, attributes, content })
     }
 
-    fn attributes(&self, start: &BytesStart<'_>) -> Result<Vec<(Name, String)>, BadXml> {
+    fn attributes(&mut self, start: &BytesStart<'_>) -> Result<Vec<(Name, String)>, BadXml> {
         let mut found: Vec<(Name, String)> = Vec::new();
         for (n, attribute) in start.attributes().enumerate() {
             let attribute = attribute.map_err(bad)?;
@@ -175,7 +184,7 @@ impl<'b> Parser<'b> {
                 continue;
             }
             let (space, local) = self.reader.resolver().resolve_attribute(attribute.key);
-            let name = name(space, local.as_ref())?;
+            let name = name(space, local.as_ref(), &mut self.names_left)?;
             let raw = std::str::from_utf8(&attribute.value).map_err(bad)?;
             let value = quick_xml::escape::unescape(raw).map_err(bad)?.into_owned();
             if !value.chars().all(is_allowed) {
@@ -227,15 +236,21 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String, BadXml> {
         .ok_or_else(|| bad(format!("there is no entity {name}")))
 }
 
-fn name(space: ResolveResult<'_>, local: &[u8]) -> Result<Name, BadXml> {
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_string).map_err(bad);
-    let space = match space {
-        ResolveResult::Bound(space) => text(space.as_ref())?,
-        ResolveResult::Unbound => String::new(),
+/// A name with its namespace, which is taken from what names may still have.
+fn name(space: ResolveResult<'_>, local: &[u8], left: &mut usize) -> Result<Name, BadXml> {
+    let space: &[u8] = match &space {
+        ResolveResult::Bound(space) => space.as_ref(),
+        ResolveResult::Unbound => b"",
         ResolveResult::Unknown(_) => return Err(bad("a prefix stands for no namespace")),
     };
-    let space = quick_xml::escape::unescape(&space).map_err(bad)?.into_owned();
-    let local = text(local)?;
+    if space.len() > SPACE_BYTES_MAX || local.len() > LOCAL_BYTES_MAX {
+        return Err(bad("it has a name that is too long"));
+    }
+    let rest = left.checked_sub(space.len() + local.len());
+    *left = rest.ok_or_else(|| bad("its names are too long with their namespaces"))?;
+    let text = |bytes| std::str::from_utf8(bytes).map_err(bad);
+    let (space, local) = (text(space)?, text(local)?.to_string());
+    let space = quick_xml::escape::unescape(space).map_err(bad)?.into_owned();
     if !is_name(&local) {
         return Err(bad("it has a name that XML does not allow"));
     }
@@ -288,12 +303,23 @@ mod tests {
         let wide = format!("<a>{}</a>", "<b/>".repeat(ELEMENTS_MAX));
         let attributes: String = (0..=ATTRIBUTES_MAX).map(|n| format!(" a{n}=''")).collect();
         let many = format!("<a{attributes}/>");
+        let space = format!("<x xmlns:a='{}'/>", "u".repeat(SPACE_BYTES_MAX + 1)).replace("<x", "<a:x");
+        let local = format!("<{}/>", "x".repeat(LOCAL_BYTES_MAX + 1));
+        // each of them is small, and all of them are what was declared once
+        let declared = format!("<a:x xmlns:a='{}'>", "u".repeat(SPACE_BYTES_MAX));
+        let amplified = format!("{declared}{}</a:x>", "<a:b/>".repeat(NAMES_BYTES_MAX / SPACE_BYTES_MAX));
+        let by_attributes =
+            format!("{declared}{}</a:x>", "<b a:c=''/>".repeat(NAMES_BYTES_MAX / SPACE_BYTES_MAX));
         for xml in [
             laughs,
             outside,
             &deep,
             &wide,
             &many,
+            &space,
+            &local,
+            &amplified,
+            &by_attributes,
             "<x>&a;</x>",
             "<x>&#0;</x>",
             "<x>\u{1}</x>",

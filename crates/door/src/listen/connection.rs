@@ -3,16 +3,22 @@
 //! A connection is idle, or a head comes in, or a request is worked on. Reading has a limit in the first two; while a request is worked on, the limit is on its
 //! body (`Coming`) and on what the client does not take of the answer. Time counts only while the client is waited for, and who always moves
 //! a little, but too slowly, runs out of it, too.
+//!
+//! Where a request ends is hyper's to say: with two lengths that differ it is refused; with a length and chunks it ends with the chunks, and the length is
+//! gone before anybody here could see it. So a proxy in front must not go by the length then (RFC 9112, 6.1).
 
 use super::figures::Request as Counted;
 use super::log::{Line, milliseconds};
 use super::{Body, BodyError, Client, Family, Figures, Hall, Told, over};
-use crate::limits::{HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
+use crate::limits::{
+    HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, LINGER_BYTES_MAX, LINGER_SECS_MAX, REST_SECS,
+    SLOW_BYTES_PER_SEC, STALL_SECS_MAX,
+};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -21,50 +27,100 @@ use leeward_env::{Env, Nanos};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 /// How long requests at work may take to end once the door closes.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Answers a connection until it ends.
-pub(super) async fn serve<S>(hall: &Arc<Hall>, stream: S, client: Client)
+///
+/// hyper has some 16 KiB for each connection, whatever it does. One that has rested for a while is taken from it, and given to it again with the
+/// first byte that comes: meanwhile it is a socket and this.
+pub(super) async fn serve<S>(hall: &Arc<Hall>, mut stream: S, client: Client)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut read = Bytes::new();
+    loop {
+        if read.is_empty() {
+            match first(hall, &mut stream).await {
+                Some(byte) => read = byte,
+                None => return,
+            }
+        }
+        match Box::pin(awake(hall, (stream, read), client)).await {
+            Some(rested) => (stream, read) = rested,
+            None => return,
+        }
+    }
+}
+
+/// The first byte that comes; `None`: the connection is to end.
+async fn first<S: AsyncRead + Unpin>(hall: &Arc<Hall>, stream: &mut S) -> Option<Bytes> {
+    let (mut ended, mut byte) = (hall.ended.clone(), [0]);
+    let limit = Duration::from_secs(IDLE_SECS_MAX);
+    let read = tokio::select! {
+        read = tokio::time::timeout(limit, stream.read(&mut byte)) => read,
+        () = over(&mut ended) => return None,
+    };
+    match read {
+        Ok(Ok(1)) => Some(Bytes::copy_from_slice(&byte)),
+        Ok(_) => None,
+        Err(_) => {
+            hall.figures.timed_out_one();
+            None
+        }
+    }
+}
+
+/// Answers a connection until it ends, or rests: then it is given back, with what was read of it and not understood yet.
+async fn awake<S>(hall: &Arc<Hall>, (stream, read): (S, Bytes), client: Client) -> Option<(S, Bytes)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let state = Arc::<State>::default();
+    state.set(HEAD);
     let io = Timed {
         stream,
+        read,
         env: hall.env.clone(),
         figures: hall.figures.clone(),
         state: state.clone(),
         limit: None,
         writes: Patience::default(),
+        lingers: None,
     };
     let service = {
-        let hall = hall.clone();
-        service_fn(move |request| answer(hall.clone(), state.clone(), client, request))
+        let (hall, state) = (hall.clone(), state.clone());
+        service_fn(move |request| Box::pin(answer(hall.clone(), state.clone(), client, request)))
     };
     let mut http = http1::Builder::new();
     http.max_buf_size(HEAD_BYTES_MAX).half_close(false).auto_date_header(true);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+    let mut connection = http.serve_connection(TokioIo::new(io), service);
     let mut ended = hall.ended.clone();
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = &mut connection => result,
+        () = state.rests() => {
+            let parts = connection.into_parts();
+            return Some((parts.io.into_inner().stream, parts.read_buf));
+        }
         () = over(&mut ended) => {
-            connection.as_mut().graceful_shutdown();
+            Pin::new(&mut connection).graceful_shutdown();
             tokio::time::timeout(END_WAIT, connection).await.unwrap_or(Ok(()))
         }
     };
     if let Err(e) = result {
         tracing::debug!("{}: {e}", client.address);
     }
+    None
 }
 
 /// What a connection is doing, as its reader and its requests see it.
@@ -73,6 +129,8 @@ struct State {
     doing: AtomicU8,
     /// Moves with `doing`.
     changes: AtomicU32,
+    /// Whether the client has still to take some of an answer.
+    writing: AtomicBool,
 }
 
 const IDLE: u8 = 0;
@@ -83,6 +141,18 @@ impl State {
     fn set(&self, doing: u8) {
         self.doing.store(doing, Ordering::Release);
         self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns when nothing was asked for a while, and all is answered.
+    async fn rests(&self) {
+        loop {
+            let before = self.changes.load(Ordering::Acquire);
+            tokio::time::sleep(Duration::from_secs(REST_SECS)).await;
+            let rests = self.doing.load(Ordering::Acquire) == IDLE && !self.writing.load(Ordering::Acquire);
+            if rests && self.changes.load(Ordering::Acquire) == before {
+                return;
+            }
+        }
     }
 }
 
@@ -130,12 +200,16 @@ fn timed_out(figures: &Figures) -> io::Error {
 /// A stream with time limits.
 struct Timed<S> {
     stream: S,
+    /// What was read of it before.
+    read: Bytes,
     env: Env,
     figures: Arc<Figures>,
     state: Arc<State>,
     /// The limit on reading, and the change of state that it is of.
     limit: Option<(u32, Pin<Box<Sleep>>)>,
     writes: Patience,
+    /// After the last answer: until when it is read on, and how many bytes.
+    lingers: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<S> Timed<S> {
@@ -163,6 +237,7 @@ impl<S> Timed<S> {
         result: Poll<io::Result<T>>,
         bytes: usize,
     ) -> Poll<io::Result<T>> {
+        self.state.writing.store(result.is_pending(), Ordering::Release);
         if result.is_ready() {
             self.writes.moved(&self.env, bytes);
         } else if self.writes.wait(&self.env, cx) {
@@ -179,6 +254,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if !this.read.is_empty() {
+            let some = this.read.split_to(this.read.len().min(buf.remaining()));
+            buf.put_slice(&some);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buf) {
             Poll::Pending if this.is_late(cx) => Poll::Ready(Err(timed_out(&this.figures))),
@@ -193,7 +273,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let result = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -222,10 +302,28 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         this.watch_write(cx, result, 0)
     }
 
+    /// Says that nothing more comes, and reads for a while what the client still sends: closed with something unread, the system would
+    /// tell the client that the connection was reset, and the client might never see the answer that says why its upload was refused.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let result = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.watch_write(cx, result, 0)
+        if this.lingers.is_none() {
+            let result = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.watch_write(cx, result, 0))?;
+        }
+        let new = || (Box::pin(tokio::time::sleep(Duration::from_secs(LINGER_SECS_MAX))), LINGER_BYTES_MAX);
+        let (end, left) = this.lingers.get_or_insert_with(new);
+        let mut bytes = [MaybeUninit::uninit(); 4096];
+        while *left > 0 {
+            let mut buffer = ReadBuf::uninit(&mut bytes);
+            match Pin::new(&mut this.stream).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    *left = left.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => return end.as_mut().poll(cx).map(Ok),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -380,17 +478,12 @@ async fn answer(
         hall: hall.clone(),
     };
     let waits_for_nothing = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
-    let mut response = match is_ambiguous(&request) {
-        true => refusal(StatusCode::BAD_REQUEST),
-        false => {
-            let (env, figures) = (hall.env.clone(), hall.figures.clone());
-            let coming = |body| Coming { body, env, figures, patience: Patience::default(), received };
-            let request = request.map(|body| coming(body).boxed_unsync());
-            // a panic costs the request that had it
-            let answer = AssertUnwindSafe(hall.site.clone().answer(request, client)).catch_unwind();
-            answer.await.unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR))
-        }
-    };
+    let (env, figures) = (hall.env.clone(), hall.figures.clone());
+    let coming = |body| Coming { body, env, figures, patience: Patience::default(), received };
+    let request = request.map(|body| coming(body).boxed_unsync());
+    // a panic costs the request that had it
+    let answer = AssertUnwindSafe(hall.site.clone().answer(request, client)).catch_unwind();
+    let mut response = answer.await.unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR));
     noted.status = response.status().as_u16();
     noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
     noted.complete = response.body().is_end_stream();
@@ -401,13 +494,6 @@ async fn answer(
     let told = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let length = told.or(response.body().size_hint().exact());
     Ok(response.map(|body| Going { body, length, noted }))
-}
-
-/// Whether two who read the request could find its end in different places.
-fn is_ambiguous(request: &Request<Incoming>) -> bool {
-    let headers = request.headers();
-    let lengths: Vec<&HeaderValue> = headers.get_all(CONTENT_LENGTH).iter().collect();
-    lengths.len() > 1 || (!lengths.is_empty() && headers.contains_key(TRANSFER_ENCODING))
 }
 
 fn refusal(status: StatusCode) -> Response<Body> {

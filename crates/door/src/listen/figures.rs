@@ -81,6 +81,9 @@ pub struct Figures {
     pairs: Mutex<FxHashMap<(Arc<str>, Arc<str>), OfPair>>,
 }
 
+/// Connections to all doors of the process: its descriptors are what bounds them.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
 /// A connection that counts as open, until it is dropped.
 pub(crate) struct Place {
     figures: Arc<Figures>,
@@ -90,6 +93,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.figures.family(self.family).open.fetch_sub(1, Ordering::Relaxed);
+        OPEN.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -170,11 +174,12 @@ impl Figures {
         all
     }
 
-    /// One more connection, unless there are so many.
+    /// One more connection, unless there are so many to all doors.
     pub(crate) fn enter(self: &Arc<Self>, address: SocketAddr, most: u64) -> Option<Place> {
-        let open: u64 = Family::ALL.iter().map(|f| self.open(*f)).sum();
-        self.full.store(open >= most, Ordering::Relaxed);
-        if open >= most {
+        let one_more = |open| (open < most).then_some(open + 1);
+        let entered = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        self.full.store(entered.is_err(), Ordering::Relaxed);
+        if entered.is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -218,5 +223,23 @@ impl Figures {
 
     fn family(&self, family: Family) -> &OfFamily {
         &self.families[family as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_doors_together_have_so_many_connections() {
+        let doors = [Door::S3, Door::Http].map(|door| Arc::new(Figures::new(door)));
+        let at: SocketAddr = "[::1]:1".parse().expect("an address");
+        let first = doors[0].enter(at, 2).expect("the first");
+        let second = doors[1].enter(at, 2).expect("the second");
+        assert!(doors[0].enter(at, 2).is_none() && doors[0].is_full() && doors[0].refused() == 1);
+        drop(second);
+        let third = doors[0].enter(at, 2).expect("one has gone");
+        assert_eq!((doors[0].open(Family::V6), doors[1].open(Family::V6), doors[0].is_full()), (2, 0, false));
+        drop((first, third));
     }
 }

@@ -30,9 +30,10 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Why a body ended early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -124,6 +125,7 @@ impl Bound {
         let figures = Arc::new(Figures::new(site.door()));
         let urls = self.urls();
         let tls = self.tls.map(|files| tls::Tls::load(env, files)).transpose()?.map(Arc::new);
+        let turned_away = Arc::new(Semaphore::new(limits::TURNED_AWAY_MAX));
         for listener in self.listeners {
             let hall = Arc::new(Hall {
                 env: env.clone(),
@@ -132,6 +134,7 @@ impl Bound {
                 figures: figures.clone(),
                 tls: tls.clone(),
                 ended: ended.clone(),
+                turned_away: turned_away.clone(),
             });
             threads.spawn(hall.accept(listener));
         }
@@ -170,6 +173,8 @@ struct Hall {
     figures: Arc<Figures>,
     tls: Option<Arc<tls::Tls>>,
     ended: watch::Receiver<bool>,
+    /// For those who are told that there are too many.
+    turned_away: Arc<Semaphore>,
 }
 
 /// What to wait when the system has no descriptor or memory left for a connection.
@@ -203,9 +208,7 @@ impl Hall {
             }
         };
         let Some(place) = self.figures.enter(address, connections_max()) else {
-            // it fits the socket's buffer
-            let _ = stream.try_write(FULL);
-            return;
+            return self.turn_away(stream);
         };
         let _ = stream.set_nodelay(true);
         let hall = self.clone();
@@ -218,6 +221,27 @@ impl Hall {
                     None => hall.figures.handshake_failed(),
                 },
             }
+            drop(place);
+        });
+    }
+}
+
+impl Hall {
+    /// Says that there are too many. Not where a handshake is expected: there it would be noise.
+    fn turn_away(&self, mut stream: TcpStream) {
+        let Ok(place) = self.turned_away.clone().try_acquire_owned() else { return };
+        if self.tls.is_some() {
+            return;
+        }
+        tokio::spawn(async move {
+            let said = async {
+                stream.write_all(FULL).await?;
+                stream.shutdown().await?;
+                // what comes is read: with something unread the system would take the answer back
+                tokio::io::copy(&mut stream.take(limits::LINGER_BYTES_MAX as u64), &mut tokio::io::sink())
+                    .await
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(limits::LINGER_SECS_MAX), said).await;
             drop(place);
         });
     }

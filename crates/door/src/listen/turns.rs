@@ -1,19 +1,16 @@
 //! Whose request a door works on next, and who is told to come back later.
 //!
-//! Before a request is worked on it takes a turn in its user's name. While fewer than a bound are at work it has one at once; else users take turns, each in
-//! the order of his own. Who would have to wait too long, going by how fast requests are done now and by how many of his own are before him, is told
-//! so at once: the user over his share hears it first, others need not.
+//! Before a request is worked on it takes a turn in its user's name, of a bounded number that users share ([`Shares`]). To wait for one is cheap: as many
+//! may as there are connections, each for a bounded time. While somebody waits it is measured how many requests are done in a second: who
+//! would not have his turn in time, going by that and by how many of his own are before him, is told so at once. So the user over his share hears it, others need not.
 
-use crate::limits::{AT_WORK_MAX, TURN_MS_MAX};
+use crate::limits::{AT_WORK_MAX, TURN_SECS_MAX};
+use crate::shares::{Share, Shares};
 use leeward_env::{Ctx, Env, Nanos};
-use leeward_gate::{FairQueue, Line, Share, Turn as Place};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::time::Duration;
 
-/// Requests a second that are believed to be done before any was measured.
-const RATE_AT_FIRST: f64 = 1000.0;
 /// How long is measured, nanoseconds.
 const WINDOW: Nanos = 1_000_000_000;
 
@@ -23,25 +20,25 @@ pub struct Turns(Arc<Shared>);
 
 struct Shared {
     env: Env,
-    state: Mutex<State>,
+    shares: Shares,
+    /// How long a request waits.
+    patience: Duration,
+    pace: Mutex<Pace>,
 }
 
+/// How fast requests are done while others wait: what can be done, and not what is asked for.
 #[derive(Default)]
-struct State {
-    queue: FairQueue<oneshot::Sender<Turn>>,
-    waiting: FxHashMap<u32, usize>,
-    at_work: usize,
-    /// Requests a second, as last measured.
-    rate: f64,
-    since: Nanos,
-    done: u64,
+struct Pace {
+    /// Requests a second, where that was measured since somebody began to wait.
+    rate: Option<f64>,
+    /// Since when it is measured, and how many were done since.
+    window: Option<(Nanos, u64)>,
 }
 
 /// A request's turn, until it is dropped.
 pub struct Turn {
     turns: Turns,
-    place: Option<Place>,
-    begun: Nanos,
+    _share: Share,
 }
 
 /// There is too much to do for this user's requests.
@@ -54,164 +51,145 @@ pub struct Busy {
 impl Turns {
     /// Nobody is at work.
     pub fn new(env: &Env) -> Turns {
-        let state = State { rate: RATE_AT_FIRST, since: env.now(), ..State::default() };
-        Turns(Arc::new(Shared { env: env.clone(), state: Mutex::new(state) }))
+        Turns::with(env, Duration::from_secs(TURN_SECS_MAX))
+    }
+
+    fn with(env: &Env, patience: Duration) -> Turns {
+        let shares = Shares::new(AT_WORK_MAX);
+        Turns(Arc::new(Shared { env: env.clone(), shares, patience, pace: Mutex::default() }))
     }
 
     /// Requests that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.0.state.lock().queue.len()
+        self.0.shares.waiting()
     }
 
     /// Takes a turn for a request.
     ///
     /// # Errors
-    /// [`Busy`], at once.
+    /// [`Busy`]: at once when there would be none in time, else when there was none.
     pub async fn take(&self, ctx: &Ctx) -> Result<Turn, Busy> {
-        let line = Line { flow: ctx.flow, class: ctx.class };
-        let wait = {
-            let state = &mut *self.0.state.lock();
-            if state.at_work < AT_WORK_MAX && state.queue.is_empty() {
-                state.at_work += 1;
-                let place = state.queue.pass(line, Share::USUAL);
-                return Ok(self.turn(place));
-            }
-            state.check(line.flow.uid)?;
-            let (give, given) = oneshot::channel();
-            state.queue.push(line, Share::USUAL, give);
-            *state.waiting.entry(line.flow.uid).or_default() += 1;
-            given
-        };
-        // the queue is never dropped with somebody in it
-        wait.await.map_err(|_| Busy { retry_after_secs: 1 })
+        let uid = ctx.flow.uid;
+        let wait_secs = self.wait_secs(uid);
+        if wait_secs.is_some_and(|secs| secs > self.0.patience.as_secs_f64()) {
+            return Err(busy(wait_secs));
+        }
+        let share = self.0.shares.take_within(uid, 1, self.0.patience).await;
+        let share = share.ok_or_else(|| busy(self.wait_secs(uid)))?;
+        Ok(Turn { turns: self.clone(), _share: share })
     }
 
-    fn turn(&self, place: Place) -> Turn {
-        Turn { turns: self.clone(), place: Some(place), begun: self.0.env.now() }
-    }
-
-    /// Ends a turn and gives out what is free.
-    fn end(&self, place: Place, begun: Nanos) {
-        let now = self.0.env.now();
-        {
-            let mut state = self.0.state.lock();
-            state.queue.done(place, now.saturating_sub(begun));
-            state.at_work -= 1;
-            state.count(now);
-        }
-        loop {
-            // a statement of its own: the lock is not held while somebody is given his turn
-            let next = self.0.state.lock().next();
-            let Some((place, give)) = next else { return };
-            if let Err(mut turn) = give.send(self.turn(place)) {
-                // its client has gone
-                let place = turn.place.take().expect("just made");
-                let mut state = self.0.state.lock();
-                state.queue.done(place, 0);
-                state.at_work -= 1;
-            }
-        }
+    /// How long one more of this user would wait, as far as that is known.
+    fn wait_secs(&self, uid: u32) -> Option<f64> {
+        let rate = self.0.pace.lock().rate?;
+        let (mine, users) = self.0.shares.waiting_of(uid);
+        (mine > 0).then(|| (mine + 1) as f64 * users as f64 / rate.max(0.001))
     }
 }
 
-impl State {
-    /// Who is next, if there is room.
-    fn next(&mut self) -> Option<(Place, oneshot::Sender<Turn>)> {
-        if self.at_work >= AT_WORK_MAX {
-            return None;
-        }
-        let (place, give) = self.queue.pop()?;
-        let uid = place.line.flow.uid;
-        if let Some(waiting) = self.waiting.get_mut(&uid) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.waiting.remove(&uid);
-            }
-        }
-        self.at_work += 1;
-        Some((place, give))
-    }
+fn busy(wait_secs: Option<f64>) -> Busy {
+    let secs = wait_secs.map_or(TURN_SECS_MAX, |secs| secs.ceil() as u64);
+    Busy { retry_after_secs: secs.clamp(1, 60) }
+}
 
-    fn count(&mut self, now: Nanos) {
-        self.done += 1;
-        let passed = now.saturating_sub(self.since);
+impl Pace {
+    /// A request was done at this time, while so many waited.
+    fn count(&mut self, now: Nanos, waiting: usize) {
+        if waiting == 0 {
+            *self = Pace::default();
+            return;
+        }
+        let (since, done) = self.window.get_or_insert((now, 0));
+        *done += 1;
+        let passed = now.saturating_sub(*since);
         if passed >= WINDOW {
-            let measured = self.done as f64 * 1e9 / passed as f64;
-            self.rate = (self.rate + measured) / 2.0;
-            (self.since, self.done) = (now, 0);
+            let measured = *done as f64 * 1e9 / passed as f64;
+            self.rate = Some(self.rate.map_or(measured, |rate| (rate + measured) / 2.0));
+            self.window = Some((now, 0));
         }
-    }
-
-    /// Whether one more of this user would have its turn in time.
-    fn check(&self, uid: u32) -> Result<(), Busy> {
-        let mine = self.waiting.get(&uid).copied().unwrap_or(0);
-        let users = self.waiting.len() + usize::from(mine == 0);
-        let wait_secs = (mine + 1) as f64 * users as f64 / self.rate.max(1.0);
-        if mine < AT_WORK_MAX || wait_secs * 1e3 <= TURN_MS_MAX as f64 {
-            return Ok(());
-        }
-        Err(Busy { retry_after_secs: (wait_secs.ceil() as u64).clamp(1, 60) })
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.turns.end(place, self.begun);
-        }
+        // before the next one has this turn
+        let shared = &self.turns.0;
+        shared.pace.lock().count(shared.env.now(), shared.shares.waiting());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use leeward_env::Door;
-    use std::pin::{Pin, pin};
-    use std::task::{Context, Poll, Waker};
+    use std::pin::Pin;
 
     fn ctx(uid: u32) -> Ctx {
         crate::Who::new("u", uid, uid, &[]).ctx(Door::S3)
     }
 
-    fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => Some(value),
-            Poll::Pending => None,
-        }
+    type Taking = Pin<Box<dyn Future<Output = Result<Turn, Busy>>>>;
+
+    fn take(turns: &Turns, uid: u32) -> Taking {
+        let (turns, ctx) = (turns.clone(), ctx(uid));
+        Box::pin(async move { turns.take(&ctx).await })
     }
 
-    #[test]
-    fn a_user_over_his_share_is_sent_away_and_another_is_not() {
-        let env = Env::sim(1);
-        let turns = Turns::new(&env);
-        let mut held: Vec<Turn> = (0..AT_WORK_MAX)
-            .map(|_| poll(pin!(turns.take(&ctx(1)))).expect("a turn").expect("free"))
-            .collect();
-        // all that one user may have waiting at the rate that is believed in
+    /// All turns that one user may have, and so many more that he asks for.
+    fn crowd(turns: &Turns, uid: u32, more: usize) -> (Vec<Turn>, Vec<Taking>) {
+        let mut at_work = Vec::new();
         let mut waiting = Vec::new();
-        let refused = loop {
-            let context = ctx(1);
-            let mut one = Box::pin({
-                let turns = turns.clone();
-                async move { turns.take(&context).await }
-            });
-            match poll(one.as_mut()) {
-                Some(answer) => break answer.err().expect("no turn is free"),
+        while waiting.len() < more {
+            let mut one = take(turns, uid);
+            match one.as_mut().now_or_never() {
+                Some(turn) => at_work.push(turn.expect("a turn")),
                 None => waiting.push(one),
             }
-        };
-        assert!((1..=60).contains(&refused.retry_after_secs), "{refused:?}");
-        assert_eq!(waiting.len() as u64, TURN_MS_MAX);
-        let second = ctx(2);
-        let mut other = Box::pin(turns.take(&second));
-        assert!(poll(other.as_mut()).is_none(), "he waits, but is not refused");
-        held.pop();
-        assert!(poll(other.as_mut()).is_some_and(|turn| turn.is_ok()), "and is the next");
-        // clients that go away leave no gap
+        }
+        (at_work, waiting)
+    }
+
+    #[tokio::test]
+    async fn many_wait_and_one_of_another_user_does_not() {
+        let turns = Turns::new(&Env::sim(1));
+        let (at_work, waiting) = crowd(&turns, 1, 10_000);
+        assert_eq!((at_work.len(), turns.waiting()), (512, 10_000));
+        let other = take(&turns, 2).now_or_never();
+        assert!(other.is_some_and(|turn| turn.is_ok()), "there is always a turn for who has none");
+        drop((at_work, waiting));
+        assert_eq!((turns.waiting(), turns.0.shares.taken()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_user_over_his_share_is_sent_away_and_another_is_not() {
+        let env = Env::sim(1);
+        let turns = Turns::new(&env);
+        let (mut at_work, mut waiting) = crowd(&turns, 1, 5000);
+        // a hundred in a second are done: those who wait are more than can be done in time
+        for _ in 0..201 {
+            env.advance(Duration::from_millis(10));
+            drop(at_work.pop());
+            let turn = waiting.remove(0).await;
+            at_work.push(turn.expect("his turn"));
+        }
+        let refused = take(&turns, 1).await.err().expect("he would wait for too long");
+        assert_eq!(refused.retry_after_secs, 48);
+        assert!(take(&turns, 2).await.is_ok(), "another is not refused");
+        // when nobody waits there is nothing to go by: a rate of demand says nothing of what can be done
         drop(waiting);
-        drop(other);
-        drop(held);
-        let state = turns.0.state.lock();
-        assert_eq!((state.at_work, state.queue.len(), state.waiting.len()), (0, 0, 0));
+        drop(at_work.pop());
+        env.advance(Duration::from_secs(3600));
+        drop(at_work.pop());
+        let (_, waiting) = crowd(&turns, 1, 10_000);
+        assert_eq!(waiting.len(), 10_000, "none of a burst is refused");
+    }
+
+    #[tokio::test]
+    async fn who_waits_in_vain_is_told_so() {
+        let turns = Turns::with(&Env::sim(1), Duration::ZERO);
+        let at_work: Vec<Turn> = std::iter::from_fn(|| take(&turns, 1).now_or_never()?.ok()).collect();
+        let refused = take(&turns, 1).await.err().expect("no turn was given back");
+        assert_eq!((at_work.len(), refused.retry_after_secs, turns.waiting()), (512, TURN_SECS_MAX, 0));
     }
 }

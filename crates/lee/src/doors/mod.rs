@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 
 /// The access log, beside the log.
 const ACCESS_LOG: &str = "access.log";
-/// Threads for what has to ask the cell or the user database.
+/// Threads for what has to ask the cell or the user database, besides one for each issuer of tokens, who may be slow.
 const BLOCKING_THREADS: usize = 8;
 /// How long requests at work may take to end.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -76,8 +76,6 @@ impl Wanted {
 pub struct Bound {
     s3: Option<listen::Bound>,
     http: Option<listen::Bound>,
-    /// Whether the HTTP door is for this machine only.
-    local: bool,
 }
 
 /// Takes the addresses.
@@ -89,10 +87,7 @@ pub fn bind(wanted: &Wanted) -> Result<Bound, Fail> {
     let door = |flag: &str, addresses: &[String]| {
         take(addresses, tls.as_ref()).map_err(|e| Fail::new(format!("{flag}: {e}")))
     };
-    let is_local =
-        |text: &String| listen::parse(text).is_ok_and(|all| all.iter().all(|at| at.ip().is_loopback()));
-    let local = wanted.http.iter().all(is_local);
-    Ok(Bound { s3: door("--s3", &wanted.s3)?, http: door("--http", &wanted.http)?, local })
+    Ok(Bound { s3: door("--s3", &wanted.s3)?, http: door("--http", &wanted.http)? })
 }
 
 fn take(addresses: &[String], tls: Option<&TlsFiles>) -> Result<Option<listen::Bound>, AddressError> {
@@ -137,7 +132,7 @@ impl Bound {
         if self.s3.is_none() && self.http.is_none() {
             return Ok(Doors { serving: Vec::new(), runtime: None });
         }
-        let runtime = runtime()?;
+        let runtime = runtime(inside.config.issuer.len())?;
         let path = inside.dir.log().with_file_name(ACCESS_LOG);
         let log = AccessLog::open(inside.env, &path).map_err(|e| {
             Fail::new(format!("{}: {}: make room for the access log", path.display(), text(&e)))
@@ -149,7 +144,7 @@ impl Bound {
         }
         if let Some(bound) = self.http {
             let location = bound.urls().first().cloned().unwrap_or_default();
-            sites.push((bound, http(inside, &files, location, self.local)?));
+            sites.push((bound, http(inside, &files, location)?));
         }
         let serve = |(bound, site): (listen::Bound, _)| {
             bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
@@ -160,11 +155,11 @@ impl Bound {
     }
 }
 
-fn runtime() -> Result<Runtime, Fail> {
+fn runtime(issuers: usize) -> Result<Runtime, Fail> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS + issuers)
         .thread_name("lee-door")
         .enable_all()
         .build()
@@ -194,10 +189,11 @@ fn report(inside: &Inside<'_>) -> leeward_dav::Report {
 }
 
 /// Tokens are asked for there, so there is a key to sign them with from now on.
-fn http(inside: &Inside<'_>, files: &Files, location: String, local: bool) -> Result<Arc<dyn Site>, Fail> {
+fn http(inside: &Inside<'_>, files: &Files, location: String) -> Result<Arc<dyn Site>, Fail> {
     inside.cell.prepare_tokens()?;
     inside.authority.set_accounts(inside.cell.accounts());
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let local = inside.config.transfers_local;
     let remote =
         Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
