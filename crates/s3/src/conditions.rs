@@ -3,11 +3,11 @@
 use crate::call::Shared;
 use crate::error;
 use crate::list::whole_seconds;
-use crate::objects::look;
+use crate::objects::{Object, look};
 use hyper::header::{ETAG, HeaderMap, HeaderName};
 use leeward_door::{Path, Tree};
 use leeward_volume::Error;
-use leeward_volume::op::{Attr, Over};
+use leeward_volume::op::{Attr, Kind, Over};
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
@@ -82,7 +82,7 @@ impl Shared {
             (None, None) => Ok(Over::Any),
             (None, Some(ETagCondition::Any)) => Ok(Over::Nothing),
             (matches, none_match) => {
-                let there = match look(tree, path).await {
+                let (there, over) = match look_and_over(tree, path).await {
                     Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => {
                         return Ok(Over::Nothing);
                     }
@@ -94,8 +94,17 @@ impl Shared {
                     ..Conditions::default()
                 };
                 conditions.check(&there.etag, &there.attr, false)?;
-                Ok(Over::This(there.attr.node, there.attr.ctime))
+                Ok(over)
             }
         }
     }
+}
+
+/// What is under a key, and what may be replaced or removed if it is as wanted: where the key is a symbolic link, that, not what it leads to.
+pub(crate) async fn look_and_over(tree: &Tree, path: &Path) -> S3Result<(Object, Over)> {
+    // first the link: who changes it after that is seen
+    let named = tree.spot(path, false).await.ok().and_then(|spot| spot.attr);
+    let there = look(tree, path).await?;
+    let this = named.filter(|named| named.kind == Kind::Symlink).unwrap_or(there.attr);
+    Ok((there, Over::This(this.node, this.ctime)))
 }

@@ -1,10 +1,9 @@
 //! Removing objects.
 
 use crate::call::Shared;
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, look_and_over};
 use crate::error;
 use crate::names::{only_version, path_of};
-use crate::objects::look;
 use futures_util::{FutureExt, StreamExt};
 use leeward_door::Tree;
 use leeward_volume::Error;
@@ -33,14 +32,14 @@ impl Only {
         if matches.is_none() && modified.is_none() && size.is_none() {
             return Ok(Over::Any);
         }
-        let there = look(tree, path).await?;
+        let (there, over) = look_and_over(tree, path).await?;
         let conditions = Conditions { matches, ..Conditions::default() };
         conditions.check(&there.etag, &there.attr, false)?;
         let seconds = crate::list::whole_seconds(there.attr.mtime);
         if modified.is_some_and(|at| at != seconds) || size.is_some_and(|size| size as u64 != there.size()) {
             return Err(error::of(Error::Changed));
         }
-        Ok(Over::This(there.attr.node, there.attr.ctime))
+        Ok(over)
     }
 }
 
