@@ -216,6 +216,17 @@ def buckets():
     assert not os.path.exists(f"{MNT}/new/another")
 
 
+def private_copies():
+    put("private", b"mine")
+    os.chmod(f"{MNT}/{BUCKET}/private", 0o600)
+    put("private", b"still mine")
+    s3.copy_object(Bucket=BUCKET, Key="private-copy", CopySource={"Bucket": BUCKET, "Key": "private"})
+    for name in ["private", "private-copy"]:
+        assert os.stat(f"{MNT}/{BUCKET}/{name}").st_mode & 0o777 == 0o600, name
+    s3.copy_object(Bucket=BUCKET, Key="open-copy", CopySource={"Bucket": BUCKET, "Key": "c"})
+    assert os.stat(f"{MNT}/{BUCKET}/open-copy").st_mode & 0o777 == 0o644
+
+
 def signed():
     url = s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "c"}, ExpiresIn=60)
     assert urllib.request.urlopen(url).read() == b"2"
@@ -279,6 +290,6 @@ def anybody():
         assert e.code == 403, e.code
 
 
-for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, buckets, signed, empties, browsers, anybody]:
+for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, buckets, private_copies, signed, empties, browsers, anybody]:
     print(case.__name__, flush=True)
     case()

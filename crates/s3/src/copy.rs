@@ -67,6 +67,8 @@ impl Shared {
         let over = self.over(&call.tree, &to, matches.as_ref(), none_match.as_ref()).await?;
         let mut upload = call.tree.create(&to, Some(object.attr.size)).await.map_err(error::of)?;
         upload.copy(&file, 0..object.attr.size).await.map_err(error::of)?;
+        // no more open than what it is a copy of
+        upload.like(&file, false);
         let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
         let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), over).await?;
         let copied = CopyObjectResult {
