@@ -9,7 +9,7 @@ use crate::uploads::Uploads;
 use crate::{cors, error};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue, ORIGIN, SERVER};
+use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
 use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns};
@@ -121,6 +121,7 @@ impl S3Door {
         {
             return preflight(headers, rules);
         }
+        let expects = request.headers().contains_key(EXPECT);
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
         let result = match is_form(&request) {
@@ -143,6 +144,10 @@ impl S3Door {
         };
         if let Some((headers, rules)) = origin {
             response.headers_mut().extend(cors::headers_for(&rules, method.as_str(), &headers));
+        }
+        if expects && !response.status().is_success() {
+            // its body was perhaps not asked for; botocore takes this answer for that of the connection's next request, too
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response.headers_mut().insert(SERVER, HeaderValue::from_static("Leeward"));
         let told: Told = slot.lock().clone();

@@ -229,6 +229,11 @@ fn who_has_no_key_takes_no_memory() {
     };
     assert!(form("Content-Length: 20000000\r\n").contains("EntityTooLarge"));
     assert!(form("Transfer-Encoding: chunked\r\n").contains("EntityTooLarge"));
+    // who waits to be asked for a body hears that nothing more is read here
+    let waits = "Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n";
+    let answer =
+        rig.say(&format!("PUT /open/x HTTP/1.1\r\n{waits}X: Connection: close\r\n\r\n")).to_lowercase();
+    assert!(answer.starts_with("http/1.1 403") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
     // as many at a time as there is memory for
     let host = rig.url().trim_start_matches("http://").to_owned();
     let begun = format!(
