@@ -164,6 +164,17 @@ cell_start() {
   done
 }
 
+# wait_for SECONDS COMMAND...
+wait_for() {
+  local tries=$(($1 * 20))
+  shift
+  until "$@"; do
+    tries=$((tries - 1))
+    [ "$tries" -gt 0 ] || { say "waited too long for: $*"; return 1; }
+    sleep 0.05
+  done
+}
+
 # cell_pid: the pid of the server this suite started, or nothing.
 cell_pid() { cat "$WORK/cell.pid" 2>/dev/null || true; }
 

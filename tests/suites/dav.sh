@@ -5,12 +5,12 @@
 suite dav
 have_cell || { skip all "needs a cell"; exit 0; }
 
-PORT=$((20000 + $$ % 10000))
+PORT=$((20000 + $$ % 4000)) # all three below what the kernel gives to clients
 URL=http://127.0.0.1:$PORT
 OTHER=$WORK/other
-OTHER_PORT=$((PORT + 10000))
+OTHER_PORT=$((PORT + 4000))
 OTHER_URL=https://127.0.0.1:$OTHER_PORT # the other cell speaks TLS
-ISSUER_PORT=$((PORT + 20000))
+ISSUER_PORT=$((PORT + 8000))
 
 PYTHON=$CARGO_TARGET_DIR/tools/rucio # what pip installs
 export GFAL_PYTHONBIN=/usr/bin/python3 # whose modules its package brings

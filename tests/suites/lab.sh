@@ -23,17 +23,6 @@ probe_rounds() {
   nothing_left
 }
 
-# wait_for SECONDS COMMAND...
-wait_for() {
-  local tries=$(($1 * 20))
-  shift
-  until "$@"; do
-    tries=$((tries - 1))
-    [ "$tries" -gt 0 ] || { say "waited too long for: $*"; return 1; }
-    sleep 0.05
-  done
-}
-
 # A server that does not answer: the probe says so while it lasts, ends when told, and goes on when it is over.
 probe_says_what_hangs() {
   local server probe

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 suite rgw
 CEPH=$WORK/ceph
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + $$ % 10000))
 export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$PORT
 
 have_cell || { skip all "needs a cell"; exit 0; }

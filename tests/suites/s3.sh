@@ -3,7 +3,7 @@
 # compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing.
 . "$(dirname "$0")/../lib.sh"
 suite s3
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + $$ % 10000)) # below what the kernel gives to clients
 URL=http://127.0.0.1:$PORT
 WEB_PORT=$((PORT + 1))
 PYTHON=$CARGO_TARGET_DIR/tools/s3-clients # what pip installs
@@ -134,12 +134,15 @@ three_doors() {
   done
 }
 
+some_acknowledged() { [ "$(cat "$WORK/acknowledged" 2>/dev/null | wc -l)" -gt 40 ]; }
+
 # kill -9 in the midst of uploads: nothing of them is there, and all that was acknowledged is.
 killed_in_a_put() {
   . "$WORK/env"
   python3 "$ROOT/tests/tools/s3_until_killed.py" pub "$WORK/acknowledged" &
   local writer=$!
-  sleep 3
+  wait_for 60 some_acknowledged
+  sleep 1
   cell_kill9
   wait "$writer" || true
   cell_start --s3 "$PORT"

@@ -3,7 +3,7 @@
 # what `rgw` does, with the suites of the file system: posix, pjdfstest, fsx, kill -9.
 . "$(dirname "$0")/../lib.sh"
 suite versitygw
-PORT=$((20000 + $$ % 20000))
+PORT=$((20000 + $$ % 10000))
 : "${FSX_SECONDS:=10}" "${KILL9_SECONDS:=15}" # short: bench/buckets --suites takes longer
 export AWS_ACCESS_KEY_ID=testkey AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$PORT
 
