@@ -213,7 +213,7 @@ impl Shared {
     }
 }
 
-fn too_busy(retry_after_secs: u64) -> Oops {
+pub(crate) fn too_busy(retry_after_secs: u64) -> Oops {
     let why = "more is asked of this server in your name than it can do now: come back later";
     let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
     oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())

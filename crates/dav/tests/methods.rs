@@ -4,6 +4,7 @@
 mod rig;
 
 use http_body_util::{BodyExt, StreamBody};
+use leeward_door::limits;
 use leeward_door::listen::BodyError;
 use leeward_env::Ctx;
 use leeward_volume::admin::Request as Admin;
@@ -263,4 +264,37 @@ fn what_is_spoken_and_what_is_not() {
     rig.must(415, "POST", "/home/f", &[], b"");
     let long = format!("/{}", "a".repeat(20_000));
     rig.must(414, "GET", &long, &[], b"");
+}
+
+#[test]
+fn files_are_read_for_checksums_a_few_at_a_time() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"Wikipedia");
+    let node = rig.node("home/f");
+    rig.cell.call(&Ctx::system(), Op::Write { node, offset: 0, data: b"w" }).expect("written");
+    let hashing = rig.files.hashing().clone();
+    let busy: Vec<_> = (0..limits::HASHING_MAX as u32).filter_map(|uid| hashing.try_take(uid, 1)).collect();
+    assert_eq!(busy.len(), limits::HASHING_MAX, "somebody's each");
+    let wanted = [("want-digest", "adler32")];
+    std::thread::scope(|scope| {
+        let waits =
+            scope.spawn(|| rig.must(200, "HEAD", "/home/f", &wanted, b"").header("digest").to_string());
+        while hashing.waiting() == 0 {
+            assert!(!waits.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+        drop(busy);
+        assert_eq!(waits.join().expect("answered"), "adler32=130603b8");
+    });
+}
+
+#[test]
+fn a_time_that_is_not_understood_is_not_accepted() {
+    let rig = Rig::new();
+    for (time, said) in [("784111777", "accepted"), ("784111777.25", "accepted"), ("tomorrow", "")] {
+        let put = rig.ask("PUT", "/home/f", &[("x-oc-mtime", time)], b"x");
+        assert_eq!(put.header("x-oc-mtime"), said, "{time}");
+    }
+    let head = rig.must(200, "HEAD", "/home/f", &[], b"");
+    assert_ne!(head.header("last-modified"), "Sun, 06 Nov 1994 08:49:37 GMT");
 }

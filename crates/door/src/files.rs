@@ -31,6 +31,8 @@ struct Shared {
     content: Shares,
     /// Bytes that came in and are not written yet.
     incoming: Shares,
+    /// Files that are read for their checksums.
+    hashing: Shares,
     /// Taken in turn by who changes an attribute from what it is, by inode.
     changing: [tokio::sync::Mutex<()>; 64],
 }
@@ -74,6 +76,7 @@ impl Files {
             env: env.clone(),
             content: Shares::new(limits::CONTENT_BYTES_MAX),
             incoming: Shares::new(limits::INCOMING_BYTES_MAX),
+            hashing: Shares::new(limits::HASHING_MAX),
             changing: [const { tokio::sync::Mutex::const_new(()) }; 64],
         }))
     }
@@ -98,6 +101,11 @@ impl Files {
 
     pub(crate) fn gate(&self) -> &Gate {
         &self.0.gate
+    }
+
+    /// Files that are read for their checksums, which takes a processor each: one unit for each.
+    pub fn hashing(&self) -> &Shares {
+        &self.0.hashing
     }
 
     /// Memory for what is read for clients.

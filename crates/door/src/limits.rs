@@ -16,13 +16,15 @@ pub const CONTENT_BYTES_MAX: usize = 96 << 20;
 pub const INCOMING_BYTES_MAX: usize = 48 << 20;
 /// How long a reader waits for its part of that memory, seconds.
 pub const CONTENT_SECS_MAX: u64 = 60;
+/// Files that are read for their checksums at a time, which users share.
+pub const HASHING_MAX: usize = 8;
 /// Names in one step of a listing.
 pub const LIST_STEP: usize = 1000;
 /// Symbolic links in the resolution of one path.
 pub const SYMLINKS_MAX: usize = 40;
 /// Longest request line with the headers.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long a client may take for the head of a request, seconds, from its first byte (or the connection's begin).
+/// How long a client may take for the head of a request, seconds, from its first byte.
 pub const HEAD_SECS_MAX: u64 = 20;
 /// How long a connection may be idle between requests, seconds.
 pub const IDLE_SECS_MAX: u64 = 300;

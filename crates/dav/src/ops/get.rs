@@ -7,15 +7,17 @@ use crate::head::condition::{self, Current, Verdict};
 use crate::head::range::{self, Piece, Wanted};
 use crate::head::{digest, once};
 use crate::oops::{Oops, Result};
+use crate::server::too_busy;
 use crate::{date, kind, listing, sums};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use leeward_auth::Activity;
-use leeward_door::{File, notes};
+use leeward_door::{File, limits, notes};
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Entry, Kind};
+use std::time::Duration;
 
 const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS];
 /// Between the parts of an answer with several pieces.
@@ -175,9 +177,8 @@ async fn add_digest(
     headers: &mut HeaderMap,
 ) -> Result<()> {
     let Some(wanted) = digest::Wanted::of(&asked.headers) else { return Ok(()) };
-    let missing = wanted.algorithms().iter().any(|a| sums::value(&kept, *a).is_none());
     let sums = match place {
-        Some(place) if missing => compute(place, kept).await?,
+        Some(place) if !is_all(&wanted, &kept) => compute(place, &wanted).await?,
         _ => kept,
     };
     if let Some((name, value)) = wanted.answer(&sums)
@@ -188,13 +189,25 @@ async fn add_digest(
     Ok(())
 }
 
-/// Reads a file for its checksums.
+fn is_all(wanted: &digest::Wanted, kept: &notes::Sums) -> bool {
+    wanted.algorithms().iter().all(|a| sums::value(kept, *a).is_some())
+}
+
+/// Reads a file for the checksums that are asked for, unless somebody else has just done so.
 ///
 /// # Errors
-/// As reading gives them.
-pub(crate) async fn compute(place: &Place, kept: notes::Sums) -> Result<notes::Sums> {
-    let file = place.tree.open(&place.path, &[]).await.map_err(|e| place.oops(&e))?;
+/// As reading gives them; 503 while too many files are read for that.
+async fn compute(place: &Place, wanted: &digest::Wanted) -> Result<notes::Sums> {
+    let patience = Duration::from_secs(limits::TURN_SECS_MAX);
+    let hashing = place.tree.files().hashing();
+    let turn = hashing.take_within(place.tree.ctx().flow.uid, 1, patience).await;
+    let _turn = turn.ok_or_else(|| too_busy(limits::TURN_SECS_MAX))?;
+    let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.oops(&e))?;
     let attr = file.attr;
+    let kept = notes::Sums::of(file.xattrs[0].as_deref(), &attr);
+    if is_all(wanted, &kept) {
+        return Ok(kept);
+    }
     let mut running = sums::Running::default();
     let mut chunks = std::pin::pin!(file.clone().stream(0..attr.size));
     while let Some(chunk) = chunks.next().await {

@@ -32,10 +32,11 @@ pub(crate) async fn put(asked: &Asked, mut body: Body, turn: Turn) -> Result<Ans
         }
     }
     let replaced = target.replaces();
-    let attr = writing.finish(&digest::claims(&asked.headers), modified_of(asked)).await?;
+    let modified = modified_of(asked);
+    let attr = writing.finish(&digest::claims(&asked.headers), modified).await?;
     let status = if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
     let answer = body::headers(body::empty(status), [(header::ETAG, etag(&attr).as_str())]);
-    Ok(if asked.headers.contains_key("x-oc-mtime") {
+    Ok(if modified.is_some() {
         body::headers(answer, [(http::HeaderName::from_static("x-oc-mtime"), "accepted")])
     } else {
         answer

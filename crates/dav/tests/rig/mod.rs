@@ -26,6 +26,7 @@ pub struct Rig {
     pub env: Env,
     pub cell: Arc<Cell>,
     pub minter: Arc<Minter>,
+    pub files: Files,
     pub dav: Arc<Dav>,
     pub runtime: Runtime,
     _dir: TempDir,
@@ -80,9 +81,10 @@ impl Rig {
             Settings { realm: "test".into(), location: "https://storage.example.org".into(), report };
         let files = Files::new(&gate, &env);
         let transfers = Transfers::new(remote, transfers);
-        let dav = Arc::new(Dav::new(files, Arc::new(authority), transfers, Turns::new(&env), settings));
+        let dav =
+            Arc::new(Dav::new(files.clone(), Arc::new(authority), transfers, Turns::new(&env), settings));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let rig = Rig { env, cell, minter, dav, runtime: runtime.expect("threads"), _dir: dir };
+        let rig = Rig { env, cell, minter, files, dav, runtime: runtime.expect("threads"), _dir: dir };
         rig.dir("home", BOB_UID);
         rig.dir("atlas", ATLAS_UID);
         rig
