@@ -141,6 +141,14 @@ pub const METRICS: &[Metric] = &[
         for_families(s, |d, f, labels| out.count(labels, d.bytes(f).1));
     })
     .by(&["door", "family"]),
+    gauge("leeward_door_uploads", "Uploads in parts that are begun and not ended.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().uploads));
+    })
+    .by(&["door"]),
+    gauge("leeward_door_upload_bytes", "Bytes in parts of uploads that are not ended.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().bytes));
+    })
+    .by(&["door"]),
     counter("leeward_door_refused_connections_total", "Connections that were refused as there were too many.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.refused()));
     })
