@@ -109,7 +109,7 @@ impl Bound {
         {
             return Err(AddressError::NotEncrypted(*open));
         }
-        let listeners = addresses.iter().map(address::listen).collect::<Result<_, _>>()?;
+        let listeners = address::listen(addresses)?;
         Ok(Bound { listeners, tls })
     }
 
