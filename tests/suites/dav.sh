@@ -147,14 +147,14 @@ killed_server() {
   chown -R 1234:1234 "$MNT/home/many" "$MNT/home/target"
   mkfifo "$WORK/half"
   exec 7<>"$WORK/half"
-  curl -sS -u "$KEY" -T - "$URL/home/half" <"$WORK/half" &
+  curl -sS -u "$KEY" -T - "$URL/home/half" <"$WORK/half" 7>&- &
   head -c 20000000 /dev/zero >&7
-  half_a_file "$WORK/source" &
+  half_a_file "$WORK/source" 7>&- &
   wait_for 20 test -s "$WORK/source"
   source=http://127.0.0.1:$(cat "$WORK/source")/f
-  curl -sS -u "$KEY" -X COPY -H "Source: $source" "$URL/home/half-pulled" &
+  curl -sS -u "$KEY" -X COPY -H "Source: $source" "$URL/home/half-pulled" 7>&- &
   wait_for 60 enough_came
-  curl -sS -u "$KEY" -X COPY -H "Destination: /home/target" "$URL/home/many/" &
+  curl -sS -u "$KEY" -X COPY -H "Destination: /home/target" "$URL/home/many/" 7>&- &
   wait_for 60 aside
   cell_kill9
   exec 7>&-

@@ -78,7 +78,7 @@ impl Oops {
     /// 401: who comes without a credential is asked for one.
     #[must_use]
     pub fn ask_who(self) -> Oops {
-        let why = format!("{}: come with a key (Basic) or a token (Bearer)", self.why);
+        let why = format!("{}: send an S3 key as name and password, or a token", self.why);
         Oops { status: StatusCode::UNAUTHORIZED, why, ..self }
             .header(header::WWW_AUTHENTICATE, BASIC)
             .header(header::WWW_AUTHENTICATE, BEARER)

@@ -139,6 +139,21 @@ fn who_is_refused_before_he_sends_hears_that_the_connection_ends() {
 }
 
 #[test]
+fn what_a_user_asks_is_counted_as_his() {
+    let rig = Rig::new();
+    let (url, serving) = rig.serve();
+    let mut client = TcpStream::connect(url.trim_start_matches("http://")).expect("connected");
+    let head =
+        format!("GET /home/f HTTP/1.1\r\nhost: here\r\nauthorization: {BOB}\r\nconnection: close\r\n\r\n");
+    client.write_all(head.as_bytes()).expect("sent");
+    client.read_to_string(&mut String::new()).expect("an answer");
+    let pairs = serving.figures().pairs();
+    let counted: Vec<_> =
+        pairs.iter().map(|pair| (pair.user.as_str(), pair.bucket.as_str(), pair.requests)).collect();
+    assert_eq!(counted, [("bob", "", [0, 0, 0, 1, 0])]);
+}
+
+#[test]
 fn a_connection_that_has_rested_goes_on_where_it_was() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], b"THE END");

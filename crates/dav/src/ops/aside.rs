@@ -15,6 +15,7 @@ use leeward_door::{Files, Path, Tree, Who};
 use leeward_env::Door;
 use leeward_volume::{Error, NodeId};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Where notes are kept: an extended attribute of the cell's root.
@@ -23,6 +24,11 @@ const NOTES: &[&[u8]] = &[b"trusted.leeward.copies"];
 const NOTE_BYTES: usize = 24;
 /// Most notes at a time: they are to fit into the attribute.
 const NOTES_MAX: usize = 2048;
+
+/// How often it is tried to remove what nobody waits for any more.
+const TRIES: usize = 5;
+/// And how soon again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module's head.
 pub(crate) struct Aside {
@@ -112,7 +118,7 @@ impl Drop for Aside {
     fn drop(&mut self) {
         if let (Some(place), Ok(runtime)) = (self.place.take(), Handle::try_current()) {
             let (dav, note) = (self.dav.clone(), self.note);
-            runtime.spawn(async move { drop(dav.remove(&place, note).await) });
+            runtime.spawn(async move { dav.remove_in_the_end(&place, note).await });
         }
     }
 }
@@ -123,12 +129,27 @@ impl Shared {
             Err(oops) if oops.status == StatusCode::NOT_FOUND => Ok(Failures::default()),
             removed => removed,
         };
+        self.forget(note).await;
+        removed
+    }
+
+    /// The same of what nobody waits for any more: of that, something may still be on its way there.
+    async fn remove_in_the_end(&self, place: &Place, note: Option<Note>) {
+        for _ in 0..TRIES {
+            if remove_tree(place).await.is_ok_and(|failures| failures.count() == 0) {
+                break;
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+        self.forget(note).await;
+    }
+
+    async fn forget(&self, note: Option<Note>) {
         if let Some(note) = note
             && let Err(e) = self.change_notes(note, false).await
         {
             tracing::warn!("a note of a copy stays until the door is opened again: {e}");
         }
-        removed
     }
 
     /// The cell's root, as root.

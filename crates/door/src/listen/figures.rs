@@ -48,7 +48,7 @@ impl Family {
 pub struct OfPair {
     /// User.
     pub user: String,
-    /// Bucket or volume.
+    /// Bucket; empty where the door has none.
     pub bucket: String,
     /// Requests by the class of their answers' status: 1xx to 5xx.
     pub requests: [u64; 5],
@@ -219,9 +219,9 @@ impl Figures {
         of.requests[class].fetch_add(1, Ordering::Relaxed);
         of.received.fetch_add(request.received, Ordering::Relaxed);
         of.sent.fetch_add(request.sent, Ordering::Relaxed);
-        let (Some(user), Some(bucket)) = (&request.user, &request.bucket) else { return };
+        let Some(user) = &request.user else { return };
         let mut pairs = self.pairs.lock();
-        let mut key = (user.clone(), bucket.clone());
+        let mut key = (user.clone(), request.bucket.clone().unwrap_or_default());
         if pairs.len() >= PAIRS_MAX && !pairs.contains_key(&key) {
             key = (OTHER.into(), OTHER.into());
         }

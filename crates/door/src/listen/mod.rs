@@ -77,7 +77,7 @@ pub struct Client {
 pub struct Told {
     /// The user, when it is known who asks.
     pub user: Option<Arc<str>>,
-    /// The bucket, or the volume.
+    /// The bucket, at a door that has some.
     pub bucket: Option<Arc<str>>,
     /// What was asked for, in the protocol's words: `PutObject`, `PROPFIND`.
     pub operation: Option<&'static str>,
