@@ -12,7 +12,7 @@
 use super::code::Code;
 use super::health::{Condition, Health, Progress, Step};
 use super::known::{Info, Known};
-use super::lane::Takes;
+use super::lane::{Here, Takes};
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
 use super::rebuilt::Rebuilt;
@@ -26,7 +26,7 @@ use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 /// The longest that a listing is waited for.
@@ -56,6 +56,20 @@ pub(super) struct Core {
     /// When something was put last.
     pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
+    /// Whether somebody calls a store on his own thread.
+    calls_here: AtomicBool,
+}
+
+/// Leave to call a store on the own thread.
+pub(super) struct CallsHere<'a> {
+    calls_here: &'a AtomicBool,
+    _here: Here<'a>,
+}
+
+impl Drop for CallsHere<'_> {
+    fn drop(&mut self) {
+        self.calls_here.store(false, Ordering::Release);
+    }
 }
 
 /// A position in the group.
@@ -156,6 +170,21 @@ impl Core {
         let next = |last: u64| Some(wall.max(last + 1));
         let last = self.stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         wall.max(last.unwrap_or_default() + 1)
+    }
+
+    /// Leave to read a piece on this thread. One user's read at a time in a pool: whatever stores hang, no more is held up.
+    pub(super) fn call_here<'a>(&'a self, ctx: &Ctx, slot: &'a Slot) -> Option<CallsHere<'a>> {
+        if slot.old.is_some() || ctx.flow.work().is_some() || self.env.is_sim() {
+            return None;
+        }
+        if self.calls_here.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let here = slot.home.call_here();
+        if here.is_none() {
+            self.calls_here.store(false, Ordering::Release);
+        }
+        Some(CallsHere { calls_here: &self.calls_here, _here: here? })
     }
 
     /// Memory for a piece, of any content.
@@ -321,6 +350,7 @@ impl Group {
             failed: Mutex::default(),
             put_at: AtomicU64::new(0),
             spare: Mutex::default(),
+            calls_here: AtomicBool::new(false),
         }))
     }
 }

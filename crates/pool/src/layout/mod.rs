@@ -7,6 +7,7 @@
 //! assembles the changed spec anew and drops the old pool; what the old one knew to be missing is found again by a
 //! listing (the first [`Pool::repair_step`]).
 
+mod answers;
 pub mod bench;
 mod books;
 mod code;
