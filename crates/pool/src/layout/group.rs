@@ -19,7 +19,7 @@ use super::rebuilt::Rebuilt;
 use super::repair::Repairs;
 use super::seat::Seat;
 use super::spec::{PoolSpec, StoreState};
-use super::{Member, Pool};
+use super::{Member, Pool, Scrub};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Nanos};
@@ -290,8 +290,8 @@ impl Core {
         super::read::next_answer(&self.env, &answers, self.env.now() + patience).ok()
     }
 
-    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked
-    /// answer with an error.
+    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked, as they rest or
+    /// hang, answer with an error.
     pub(super) fn ask_all<T: Send + 'static>(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -300,7 +300,7 @@ impl Core {
         ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
     ) -> Vec<Result<T>> {
         let (sender, answers) = channel();
-        for (n, seat) in seats.iter().enumerate() {
+        for (n, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.may_ask()) {
             let (ask, sender, asked) = (ask.clone(), sender.clone(), seat.clone());
             let job = move || {
                 let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
@@ -449,12 +449,26 @@ impl Pool for Group {
         }
     }
 
-    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
-        self.0.scrub_step(ctx)
+    fn scrub(&self) -> Option<&dyn Scrub> {
+        Some(self)
     }
 
     fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
         self.0.repair_step(ctx)
+    }
+}
+
+impl Scrub for Group {
+    fn begin(&self, after: Option<ObjectId>) {
+        self.0.steps.lock().begin_scrub(after);
+    }
+
+    fn step(&self, ctx: &Ctx) -> Result<Step> {
+        self.0.scrub_step(ctx)
+    }
+
+    fn reached(&self) -> Option<ObjectId> {
+        self.0.steps.lock().scrubbed
     }
 }
 

@@ -81,7 +81,7 @@ fn nobody_waits_for_a_store_that_does_not_answer() {
         while pool.health().degraded_objects > 0 {
             pool.repair_step(&ctx).unwrap();
         }
-        while pool.scrub_step(&ctx).unwrap().more {}
+        while pool.scrub().unwrap().step(&ctx).unwrap().more {}
         assert_eq!(pool.health().degraded_objects, 0, "{layout}");
         assert!(pool.health().stores.iter().all(|store| store.condition != Condition::Missing));
     }
