@@ -292,10 +292,7 @@ impl<'a> Fields<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
+    use leeward_env::hex;
 
     const SECRET: &[u8] = b"this is our super secret key; only we should know it";
 
@@ -306,13 +303,16 @@ mod tests {
     #[test]
     fn signatures_are_those_of_the_libraries() {
         let plain = example();
-        assert_eq!(hex(&plain.signature), "e3d9e02908526c4c0039ae15114115d97fdd68bf2ba379b342aaf0f617d0552f");
+        assert_eq!(
+            hex::encode(&plain.signature),
+            "e3d9e02908526c4c0039ae15114115d97fdd68bf2ba379b342aaf0f617d0552f"
+        );
         let text = "MDAxY2xvY2F0aW9uIGh0dHA6Ly9teWJhbmsvCjAwMjZpZGVudGlmaWVyIHdlIHVzZWQgb3VyIHNlY3JldCBrZXkKMDAyZnNpZ25hdHVyZSDj2eApCFJsTAA5rhURQRXZf91ovyujebNCqvD2F9BVLwo";
         assert_eq!(plain.to_text(Version::V1), text);
         assert_eq!(Macaroon::from_text(&format!("{text}=")), Ok(plain.clone()));
         let narrowed = plain.with("test = caveat");
         assert_eq!(
-            hex(&narrowed.signature),
+            hex::encode(&narrowed.signature),
             "197bac7a044af33332865b9266e26d493bdd668a660e44d88ce1a998c23dbd67"
         );
         assert!(narrowed.is_signed_by(SECRET) && example().is_signed_by(SECRET));

@@ -2,6 +2,7 @@
 //! by `leeward_door::notes`, for all doors, and count only while the file has the content that they are of.
 
 use leeward_door::notes::Sums;
+use leeward_env::hex;
 use md5::{Digest as _, Md5};
 use simd_adler32::Adler32;
 
@@ -51,7 +52,7 @@ impl Algorithm {
 
 /// The value of one checksum, where it is known.
 pub fn value(sums: &Sums, algorithm: Algorithm) -> Option<Vec<u8>> {
-    unhex(sums.get(algorithm.key())?).filter(|value| value.len() == algorithm.bytes())
+    hex::decode(sums.get(algorithm.key())?).filter(|value| value.len() == algorithm.bytes())
 }
 
 /// Checksums of bytes that come one after the other.
@@ -79,23 +80,11 @@ impl Running {
     /// The checksums of all that came.
     pub fn end(self) -> Sums {
         let mut sums = Sums::default();
-        sums.set(Algorithm::Adler32.key(), &hex(&self.adler32.finish().to_be_bytes()));
-        sums.set(Algorithm::Md5.key(), &hex(self.md5.finalize().as_slice()));
-        sums.set(Algorithm::Sha256.key(), &hex(self.sha256.finish().as_ref()));
+        sums.set(Algorithm::Adler32.key(), &hex::encode(&self.adler32.finish().to_be_bytes()));
+        sums.set(Algorithm::Md5.key(), &hex::encode(self.md5.finalize().as_slice()));
+        sums.set(Algorithm::Sha256.key(), &hex::encode(self.sha256.finish().as_ref()));
         sums
     }
-}
-
-/// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Bytes of hexadecimal digits.
-pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>()?;
-    let pairs = digits.chunks_exact(2);
-    pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
 #[cfg(test)]
@@ -118,11 +107,5 @@ mod tests {
         assert_eq!(of(&[b"abc"]).get("sha256"), Some(abc));
         assert_eq!(value(&sums, Algorithm::Adler32), Some(vec![0x11, 0xe6, 0x03, 0x98]));
         assert_eq!(value(&Sums::default(), Algorithm::Md5), None);
-    }
-
-    #[test]
-    fn hexadecimal_there_and_back() {
-        assert_eq!(unhex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
-        assert_eq!((unhex("abc"), unhex("zz"), unhex("é")), (None, None, None));
     }
 }

@@ -5,6 +5,7 @@
 //! * [`activity`]: whether users ask for something now, so that background work holds back.
 //! * [`dates`]: UTC, in names and messages.
 //! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
+//! * [`hex`]: bytes in text.
 //! * [`histogram`]: how often something took how long.
 //! * [`limits`]: every bound in one place.
 //! * [`waits`]: what an operation waited for, for those who ask why it was slow.
@@ -16,6 +17,7 @@ pub mod activity;
 pub mod ctx;
 pub mod dates;
 pub mod disk;
+pub mod hex;
 pub mod histogram;
 pub mod limits;
 mod real;

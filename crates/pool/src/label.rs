@@ -17,8 +17,8 @@
 //! | 64 | | zeros |
 
 use crate::{AlignedBuf, Error, ObjectId, Store};
-use leeward_env::Ctx;
 use leeward_env::disk::real::ALIGN;
+use leeward_env::{Ctx, hex};
 
 /// Name of the label.
 pub const LABEL: ObjectId = ObjectId { segment: 0, generation: u32::MAX };
@@ -149,10 +149,10 @@ impl Label {
             return Err(LabelError::Damaged);
         }
         Ok(Label {
-            cell: hex_of(&block[16..32]),
+            cell: hex::encode(&block[16..32]),
             pool: u32::from_le_bytes([block[12], block[13], block[14], block[15]]),
             slot: u16::from_le_bytes([block[10], block[11]]),
-            store: hex_of(&block[32..48]),
+            store: hex::encode(&block[32..48]),
         })
     }
 }
@@ -161,10 +161,6 @@ fn bytes_of(hex: &str) -> Result<[u8; 16], LabelError> {
     let digits = hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
     let number = u128::from_str_radix(hex, 16).ok().filter(|_| digits);
     number.map(u128::to_be_bytes).ok_or_else(|| LabelError::Id(hex.to_string()))
-}
-
-fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The label of a store; `None` when there is none.

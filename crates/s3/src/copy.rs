@@ -4,7 +4,7 @@ use crate::call::{Call, Shared};
 use crate::conditions::{self, Conditions};
 use crate::error::{self, not_implemented};
 use crate::list::timestamp;
-use crate::meta::Kept;
+use crate::meta::{Kept, kept};
 use crate::names::{only_version, path_of};
 use crate::objects::{open, private};
 use hyper::header::{IF_MATCH, IF_NONE_MATCH};
@@ -53,14 +53,7 @@ impl Shared {
             false => {
                 object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v)))
             }
-            true => Kept::default()
-                .header("content-type", input.content_type.as_deref())
-                .header("content-encoding", input.content_encoding.as_deref())
-                .header("content-language", input.content_language.as_deref())
-                .header("content-disposition", input.content_disposition.as_deref())
-                .header("cache-control", input.cache_control.as_deref())
-                .expires(input.expires.as_ref())
-                .metadata(input.metadata.take()),
+            true => kept!(input),
         };
         let tags = if new_tags { input.tagging.take() } else { Some(object.noted.tags.clone()) };
         let Some(file) = file else { return Err(error::of(leeward_volume::Error::IsDir)) };

@@ -5,6 +5,7 @@ use crate::error;
 use crate::names::{KEY_BYTES_MAX, encoded};
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::notes::{SUMS, Sums, etag_of};
+use leeward_env::hex;
 use leeward_volume::op::{Attr, Kind, Time};
 use s3s::dto::{
     CommonPrefix, ETag, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
@@ -66,14 +67,14 @@ impl Shared {
         let input = request.input;
         let token = input.continuation_token.clone();
         let after = match &token {
-            Some(token) => crate::sums::unhex(token)
-                .and_then(|bytes| String::from_utf8(bytes).ok())
-                .ok_or_else(|| {
+            Some(token) => {
+                hex::decode(token).and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(|| {
                     S3Error::with_message(
                         S3ErrorCode::InvalidArgument,
                         "The continuation token is not one of ours.",
                     )
-                })?,
+                })?
+            }
             None => input.start_after.clone().unwrap_or_default(),
         };
         let page = Page {
@@ -95,7 +96,7 @@ impl Shared {
             continuation_token: token,
             start_after: text(input.start_after),
             is_truncated: Some(listed.next.is_some()),
-            next_continuation_token: listed.next.map(|next| crate::sums::hex(next.as_bytes())),
+            next_continuation_token: listed.next.map(|next| hex::encode(next.as_bytes())),
             contents: Some(listed.contents),
             common_prefixes: Some(listed.prefixes),
             encoding_type: input.encoding_type,

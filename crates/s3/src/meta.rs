@@ -57,6 +57,21 @@ impl Noted {
     }
 }
 
+/// [`Kept`] of a request that makes an object: all of them have these fields.
+macro_rules! kept {
+    ($input:expr) => {
+        $crate::meta::Kept::default()
+            .header("content-type", $input.content_type.as_deref())
+            .header("content-encoding", $input.content_encoding.as_deref())
+            .header("content-language", $input.content_language.as_deref())
+            .header("content-disposition", $input.content_disposition.as_deref())
+            .header("cache-control", $input.cache_control.as_deref())
+            .expires($input.expires.as_ref())
+            .metadata($input.metadata.take())
+    };
+}
+pub(crate) use kept;
+
 /// Headers to be kept with an object, from those of a request.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Headers);

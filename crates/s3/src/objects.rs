@@ -4,7 +4,7 @@ use crate::call::{Call, Shared};
 use crate::conditions::Conditions;
 use crate::error::{self, not_implemented};
 use crate::list::timestamp;
-use crate::meta::{Kept, NOTED, Noted, TAGS};
+use crate::meta::{Kept, NOTED, Noted, TAGS, kept};
 use crate::names::{only_version, path_of};
 use crate::sums::{self, Claims, Hasher, checksums};
 use bytes::BytesMut;
@@ -175,14 +175,8 @@ impl Shared {
         if input.write_offset_bytes.is_some() || encrypted {
             return Err(not_implemented("Appending, and encryption with keys of clients"));
         }
-        let kept = Kept::default()
-            .header("content-type", input.content_type.as_deref())
-            .header("content-encoding", input.content_encoding.as_deref().and_then(without_chunks).as_deref())
-            .header("content-language", input.content_language.as_deref())
-            .header("content-disposition", input.content_disposition.as_deref())
-            .header("cache-control", input.cache_control.as_deref())
-            .expires(input.expires.as_ref())
-            .metadata(input.metadata.take());
+        input.content_encoding = input.content_encoding.as_deref().and_then(without_chunks);
+        let kept = kept!(input);
         let given = checksums!(input);
         let claims = Claims::of(
             input.content_md5.take(),

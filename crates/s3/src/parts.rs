@@ -8,13 +8,14 @@ use crate::conditions::Conditions;
 use crate::copy::sums_still;
 use crate::error::{self, not_implemented};
 use crate::list::timestamp;
-use crate::meta::Kept;
+use crate::meta::kept;
 use crate::names::path_of;
 use crate::objects::{Incoming, private};
 use crate::sums::{self, Claims, checksums};
 use crate::uploads::{Piece, Uploading, Uploads};
 use leeward_door::Path;
 use leeward_door::notes::{Sums, etag_of};
+use leeward_env::hex;
 use leeward_volume::op::Over;
 use parking_lot::Mutex;
 use s3s::dto::{
@@ -55,14 +56,7 @@ impl Shared {
         let whole = input.checksum_type.as_ref().map(|t| t.as_str() == ChecksumType::FULL_OBJECT);
         // what S3 takes where the client does not say
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
-        let kept = Kept::default()
-            .header("content-type", input.content_type.as_deref())
-            .header("content-encoding", input.content_encoding.as_deref())
-            .header("content-language", input.content_language.as_deref())
-            .header("content-disposition", input.content_disposition.as_deref())
-            .header("cache-control", input.cache_control.as_deref())
-            .expires(input.expires.as_ref())
-            .metadata(input.metadata.take());
+        let kept = kept!(input);
         kept.attribute()?;
         // whoever may not write there hears it now
         drop(call.tree.create(&path, None).await.map_err(error::of)?);
@@ -375,13 +369,13 @@ fn chosen(uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece
 /// The ETag and the checksum of an object that was made of parts.
 fn sums_of(uploading: &Uploading, pieces: &[Piece]) -> Sums {
     let mut sums = Sums::default();
-    let md5s: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| sums::unhex(p.sums.get("md5")?)).collect();
+    let md5s: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| hex::decode(p.sums.get("md5")?)).collect();
     if let Some(md5s) = md5s {
         let md5 = sums::md5_of(&md5s.concat());
-        sums.set("etag", &format!("{}-{}", sums::hex(&md5), pieces.len()));
+        sums.set("etag", &format!("{}-{}", hex::encode(&md5), pieces.len()));
     }
     let Some(name) = uploading.algorithm else { return sums };
-    let all: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| sums::unhex(p.sums.get(name)?)).collect();
+    let all: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| hex::decode(p.sums.get(name)?)).collect();
     let Some(all) = all else { return sums };
     if uploading.composite {
         if let Some(sum) = sums::sum_of(name, &all.concat()) {
@@ -396,7 +390,7 @@ fn sums_of(uploading: &Uploading, pieces: &[Piece]) -> Sums {
         rest.try_fold(first.clone(), |sum, (next, bytes)| sums::combine(name, &sum, next, bytes))
     });
     if let Some(whole) = whole {
-        sums.set(name, &sums::hex(&whole));
+        sums.set(name, &hex::encode(&whole));
     }
     sums
 }

@@ -3,6 +3,7 @@
 use crate::error;
 use base64::Engine;
 use leeward_door::notes::Sums;
+use leeward_env::hex;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
 use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
@@ -130,7 +131,7 @@ impl Hasher {
         if claims.md5.as_ref().is_some_and(|claimed| *claimed != encode(md5.as_ref())) {
             return Err(bad_digest("Content-MD5"));
         }
-        sums.set("md5", &hex(md5.as_ref()));
+        sums.set("md5", &hex::encode(md5.as_ref()));
         let (name, value) = match self.one {
             None => return Ok(sums),
             Some(One::Crc32(h)) => ("crc32", h.finalize().to_vec()),
@@ -152,7 +153,7 @@ impl Hasher {
         if claimed.is_some_and(|claimed| claimed.trim() != encode(&value)) {
             return Err(bad_digest(&header));
         }
-        sums.set(name, &hex(&value));
+        sums.set(name, &hex::encode(&value));
         Ok(sums)
     }
 }
@@ -168,7 +169,7 @@ fn bad_digest(what: &str) -> S3Error {
 pub(crate) fn checksum_of(sums: &Sums) -> Checksum {
     let value = |name: &str| {
         let composite = || Some(sums.get(&format!("{name}-of-parts"))?.to_owned());
-        sums.get(name).and_then(unhex).map(|bytes| encode(&bytes)).or_else(composite)
+        sums.get(name).and_then(hex::decode).map(|bytes| encode(&bytes)).or_else(composite)
     };
     Checksum {
         checksum_crc32: value("crc32"),
@@ -207,20 +208,12 @@ pub(crate) fn combine(name: &str, first: &[u8], second: &[u8], second_bytes: u64
 pub(crate) fn sum_of(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut hasher = Hasher::new(Some(name));
     hasher.update(bytes);
-    hasher.finish(&Claims::default(), None).ok().and_then(|sums| unhex(sums.get(name)?))
+    hasher.finish(&Claims::default(), None).ok().and_then(|sums| hex::decode(sums.get(name)?))
 }
 
 /// The MD5 of bytes.
 pub(crate) fn md5_of(bytes: &[u8]) -> Vec<u8> {
     Md5::checksum(bytes).as_ref().to_vec()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
 pub(crate) fn encode(bytes: &[u8]) -> String {

@@ -151,6 +151,7 @@ impl State {
             self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
         self.enter_snapshots(cache);
+        self.list_the_dead(cache);
         let mut garbage = std::mem::take(&mut self.replaced);
         let in_use = &self.by_segment;
         for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {

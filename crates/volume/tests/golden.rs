@@ -288,12 +288,22 @@ fn records_of_snapshots_are_as_they_were() {
         assert_eq!(hex(&key), golden);
     }
     assert_eq!(keys::parse_version(&keys::version(&record, 4)), Some((record.clone(), 4)));
-    assert_eq!(keys::parse_dead(&keys::dead_record(&record, pair)), Some((pair, Dead::Record(record))));
-    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair)), Some((pair, Dead::Data(node, 5))));
     assert_eq!(keys::parse_tally(&keys::tally(10, pair)), Some((10, pair)));
-    let value = keys::dead_data_value(Addr { segment: 1, offset: 2 }, 3);
+
+    let entry = keys::dead_record(&record, pair);
+    let alone = Dead::Records(vec![record.clone()]);
+    assert_eq!(keys::parse_dead(&entry, b""), Some((pair, alone)));
+    let inode = keys::inode(node);
+    let with = keys::dead_with([&inode]);
+    assert_eq!(hex(&with), "0009000000000000000b10");
+    assert_eq!(keys::parse_dead(&entry, &with), Some((pair, Dead::Records(vec![inode, record]))));
+    assert_eq!(keys::parse_dead(&entry, &with[..10]), None);
+    let addr = Addr { segment: 1, offset: 2 };
+    let value = keys::dead_data_value(addr, 3);
     assert_eq!(hex(&value), "00000000000000010000000200000003");
-    assert_eq!(keys::parse_dead_data(&value), Some((Addr { segment: 1, offset: 2 }, 3)));
+    let data = Dead::Data(node, 5, addr, 3);
+    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair), &value), Some((pair, data)));
+    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair), b""), None);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 use leeward_door::notes::Sums;
+use leeward_env::hex;
 
 /// Which checksums a client wants of a file, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ fn wants(text: &str, mark: char, weight: fn(&str) -> Option<&str>) -> Vec<Algori
 /// `adler32=11e60398`, `md5=BASE64`.
 fn digest(algorithm: Algorithm, value: &[u8]) -> String {
     match algorithm {
-        Algorithm::Adler32 => format!("adler32={}", sums::hex(value)),
+        Algorithm::Adler32 => format!("adler32={}", hex::encode(value)),
         Algorithm::Md5 => format!("md5={}", BASE64.encode(value)),
         Algorithm::Sha256 => format!("sha-256={}", BASE64.encode(value)),
     }
@@ -120,8 +121,8 @@ fn claim(name: &str, value: &str) -> Option<Claim> {
         Algorithm::Adler32 if value.len() < 8 && !value.ends_with('=') => format!("{value:0>8}"),
         _ => value.to_string(),
     };
-    let hex = sums::unhex(&padded).filter(|value| value.len() == algorithm.bytes());
-    let value = hex.or_else(|| BASE64.decode(value).ok()).unwrap_or_default();
+    let bytes = hex::decode(&padded).filter(|value| value.len() == algorithm.bytes());
+    let value = bytes.or_else(|| BASE64.decode(value).ok()).unwrap_or_default();
     Some(Claim { algorithm, value })
 }
 

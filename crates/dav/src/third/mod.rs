@@ -27,7 +27,7 @@ use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::limits::{SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
 use leeward_door::{File, Share, Shares, notes};
-use leeward_env::{Env, Nanos};
+use leeward_env::{Env, Nanos, hex};
 use parking_lot::Mutex;
 use plan::Direction;
 use remote::{Failed, IDLE, Remote, shown};
@@ -280,7 +280,7 @@ impl Transfer {
             None => Ok(()),
             Some(claim) => {
                 let name = claim.algorithm.key();
-                let (is, says) = (sums.get(name).unwrap_or_default(), crate::sums::hex(&claim.value));
+                let (is, says) = (sums.get(name).unwrap_or_default(), hex::encode(&claim.value));
                 Err(Failed(format!("the destination says {name} {says} of what has {is}")))
             }
         }

@@ -4,6 +4,7 @@
 
 use super::sign;
 use crate::probe::noise;
+use leeward_env::hex;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
@@ -84,7 +85,7 @@ impl Content {
             context.update(piece);
             at += piece.len() as u64;
         }
-        sign::hex(context.finish().as_ref())
+        hex::encode(context.finish().as_ref())
     }
 }
 

@@ -4,6 +4,7 @@
 //! always the same headers. Tested with the examples that AWS publishes.
 
 use leeward_env::dates::civil;
+use leeward_env::hex;
 use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -119,7 +120,7 @@ impl Signer {
         let digest = sha256(&self.canonical);
         self.canonical.clear();
         let _ = write!(self.canonical, "AWS4-HMAC-SHA256\n{}\n{}\n{digest}", self.date, self.scope);
-        hex(hmac::sign(&self.key, &self.canonical).as_ref())
+        hex::encode(hmac::sign(&self.key, &self.canonical).as_ref())
     }
 
     fn set_time(&mut self, now: u64) {
@@ -147,14 +148,7 @@ impl Signer {
 
 /// The SHA-256 of some bytes in hex.
 pub fn sha256(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
-}
-
-/// Bytes in hex.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|b| [b >> 4, b & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 #[cfg(test)]
