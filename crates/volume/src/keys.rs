@@ -33,6 +33,7 @@ const TABLE_USER: u32 = SYSTEM + 13;
 const TABLE_KEY: u32 = SYSTEM + 14;
 const TABLE_SIGNING: u32 = SYSTEM + 15;
 const TABLE_SCRUB: u32 = SYSTEM + 17;
+const TABLE_SCRUB_PLACE: u32 = SYSTEM + 18;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -159,6 +160,11 @@ pub fn pool(id: u32) -> Key {
 /// How often a pool is scrubbed, and how that went.
 pub fn scrub(pool: u32) -> Key {
     build(TABLE_SCRUB, u64::from(pool), 0, &[])
+}
+
+/// How far a scrub of a pool is that is not over.
+pub fn scrub_place(pool: u32) -> Key {
+    build(TABLE_SCRUB_PLACE, u64::from(pool), 0, &[])
 }
 
 /// The schedule of snapshots of a directory.
@@ -532,6 +538,8 @@ pub enum Table {
     SigningKey,
     /// Scrubbing of pools.
     Scrub,
+    /// How far scrubs are that are not over.
+    ScrubPlace,
 }
 
 /// The range of a system table.
@@ -554,6 +562,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::S3Key => TABLE_KEY,
         Table::SigningKey => TABLE_SIGNING,
         Table::Scrub => TABLE_SCRUB,
+        Table::ScrubPlace => TABLE_SCRUB_PLACE,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -1,7 +1,7 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
-use leeward_pool::{StoreState, TierOptions};
+use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::NodeId;
 use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
@@ -14,6 +14,7 @@ use leeward_volume::inode::{
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
 use leeward_volume::schedule::ScheduleRecord;
+use leeward_volume::scrub_round::Reached;
 use leeward_volume::scrubs::{Every, ScrubRecord};
 
 fn hex(bytes: &[u8]) -> String {
@@ -396,6 +397,24 @@ fn records_of_pools_are_as_they_were() {
     assert_eq!(ScrubRecord::decode(&scrub.encode()), Ok(scrub));
     assert_eq!(ScrubRecord::decode(&ScrubRecord::default().encode()), Ok(ScrubRecord::default()));
     assert_eq!(hex(&keys::scrub(3)), "ffffff11000000000000000300");
+    let reached = Reached {
+        begun_secs: 1,
+        stage: 2,
+        after: ObjectId { segment: 3, generation: 4 },
+        bytes: 5,
+        bad_pieces: 6,
+        repaired_objects: 7,
+    };
+    let golden = concat!(
+        "01",                               // version
+        "0000000200000004",                 // stage, generation
+        "00000000000000030000000000000001", // segment, begun
+        "0000000000000005",                 // bytes
+        "00000000000000060000000000000007", // bad pieces, repaired
+    );
+    assert_eq!(hex(&reached.encode()), golden);
+    assert_eq!(Reached::decode(&reached.encode()), Ok(reached));
+    assert_eq!(hex(&keys::scrub_place(3)), "ffffff12000000000000000300");
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
 
