@@ -5,12 +5,13 @@
 suite dav
 have_cell || { skip all "needs a cell"; exit 0; }
 
-PORT=$((20000 + $$ % 4000)) # all three below what the kernel gives to clients
+PORT=$((20000 + $$ % 2000 * 2)) # all four below what the kernel gives to clients
 URL=http://127.0.0.1:$PORT
 OTHER=$WORK/other
 OTHER_PORT=$((PORT + 4000))
 OTHER_URL=https://127.0.0.1:$OTHER_PORT # the other cell speaks TLS
 ISSUER_PORT=$((PORT + 8000))
+METRICS_PORT=$((PORT + 4001))
 
 PYTHON=$CARGO_TARGET_DIR/tools/rucio # what pip installs
 export GFAL_PYTHONBIN=/usr/bin/python3 # whose modules its package brings
@@ -136,6 +137,52 @@ killed_client() {
   [ ! -e "$MNT/home/half" ]
 }
 
+# A server that is killed while it has a PUT, a pull from another server and a COPY in place of a directory on its way leaves nothing of them,
+# and what it has stored of them is freed.
+killed_server() {
+  local source
+  mkdir -p "$MNT/home/many" "$MNT/home/target"
+  (cd "$MNT/home/many" && seq 1500 | xargs touch)
+  echo old >"$MNT/home/target/old"
+  chown -R 1234:1234 "$MNT/home/many" "$MNT/home/target"
+  mkfifo "$WORK/half"
+  exec 7<>"$WORK/half"
+  curl -sS -u "$KEY" -T - "$URL/home/half" <"$WORK/half" 7>&- &
+  head -c 20000000 /dev/zero >&7
+  half_a_file "$WORK/source" 7>&- &
+  wait_for 20 test -s "$WORK/source"
+  source=http://127.0.0.1:$(cat "$WORK/source")/f
+  curl -sS -u "$KEY" -X COPY -H "Source: $source" "$URL/home/half-pulled" 7>&- &
+  wait_for 60 enough_came
+  curl -sS -u "$KEY" -X COPY -H "Destination: /home/target" "$URL/home/many/" 7>&- &
+  wait_for 60 aside
+  cell_kill9
+  exec 7>&-
+  wait
+  cell_start "${UP[@]}"
+  [ ! -e "$MNT/home/half" ]
+  [ ! -e "$MNT/home/half-pulled" ]
+  [ "$(ls "$MNT/home/target" | wc -l)" = 1500 ] || [ "$(ls "$MNT/home/target")" = old ]
+  wait_for 120 all_is_freed
+  rm -r "$MNT/home/many" "$MNT/home/target"
+}
+metric() { curl -sSf "http://127.0.0.1:$METRICS_PORT/metrics" | awk -v name="^$1" '$0 ~ name { sum += $NF } END { printf "%d\n", sum }'; }
+enough_came() { [ "$(metric 'leeward_written_bytes_total.door="http"')" -gt 30000000 ]; }
+aside() { ls -A "$MNT/home" | grep -q '^[.]leeward-copy-'; }
+all_is_freed() { ! aside && [ "$(metric 'leeward_orphans')" = 0 ]; }
+
+# half_a_file FILE: a server that sends half of what it says, and holds the line. Its port is in FILE.
+half_a_file() {
+  python3 -c '
+import socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+open(sys.argv[1], "w").write(str(listener.getsockname()[1]))
+client, _ = listener.accept()
+client.recv(65536)
+client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 40000000\r\n\r\n" + bytes(20000000))
+client.recv(1)' "$1"
+}
+
 litmus_all() {
   mkdir -p "$WORK/litmus" && cd "$WORK/litmus"
   litmus -k "$URL/home/" "${KEY%%:*}" "${KEY#*:}" >"$WORK/litmus.out" 2>&1 || true
@@ -233,7 +280,8 @@ clients >"$WORK/clients.log" 2>&1 </dev/null || tail -n 3 "$WORK/clients.log"
 lee_binary
 certificate
 issuer_start
-cell_start --http "$PORT"
+UP=(--http "$PORT" --metrics "$METRICS_PORT")
+cell_start "${UP[@]}"
 other_start || die "the other cell did not start"
 people
 KEY=$(sed -n '1s/ /:/p' "$WORK/keys")
@@ -242,6 +290,7 @@ run curl curl_basics
 run digests curl_digests
 run scopes scopes
 run killed_client killed_client
+run killed_server killed_server
 if have litmus; then run litmus litmus_all; else skip litmus "is not installed"; fi
 if have cadaver; then run cadaver cadaver_session; else skip cadaver "is not installed"; fi
 if have rclone; then run rclone rclone_tree; else skip rclone "is not installed"; fi

@@ -148,7 +148,12 @@ impl Authority {
                 return Err(Refusal::Invalid("the secret is not that of this key".into()));
             }
         }
-        let verdict = self.bearer(password, wait)?;
+        let verdict = self.bearer(password, wait).map_err(|refusal| match refusal {
+            Refusal::Malformed(_) => {
+                Refusal::Invalid("the name is that of no key, the password is no token".into())
+            }
+            refusal => refusal,
+        })?;
         if name.is_empty() || *verdict.who.name == *name {
             return Ok(verdict);
         }

@@ -1,5 +1,6 @@
 //! A path of the cell as credentials and requests name it: absolute, in bytes, without anything to resolve in it.
 
+use leeward_env::hex;
 use std::fmt;
 
 /// Why something is no path.
@@ -69,15 +70,7 @@ impl CellPath {
     /// # Errors
     /// As of [`CellPath::parse`], or [`BadPath::Encoding`].
     pub fn from_encoded(path: &str) -> Result<CellPath, BadPath> {
-        let mut rest = path.as_bytes();
-        while let Some(at) = rest.iter().position(|b| *b == b'%') {
-            let digits = rest.get(at + 1..at + 3).ok_or(BadPath::Encoding)?;
-            if !digits.iter().all(u8::is_ascii_hexdigit) {
-                return Err(BadPath::Encoding);
-            }
-            rest = &rest[at + 3..];
-        }
-        CellPath::parse(percent_encoding::percent_decode_str(path).collect::<Vec<u8>>())
+        CellPath::parse(hex::unescape(path).ok_or(BadPath::Encoding)?)
     }
 
     /// Its components.

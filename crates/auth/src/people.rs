@@ -50,7 +50,9 @@ impl People {
     ) -> Result<Identity, Refusal> {
         let record = accounts.user(name);
         if record.is_some_and(|user| user.disabled) {
-            return Err(Refusal::User(format!("user {name} is disabled")));
+            return Err(Refusal::User(format!(
+                "user {name} is disabled: who runs the cell opens the doors again"
+            )));
         }
         let (uid, gids) = match record {
             Some(UserRecord { numbers: Some(numbers), .. }) => (numbers.uid, numbers.gids.as_slice().into()),

@@ -16,10 +16,10 @@ pub enum Refusal {
     #[error("the credential is not valid here: {0}")]
     Invalid(String),
     /// It was valid once.
-    #[error("the credential has expired")]
+    #[error("the credential has expired: get a new one from who gave it")]
     Expired,
     /// It will be valid.
-    #[error("the credential is not valid yet")]
+    #[error("the credential is not valid yet: wait, or look at this machine's clock and the issuer's")]
     TooEarly,
     /// There is no such S3 key.
     #[error("there is no such access key")]

@@ -11,6 +11,7 @@ use crate::refusal::Refusal;
 use crate::rights::{Activity, Grants, Rights, Rule};
 use crate::times;
 use crate::verdict::Verdict;
+use leeward_env::dates::second;
 use leeward_volume::accounts::Accounts;
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +199,7 @@ impl Signer<'_> {
         if let Some(path) = &wish.path {
             macaroon = macaroon.with(path_caveat(path)?);
         }
-        let macaroon = macaroon.with(format!("before:{}", times::utc(wish.until_secs)));
+        let macaroon = macaroon.with(format!("before:{}", second(wish.until_secs)));
         Ok(macaroon.to_text(Version::V1))
     }
 
@@ -318,6 +319,6 @@ pub(crate) fn answer(
         .plain(id, location)
         .with(names.caveat())
         .with(path_caveat(&path).map_err(|e| bad(e.to_string()))?)
-        .with(format!("before:{}", times::utc(until)));
+        .with(format!("before:{}", second(until)));
     Ok(Minted { macaroon: macaroon.to_text(Version::V1), expires_in: until - now_secs })
 }

@@ -3,7 +3,7 @@
 //! One thread a connection, path-style requests, keys are not checked but for the name of the access key. Conditional puts are
 //! atomic. It knows nothing else: a request that it does not know is answered with 501, so that a test fails.
 
-use leeward_env::Env;
+use leeward_env::{Env, hex};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -354,14 +354,9 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     Some(Request { method, path: decoded(path.trim_start_matches('/')), query, headers, body })
 }
 
+/// What cannot be read is nothing.
 fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let hex = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16)).unwrap_or(0) as u8;
-        out.push(if byte == b'%' { hex(bytes.next()) << 4 | hex(bytes.next()) } else { byte });
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8_lossy(&hex::unescape(text).unwrap_or_default()).into_owned()
 }
 
 fn write_answer(mut to: &TcpStream, method: &str, answer: &Answer) -> std::io::Result<()> {

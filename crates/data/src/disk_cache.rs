@@ -298,7 +298,10 @@ impl Core {
             self.work.notify_one();
         }
         match answer.recv_timeout(READ_WAIT) {
-            Ok(Ok(bytes)) => Some(bytes),
+            Ok(Ok(bytes)) => {
+                self.worked();
+                Some(bytes)
+            }
             Ok(Err(e)) => {
                 self.failed(&e.to_string(), true);
                 None

@@ -256,7 +256,10 @@ impl DataLog {
         let lane = core.lanes.get(pool)?;
         core.admit(ctx, &lane, bytes.len() as u64)?;
         loop {
-            let segment = core.open_segment(ctx.flow, owner.volume, &lane)?;
+            let segment = core.open_segment(ctx.flow, owner.volume, &lane).inspect_err(|_| {
+                let writer = Writer { flow: ctx.flow, pool };
+                core.table.lock().give_back(writer, bytes.len() as u64);
+            })?;
             if let Some(offset) = segment.append(owner, bytes, &core.options, &core.buffers) {
                 return Ok(Addr { segment: segment.number, offset });
             }

@@ -347,7 +347,7 @@ impl Reader {
         self.read_sparing(ctx, &layout, pieces, keep, others)
     }
 
-    /// Damage in what is read around the pieces does not fail it.
+    /// Damage or loss in what is read around the pieces does not fail it.
     fn read_sparing(
         &self,
         ctx: &Ctx,
@@ -357,7 +357,7 @@ impl Reader {
         others: Fetched,
     ) -> Result<bool> {
         match self.read_wants(ctx, l, &mut l.wants(pieces)?, keep, others) {
-            Err(Error::Corrupt { .. } | Error::Store(leeward_pool::Error::Io(_))) => {
+            Err(e) if may_be_beside(&e, keep) => {
                 for want in &mut l.wants(pieces)? {
                     self.read_wants(ctx, l, std::slice::from_mut(want), Keep::Nothing, others)?;
                 }
@@ -675,6 +675,16 @@ impl Layout {
         let mut unit = vec![0; self.unit_range(n).len()].into_boxed_slice();
         self.decode(n, stored, &mut unit)?;
         Ok(CachedUnit::new(unit))
+    }
+}
+
+/// Whether what is wrong may be in what was read around the pieces only. Where too many stores are lost much is read around small ones
+/// alone; the same again for each part of a large one would take long where stores hang.
+fn may_be_beside(e: &Error, keep: Keep) -> bool {
+    match e {
+        Error::Corrupt { .. } | Error::Store(leeward_pool::Error::Io(_)) => true,
+        Error::Store(leeward_pool::Error::Unavailable { .. }) => keep.is_whole(),
+        _ => false,
     }
 }
 

@@ -51,7 +51,6 @@ struct State {
 struct Buffer {
     bytes: AlignedBuf,
     /// Bytes appended; 0 again when the memory was given back.
-    /// Bytes appended.
     used: usize,
     /// Up to here the bytes are as appended: laying out in place puts the index over a dead tail.
     intact: usize,

@@ -96,6 +96,22 @@ impl Table {
         fits
     }
 
+    /// What was reserved is not appended after all.
+    pub(crate) fn give_back(&mut self, writer: Writer, len: u64) {
+        self.dirty_bytes -= len;
+        if let Some(state) = self.writers.get_mut(&writer) {
+            state.dirty_bytes -= len;
+            self.forget_idle(writer);
+        }
+    }
+
+    fn forget_idle(&mut self, writer: Writer) {
+        let is_idle = |w: &WriterState| w.dirty_bytes == 0 && w.open.is_empty() && w.sealed == 0;
+        if self.writers.get(&writer).is_some_and(is_idle) {
+            self.writers.remove(&writer);
+        }
+    }
+
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
     }
@@ -227,9 +243,7 @@ impl Table {
         writer.dirty_bytes -= used_bytes;
         writer.sealed -= 1;
         writer.putting -= 1;
-        if writer.dirty_bytes == 0 && writer.open.is_empty() && writer.sealed == 0 {
-            self.writers.remove(&segment.writer());
-        }
+        self.forget_idle(segment.writer());
     }
 
     /// The put failed: keep it for later. Returns how often it has failed. Those who wait hear nothing of a failure that passes.

@@ -22,6 +22,20 @@ fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// An append that gets no segment leaves nothing of the writer's share taken.
+#[test]
+fn appends_that_fail_cost_no_memory() {
+    let rig = Rig::new(options());
+    rig.catalog.broken.store(true, Ordering::Relaxed);
+    for n in 0..100 {
+        assert!(rig.log.append(&ctx(1), 0, owner(1, 0), &[1; 100_000]).is_err(), "append {n}");
+    }
+    assert_eq!(rig.log.dirty_bytes(), 0);
+    rig.catalog.broken.store(false, Ordering::Relaxed);
+    rig.log.write(&ctx(1).with_wait(Wait::Never), owner(1, 0), &[1; 100_000]).unwrap();
+    assert_eq!(rig.log.dirty_bytes(), 100_000);
+}
+
 #[test]
 fn memory_then_store() {
     let rig = Rig::new(options());

@@ -178,7 +178,7 @@ fn memory_cache_and_store_together() {
     assert!(file.read(&rig, &never, 0).unwrap() == buf, "all of it is at hand now");
 }
 
-/// Units fetched ahead or around do not make a read fail when they are damaged or unreadable.
+/// Units fetched ahead or around do not make a read fail when they are damaged, unreadable or lost.
 #[test]
 fn damage_nearby_costs_nothing() {
     let file = Scattered::new(raw(), 10);
@@ -186,13 +186,14 @@ fn damage_nearby_costs_nothing() {
     let id = file.rig.id(segment);
     let (_, index) = stored_index(&file.rig.store.bytes(id), id.id());
     let lost = index.chunks[40].owner.offset as usize / BLOCK;
-    let harms: [&dyn Fn(); 2] = [
+    let harms: [&dyn Fn(); 3] = [
         &|| {
             let mut bytes = file.rig.store.bytes(id);
             bytes[40 * BLOCK] ^= 1;
             file.rig.store.replace(id, bytes);
         },
         &|| *file.rig.store.unreadable.lock().unwrap() = 40 * BLOCK as u64..41 * BLOCK as u64,
+        &|| file.rig.store.lost.store(true, Ordering::Relaxed),
     ];
     for harm in harms {
         let good = file.rig.store.bytes(id);

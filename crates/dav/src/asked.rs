@@ -1,14 +1,11 @@
 //! A request whose sender is known: what it may do where, and the files as it sees them.
 
-use crate::body::Body;
 use crate::head::ifs::{Ifs, What};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
 use crate::server::Shared;
-use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use http_body_util::BodyExt;
 use leeward_auth::{Activity, Grants, Rule, Verdict, Via};
 use leeward_door::{Found, Path, Spot, Tree, Who, notes};
 use leeward_env::Door;
@@ -111,7 +108,7 @@ impl Asked {
     /// 401.
     pub(crate) async fn check_anonymous(&self) -> Result<()> {
         let reads = matches!(self.method, Method::GET | Method::HEAD) || self.method.as_str() == "PROPFIND";
-        let ask = || Oops::new(StatusCode::UNAUTHORIZED, "who are you?").ask_who(&self.dav.settings.realm);
+        let ask = || Oops::new(StatusCode::UNAUTHORIZED, "this is for users").ask_who();
         if !reads {
             return Err(ask());
         }
@@ -275,21 +272,4 @@ impl Place {
 /// The entity tag of what has these attributes, with quotes. The same wherever it is shown: so it goes by attributes alone.
 pub(crate) fn etag(attr: &Attr) -> String {
     format!("\"{}\"", notes::etag_of(&notes::Sums::default(), attr))
-}
-
-/// The whole body of a request.
-///
-/// # Errors
-/// 413, or it ended early.
-pub(crate) async fn read_all(mut body: Body, bytes_max: usize) -> Result<Bytes> {
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Oops::bad("the body ended early"))?;
-        all.extend_from_slice(&frame.into_data().unwrap_or_default());
-        if all.len() > bytes_max {
-            let why = format!("the body has more than {bytes_max} bytes");
-            return Err(Oops::new(StatusCode::PAYLOAD_TOO_LARGE, why));
-        }
-    }
-    Ok(all.into())
 }

@@ -1,7 +1,7 @@
 //! A directory for people with a browser: one page, written piece by piece, without scripts.
 
-use crate::date;
 use crate::path::DavPath;
+use leeward_env::dates::second;
 use std::fmt::Write as _;
 
 /// `Content-Type` of the page.
@@ -34,7 +34,7 @@ pub fn entry(out: &mut String, dir: &DavPath, name: &[u8], is_dir: bool, bytes: 
     let href = dir.join(name).with_slash(is_dir).encoded();
     let (shown, slash) = (String::from_utf8_lossy(name), if is_dir { "/" } else { "" });
     let size = if is_dir { String::new() } else { bytes.to_string() };
-    let when = date::iso(modified).replace('T', " ").replace('Z', "");
+    let when = second(modified).replace('T', " ").replace('Z', "");
     let _ = writeln!(
         out,
         "<tr><td><a href=\"{href}\">{}{slash}</a></td><td class=\"n\">{size}</td><td>{when}</td></tr>",

@@ -9,6 +9,11 @@ use http::{HeaderValue, Response, StatusCode};
 use leeward_auth::Refusal;
 use leeward_volume::Error;
 
+/// How somebody with a key says who he is.
+const BASIC: &str = "Basic realm=\"leeward\", charset=\"UTF-8\"";
+/// How somebody with a token does.
+const BEARER: &str = "Bearer realm=\"leeward\"";
+
 /// Why a request is refused, or failed.
 #[derive(Clone, Debug)]
 pub struct Oops {
@@ -43,7 +48,8 @@ impl Oops {
 
     /// 412.
     pub fn precondition() -> Oops {
-        Oops::new(StatusCode::PRECONDITION_FAILED, "the file is not what the request's conditions say")
+        let why = "what is there is not what the request expects: look at it, then ask anew";
+        Oops::new(StatusCode::PRECONDITION_FAILED, why)
     }
 
     /// 423: a lock is in the way.
@@ -69,15 +75,13 @@ impl Oops {
         Oops { why: format!("{path}: {}", oops.why), ..oops }
     }
 
-    /// Who comes without a credential is asked for one.
+    /// 401: who comes without a credential is asked for one.
     #[must_use]
-    pub fn ask_who(self, realm: &str) -> Oops {
-        let basic = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
-        let bearer = format!("Bearer realm=\"{realm}\"");
-        let why = format!("{}; a credential may help", self.why);
+    pub fn ask_who(self) -> Oops {
+        let why = format!("{}: send an S3 key as name and password, or a token", self.why);
         Oops { status: StatusCode::UNAUTHORIZED, why, ..self }
-            .header(header::WWW_AUTHENTICATE, &basic)
-            .header(header::WWW_AUTHENTICATE, &bearer)
+            .header(header::WWW_AUTHENTICATE, BASIC)
+            .header(header::WWW_AUTHENTICATE, BEARER)
     }
 
     /// As an answer, with its body: XML where a condition is named, else a line of text.
@@ -144,17 +148,12 @@ impl From<Refusal> for Oops {
     fn from(refusal: Refusal) -> Oops {
         let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
         let oops = Oops::new(status, refusal.to_string());
-        match (refusal.bearer_error(), status) {
-            (Some(error), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let bearer = format!("Bearer realm=\"leeward\", error=\"{error}\"");
-                let oops = oops.header(header::WWW_AUTHENTICATE, &bearer);
-                match status {
-                    StatusCode::UNAUTHORIZED => {
-                        oops.header(header::WWW_AUTHENTICATE, "Basic realm=\"leeward\"")
-                    }
-                    _ => oops,
-                }
+        let bearer = refusal.bearer_error().map(|error| format!("{BEARER}, error=\"{error}\""));
+        match (bearer, status) {
+            (Some(bearer), StatusCode::UNAUTHORIZED) => {
+                oops.header(header::WWW_AUTHENTICATE, &bearer).header(header::WWW_AUTHENTICATE, BASIC)
             }
+            (Some(bearer), StatusCode::FORBIDDEN) => oops.header(header::WWW_AUTHENTICATE, &bearer),
             (_, StatusCode::SERVICE_UNAVAILABLE) => oops.header(header::RETRY_AFTER, "5"),
             _ => oops,
         }
@@ -180,7 +179,7 @@ mod tests {
         let challenges = |oops: Oops| oops.answer().headers().get_all("www-authenticate").iter().count();
         assert_eq!(challenges(Refusal::Expired.into()), 2);
         assert_eq!(challenges(Refusal::OutOfScope("x".into()).into()), 1);
-        let asked = Oops::from(Error::Access).ask_who("leeward");
+        let asked = Oops::from(Error::Access).ask_who();
         assert_eq!((asked.status, challenges(asked.clone())), (StatusCode::UNAUTHORIZED, 2));
     }
 }

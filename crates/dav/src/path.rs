@@ -6,7 +6,7 @@
 
 use leeward_auth::CellPath;
 use leeward_door::Path;
-use leeward_env::limits;
+use leeward_env::{hex, limits};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Longest path of a URL, bytes as sent.
@@ -167,25 +167,13 @@ impl DavPath {
 
 /// One name of a path.
 fn name(part: &str) -> Result<Box<[u8]>, BadPath> {
-    let mut out = Vec::with_capacity(part.len());
-    let mut bytes = part.bytes();
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'%' => escape(bytes.next(), bytes.next()).ok_or(BadPath::Escape)?,
-            byte => byte,
-        });
-    }
-    match &out[..] {
+    let name = hex::unescape(part).ok_or(BadPath::Escape)?;
+    match &name[..] {
         b"." | b".." => Err(BadPath::Dots),
         name if name.iter().any(|byte| matches!(byte, b'/' | 0)) => Err(BadPath::Byte),
         name if name.len() > limits::NAME_BYTES_MAX => Err(BadPath::NameTooLong),
-        _ => Ok(out.into()),
+        _ => Ok(name.into()),
     }
-}
-
-fn escape(high: Option<u8>, low: Option<u8>) -> Option<u8> {
-    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-    Some((digit(high)? << 4 | digit(low)?) as u8)
 }
 
 #[cfg(test)]

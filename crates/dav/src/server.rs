@@ -1,19 +1,21 @@
 //! The door: from a request to who asks, to the method, to an answer.
 
-use crate::asked::{Asked, read_all};
+use crate::asked::Asked;
 use crate::body::{self, Answer, Body};
 use crate::locks::Locks;
 use crate::oops::{Oops, Result};
-use crate::ops::{copy, get, lock, propfind, proppatch, put, remove};
+use crate::ops::{aside, copy, get, lock, propfind, proppatch, put, remove};
 use crate::path::DavPath;
 use crate::third::{NoPlan, Plan, Transfers};
 use crate::xml::request::BODY_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use http_body::Body as _;
+use http_body_util::BodyExt;
 use leeward_auth::{Authority, Refusal, Verdict, Via};
 use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
@@ -49,8 +51,6 @@ const REPORT: &str = "/.well-known/srr";
 /// How the door is set up.
 #[derive(Clone)]
 pub struct Settings {
-    /// What a browser shows when it asks for a name and a password.
-    pub realm: String,
     /// Where the door is: said in tokens.
     pub location: String,
     /// What is at `/.well-known/srr`.
@@ -85,6 +85,17 @@ impl Dav {
         let locks = Locks::new(&env);
         let fetching = Semaphore::new(FETCHING_MAX);
         Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, fetching, settings }))
+    }
+}
+
+impl Dav {
+    /// Begins to remove what a crash has left of copies that were to replace directories. To be called before anybody is answered, on the
+    /// runtime that will.
+    ///
+    /// # Errors
+    /// Where such copies are cannot be read.
+    pub async fn sweep(&self) -> leeward_volume::Result<()> {
+        aside::sweep(&self.0).await
     }
 }
 
@@ -128,7 +139,7 @@ impl Shared {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or(uri.authority().map(|authority| authority.as_str())).map(str::to_string);
         // before it has its turn: who sends slowly keeps nobody from his
-        let (body, _room) = self.read(&method, body, &verdict).await?;
+        let (content, body, _room) = self.read(&method, body, &verdict).await?;
         let turn = self.turn(&verdict).await?;
         if path.encoded() == REPORT && [Method::GET, Method::HEAD].contains(&method) {
             return self.report(&verdict).await;
@@ -137,9 +148,9 @@ impl Shared {
         if asked.is_anonymous() {
             asked.check_anonymous().await?;
         }
-        let answered = dispatch(&asked, body, turn).await;
+        let answered = dispatch(&asked, (content, body), turn).await;
         answered.map_err(|oops| match oops.status {
-            StatusCode::FORBIDDEN if asked.is_anonymous() => oops.ask_who(&asked.dav.settings.realm),
+            StatusCode::FORBIDDEN if asked.is_anonymous() => oops.ask_who(),
             _ => oops,
         })
     }
@@ -147,9 +158,7 @@ impl Shared {
     /// The storage resource report, for who has a credential.
     async fn report(&self, verdict: &Verdict) -> Result<Answer> {
         if verdict.via == Via::Nothing {
-            return Err(
-                Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who(&self.settings.realm)
-            );
+            return Err(Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who());
         }
         let report = self.settings.report.clone();
         let made = tokio::task::spawn_blocking(move || report()).await;
@@ -158,22 +167,27 @@ impl Shared {
         Ok(body::headers(body::with(StatusCode::OK, text), [(header::CONTENT_TYPE, "application/json")]))
     }
 
-    /// The body of a request that says there what is to be done, in memory that users share.
-    async fn read(&self, method: &Method, body: Body, verdict: &Verdict) -> Result<(Body, Option<Share>)> {
+    /// The content of a request that says there what is to be done, in memory that users share; the body of any other as it is.
+    async fn read(
+        &self,
+        method: &Method,
+        body: Body,
+        verdict: &Verdict,
+    ) -> Result<(Bytes, Body, Option<Share>)> {
         let bytes_max = match method.as_str() {
             "PROPFIND" | "PROPPATCH" | "LOCK" => BODY_BYTES_MAX,
             "POST" => MACAROON_BYTES_MAX,
             "MKCOL" => MKCOL_BYTES_MAX,
-            _ => return Ok((body, None)),
+            _ => return Ok((Bytes::new(), body, None)),
         };
         if body.is_end_stream() {
-            return Ok((body, None));
+            return Ok((Bytes::new(), body, None));
         }
         let bytes = body.size_hint().exact().map_or(bytes_max, |bytes| bytes_max.min(bytes as usize));
         let time = Duration::from_secs(TURN_SECS_MAX);
         let room = self.files.incoming().take_within(verdict.who.uid, bytes, time).await;
         let room = room.ok_or_else(|| too_busy(TURN_SECS_MAX))?;
-        Ok((body::full(read_all(body, bytes_max).await?), Some(room)))
+        Ok((read_all(body, bytes_max).await?, body::full(Bytes::new()), Some(room)))
     }
 
     /// Its turn, or word that there is too much to do.
@@ -219,6 +233,23 @@ pub(crate) fn too_busy(retry_after_secs: u64) -> Oops {
     oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
 }
 
+/// The whole body of a request.
+///
+/// # Errors
+/// 413, or it ended early.
+async fn read_all(mut body: Body, bytes_max: usize) -> Result<Bytes> {
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Oops::bad("the body ended early"))?;
+        all.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if all.len() > bytes_max {
+            let why = format!("the body has more than {bytes_max} bytes");
+            return Err(Oops::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+    }
+    Ok(all.into())
+}
+
 /// What is in `Authorization`.
 enum Credential {
     Basic(String, String),
@@ -262,20 +293,24 @@ fn options() -> Answer {
 }
 
 /// A turn ends with the answer's head; that of an upload when its content begins to come, which may take as long as the client likes.
-fn dispatch<'a>(asked: &'a Asked, body: Body, turn: Turn) -> BoxFuture<'a, Result<Answer>> {
+fn dispatch<'a>(
+    asked: &'a Asked,
+    (content, body): (Bytes, Body),
+    turn: Turn,
+) -> BoxFuture<'a, Result<Answer>> {
     match asked.method.as_str() {
         "PUT" => Box::pin(put::put(asked, body, turn)),
         "GET" => in_turn(turn, get::get(asked)),
         "HEAD" => in_turn(turn, get::head(asked)),
         "DELETE" => in_turn(turn, remove::delete(asked)),
-        "MKCOL" => in_turn(turn, remove::mkcol(asked, body)),
+        "MKCOL" => in_turn(turn, remove::mkcol(asked, content)),
         "COPY" => in_turn(turn, copy_here_or_there(asked)),
         "MOVE" => in_turn(turn, copy::rename(asked)),
-        "PROPFIND" => in_turn(turn, propfind::propfind(asked, body)),
-        "PROPPATCH" => in_turn(turn, proppatch::proppatch(asked, body)),
-        "LOCK" => in_turn(turn, lock::lock(asked, body)),
+        "PROPFIND" => in_turn(turn, propfind::propfind(asked, content)),
+        "PROPPATCH" => in_turn(turn, proppatch::proppatch(asked, content)),
+        "LOCK" => in_turn(turn, lock::lock(asked, content)),
         "UNLOCK" => in_turn(turn, lock::unlock(asked)),
-        "POST" => in_turn(turn, post(asked, body)),
+        "POST" => in_turn(turn, post(asked, content)),
         other => {
             let why = format!("{other} is not spoken here");
             let oops = Oops::new(StatusCode::NOT_IMPLEMENTED, why).header(header::ALLOW, METHODS);
@@ -305,15 +340,15 @@ async fn copy_here_or_there(asked: &Asked) -> Result<Answer> {
 }
 
 /// A request for a token that gives less than the one it comes with.
-async fn post(asked: &Asked, body: Body) -> Result<Answer> {
+async fn post(asked: &Asked, content: Bytes) -> Result<Answer> {
     let kind = crate::head::once(&asked.headers, "content-type")?.unwrap_or_default();
     if kind.split(';').next().unwrap_or_default().trim() != MACAROON_REQUEST {
         let why = format!("POST takes a body of {MACAROON_REQUEST}; a file is put");
         return Err(Oops::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
-    let body = read_all(body, MACAROON_BYTES_MAX).await?;
     let dav = &asked.dav;
-    let minted = dav.authority.macaroon(&asked.verdict, &asked.path.cell(), &body, &dav.settings.location)?;
+    let minted =
+        dav.authority.macaroon(&asked.verdict, &asked.path.cell(), &content, &dav.settings.location)?;
     let text =
         serde_json::json!({ "macaroon": minted.macaroon, "expires_in": minted.expires_in }).to_string();
     let list = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];

@@ -8,7 +8,7 @@ use http::Request;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use leeward_door::listen::{BodyError, Client, Site};
-use rig::{ATLAS_UID, Rig};
+use rig::{ATLAS_UID, BOB, Rig};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -103,6 +103,54 @@ fn who_is_refused_while_he_sends_hears_why() {
         answer.read_to_string(&mut heard).expect("the answer, and its end");
         assert!(heard.starts_with("HTTP/1.1 401 "), "{heard}");
     }
+}
+
+#[test]
+fn who_is_refused_before_he_sends_hears_that_the_connection_ends() {
+    let rig = Rig::new();
+    let (url, _serving) = rig.serve();
+    let ask = |who: &str, content: &str| {
+        let mut client = TcpStream::connect(url.trim_start_matches("http://")).expect("connected");
+        let head = "PUT /home/f HTTP/1.1\r\nhost: here\r\nexpect: 100-continue\r\ncontent-length: 3\r\n";
+        client.write_all(format!("{head}authorization: {who}\r\n\r\n").as_bytes()).expect("sent");
+        let mut heard = [0; 4096];
+        let n = client.read(&mut heard).expect("an answer");
+        let mut heard = String::from_utf8_lossy(&heard[..n]).to_lowercase();
+        if heard.starts_with("http/1.1 100 ") {
+            client
+                .write_all(
+                    format!("{content}GET /home/f HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
+                        .as_bytes(),
+                )
+                .expect("sent");
+        }
+        client.read_to_string(&mut heard).expect("the rest");
+        heard.to_lowercase()
+    };
+    let refused = ask("Basic x", "");
+    assert!(
+        refused.starts_with("http/1.1 401 ") && refused.contains("\r\nconnection: close\r\n"),
+        "{refused}"
+    );
+    let taken = ask(BOB, "abc");
+    let answers =
+        ["http/1.1 100 ", "http/1.1 201 ", "http/1.1 401 "].map(|status| taken.matches(status).count());
+    assert_eq!(answers, [1, 1, 1], "the connection is used again: {taken}");
+}
+
+#[test]
+fn what_a_user_asks_is_counted_as_his() {
+    let rig = Rig::new();
+    let (url, serving) = rig.serve();
+    let mut client = TcpStream::connect(url.trim_start_matches("http://")).expect("connected");
+    let head =
+        format!("GET /home/f HTTP/1.1\r\nhost: here\r\nauthorization: {BOB}\r\nconnection: close\r\n\r\n");
+    client.write_all(head.as_bytes()).expect("sent");
+    client.read_to_string(&mut String::new()).expect("an answer");
+    let pairs = serving.figures().pairs();
+    let counted: Vec<_> =
+        pairs.iter().map(|pair| (pair.user.as_str(), pair.bucket.as_str(), pair.requests)).collect();
+    assert_eq!(counted, [("bob", "", [0, 0, 0, 1, 0])]);
 }
 
 #[test]

@@ -36,6 +36,8 @@ fn ranges() {
     assert_eq!((got.text().as_str(), got.header("content-range")), ("234", "bytes 2-4/10"));
     let got = rig.must(206, "GET", "/home/f.txt", &[("range", "bytes=0-0,-2")], b"");
     assert!(got.header("content-type").starts_with("multipart/byteranges; boundary="));
+    let again = rig.must(206, "GET", "/home/f.txt", &[("range", "bytes=0-0,-2")], b"");
+    assert_ne!(again.header("content-type"), got.header("content-type"), "nobody knows the next boundary");
     let text = got.text();
     assert!(text.contains("Content-Range: bytes 0-0/10\r\n\r\n0\r\n--"), "{text}");
     assert!(

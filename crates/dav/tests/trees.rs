@@ -3,11 +3,14 @@
 
 mod rig;
 
+use http::Request;
+use leeward_door::listen::{Body, Client, Site};
 use leeward_env::Ctx;
 use leeward_volume::admin::Request as Admin;
 use leeward_volume::op::{Attr, Make, SetAttr};
 use leeward_volume::{NodeId, Op, Reply};
-use rig::{BOB_UID, Rig};
+use rig::{BOB, BOB_UID, Rig};
+use std::time::Duration;
 
 fn set_mode(rig: &Rig, path: &str, mode: u32) {
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
@@ -184,6 +187,89 @@ fn nothing_is_copied_into_itself_by_another_name() {
     rig.link("home", "same", "d");
     rig.must(403, "COPY", "/home/d/f", &[("destination", "/home/same/f")], b"");
     assert_eq!((rig.names("home/d"), rig.names("home/d/e")), (vec!["e".to_string(), "f".into()], vec![]));
+}
+
+#[test]
+fn two_names_of_one_file_are_two_things() {
+    let rig = Rig::new();
+    rig.must(201, "PUT", "/home/f", &[], b"x");
+    let link = |name: &[u8]| {
+        let op = Op::Link { node: rig.node("home/f"), dir: rig.node("home"), name };
+        rig.cell.call(&Ctx::system(), op).expect("a second name")
+    };
+    link(b"g");
+    rig.must(204, "MOVE", "/home/f", &[("destination", "/home/g")], b"");
+    assert_eq!((rig.names("home"), attr(&rig, "home/g").nlink), (vec!["g".to_string()], 1));
+    rig.must(201, "MOVE", "/home/g", &[("destination", "/home/f")], b"");
+    link(b"g");
+    rig.must(204, "COPY", "/home/f", &[("destination", "/home/g")], b"");
+    assert_eq!(rig.names("home"), ["f", "g"]);
+    assert_ne!(rig.node("home/f"), rig.node("home/g"), "a copy is another file");
+    rig.must(403, "COPY", "/home/f", &[("destination", "/home/f")], b"");
+}
+
+/// What is noted of copies that are on their way.
+fn notes(rig: &Rig) -> Option<Vec<u8>> {
+    xattr(rig, "", b"trusted.leeward.copies")
+}
+
+/// In the end only these names are in `/home`, and nothing is noted.
+#[track_caller]
+fn comes_to(rig: &Rig, names: &[&str]) {
+    for _ in 0..600 {
+        if rig.names("home") == names && notes(rig).is_none() {
+            return;
+        }
+        rig.env.sleep(Duration::from_millis(50));
+    }
+    panic!("{:?}, {:?}", rig.names("home"), notes(rig));
+}
+
+#[test]
+fn a_copy_that_nobody_waits_for_any_more_goes() {
+    let rig = Rig::new();
+    for dir in ["/home/d", "/home/e"] {
+        rig.must(201, "MKCOL", dir, &[], b"");
+    }
+    let dir = rig.node("home/d");
+    for n in 0..400 {
+        make(&rig, dir, format!("f{n}").as_bytes(), Make::File);
+    }
+    for patience in [0, 1, 5, 20, 60] {
+        let request = Request::builder().method("COPY").uri("/home/d").header("authorization", BOB);
+        let request = request.header("destination", "/home/e").body(Body::default()).expect("a request");
+        let client = Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false };
+        let answer = rig.dav.clone().answer(request, client);
+        let given_up = rig
+            .runtime
+            .block_on(async { tokio::time::timeout(Duration::from_millis(patience), answer).await.is_err() });
+        comes_to(&rig, &["d", "e"]);
+        let copied = rig.names("home/e").len();
+        assert!(given_up && copied == 0 || copied == 400, "none of it or all: {copied}");
+    }
+}
+
+#[test]
+fn a_copy_that_a_crash_left_goes_when_the_door_is_opened() {
+    let rig = Rig::new();
+    let note = |random: u64, uid: u32| {
+        let (dir, name) = (rig.node("home"), format!(".leeward-copy-{random:016x}"));
+        let copy = make(&rig, dir, name.as_bytes(), Make::Dir);
+        let set = SetAttr { uid: Some(BOB_UID), mode: Some(0o700), ..SetAttr::default() };
+        rig.cell.call(&Ctx::system(), Op::SetAttr { node: copy, set }).expect("his");
+        make(&rig, copy, b"f", Make::File);
+        [&dir.0.to_le_bytes()[..], &random.to_le_bytes(), &uid.to_le_bytes(), &uid.to_le_bytes()].concat()
+    };
+    // bob's; one that is gone already; one of somebody who may not remove what is there now
+    let (mut value, gone) = (note(7, BOB_UID), note(8, BOB_UID));
+    rig.must(204, "DELETE", "/home/.leeward-copy-0000000000000008", &[], b"");
+    value.extend(gone);
+    value.extend(note(9, 4321));
+    let mode = leeward_volume::op::XattrMode::Set;
+    let set = Op::SetXattr { node: NodeId::ROOT, name: b"trusted.leeward.copies", value: &value, mode };
+    rig.cell.call(&Ctx::system(), set).expect("noted");
+    rig.runtime.block_on(rig.dav.sweep()).expect("swept");
+    comes_to(&rig, &[".leeward-copy-0000000000000009"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Digest for () {
     fn add(&mut self, _: &[u8]) {}
 }
 
-/// Threads that hash: as many as there are processors, begun when there is something to hash.
+/// Threads that hash: as many as there are processors, at least two, begun when there is something to hash.
 pub(crate) struct Hands {
     env: Env,
     /// Takes what a thread is waiting for, and nothing else.
@@ -53,7 +53,7 @@ impl Hands {
     fn begin(&self) -> SyncSender<Work> {
         let (work, inbox) = sync_channel::<Work>(0);
         let inbox = Arc::new(Mutex::new(inbox));
-        let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, HANDS_MAX);
+        let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, HANDS_MAX);
         for n in 0..threads {
             let inbox: Arc<Mutex<Receiver<Work>>> = inbox.clone();
             self.env.spawn(&format!("lee-hash-{n}"), move || {

@@ -30,11 +30,17 @@ pub fn day_of(year: i64, month: i64, day: i64) -> Option<i64> {
     (civil(days) == (year, month, day)).then_some(days)
 }
 
-/// `2026-11-21T13:00Z`, for seconds since 1970.
-pub fn minute(secs: i64) -> String {
+/// `2026-11-21T13:00:59Z`, for seconds since 1970.
+pub fn second(secs: i64) -> String {
     let (year, month, day) = civil(secs.div_euclid(DAY_SECS));
     let rest = secs.rem_euclid(DAY_SECS);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}Z", rest / 3600, rest / 60 % 60)
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// `2026-11-21T13:00Z`, for seconds since 1970.
+pub fn minute(secs: i64) -> String {
+    let text = second(secs);
+    format!("{}Z", &text[..text.len() - ":59Z".len()])
 }
 
 /// Reads [`minute`]: only its one spelling.
@@ -55,6 +61,15 @@ mod tests {
             assert_eq!(parse_minute(&minute(secs)), Some(secs));
         }
         assert_eq!(minute(1_795_257_838), "2026-11-21T10:43Z");
+        for (secs, text) in [
+            (784_111_777, "1994-11-06T08:49:37Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(second(secs), text);
+        }
         for text in [
             "2026-02-29T00:00Z",
             "2026-11-21T24:00Z",

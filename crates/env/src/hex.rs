@@ -1,4 +1,4 @@
-//! Bytes in hexadecimal digits.
+//! Bytes in hexadecimal digits, also as escapes of URLs.
 
 /// Two digits for each byte, in lower case.
 pub fn encode(bytes: &[u8]) -> String {
@@ -14,6 +14,18 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
     pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
+/// The bytes of a text in which `%` and two digits stand for one; `None` where a `%` is followed by anything else.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.extend(decode(digits)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +36,14 @@ mod tests {
         assert_eq!(decode(&encode(&[0, 255, 16])), Some(vec![0, 255, 16]));
         assert_eq!(decode("FF"), Some(vec![255]));
         assert_eq!((decode("abc"), decode("zz"), decode("+1"), decode("é")), (None, None, None, None));
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(unescape("a%20%fFé%2520"), Some(b"a \xff\xc3\xa9%20".to_vec()));
+        assert_eq!(unescape(""), Some(vec![]));
+        for text in ["%", "%4", "a%zz", "%+1", "%é", "%%20", "100%"] {
+            assert_eq!(unescape(text), None, "{text}");
+        }
     }
 }

@@ -148,9 +148,19 @@ fn states() -> PathBuf {
 /// Says what was looked at and how to name a cell.
 pub fn cell(named: Option<&OsStr>) -> Result<CellDir, Fail> {
     match told(named) {
-        Some((name, _)) if is_bucket(&name) => CellDir::in_bucket(&name.to_string_lossy()),
-        Some((dir, by)) => cell_at(Path::new(&dir), by),
+        Some((name, by)) => called(&name, &format!(" (named by {by})")),
         None => around(),
+    }
+}
+
+/// The cell that is called so; `by` ends what is said when there is none.
+///
+/// # Errors
+/// There is none.
+pub fn called(name: &OsStr, by: &str) -> Result<CellDir, Fail> {
+    match is_bucket(name) {
+        true => CellDir::in_bucket(&name.to_string_lossy()),
+        false => cell_at(Path::new(name), by),
     }
 }
 
@@ -183,7 +193,7 @@ pub fn refuse_url(name: &OsStr) -> Result<(), Fail> {
 
 fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     refuse_url(dir.as_os_str())?;
-    let wrong = |what: &str| Fail::new(format!("{}: {what} (named by {by})", dir.display()));
+    let wrong = |what: &str| Fail::new(format!("{}: {what}{by}", dir.display()));
     let found = CellDir::resolve(dir).map_err(|e| wrong(&cannot_resolve(&e, dir)))?;
     // The mount of a cell stands for the cell.
     if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.dir) {

@@ -496,11 +496,14 @@ struct CellService {
 
 /// What `lee status` shows of a door's connections.
 fn door_connections(figures: &Figures) -> DoorConnections {
+    let unfinished = figures.unfinished();
     DoorConnections {
         door: figures.door().name().into(),
         open: Family::ALL.iter().map(|f| figures.open(*f)).sum(),
         refused: figures.refused(),
         full: figures.is_full(),
+        uploads: unfinished.uploads,
+        upload_bytes: unfinished.bytes,
     }
 }
 

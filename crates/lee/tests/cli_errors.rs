@@ -65,6 +65,11 @@ fn a_cell_must_be_found() {
     let file = place.beside("file");
     fs::write(&file, "").expect("write");
     say(&["status", file.to_str().expect("UTF-8")]).bad(1, &["not a directory"]);
+    let told = say(&["status", file.to_str().expect("UTF-8")]);
+    assert!(!told.err.contains("--cell"), "nobody named it with that: {}", told.err);
+    say(&["bucket", "set", "x", "--public", "yes", "--cell", place.arg()])
+        .bad(1, &["no cell in this directory"]);
+    say(&["bucket", "set", "x", "--public", "so"]).bad(2, &["write yes or no"]);
     run(lee(&["fsck"]).current_dir(&above)).bad(2, &["no cell found"]);
     for command in ["down", "status", "config show", "sync", "volume list", "quota list", "snap list", "du /"]
     {

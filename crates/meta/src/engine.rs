@@ -132,10 +132,11 @@ impl<T: Tables> Engine<T> {
         result
     }
 
-    fn append(&self, tail: &mut Tail, batch: &Batch) -> Result<()> {
+    fn append(&self, tail: &mut Tail, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
         make_room(&self.tables, self.options.memtable_bytes)?;
         let seq = self.tables.seq_next();
         self.journal.append(tail, seq, batch)?;
+        durable();
         self.tables.insert(seq, batch);
         Ok(())
     }
@@ -221,17 +222,18 @@ impl<T: Tables> Kv for Engine<T> {
         self.tables.moment()
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
         self.check_alive()?;
         for (key, _) in &batch.writes {
             assert!(!key.is_empty() && key.len() <= usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
         if batch.writes.is_empty() && batch.rides.is_empty() {
+            durable();
             return Ok(());
         }
         self.slow_down(batch.writes.len());
         let mut tail = self.writer.lock();
-        self.or_break(self.append(&mut tail, batch))
+        self.or_break(self.append(&mut tail, batch, durable))
     }
 
     fn take_rides(&self) -> Vec<Ride> {

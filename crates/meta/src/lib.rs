@@ -74,7 +74,12 @@ pub trait Kv: Send + Sync {
     /// Applies `batch` atomically; durable and visible to readers when it returns. One caller at a time; readers go
     /// on meanwhile. On [`Error::Full`] nothing of the batch is durable and it may be tried again; after another
     /// error the engine answers every later commit with [`Error::Broken`].
-    fn commit(&self, batch: &Batch) -> Result<()>;
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.commit_then(batch, &mut || ())
+    }
+
+    /// [`Kv::commit`]; calls `durable` as soon as the batch is, which may be before readers see it. After that it succeeds.
+    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()>;
 
     /// Rides whose segments were not released, in commit order: what [`Kv::open`]-time recovery must put into the
     /// pool. Only meaningful right after opening.

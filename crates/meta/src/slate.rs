@@ -221,7 +221,7 @@ impl Kv for SlateKv {
         Box::new(SlateMoment { name: &self.name, snapshot: self.db.snapshot() })
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
         if let Some(why) = self.broken.get() {
             return Err(Error::Broken(why.clone()));
         }
@@ -229,11 +229,13 @@ impl Kv for SlateKv {
             assert!(key.len() < usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
         if batch.writes.is_empty() && batch.rides.is_empty() {
+            durable();
             return Ok(());
         }
         let written = self.write(&mut self.writer.lock(), batch);
         match &written {
             Ok(()) => {
+                durable();
                 self.written_bytes.fetch_add(bytes_of(batch), Ordering::Relaxed);
                 self.unflushed.fetch_add(1, Ordering::Relaxed);
             }

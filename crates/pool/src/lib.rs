@@ -24,7 +24,7 @@ pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use gated::{GateFigures, GatedStore};
 pub use layout::{
-    BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX,
+    BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX, Scrub,
     SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions, assemble, bench,
 };
 pub use mem::MemStore;

@@ -6,8 +6,8 @@ use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{self, body, holds, id};
 use leeward_pool::label::{self, Label, LabelError};
 use leeward_pool::{
-    Error, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreSpec, StoreState, Tier,
-    TierOptions, assemble,
+    Chance, Error, FaultyStore, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreFault,
+    StoreSpec, StoreState, Tier, TierOptions, assemble,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -159,6 +159,22 @@ fn a_put_that_failed_is_repeated() {
     assert_eq!(pool.health().degraded_objects, 0);
 }
 
+/// Two of three stores had no room; when they have it again what is put may be something else, as data has died.
+#[test]
+fn a_put_without_room_leaves_nothing_in_the_way() {
+    let server = Server::start("b");
+    let faulty: Vec<_> =
+        (0..3).map(|n| Arc::new(FaultyStore::new(store(&server, &format!("p/{n}"))))).collect();
+    let pool = pool_over("erasure(2+1)", faulty.iter().map(|store| store.clone() as _).collect());
+    faulty[..2].iter().for_each(|store| store.set(StoreFault::PutFull, Chance::Next(1)));
+    let full = pool.put(&Ctx::system(), id(6, 0), &body(1, 32 * PAGE));
+    assert!(matches!(full, Err(Error::Full)), "{full:?}");
+    let less = body(2, 16 * PAGE);
+    pool.put(&Ctx::system(), id(6, 0), &less).expect("there is room");
+    assert!(holds(&*pool, id(6, 0), &less));
+    assert_eq!(pool.health().degraded_objects, 0);
+}
+
 /// What another process stored under a name stays, and is not mixed with ours.
 #[test]
 fn another_ones_pieces_are_left_alone() {
@@ -217,8 +233,10 @@ fn rotten_pieces_are_replaced() {
     let mut bad = good.to_vec();
     bad[2 * PAGE] ^= 1;
     of.replace(&at.path(id(3, 0)), bad.into()).expect("damage");
-    let all =
-        || std::iter::repeat_with(|| pool.scrub_step(&Ctx::system()).expect("a step")).take_while(|s| s.more);
+    let all = || {
+        std::iter::repeat_with(|| pool.scrub().expect("redundant").step(&Ctx::system()).expect("a step"))
+            .take_while(|s| s.more)
+    };
     assert_eq!(all().map(|step| step.pieces).sum::<u64>(), 1);
     while pool.repair_step(&Ctx::system()).expect("a step").more {}
     assert_eq!(of.get(&at.path(id(3, 0))).expect("a get").expect("it is there"), good);

@@ -106,7 +106,7 @@ fn pools_do_not_list_labels() {
         let pool = leeward_pool::assemble(&Env::sim(1), &spec, members).unwrap();
         assert_eq!(pool.list(&ctx).unwrap(), []);
         while pool.repair_step(&ctx).unwrap().more {}
-        while pool.scrub_step(&ctx).unwrap().more {}
+        while pool.scrub().is_some_and(|scrub| scrub.step(&ctx).unwrap().more) {}
         assert_eq!(pool.health().degraded_objects + pool.health().lost_objects, 0);
         pool.put(&ctx, id(1, 0), &AlignedBuf::zeroed(4096)).unwrap();
         assert_eq!(pool.list(&ctx).unwrap().len(), 1);

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
 use leeward_door::Files;
-use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns};
+use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
 use leeward_env::Door;
 use leeward_volume::buckets::is_name;
 use s3s::config::{S3Config, StaticConfigProvider};
@@ -215,6 +215,10 @@ impl Site for S3Door {
 
     fn answer(self: Arc<Self>, request: Request<Body>, _: Client) -> Answer {
         self.serve(request).boxed()
+    }
+
+    fn unfinished(&self) -> Unfinished {
+        self.shared.0.uploads.in_all()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::call::{Call, Parts};
 use crate::meta::Kept;
 use crate::sums::Claims;
 use leeward_door::Part;
+use leeward_door::listen::Unfinished;
 use leeward_door::notes::{Sums, etag_of};
 use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_env::{Env, Nanos};
@@ -212,6 +213,13 @@ impl Uploads {
         // it is given back without the lock
         drop(old);
         Ok(())
+    }
+
+    /// All there are, and bytes in their parts.
+    pub(crate) fn in_all(&self) -> Unfinished {
+        let open = self.open.lock();
+        let bytes = open.tallies.values().map(|tally| tally.bytes).sum();
+        Unfinished { uploads: open.uploads.len() as u64, bytes }
     }
 
     pub(crate) fn end(&self, id: &str) -> Option<Arc<Uploading>> {

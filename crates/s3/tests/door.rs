@@ -3,7 +3,7 @@
 
 use futures_util::TryStreamExt;
 use hyper::Method;
-use leeward_door::listen::{Bound, Serving, parse};
+use leeward_door::listen::{Bound, Serving, Unfinished, parse};
 use leeward_door::{Files, Path, Who};
 use leeward_env::{Ctx, Env};
 use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
@@ -296,6 +296,8 @@ fn parts_count_against_quotas_before_they_have_a_name() {
         other.put_part(part()).await.expect("there is room");
         let why = format!("{:?}", one.put_part(part()).await.expect_err("no room"));
         assert!(why.contains("QuotaExceeded"), "{why}");
+        let all = Unfinished { uploads: 2, bytes: 10 << 20 };
+        assert_eq!(rig.serving.figures().unfinished(), all, "as an operator sees them");
         other.abort().await.expect("given up");
         one.put_part(part()).await.expect("there is room again");
     });

@@ -1,18 +1,16 @@
-//! Looking after pools in the background: what is away is tried again, pieces that are missing are rebuilt, and, when an
-//! operator asks for it, everything is read and verified.
+//! Looking after pools in the background: what is away is tried again, and pieces that are missing are rebuilt.
 //!
 //! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It rests after each step while users ask for
 //! something ([`crate::turns`]).
 
-use crate::admin::{Progress, ScrubInfo};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::{PoolRecord, SegmentRecord};
 use crate::pools::{Opened, Parts, Pool};
 use crate::shard::Shard;
 use crate::stores;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos, Work};
-use leeward_pool::{Layout, ObjectId, Pool as Layered, Step, Store};
+use leeward_pool::{ObjectId, Pool as Layered, Step, Store};
 use std::time::Duration;
 
 /// When nothing was left to repair, and when repairing failed: how long until the next look.
@@ -78,12 +76,14 @@ impl Shard {
         for (id, pool) in self.pools.all().into_iter().filter(|(_, pool)| pool.missing() > 0) {
             let Some(parts) = self.lock().parts_of(id) else { continue };
             let Ok(opened) = self.pools.open(&parts) else { continue };
-            if opened.missing.len() >= pool.missing() {
+            let alone = self.alone(); // and nobody changes the pool's stores
+            if opened.missing.len() >= pool.missing() || self.lock().parts_of(id).as_ref() != Some(&parts) {
                 continue;
             }
             tracing::warn!("pool {}: stores are there again", parts.record.name);
             let was_short = pool.is_short();
             self.set_pool(id, Ok(opened));
+            drop(alone);
             if was_short {
                 self.take_stock(id)?;
             }
@@ -218,100 +218,5 @@ impl Shard {
     pub(crate) fn repair(&self, layout: &dyn Layered) -> leeward_pool::Result<Step> {
         let ctx = Ctx { class: Class::Batch, ..self.work_ctx(Work::Repair, None) };
         self.rested(&ctx, || layout.repair_step(&ctx))
-    }
-
-    /// Reads and verifies everything in a pool, and puts in order what can be; of a tier in both pools.
-    pub(crate) fn scrub(&self, id: PoolId, progress: &mut dyn FnMut(Progress)) -> Result<ScrubInfo> {
-        let Some(pool) = self.pools.get(id) else { return Err(Error::Io(format!("pool {id} is gone"))) };
-        if let Some(why) = pool.why_away() {
-            return Err(Error::Io(why));
-        }
-        let mut info = ScrubInfo { pool: self.pool_name(id), ..ScrubInfo::default() };
-        let layouts = match pool.tier() {
-            Some(tier) => vec![tier.hot().clone(), tier.cold().clone()],
-            None => pool.layout().into_iter().collect(),
-        };
-        let (redundant, single): (Vec<_>, Vec<_>) =
-            layouts.into_iter().partition(|layout| layout.spec().layout != Layout::Single);
-        for layout in &redundant {
-            self.scrub_layout(&**layout, &mut info, progress)?;
-        }
-        if redundant.is_empty() || !single.is_empty() {
-            self.verify_pool(id, &mut info, progress)?;
-        }
-        Ok(info)
-    }
-
-    fn scrub_layout(
-        &self,
-        layout: &dyn Layered,
-        info: &mut ScrubInfo,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<()> {
-        let (name, repaired) = (layout.spec().name.clone(), layout.health().repair.objects_done);
-        let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
-        let ctx = self.work_ctx(Work::Scrub, None);
-        loop {
-            self.scrubbing.go_on()?;
-            let step = self.rested(&ctx, || layout.scrub_step(&ctx)).map_err(failed)?;
-            info.bytes += step.read_bytes;
-            info.bad_pieces += step.pieces;
-            let h = layout.health().scrub;
-            let (done, total) = (h.objects_done, h.objects_done + h.objects_waiting);
-            progress(Progress { phase: format!("scrubbing {name}"), done, total });
-            if !step.more {
-                break;
-            }
-        }
-        let before = info.repaired_objects;
-        loop {
-            self.scrubbing.go_on()?;
-            let step = self.repair(layout).map_err(failed)?;
-            let health = layout.health();
-            // the background may have helped
-            let done = health.repair.objects_done.saturating_sub(repaired);
-            info.repaired_objects = before + done;
-            let total = done + health.degraded_objects;
-            progress(Progress { phase: format!("repairing {name}"), done, total });
-            if !step.more {
-                break;
-            }
-        }
-        let health = layout.health();
-        info.degraded_objects += health.degraded_objects;
-        info.lost_objects += health.lost_objects;
-        Ok(())
-    }
-
-    /// Without a second copy, the checksums of the data log say what is lost.
-    fn verify_pool(
-        &self,
-        id: PoolId,
-        info: &mut ScrubInfo,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<()> {
-        let all: Vec<u64> = {
-            let st = self.lock();
-            let here = st.segments.iter().filter(|(_, r)| r.sealed && r.pool == id && r.object_bytes > 0);
-            here.map(|(segment, _)| segment).collect()
-        };
-        let ctx = self.work_ctx(Work::Scrub, None);
-        for (done, segment) in all.iter().enumerate() {
-            self.scrubbing.go_on()?;
-            let (done, total) = (done as u64, all.len() as u64);
-            progress(Progress { phase: format!("scrubbing {}", info.pool), done, total });
-            let object =
-                || self.lock().segments.get(*segment).filter(|r| r.pool == id).map(|r| r.object(*segment));
-            let Some(before) = object() else { continue };
-            match self.log.verify(&ctx, before) {
-                Ok(found) => {
-                    info.bytes += found.bytes;
-                    info.lost_objects += u64::from(!found.damaged.is_empty());
-                }
-                // it may have been rewritten or removed meanwhile
-                Err(_) => info.lost_objects += u64::from(object() == Some(before)),
-            }
-        }
-        Ok(())
     }
 }

@@ -19,6 +19,7 @@ use crate::pools::{Opener, Pools};
 use crate::quota::Quota;
 use crate::records::each;
 use crate::schedule::ScheduleRecord;
+use crate::scrub_round::Reached;
 use crate::scrubs::ScrubRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
@@ -511,6 +512,10 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     })?;
     each(&*moment, keys::table_range(Table::Scrub), |key, v| {
         st.scrubs.set(keys::table_id(key) as u32, Some(ScrubRecord::decode(v)?));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::ScrubPlace), |key, v| {
+        st.scrubs.set_reached(keys::table_id(key) as u32, Some(Reached::decode(v)?));
         Ok(())
     })?;
     // those of a volume that is being removed are freed with it

@@ -151,6 +151,7 @@ impl State {
             self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
         self.enter_snapshots(cache);
+        self.list_the_dead(cache);
         let mut garbage = std::mem::take(&mut self.replaced);
         let in_use = &self.by_segment;
         for (segment, record, fate) in self.segments.freeze(|s| in_use.contains_key(&s)) {
@@ -231,13 +232,19 @@ impl Shard {
         Ok(())
     }
 
-    /// Commits if there is anything to commit.
+    /// Commits if there is anything to commit, and returns when the work of the commit is done too.
     pub(crate) fn commit_if_dirty(&self) -> Result<()> {
         let dirty = {
             let st = self.lock();
             !st.is_clean() || st.committing.is_some()
         };
-        if dirty { self.commit_now(&Ctx::system()) } else { Ok(()) }
+        if dirty { self.commit_whole() } else { Ok(()) }
+    }
+
+    /// [`Shard::commit_now`], and all is where it belongs: readers of the engine see it, and what it frees is known.
+    pub(crate) fn commit_whole(&self) -> Result<()> {
+        self.commit_now(&Ctx::system())?;
+        self.committer.standing_still(|| Ok(()))
     }
 
     /// One transaction, by the leader.
@@ -257,13 +264,15 @@ impl Shard {
         writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let batch = Batch { writes, rides: tx.rides.clone() };
         let records = batch.writes.len() as u64;
-        if let Err(e) = self.write_batch(&batch) {
+        // who waits for it to be durable need not wait for what is left to do
+        let mut durable = || {
+            self.committer.progress.lock().committed = tx.id;
+            self.committer.changed.notify_all();
+        };
+        if let Err(e) = self.write_batch(&batch, &mut durable) {
             *frozen = Some(tx);
             return Err(e);
         }
-        // it is durable: who waited for that need not wait for what is left to do
-        self.committer.progress.lock().committed = tx.id;
-        self.committer.changed.notify_all();
         for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
             self.cache.insert(key, value);
         }
@@ -289,11 +298,11 @@ impl Shard {
     }
 
     /// Writes a batch; when the disk is full, with the space that is held back for this.
-    fn write_batch(&self, batch: &Batch) -> Result<()> {
-        let result = match self.kv.commit(batch) {
+    fn write_batch(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
+        let result = match self.kv.commit_then(batch, durable) {
             Err(leeward_meta::Error::Full) => {
                 self.release_reserve()?;
-                self.kv.commit(batch)
+                self.kv.commit_then(batch, durable)
             }
             other => other,
         };

@@ -245,7 +245,10 @@ impl Shard {
     fn volume_rename(&self, name: &str, to: &str) -> Answer {
         let id = self.volume_named(name)?;
         if to.is_empty() || to.len() > VOLUME_NAME_BYTES_MAX || to.contains(['/', '\0', '\n']) {
-            return Err(no(libc::EINVAL, format!("{to:?} is no name for a volume")));
+            return Err(no(
+                libc::EINVAL,
+                format!("{to:?} is no name for a volume: 1 to {VOLUME_NAME_BYTES_MAX} bytes, no slash"),
+            ));
         }
         if self.volume_named(to).is_ok() {
             return Err(no(libc::EEXIST, format!("there is a volume {to} already: choose another name")));

@@ -174,6 +174,18 @@ struct Differing {
     inodes: BTreeMap<u64, bool>,
 }
 
+impl Differing {
+    fn note(&mut self, record: &Key) {
+        let Some(parsed) = keys::parse(record) else { return };
+        match parsed.tag {
+            tag::DENTRY => {
+                self.names.insert((parsed.node.inode(), parsed.rest.into()));
+            }
+            tag => *self.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
+        }
+    }
+}
+
 /// What became of an inode's names.
 #[derive(Default)]
 struct Moves {
@@ -220,20 +232,19 @@ impl Shard {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Differing> {
         let mut out = Differing::default();
+        self.lock().list_the_dead(&self.cache);
         let (mut start, end) = keys::deaths_range(volume, from + 1, to.map_or(u32::MAX, |to| to + 1));
         let mut seen = 0;
         loop {
             let (page, next) = self.scan(&start, &end, PAGE)?;
             seen += page.len() as u64;
             progress(Progress { phase: "differences".into(), done: seen, total: 0 });
-            for (key, _) in page {
-                let Some((pair, Dead::Record(record))) = keys::parse_dead(&key) else { continue };
-                let Some(parsed) = keys::parse(&record).filter(|_| pair.birth <= from) else { continue };
-                match parsed.tag {
-                    tag::DENTRY => {
-                        out.names.insert((parsed.node.inode(), parsed.rest.into()));
+            for (key, value) in page {
+                match keys::parse_dead(&key, &value) {
+                    Some((pair, Dead::Records(records))) if pair.birth <= from => {
+                        records.iter().for_each(|record| out.note(record));
                     }
-                    tag => *out.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
+                    _ => {}
                 }
             }
             match next {

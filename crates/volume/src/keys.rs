@@ -33,6 +33,7 @@ const TABLE_USER: u32 = SYSTEM + 13;
 const TABLE_KEY: u32 = SYSTEM + 14;
 const TABLE_SIGNING: u32 = SYSTEM + 15;
 const TABLE_SCRUB: u32 = SYSTEM + 17;
+const TABLE_SCRUB_PLACE: u32 = SYSTEM + 18;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -159,6 +160,11 @@ pub fn pool(id: u32) -> Key {
 /// How often a pool is scrubbed, and how that went.
 pub fn scrub(pool: u32) -> Key {
     build(TABLE_SCRUB, u64::from(pool), 0, &[])
+}
+
+/// How far a scrub of a pool is that is not over.
+pub fn scrub_place(pool: u32) -> Key {
+    build(TABLE_SCRUB_PLACE, u64::from(pool), 0, &[])
 }
 
 /// The schedule of snapshots of a directory.
@@ -353,13 +359,23 @@ pub fn history_range(volume: u32) -> (Key, Key) {
     (build(HISTORY | volume, 0, 0, &[]), build(HISTORY | (volume + 1), 0, 0, &[]))
 }
 
-/// What is on a deadlist.
+/// What an entry of a deadlist says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dead {
-    /// A version of this record is in the history (birth 0: there was none before).
-    Record(Key),
-    /// Data that was at this byte of this inode.
-    Data(NodeId, u64),
+    /// Versions of these records are in the history (birth 0: there were none before).
+    Records(Vec<Key>),
+    /// Data that was at a byte of an inode.
+    Data(NodeId, u64, leeward_data::Addr, u32),
+}
+
+impl Dead {
+    /// What the tally counts it for.
+    pub fn count(&self) -> usize {
+        match self {
+            Dead::Records(records) => records.len(),
+            Dead::Data(..) => 1,
+        }
+    }
 }
 
 const DEAD_RECORD: u8 = 1;
@@ -369,10 +385,20 @@ fn dead_prefix(volume: u32, pair: EpochPair, kind: u8, rest: &[u8]) -> Key {
     build(DEADLIST | volume, u64::from(pair.death) << 32 | u64::from(pair.birth), kind, rest)
 }
 
-/// The entry of a record on the deadlist.
+/// The entry of a record on the deadlist. The value is empty, or says which others died with it, see [`dead_with`].
 pub fn dead_record(key: &[u8], pair: EpochPair) -> Key {
     let volume = volume_of(key);
     dead_prefix(volume, pair, DEAD_RECORD, &key[4..])
+}
+
+/// More records of the same volume that died under the same epochs: of each the length of the rest (u16) and the rest of its key.
+pub fn dead_with<'a>(others: impl IntoIterator<Item = &'a Key>) -> leeward_meta::Value {
+    let mut out = Vec::new();
+    for key in others {
+        out.extend_from_slice(&((key.len() - 4) as u16).to_be_bytes());
+        out.extend_from_slice(&key[4..]);
+    }
+    out.into()
 }
 
 /// The entry of data on the deadlist; the value is segment, offset, length, see [`dead_data_value`].
@@ -383,7 +409,7 @@ pub fn dead_data(node: NodeId, offset: u64, pair: EpochPair) -> Key {
     dead_prefix(node.volume(), pair, DEAD_DATA, &rest)
 }
 
-/// Segment u64, offset in it u32, length u32.
+/// Where the data is, and how long it is: segment u64, offset in it u32, length u32.
 pub fn dead_data_value(addr: leeward_data::Addr, len: u32) -> leeward_meta::Value {
     let mut out = [0u8; 16];
     out[..8].copy_from_slice(&addr.segment.to_be_bytes());
@@ -392,8 +418,17 @@ pub fn dead_data_value(addr: leeward_data::Addr, len: u32) -> leeward_meta::Valu
     out[..].into()
 }
 
-/// Reads [`dead_data_value`].
-pub fn parse_dead_data(value: &[u8]) -> Option<(leeward_data::Addr, u32)> {
+fn parse_dead_with(volume: u32, mut value: &[u8]) -> Option<Vec<Key>> {
+    let mut out = Vec::new();
+    while let Some((len, rest)) = value.split_first_chunk() {
+        let (key, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+        out.push([&volume.to_be_bytes()[..], key].concat().into());
+        value = rest;
+    }
+    value.is_empty().then_some(out)
+}
+
+fn parse_dead_data(value: &[u8]) -> Option<(leeward_data::Addr, u32)> {
     let value: &[u8; 16] = value.try_into().ok()?;
     let u32_at = |at: usize| u32::from_be_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]);
     let segment = u64::from(u32_at(0)) << 32 | u64::from(u32_at(4));
@@ -416,17 +451,23 @@ pub fn deaths_range(volume: u32, from: u32, to: u32) -> (Key, Key) {
     (start(from), start(to))
 }
 
-/// Takes the key of an entry of a deadlist apart.
-pub fn parse_dead(key: &[u8]) -> Option<(EpochPair, Dead)> {
+/// Takes an entry of a deadlist apart.
+pub fn parse_dead(key: &[u8], value: &[u8]) -> Option<(EpochPair, Dead)> {
     let volume = u32::from_be_bytes(key.get(..4)?.try_into().ok()?) & !DEADLIST;
     let epochs = table_id(key);
     let pair = EpochPair { death: (epochs >> 32) as u32, birth: epochs as u32 };
     let rest = key.get(13..)?;
     let dead = match key[12] {
-        DEAD_RECORD => Dead::Record([&volume.to_be_bytes()[..], rest].concat().into()),
+        DEAD_RECORD => {
+            let mut records = parse_dead_with(volume, value)?;
+            records.push([&volume.to_be_bytes()[..], rest].concat().into());
+            Dead::Records(records)
+        }
         DEAD_DATA => {
             let inode = u64::from_be_bytes(rest.get(..8)?.try_into().ok()?);
-            Dead::Data(NodeId::new(volume, inode), u64::from_be_bytes(rest.get(8..16)?.try_into().ok()?))
+            let offset = u64::from_be_bytes(rest.get(8..16)?.try_into().ok()?);
+            let (addr, len) = parse_dead_data(value)?;
+            Dead::Data(NodeId::new(volume, inode), offset, addr, len)
         }
         _ => return None,
     };
@@ -497,6 +538,8 @@ pub enum Table {
     SigningKey,
     /// Scrubbing of pools.
     Scrub,
+    /// How far scrubs are that are not over.
+    ScrubPlace,
 }
 
 /// The range of a system table.
@@ -519,6 +562,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::S3Key => TABLE_KEY,
         Table::SigningKey => TABLE_SIGNING,
         Table::Scrub => TABLE_SCRUB,
+        Table::ScrubPlace => TABLE_SCRUB_PLACE,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -50,6 +50,7 @@ mod refs;
 pub mod remote;
 mod restore;
 pub mod schedule;
+pub mod scrub_round;
 pub mod scrubs;
 mod segments;
 mod shard;

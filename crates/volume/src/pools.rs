@@ -18,17 +18,21 @@ use leeward_pool::{
     CountedStore, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec, RestingStore,
     SpecError, Store, StoreSpec, StoreState, Tier, assemble,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 /// Name of pool 0.
 pub const DEFAULT: &str = "default";
 
 /// Appends after which the free space is looked at again; on a small disk after fewer.
 const SPACE_EVERY_BYTES: u64 = 16 << 20;
+
+/// A store that has not answered for so long is not there.
+const OPEN_WAIT: Nanos = 15_000_000_000;
 
 /// How often it is tried to open a pool that is away.
 const OPEN_EVERY_NS: Nanos = 3_000_000_000;
@@ -78,7 +82,7 @@ struct Members {
 }
 
 /// A pool with the hot one in front of it, if it has one, by numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// The pool.
     pub id: PoolId,
@@ -203,6 +207,8 @@ pub struct Pools {
     /// Most transfers that each lets through at once.
     store_transfers: usize,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
+    /// Stores that are being opened, labelled or let go, by URL, and since when.
+    asked: Arc<Mutex<BTreeMap<String, Nanos>>>,
     /// When what is away is tried next.
     next_try: AtomicU64,
 }
@@ -236,6 +242,7 @@ impl Pools {
             fair: config.fair,
             store_transfers: config.store_transfers as usize,
             pools,
+            asked: Arc::default(),
             next_try,
         }
     }
@@ -344,19 +351,41 @@ impl Pools {
 
     /// All at once where there are threads: those that are away take seconds to say so.
     fn open_stores(&self, id: PoolId, stores: &[StoreSpec]) -> Vec<Result<Arc<dyn Store>, String>> {
-        let (sender, answers) = channel();
-        for (n, store) in stores.iter().enumerate() {
-            let (wanted, opener, sender) = (self.label(id, store), self.opener.clone(), sender.clone());
-            let store = store.clone();
-            let open = move || {
-                let _ = sender.send((n, open_store(&*opener, &store, &wanted))); // or nobody waits
+        let until = self.env.now() + OPEN_WAIT;
+        let ask = |store: &StoreSpec| {
+            let (wanted, opener, store) = (self.label(id, store), self.opener.clone(), store.clone());
+            self.ask(&store.url.clone(), move || open_store(&*opener, &store, &wanted))
+        };
+        let asked: Vec<_> = stores.iter().map(ask).collect();
+        asked
+            .into_iter()
+            .zip(stores)
+            .map(|(answer, store)| self.answer(&answer, until, &store.url)?)
+            .collect()
+    }
+
+    /// Does something with a store on a thread of its own, so that one that hangs holds up nobody. There is no answer where an
+    /// earlier call has hung for as long as any is waited for.
+    fn ask<T: Send + 'static>(&self, url: &str, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (sender, answer) = channel();
+        let now = self.env.now();
+        let begun = *self.asked.lock().entry(url.into()).or_insert(now);
+        if now - begun <= OPEN_WAIT {
+            let (asked, url) = (self.asked.clone(), url.to_string());
+            let job = move || {
+                let done = job();
+                asked.lock().remove(&url);
+                let _ = sender.send(done); // or nobody waits any more
             };
-            if self.env.is_sim() { open() } else { drop(self.env.spawn("open-store", open)) }
+            if self.env.is_sim() { job() } else { drop(self.env.spawn("open-store", job)) }
         }
-        drop(sender);
-        let mut all: Vec<_> = stores.iter().map(|s| Err(format!("{}: not opened", s.url))).collect();
-        answers.iter().for_each(|(n, answer)| all[n] = answer);
-        all
+        answer
+    }
+
+    fn answer<T>(&self, answer: &Receiver<T>, until: Nanos, url: &str) -> Result<T, String> {
+        let left = Duration::from_nanos(until.saturating_sub(self.env.now()));
+        let silent = |_| format!("{url}: it does not answer: is what it is on there, and mounted?");
+        answer.recv_timeout(left).map_err(silent)
     }
 
     fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
@@ -369,10 +398,14 @@ impl Pools {
 
     /// Makes an empty store one of a pool, by its label. The error says why it cannot be.
     pub fn take(&self, pool: PoolId, store: &StoreRecord) -> Result<(), String> {
-        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
-        let open = self.opener.open(&store.url).map_err(|e| failed(&e))?;
-        let label = self.label(pool, &store_spec(store));
-        label::write(&Ctx::system(), &*open, &label, STORE_BYTES_MIN).map_err(|e| failed(&e))
+        let (label, opener, url) =
+            (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
+        let taken = self.ask(&store.url, move || {
+            let failed = |e: &dyn std::fmt::Display| format!("{url}: {e}");
+            let open = opener.open(&url).map_err(|e| failed(&e))?;
+            label::write(&Ctx::system(), &*open, &label, STORE_BYTES_MIN).map_err(|e| failed(&e))
+        });
+        self.answer(&taken, self.env.now() + OPEN_WAIT, &store.url)?
     }
 
     /// Objects on one store of a pool.
@@ -384,14 +417,18 @@ impl Pools {
 
     /// Takes the label off a store that is not one of a pool any more, if it is there.
     pub fn let_go(&self, pool: PoolId, store: &StoreRecord) {
-        let label = self.label(pool, &store_spec(store));
-        let ctx = Ctx::system();
-        if let Ok(open) = self.opener.open(&store.url)
-            && label::check(&ctx, &*open, &label).is_ok()
-            && let Err(e) = label::remove(&ctx, &*open)
-        {
-            tracing::warn!("the label of {} stays: {e}", store.url);
-        }
+        let (label, opener, url) =
+            (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
+        let gone = self.ask(&store.url, move || {
+            let ctx = Ctx::system();
+            if let Ok(open) = opener.open(&url)
+                && label::check(&ctx, &*open, &label).is_ok()
+                && let Err(e) = label::remove(&ctx, &*open)
+            {
+                tracing::warn!("the label of {url} stays: {e}");
+            }
+        });
+        let _ = self.answer(&gone, self.env.now() + OPEN_WAIT, &store.url); // a store that hangs keeps it, or loses it later
     }
 
     /// Whether what is away is to be tried again; once every few seconds.
@@ -448,3 +485,6 @@ pub fn spec_of(id: PoolId, record: &PoolRecord) -> Result<PoolSpec, String> {
     spec.check().map_err(|e| e.to_string())?;
     Ok(spec)
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,8 +95,8 @@ impl Tx<'_> {
             }
             Some(_) => {}
             None => {
-                if let Some((_, keys::Dead::Data(..))) = keys::parse_dead(&key) {
-                    dropped.extend(keys::parse_dead_data(value).map(|(addr, len)| (addr.segment, len)));
+                if let Some((_, keys::Dead::Data(_, _, addr, len))) = keys::parse_dead(&key, value) {
+                    dropped.push((addr.segment, len));
                 }
             }
         }
@@ -179,6 +179,7 @@ impl Shard {
         if self.committer.is_behind() {
             self.commit_now(ctx)?;
         }
+        self.lock().list_the_dead(&self.cache);
         let ranges = volume_ranges(volume);
         let to = &ranges[sweep.range].1;
         // into the engine's memory: what is read under the lock is then there

@@ -68,9 +68,14 @@ pub struct Running {
     pub records: Overlay,
     /// Data that must ride in the commit.
     pub rides: Vec<Ride>,
+    /// Records that died and are not on their deadlists yet, see [`State::list_the_dead`].
+    pub died: Vec<(EpochPair, Key)>,
     /// How many records each flow changed.
     pub by_flow: FxHashMap<Flow, usize>,
 }
+
+/// Records that one entry of a deadlist names at most.
+const DEAD_PER_ENTRY: usize = 32;
 
 /// Clean records by key; `None`: known to be absent.
 pub struct RecordCache(QuickCache<Key, Option<Value>, Weigh, FxBuildHasher>);
@@ -225,6 +230,7 @@ pub struct Tx<'a> {
     as_of: Option<u32>,
     /// What this operation adds to deadlists.
     tallies: Vec<(u32, EpochPair, Tally)>,
+    died: Vec<(EpochPair, Key)>,
     /// Records of an earlier epoch that were changed: views may have seen them.
     changed_before: Vec<Key>,
     /// The last stamp that this operation gave to something in the recycle bin.
@@ -253,6 +259,7 @@ impl<'a> Tx<'a> {
             rides: Vec::new(),
             as_of: None,
             tallies: Vec::new(),
+            died: Vec::new(),
             changed_before: Vec::new(),
             last_stamp: 0,
             dead: Vec::new(),
@@ -339,7 +346,12 @@ impl<'a> Tx<'a> {
         self.writes.get(key).is_some()
     }
 
-    /// Counts entries of a deadlist.
+    /// A version of the record is in the history since this operation: that goes on the deadlist.
+    pub(crate) fn dies(&mut self, key: Key, pair: EpochPair) {
+        self.died.push((pair, key));
+    }
+
+    /// Counts what is on a deadlist.
     pub(crate) fn tally(&mut self, volume: u32, pair: EpochPair, by: Tally) {
         self.tallies.push((volume, pair, by));
     }
@@ -437,6 +449,7 @@ impl<'a> Tx<'a> {
             effects,
             rides,
             tallies,
+            died,
             changed_before,
             as_of,
             mut dead,
@@ -455,6 +468,7 @@ impl<'a> Tx<'a> {
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
         st.running.rides.extend(rides);
+        st.running.died.extend(died);
         tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
         for effect in effects {
             st.take_effect(effect, &mut dead);
@@ -482,6 +496,20 @@ impl State {
     /// The overlays from old to new.
     pub fn overlays(&self) -> [Option<&Overlay>; 2] {
         [self.committing.as_deref(), Some(&self.running.records)]
+    }
+
+    /// Puts what died in the running transaction on the deadlists, many records an entry. Whoever reads deadlists does so first.
+    pub(crate) fn list_the_dead(&mut self, cache: &RecordCache) {
+        let mut died = std::mem::take(&mut self.running.died);
+        let list = |(pair, key): &(EpochPair, Key)| (keys::volume_of(key), *pair);
+        died.sort_by_key(list);
+        for of_one_list in died.chunk_by(|a, b| list(a) == list(b)) {
+            for some in of_one_list.chunks(DEAD_PER_ENTRY) {
+                let (pair, first) = &some[0];
+                let others = keys::dead_with(some[1..].iter().map(|(_, key)| key));
+                self.enter(keys::dead_record(first, *pair), Some(others), true, cache);
+            }
+        }
     }
 
     fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {

@@ -1,14 +1,15 @@
 //! Scrubbing by the clock: at multiples of an interval in UTC everything in a pool is read and verified, one pool at a time, on the thread
-//! `scrub`. How that is done is in [`crate::care`]; when it is due, in what schedules of snapshots go by, too ([`crate::schedule`]).
+//! `scrub`. How that is done is in [`crate::scrub_round`]; when it is due, in what schedules of snapshots go by, too ([`crate::schedule`]).
 //!
-//! Stored is what was said and how the last whole scrub of each pool went, whoever asked for that. A scrub that the end of the process
-//! cuts short leaves nothing: it is due still, and begins anew. Of runs that were missed one is made up.
+//! Stored is what was said and how the last whole scrub of each pool went, whoever asked for that. One that the end of the process or
+//! a failure cuts short is due still, and goes on where it was; when an operator asks for one, all is read. Of runs that were missed one is made up.
 
 use crate::admin::{Progress, ScrubInfo, ScrubPass, ScrubRun, ScrubStatus};
 use crate::error::{Error, Result};
 use crate::keys;
 use crate::records::Effect;
 use crate::schedule::{self, RETRY_SECS};
+use crate::scrub_round::{Reached, Round};
 use crate::shard::{Shard, State};
 use crate::wake::Wake;
 use leeward_data::PoolId;
@@ -101,6 +102,8 @@ impl ScrubRecord {
 #[derive(Default)]
 pub struct Scrubs {
     records: BTreeMap<PoolId, ScrubRecord>,
+    /// How far those are that were cut short.
+    reached: BTreeMap<PoolId, Reached>,
     /// When it is tried again, and why it failed.
     failed: BTreeMap<PoolId, (i64, String)>,
 }
@@ -111,8 +114,25 @@ impl Scrubs {
         self.failed.remove(&pool);
         match record {
             Some(record) => drop(self.records.insert(pool, record)),
-            None => drop(self.records.remove(&pool)),
+            None => {
+                self.records.remove(&pool);
+                self.reached.remove(&pool);
+            }
         }
+    }
+
+    /// A scrub of a pool is so far, or over.
+    pub(crate) fn set_reached(&mut self, pool: PoolId, reached: Option<Reached>) {
+        match reached {
+            Some(reached) => drop(self.reached.insert(pool, reached)),
+            None => drop(self.reached.remove(&pool)),
+        }
+    }
+
+    /// Where a scrub goes on that was cut short, unless there was a whole one since.
+    fn reached(&self, pool: PoolId) -> Option<Reached> {
+        let whole = self.last(pool).map(|last| last.begun_secs);
+        self.reached.get(&pool).copied().filter(|reached| Some(reached.begun_secs) > whole)
     }
 
     fn get(&self, pool: PoolId) -> ScrubRecord {
@@ -197,6 +217,11 @@ impl Scrubbing {
         }
     }
 
+    /// What is being scrubbed, and how far that is.
+    pub(crate) fn runs(&self, pool: PoolId, run: ScrubRun) {
+        *self.running.lock() = Some((pool, run));
+    }
+
     /// One scrubs at a time; nothing when somebody does.
     pub fn begin(&self) -> Option<MutexGuard<'_, ()>> {
         self.alone.try_lock()
@@ -229,8 +254,10 @@ impl Shard {
         let Some(pool) = self.lock().scrubs.due(&pools, self.now().secs) else { return false };
         let Some(_alone) = self.scrubbing.begin() else { return false };
         let name = self.pool_name(pool);
-        tracing::info!("scrubbing pool {name}, as scheduled");
-        match self.scrub_and_note(pool, &mut |_| {}) {
+        let from = self.lock().scrubs.reached(pool);
+        let how = if from.is_some() { ", going on where it was" } else { "" };
+        tracing::info!("scrubbing pool {name}, as scheduled{how}");
+        match self.scrub_and_note(pool, from, &mut |_| {}) {
             Ok(found) if found.lost_objects > 0 => {
                 tracing::error!(
                     "pool {name}: {} objects are damaged: lee fsck names the files",
@@ -256,24 +283,23 @@ impl Shard {
         }
     }
 
-    /// Scrubs a pool, and notes for good that it was whole. Who calls has [`Scrubbing::begin`].
+    /// Scrubs a pool, or the rest of it, and notes for good that it was whole, or how far it is. Who calls has [`Scrubbing::begin`].
     pub(crate) fn scrub_and_note(
         &self,
         pool: PoolId,
+        from: Option<Reached>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<ScrubInfo> {
-        let begun_secs = self.now().secs;
-        let run = |now: Progress| ScrubRun { begun_secs, phase: now.phase, done: now.done, total: now.total };
-        let note = |now: Option<Progress>| *self.scrubbing.running.lock() = now.map(|now| (pool, run(now)));
-        note(Some(Progress { phase: "beginning".into(), done: 0, total: 0 }));
-        let scrubbed = self.scrub(pool, &mut |now| {
-            note(Some(now.clone()));
-            progress(now);
-        });
-        note(None);
+        let mut round = Round::new(self, pool, from, progress);
+        let begun_secs = round.begun_secs;
+        let (phase, done, total) = ("beginning".into(), 0, 0);
+        self.scrubbing.runs(pool, ScrubRun { begun_secs, phase, done, total });
+        let scrubbed = round.run().inspect_err(|_| round.keep());
+        *self.scrubbing.running.lock() = None;
         let found = scrubbed?;
         let last = ScrubPass { begun_secs, ended_secs: self.now().secs, found: found.clone() };
         self.set_scrub(pool, |record| record.last = Some(last.clone()))?;
+        self.lock().scrubs.set_reached(pool, None);
         Ok(found)
     }
 
@@ -297,7 +323,11 @@ impl Shard {
                 return Ok(()); // removed meanwhile
             }
             let mut record = tx.st.scrubs.get(pool);
+            let whole = record.last.clone();
             change(&mut record);
+            if record.last != whole {
+                tx.remove(keys::scrub_place(pool));
+            }
             tx.put(keys::scrub(pool), record.encode());
             tx.then(Effect::Scrub(pool, Some(record)));
             Ok(())

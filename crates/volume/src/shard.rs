@@ -518,7 +518,7 @@ impl Catalog for Shard {
             if let Some(number) = allocated {
                 return Ok(number);
             }
-            let reserved = self.commit_now(&Ctx::system());
+            let reserved = self.commit_whole();
             reserved.map_err(|e| leeward_data::Error::Store(std::io::Error::other(e.to_string()).into()))?;
         }
     }

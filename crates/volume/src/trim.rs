@@ -13,33 +13,31 @@ use leeward_env::{Class, Work};
 use leeward_meta::Value;
 
 /// Entries of a deadlist that one step reads.
-const STEP_ENTRIES: usize = 512;
-/// Entries that are freed in one hold of the lock.
-const HOLD_ENTRIES: usize = 64;
+const STEP_ENTRIES: usize = 256;
+/// What is freed in one hold of the lock, as tallies count.
+const HOLD_COUNT: usize = 64;
 /// Trim is behind when so many entries wait under one pair, or so many pairs: it then gets more of the time beside users.
 const BEHIND_ENTRIES: i64 = 1 << 20;
 const BEHIND_PAIRS: usize = 1 << 10;
 
 impl Tx<'_> {
     /// Frees these; `false` when the volume went away meanwhile.
-    fn trim(&mut self, volume: u32, pair: EpochPair, entries: &[(Key, Value)]) -> TxResult<bool> {
+    fn trim(&mut self, volume: u32, pair: EpochPair, entries: &[(Key, Dead)]) -> TxResult<bool> {
         if !self.st.snapshots.is_doomed(volume, pair) {
             return Ok(false);
         }
         let mut freed = Tally::default();
-        for (key, value) in entries {
-            freed.records -= 1;
-            match keys::parse_dead(key) {
-                Some((_, Dead::Record(record))) if pair.birth > 0 => {
-                    self.remove(keys::version(&record, pair.death));
+        for (key, dead) in entries {
+            freed.records -= dead.count() as i64;
+            match dead {
+                Dead::Records(records) if pair.birth > 0 => {
+                    records.iter().for_each(|record| self.remove(keys::version(record, pair.death)));
                 }
-                Some((_, Dead::Record(_))) => {}
-                Some((_, Dead::Data(..))) => {
-                    let (addr, len) = keys::parse_dead_data(value).ok_or_else(|| damaged(volume, pair))?;
-                    self.add_reference(addr.segment, -i64::from(len));
-                    freed.bytes -= i64::from(len);
+                Dead::Records(_) => {}
+                Dead::Data(_, _, addr, len) => {
+                    self.add_reference(addr.segment, -i64::from(*len));
+                    freed.bytes -= i64::from(*len);
                 }
-                None => return Err(damaged(volume, pair).into()),
             }
             self.remove(key.clone());
         }
@@ -48,15 +46,30 @@ impl Tx<'_> {
     }
 }
 
-fn damaged(volume: u32, pair: EpochPair) -> Error {
-    Error::Corrupt(format!("deadlist of volume {volume} at {pair:?}"))
+/// Entries as they are stored, read.
+fn parsed(volume: u32, pair: EpochPair, (key, value): (Key, Value)) -> Result<(Key, Dead)> {
+    let damaged = || Error::Corrupt(format!("deadlist of volume {volume} at {pair:?}"));
+    let (_, dead) = keys::parse_dead(&key, &value).ok_or_else(damaged)?;
+    Ok((key, dead))
+}
+
+/// How many of the first entries count for no more than `most`: at least one.
+fn hold(entries: &[(Key, Dead)], most: usize) -> usize {
+    let mut sum = 0;
+    let more = entries.iter().skip(1).take_while(|(_, dead)| {
+        sum += dead.count();
+        sum + entries[0].1.count() <= most
+    });
+    entries.len().min(1 + more.count())
 }
 
 impl Shard {
     /// One step of trim; `true` when there was something to do.
     pub(crate) fn trim_step(&self) -> Result<bool> {
         let (volume, pair, from) = {
-            let st = self.lock();
+            let mut st = self.lock();
+            // what died before the last snapshot that saw it went
+            st.list_the_dead(&self.cache);
             let Some((volume, pair)) = st.snapshots.doomed() else { return Ok(false) };
             let at = st.trimmed.as_ref().filter(|(v, p, _)| (*v, *p) == (volume, pair));
             (volume, pair, at.map_or_else(|| keys::dead_range(volume, pair).0, |(.., key)| key.clone()))
@@ -69,11 +82,15 @@ impl Shard {
             self.commit_now(&ctx)?;
         }
         let (entries, next) = self.scan(&from, &keys::dead_range(volume, pair).1, STEP_ENTRIES)?;
-        for some in entries.chunks(self.step_size(HOLD_ENTRIES)) {
+        let entries: Vec<_> = entries.into_iter().map(|e| parsed(volume, pair, e)).collect::<Result<_>>()?;
+        let (mut left, most) = (&entries[..], self.step_size(HOLD_COUNT));
+        while !left.is_empty() {
+            let (some, others) = left.split_at(hold(left, most));
             let free = || self.transact(&ctx, |tx| tx.trim(volume, pair, some));
             if !self.in_turn(&ctx, volume, free)? {
                 return Ok(true);
             }
+            left = others;
         }
         if next.is_none() {
             self.transact(&ctx, |tx| {

@@ -66,7 +66,7 @@ impl Tx<'_> {
             let pair = EpochPair { death: epoch, birth };
             // it dies but once
             self.put_new(keys::version(key, epoch), old);
-            self.put_new(keys::dead_record(key, pair), Value::default());
+            self.dies(key.clone(), pair);
             self.tally(volume, pair, Tally { records: 1, bytes: 0 });
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
-use leeward_pool::{StoreState, TierOptions};
+use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::NodeId;
 use leeward_volume::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
@@ -14,6 +14,7 @@ use leeward_volume::inode::{
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
 use leeward_volume::schedule::ScheduleRecord;
+use leeward_volume::scrub_round::Reached;
 use leeward_volume::scrubs::{Every, ScrubRecord};
 
 fn hex(bytes: &[u8]) -> String {
@@ -287,12 +288,22 @@ fn records_of_snapshots_are_as_they_were() {
         assert_eq!(hex(&key), golden);
     }
     assert_eq!(keys::parse_version(&keys::version(&record, 4)), Some((record.clone(), 4)));
-    assert_eq!(keys::parse_dead(&keys::dead_record(&record, pair)), Some((pair, Dead::Record(record))));
-    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair)), Some((pair, Dead::Data(node, 5))));
     assert_eq!(keys::parse_tally(&keys::tally(10, pair)), Some((10, pair)));
-    let value = keys::dead_data_value(Addr { segment: 1, offset: 2 }, 3);
+
+    let entry = keys::dead_record(&record, pair);
+    let alone = Dead::Records(vec![record.clone()]);
+    assert_eq!(keys::parse_dead(&entry, b""), Some((pair, alone)));
+    let inode = keys::inode(node);
+    let with = keys::dead_with([&inode]);
+    assert_eq!(hex(&with), "0009000000000000000b10");
+    assert_eq!(keys::parse_dead(&entry, &with), Some((pair, Dead::Records(vec![inode, record]))));
+    assert_eq!(keys::parse_dead(&entry, &with[..10]), None);
+    let addr = Addr { segment: 1, offset: 2 };
+    let value = keys::dead_data_value(addr, 3);
     assert_eq!(hex(&value), "00000000000000010000000200000003");
-    assert_eq!(keys::parse_dead_data(&value), Some((Addr { segment: 1, offset: 2 }, 3)));
+    let data = Dead::Data(node, 5, addr, 3);
+    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair), &value), Some((pair, data)));
+    assert_eq!(keys::parse_dead(&keys::dead_data(node, 5, pair), b""), None);
 }
 
 #[test]
@@ -386,6 +397,24 @@ fn records_of_pools_are_as_they_were() {
     assert_eq!(ScrubRecord::decode(&scrub.encode()), Ok(scrub));
     assert_eq!(ScrubRecord::decode(&ScrubRecord::default().encode()), Ok(ScrubRecord::default()));
     assert_eq!(hex(&keys::scrub(3)), "ffffff11000000000000000300");
+    let reached = Reached {
+        begun_secs: 1,
+        stage: 2,
+        after: ObjectId { segment: 3, generation: 4 },
+        bytes: 5,
+        bad_pieces: 6,
+        repaired_objects: 7,
+    };
+    let golden = concat!(
+        "01",                               // version
+        "0000000200000004",                 // stage, generation
+        "00000000000000030000000000000001", // segment, begun
+        "0000000000000005",                 // bytes
+        "00000000000000060000000000000007", // bad pieces, repaired
+    );
+    assert_eq!(hex(&reached.encode()), golden);
+    assert_eq!(Reached::decode(&reached.encode()), Ok(reached));
+    assert_eq!(hex(&keys::scrub_place(3)), "ffffff12000000000000000300");
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
 

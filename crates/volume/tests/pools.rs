@@ -336,6 +336,32 @@ fn a_lost_store_is_replaced_and_a_good_one_drained() {
     }
 }
 
+/// A store is there again, and while it is looked for an operator puts another one in its place.
+#[test]
+fn what_an_operator_says_meanwhile_holds() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    rig.plug("s5", false);
+    rig.reopen();
+    rig.plug("s5", true);
+    let cell = rig.cell.clone();
+    let replace = Request::PoolStore {
+        name: "wide".into(),
+        change: StoreChange::Replace { store: "s5".into(), by: "n5".into() },
+        force: false,
+    };
+    let replace = Box::new(move || drop(cell.admin(&replace, &mut |_| {}).expect("replaced")));
+    *rig.shelf.meanwhile.lock().expect("no panic") = Some(("s0".into(), replace));
+    rig.repaired();
+    assert!(rig.shelf.meanwhile.lock().expect("no panic").is_none(), "it was not looked for");
+    let file = rig.file(root, "a", &noise(900_000, 1));
+    rig.sync();
+    assert_eq!((rig.objects("s5"), rig.objects("n5")), (0, 1));
+    assert_eq!(rig.read(file, 900_000).expect("read"), noise(900_000, 1));
+    rig.clean();
+}
+
 #[test]
 fn scrubbing_finds_what_rotted() {
     let rig = Rig::new();

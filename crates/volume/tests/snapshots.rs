@@ -279,6 +279,37 @@ fn copies_from_a_snapshot_share_its_data() {
     assert_eq!(rig.call(Op::GetAttr { node: from }), Err(Error::Stale));
 }
 
+/// They share entries of the deadlist, which is written with the commit: whoever reads it finds what is not committed too.
+#[test]
+fn many_records_die_in_one_commit() {
+    let mut rig = Rig::new();
+    rig.dir("d");
+    let names: Vec<String> = (0..100).map(|n| format!("{n:02}")).collect();
+    for n in &names {
+        rig.file(&format!("d/{n}"), b"same");
+    }
+    let change = |rig: &Rig| {
+        let node = |n: &String| rig.at(&format!("d/{n}")).expect(n);
+        names.iter().for_each(|n| rig.write(node(n), 0, b"else").expect("written"));
+    };
+    let changed: Vec<String> = names.iter().map(|n| format!("M {n}")).collect();
+    rig.dir("d/.snap/1");
+    change(&rig);
+    assert_eq!(rig.diff("/d", "1", None), changed, "before a commit");
+    rig.clean();
+    assert_eq!(rig.diff("/d", "1", None), changed);
+    rig.reopen();
+    assert_eq!(rig.diff("/d", "1", None), changed);
+
+    rig.dir("d/.snap/2");
+    change(&rig);
+    rig.rmdir("d/.snap/1").expect("removed");
+    rig.rmdir("d/.snap/2").expect("removed before a commit");
+    rig.clean();
+    let AdminReply::Stats(stats) = rig.admin(&Request::Stats) else { panic!("no figures") };
+    assert_eq!(stats.trim_records, 0);
+}
+
 #[test]
 fn removing_a_volume_takes_its_history_along() {
     let rig = Rig::new();
@@ -287,8 +318,8 @@ fn removing_a_volume_takes_its_history_along() {
     rig.dir("v/.snap/s");
     rig.file("v/f", &noise(1 << 20, 2));
     rig.dir("v/.snap/t");
-    rig.unlink("v/f");
     rig.clean();
+    rig.unlink("v/f");
     rig.admin(&Request::VolumeRemove { name: "v".into() });
     rig.clean();
     assert_eq!(rig.df().live_bytes, 0);

@@ -6,7 +6,7 @@ use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Flow};
 use leeward_pool::{AlignedBuf, Error, ObjectId, Result, Store};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// How the next puts end.
@@ -26,6 +26,8 @@ pub struct TestStore {
     pub gets: AtomicUsize,
     /// Reads that touch this range of any object fail with EIO.
     pub unreadable: Mutex<std::ops::Range<u64>>,
+    /// They fail as in a pool that lost too many stores.
+    pub lost: AtomicBool,
     pub order: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -37,6 +39,7 @@ impl TestStore {
             changed: Condvar::new(),
             gets: AtomicUsize::new(0),
             unreadable: Mutex::new(0..0),
+            lost: AtomicBool::new(false),
             order: Mutex::default(),
         })
     }
@@ -76,7 +79,10 @@ impl Store for TestStore {
         self.gets.fetch_add(1, Ordering::Relaxed);
         let bad = self.unreadable.lock().unwrap().clone();
         if offset < bad.end && bad.start < offset + buf.len() as u64 {
-            return Err(std::io::Error::from_raw_os_error(5).into());
+            return Err(match self.lost.load(Ordering::Relaxed) {
+                false => std::io::Error::from_raw_os_error(5).into(),
+                true => Error::Unavailable { id, have: 0, need: 1, why: String::new() },
+            });
         }
         let objects = self.objects.lock().unwrap();
         let o = objects.get(&(id.segment, id.generation)).ok_or(Error::NotFound(id))?;
@@ -110,12 +116,17 @@ impl Store for TestStore {
 #[derive(Default)]
 pub struct TestCatalog {
     next: AtomicU64,
+    /// No numbers are given out.
+    pub broken: AtomicBool,
     pub sealed: Mutex<BTreeMap<u64, SegmentInfo>>,
 }
 
 impl Catalog for TestCatalog {
     fn allocate_segment(&self, _: u32, _: PoolId) -> leeward_data::Result<u64> {
-        Ok(self.next.fetch_add(1, Ordering::Relaxed) + 1)
+        match self.broken.load(Ordering::Relaxed) {
+            false => Ok(self.next.fetch_add(1, Ordering::Relaxed) + 1),
+            true => Err(leeward_data::Error::Store(Error::Full)),
+        }
     }
 
     fn object(&self, segment: u64) -> Option<Object> {

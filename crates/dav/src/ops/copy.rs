@@ -3,8 +3,9 @@
 //! Both ends are looked for once; what is done then is done in the directories that were found. What is replaced stays as it is until what
 //! replaces it is whole.
 
+use super::aside::Aside;
 use super::put::Target;
-use super::remove::{Failures, remove_tree};
+use super::remove::Failures;
 use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place};
 use crate::body::{self, Answer};
@@ -17,8 +18,8 @@ use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::{Finish, Path, Tree, notes};
-use leeward_volume::Error;
 use leeward_volume::op::{Attr, Entry, Kind, Over, RenameMode};
+use leeward_volume::{Error, NodeId};
 
 /// Files that are copied at a time.
 const AT_ONCE: usize = 16;
@@ -27,8 +28,9 @@ const AT_ONCE: usize = 16;
 struct Errand {
     /// By the directory that it is in.
     from: Place,
-    /// The same.
+    /// The same, and that directory.
     to: Place,
+    dir: NodeId,
     /// What is there: for COPY what a symbolic link leads to.
     attr: Attr,
     /// What is replaced.
@@ -45,6 +47,11 @@ struct How {
 }
 
 impl Errand {
+    /// Whether both are one file, under two names.
+    fn is_link(&self) -> bool {
+        self.how.moves && self.old.is_some_and(|old| old.node == self.attr.node)
+    }
+
     /// Whether it can only come beside what it replaces, and then change places with it: all but a file that takes the place of one.
     fn exchanges(&self) -> bool {
         self.old.is_some_and(|old| old.kind == Kind::Dir || self.attr.kind != Kind::File)
@@ -77,15 +84,20 @@ pub(crate) async fn rename(asked: &Asked) -> Result<Answer> {
         Some(_) if errand.exchanges() => RenameMode::Exchange,
         Some(_) => RenameMode::Replace,
     };
-    let failures = match from.tree.rename(&from.path, &to.tree, &to.path, mode).await {
+    let done_by = match errand.is_link() {
+        // one name fewer: renaming would leave both
+        true => from.tree.remove_if(&from.path, Over::This(errand.attr.node, errand.attr.ctime), false).await,
+        false => from.tree.rename(&from.path, &to.tree, &to.path, mode).await,
+    };
+    let failures = match done_by {
         // what was there is under the old name now
-        Ok(()) if mode == RenameMode::Exchange => remove_tree(from).await?,
+        Ok(()) if mode == RenameMode::Exchange => Aside::at(asked, from.clone()).remove().await?,
         Ok(()) => Failures::default(),
         Err(Error::CrossVolume) => match copy_all(asked, &errand).await? {
             failures if failures.count() > 0 => return Ok(failures.answer().expect("there are some")),
-            _ => remove_tree(from).await?,
+            _ => Aside::at(asked, from.clone()).remove().await?,
         },
-        Err(Error::Exists) => return Err(Oops::precondition()),
+        Err(Error::Exists | Error::Changed) => return Err(Oops::precondition()),
         Err(e) => return Err(from.oops(&e)),
     };
     asked.dav.locks.forget_tree(&from.dav);
@@ -147,11 +159,14 @@ async fn errand(asked: &Asked, activity: Activity, to: &DavPath, how: How) -> Re
     if (attr.kind == Kind::Dir) != is_dir || spot.attr.is_some() != old.is_some() {
         return Err(Oops::precondition());
     }
-    let is_one = spot.attr.is_some_and(|old| old.node == attr.node || source.above.contains(&old.node));
-    if is_one || spot.above.contains(&attr.node) {
+    let is_above = spot.attr.is_some_and(|old| source.above.contains(&old.node));
+    // two names of one file are two things
+    let is_one = spot.above.last() == source.above.last() && spot.name == source.name;
+    if is_one || is_above || spot.above.contains(&attr.node) {
         return Err(within(&at, &to));
     }
-    Ok(Errand { from: from.by(&source), to: place.by(&spot), attr, old: spot.attr, how })
+    let dir = *spot.above.last().ok_or_else(|| place.oops(&Error::NotFound))?;
+    Ok(Errand { from: from.by(&source), to: place.by(&spot), dir, attr, old: spot.attr, how })
 }
 
 fn within(at: &DavPath, to: &DavPath) -> Oops {
@@ -189,21 +204,19 @@ async fn copy_all(asked: &Asked, errand: &Errand) -> Result<Failures> {
         let over = if errand.old.is_some() { Over::Any } else { Over::Nothing };
         return copy_tree(errand, to, over).await;
     }
-    let name = format!(".leeward-copy-{:016x}", asked.dav.env.random());
-    let above = to.dav.parent().unwrap_or_default();
-    let beside =
-        Place { tree: to.tree.clone(), path: path_of(name.as_bytes()), dav: above.join(name.as_bytes()) };
-    let copied = copy_tree(errand, &beside, Over::Nothing).await;
+    let beside = Aside::beside(asked, to, errand.dir).await?;
+    let copied = copy_tree(errand, beside.place(), Over::Nothing).await;
     if copied.as_ref().map_or(true, |failures| failures.count() > 0) {
-        let _ = remove_tree(&beside).await;
+        let _ = beside.remove().await;
         return copied;
     }
-    if let Err(e) = to.tree.rename(&beside.path, &to.tree, &to.path, RenameMode::Exchange).await {
-        let _ = remove_tree(&beside).await;
+    let (name, exchange) = (&beside.place().path, RenameMode::Exchange);
+    if let Err(e) = to.tree.rename(name, &to.tree, &to.path, exchange).await {
+        let _ = beside.remove().await;
         return Err(to.oops(&e));
     }
     asked.dav.locks.forget_tree(&to.dav);
-    remove_tree(&beside).await
+    beside.remove().await
 }
 
 /// Copies what there is to a place where nothing is, or (`over`) a file that may be replaced.
@@ -227,7 +240,7 @@ async fn copy_tree(errand: &Errand, to: &Place, over: Over) -> Result<Failures> 
 }
 
 /// Copies all that is in a directory to an empty one, which then becomes like it.
-async fn fill(from: Tree, into: Tree, top: leeward_volume::NodeId, errand: &Errand) -> Failures {
+async fn fill(from: Tree, into: Tree, top: NodeId, errand: &Errand) -> Failures {
     let (how, mut failures) = (errand.how, Failures::default());
     let mut walk = Walk::new(from, &errand.to.dav, into);
     while let Some(step) = walk.next().await {

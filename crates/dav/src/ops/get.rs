@@ -15,13 +15,12 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use leeward_auth::Activity;
 use leeward_door::{File, limits, notes};
+use leeward_env::Env;
 use leeward_volume::Error;
 use leeward_volume::op::{Attr, Entry, Kind};
 use std::time::Duration;
 
 const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS];
-/// Between the parts of an answer with several pieces.
-const BOUNDARY: &str = "leeward-4f1c2a9e7d3b5086";
 /// What browsers may do with what users keep here: show it, and nothing else.
 const SANDBOX: &str =
     "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'";
@@ -80,7 +79,7 @@ pub(crate) async fn get(asked: &Asked) -> Result<Answer> {
         Wanted::Whole => whole(file, headers),
         Wanted::Pieces(pieces) => match &pieces[..] {
             [piece] => part(file, piece.clone(), headers),
-            _ => parts(file, pieces, headers),
+            _ => parts(file, pieces, headers, &boundary(&asked.dav.env)),
         },
         Wanted::Nothing => {
             let size = format!("bytes */{}", file.attr.size);
@@ -107,8 +106,13 @@ fn part(file: File, piece: Piece, mut headers: HeaderMap) -> Answer {
     answer
 }
 
+/// What is between the parts of an answer: nobody can have put it into a file.
+fn boundary(env: &Env) -> String {
+    format!("{:016x}{:016x}", env.random(), env.random())
+}
+
 /// `multipart/byteranges`.
-fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap) -> Answer {
+fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap, boundary: &str) -> Answer {
     let kind = headers.remove(header::CONTENT_TYPE);
     let kind = kind.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or("application/octet-stream");
     let size = file.attr.size;
@@ -116,15 +120,15 @@ fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap) -> Answer {
         .into_iter()
         .map(|piece| {
             let range = range::content_range(&piece, size);
-            let title = format!("\r\n--{BOUNDARY}\r\nContent-Type: {kind}\r\nContent-Range: {range}\r\n\r\n");
+            let title = format!("\r\n--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: {range}\r\n\r\n");
             (Bytes::from(title), piece)
         })
         .collect();
-    let end = Bytes::from(format!("\r\n--{BOUNDARY}--\r\n"));
+    let end = Bytes::from(format!("\r\n--{boundary}--\r\n"));
     let length =
         titled.iter().map(|(title, piece)| title.len() as u64 + piece.end - piece.start).sum::<u64>();
     headers.insert(header::CONTENT_LENGTH, (length + end.len() as u64).into());
-    let kind = format!("multipart/byteranges; boundary={BOUNDARY}");
+    let kind = format!("multipart/byteranges; boundary={boundary}");
     headers.extend(HeaderValue::from_str(&kind).map(|kind| (header::CONTENT_TYPE, kind)));
     let content = stream::iter(titled).flat_map(move |(title, piece)| {
         let data = file.clone().stream(piece).map(|bytes| bytes.map_err(BoxError::from));

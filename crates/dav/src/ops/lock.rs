@@ -2,13 +2,14 @@
 
 use super::propfind::locks_as_xml;
 use super::put::Target;
-use crate::asked::{Asked, Place, read_all};
-use crate::body::{self, Answer, Body};
+use crate::asked::{Asked, Place};
+use crate::body::{self, Answer};
 use crate::head::ifs::Ifs;
 use crate::head::{self, Depth};
 use crate::locks::{Change, LONGEST, Lock, NoLock, Wish};
 use crate::oops::{Oops, Result};
-use crate::xml::request::{BODY_BYTES_MAX, LockInfo};
+use crate::xml::request::LockInfo;
+use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 use leeward_auth::Activity;
 use leeward_volume::op::{Attr, Kind};
@@ -19,8 +20,8 @@ const WRITE: u32 = 2;
 const ENTER: u32 = 1;
 
 /// LOCK: takes one, or (without a body) prolongs one.
-pub(crate) async fn lock(asked: &Asked, body: Body) -> Result<Answer> {
-    let info = LockInfo::parse(&read_all(body, BODY_BYTES_MAX).await?)?;
+pub(crate) async fn lock(asked: &Asked, content: Bytes) -> Result<Answer> {
+    let info = LockInfo::parse(&content)?;
     let time = head::timeout(&asked.headers, LONGEST);
     let Some(info) = info else {
         let ifs = Ifs::of(&asked.headers)?;

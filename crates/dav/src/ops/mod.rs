@@ -1,5 +1,6 @@
 //! The methods, each from a request to an answer.
 
+pub(crate) mod aside;
 pub(crate) mod copy;
 pub(crate) mod dead;
 pub(crate) mod get;

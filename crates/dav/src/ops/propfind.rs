@@ -3,20 +3,22 @@
 use super::dead::{self, Dead};
 use super::pages::{Page, pages};
 use super::walk::path_of;
-use crate::asked::{Asked, Place, etag, read_all};
-use crate::body::{self, Answer, Body};
+use crate::asked::{Asked, Place, etag};
+use crate::body::{self, Answer};
 use crate::head::{self, Depth};
 use crate::locks::{Lock, Locks};
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
 use crate::server::Shared;
 use crate::xml::answer::{self, Property, escaped};
-use crate::xml::request::{BODY_BYTES_MAX, Find};
+use crate::xml::request::Find;
 use crate::xml::{DAV, Name};
 use crate::{date, kind};
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
+use leeward_env::dates::second;
 use leeward_volume::op::{Attr, Entry, Kind};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -48,8 +50,8 @@ const SUPPORTED_LOCK: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:locksc
 const AT_ONCE: usize = 16;
 
 /// PROPFIND.
-pub(crate) async fn propfind(asked: &Asked, body: Body) -> Result<Answer> {
-    let find = Arc::new(Find::parse(&read_all(body, BODY_BYTES_MAX).await?)?);
+pub(crate) async fn propfind(asked: &Asked, content: Bytes) -> Result<Answer> {
+    let find = Arc::new(Find::parse(&content)?);
     let depth = head::depth(&asked.headers, Depth::Infinity)?;
     if depth == Depth::Infinity {
         let why = "a whole tree is not described at once: send Depth 0 or 1";
@@ -192,7 +194,7 @@ impl Told<'_> {
         let (attr, path) = (self.attr, &self.place.dav);
         let is_dir = attr.kind == Kind::Dir;
         let value = match local {
-            "creationdate" => date::iso(attr.btime.secs),
+            "creationdate" => second(attr.btime.secs),
             "displayname" => escaped(&String::from_utf8_lossy(path.name().unwrap_or(b"/"))).into_owned(),
             "getcontentlength" if !is_dir => attr.size.to_string(),
             "getcontenttype" if !is_dir => kind::of(path.name().unwrap_or_default()).into(),

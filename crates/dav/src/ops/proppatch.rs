@@ -1,21 +1,22 @@
 //! PROPPATCH: all changes of a request, or none.
 
 use super::dead::{self, Dead};
-use crate::asked::{Asked, read_all};
-use crate::body::{self, Answer, Body};
+use crate::asked::Asked;
+use crate::body::{self, Answer};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
 use crate::xml::answer::{self, Property};
-use crate::xml::request::{BODY_BYTES_MAX, Patch};
+use crate::xml::request::Patch;
 use crate::xml::{DAV, Name};
+use bytes::Bytes;
 use http::StatusCode;
 use leeward_auth::Activity;
 use leeward_volume::Error;
 use leeward_volume::op::Kind;
 
 /// PROPPATCH.
-pub(crate) async fn proppatch(asked: &Asked, body: Body) -> Result<Answer> {
-    let patches = Patch::parse(&read_all(body, BODY_BYTES_MAX).await?)?;
+pub(crate) async fn proppatch(asked: &Asked, content: Bytes) -> Result<Answer> {
+    let patches = Patch::parse(&content)?;
     let place = asked.place(Activity::UpdateMetadata)?;
     let found = place.must(&[]).await?;
     asked.check_locks(&[(&asked.path, Change::Content)]).await?;

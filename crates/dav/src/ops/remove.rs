@@ -2,14 +2,15 @@
 
 use super::put::is_conditional;
 use super::walk::{Step, Walk, path_of};
-use crate::asked::{Asked, Place, read_all};
-use crate::body::{self, Answer, Body};
+use crate::asked::{Asked, Place};
+use crate::body::{self, Answer};
 use crate::head::condition::{self, Current, Verdict};
 use crate::head::{self, Depth};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
 use crate::xml::answer;
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
@@ -51,27 +52,24 @@ pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
 }
 
 /// MKCOL.
-pub(crate) async fn mkcol(asked: &Asked, body: Body) -> Result<Answer> {
-    if !read_all(body, 4096).await?.is_empty() {
+pub(crate) async fn mkcol(asked: &Asked, content: Bytes) -> Result<Answer> {
+    if !content.is_empty() {
         return Err(Oops::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "MKCOL with a body means nothing here"));
     }
     let path = asked.path.clone().with_slash(true);
     let place = asked.place_at(Activity::MakeDir, &path)?;
-    if place.found(&[]).await.is_ok_and(|found| found.is_some()) || path.names().is_empty() {
+    let taken = || {
         let why = format!("{} is there already", path.shown());
-        return Err(
-            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
-        );
+        Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
+    };
+    if place.found(&[]).await.is_ok_and(|found| found.is_some()) || path.names().is_empty() {
+        return Err(taken());
     }
     asked.check_locks(&[(&path, Change::NewName)]).await?;
     place.check_parent().await?;
-    let made = place.tree.make_dir(&place.path, false).await;
-    match made {
+    match place.tree.make_dir(&place.path, false).await {
         Ok(_) => Ok(body::empty(StatusCode::CREATED)),
-        Err(Error::Exists) => {
-            let why = format!("{} is there already", path.shown());
-            Err(Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS))
-        }
+        Err(Error::Exists) => Err(taken()),
         Err(Error::NotFound) => Err(Oops::conflict(format!("what is above {} is not there", path.shown()))),
         Err(e) => Err(place.oops(&e)),
     }

@@ -199,8 +199,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unreadable =
         |e: std::io::Error| format!("{}: {e}: name a file or directory that can be read", path.display());
     if !path.is_dir() {
-        let found = CertificateDer::pem_file_iter(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        return found.collect::<Result<_, _>>().map_err(|e| format!("{}: {e}", path.display()));
+        let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        return found.map_err(|e| {
+            format!("{}: {e}: name a file in PEM format, or a directory of such", path.display())
+        });
     }
     let mut all = Vec::new();
     for entry in std::fs::read_dir(path).map_err(unreadable)? {

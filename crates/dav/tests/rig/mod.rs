@@ -77,8 +77,7 @@ impl Rig {
             Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
         let remote = Remote::new(None, true).expect("TLS");
         let report = Arc::new(|| Ok("{}".to_string()));
-        let settings =
-            Settings { realm: "test".into(), location: "https://storage.example.org".into(), report };
+        let settings = Settings { location: "https://storage.example.org".into(), report };
         let files = Files::new(&gate, &env);
         let transfers = Transfers::new(remote, transfers);
         let dav =

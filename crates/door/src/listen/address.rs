@@ -39,12 +39,34 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, AddressError> {
     Ok(vec![text.parse().map_err(|_| wrong())?])
 }
 
-/// Listens; an unspecified IPv6 address takes IPv4, too.
-pub(super) fn listen(address: &SocketAddr) -> Result<TcpListener, AddressError> {
-    let refused = |e: io::Error| AddressError::Refused(*address, why(&e));
-    let listener = TcpListener::bind(address).map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
-    Ok(listener)
+/// Listens on all of these; an unspecified IPv6 address takes IPv4, too. A machine without IPv6 has no `::1`: there 127.0.0.1 is enough.
+///
+/// # Errors
+/// [`AddressError::Refused`].
+pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, AddressError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let refused = |e: io::Error| AddressError::Refused(*address, why(&e));
+        let bound = match TcpListener::bind(address) {
+            Err(e) if has_none(address, &e) && has_twin(address, addresses) => continue,
+            bound => bound.map_err(refused)?,
+        };
+        bound.set_nonblocking(true).map_err(refused)?;
+        listeners.push(bound);
+    }
+    Ok(listeners)
+}
+
+/// Whether it is IPv6's loopback, and there is none.
+fn has_none(address: &SocketAddr, e: &io::Error) -> bool {
+    let is_missing =
+        e.kind() == io::ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(libc::EAFNOSUPPORT);
+    address.ip() == Ipv6Addr::LOCALHOST && is_missing
+}
+
+/// Whether IPv4's loopback is listened on, too.
+fn has_twin(address: &SocketAddr, addresses: &[SocketAddr]) -> bool {
+    addresses.contains(&(Ipv4Addr::LOCALHOST, address.port()).into())
 }
 
 fn why(e: &io::Error) -> String {
@@ -73,6 +95,15 @@ mod tests {
         for text in ["", "localhost", "70000", "1.2.3.4", "*:x"] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_machine_without_ipv6_needs_no_ipv6() {
+        let (none, other) = (io::ErrorKind::AddrNotAvailable.into(), io::ErrorKind::AddrInUse.into());
+        let [v4, v6] = parse("9000").unwrap()[..] else { panic!("two") };
+        assert!(has_none(&v6, &none) && !has_none(&v4, &none) && !has_none(&v6, &other));
+        assert!(has_none(&v6, &io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
+        assert!(has_twin(&v6, &[v4, v6]) && !has_twin(&v6, &[v6]));
     }
 
     #[test]

@@ -37,6 +37,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+/// Most bytes of a path that are noted.
+const PATH_BYTES_MAX: usize = 4 << 10;
 /// How long requests at work may take to end once the door closes.
 const END_WAIT: Duration = Duration::from_secs(10);
 
@@ -336,6 +338,8 @@ struct Coming {
     figures: Arc<Figures>,
     patience: Patience,
     received: Arc<AtomicU64>,
+    /// Whether somebody wants it: that is when hyper says "100 Continue" to who waits for it.
+    wanted: Arc<AtomicBool>,
 }
 
 impl HttpBody for Coming {
@@ -347,6 +351,7 @@ impl HttpBody for Coming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
+        this.wanted.store(true, Ordering::Relaxed);
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             if this.patience.wait(&this.env, cx) {
                 return Poll::Ready(Some(Err(timed_out(&this.figures).into())));
@@ -471,7 +476,7 @@ async fn answer(
         state,
         client,
         method: request.method().to_string(),
-        path: request.uri().path().to_owned(),
+        path: noted_path(request.uri().path()),
         status: 499,
         told: Told::default(),
         received: received.clone(),
@@ -479,9 +484,14 @@ async fn answer(
         complete: false,
         hall: hall.clone(),
     };
-    let waits_for_nothing = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
-    let (env, figures) = (hall.env.clone(), hall.figures.clone());
-    let coming = |body| Coming { body, env, figures, patience: Patience::default(), received };
+    let waits = request.headers().contains_key(EXPECT);
+    let wanted = Arc::new(AtomicBool::new(false));
+    let coming = |body: Incoming| {
+        let (env, figures, patience) = (hall.env.clone(), hall.figures.clone(), Patience::default());
+        // of nothing nobody says that it may come
+        let wanted = if body.is_end_stream() { Arc::default() } else { wanted.clone() };
+        Coming { body, env, figures, patience, received, wanted }
+    };
     let request = request.map(|body| coming(body).boxed_unsync());
     // a panic costs the request that had it
     let answer = AssertUnwindSafe(hall.site.clone().answer(request, client)).catch_unwind();
@@ -489,8 +499,8 @@ async fn answer(
     noted.status = response.status().as_u16();
     noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
     noted.complete = response.body().is_end_stream();
-    if waits_for_nothing {
-        // nothing is to come, so nobody says "100 Continue"; botocore then takes this answer for that of the connection's next request
+    if waits && !wanted.load(Ordering::Relaxed) {
+        // nobody said "100 Continue": what was to come never does, and botocore takes this answer for that of the connection's next request
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let told = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -498,8 +508,24 @@ async fn answer(
     Ok(response.map(|body| Going { body, length, noted }))
 }
 
+/// A path as it is noted: of a long one the beginning.
+fn noted_path(path: &str) -> String {
+    path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned()
+}
+
 fn refusal(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn of_a_long_path_the_beginning_is_noted() {
+        let path = format!("/{}", "é".repeat(super::PATH_BYTES_MAX));
+        let noted = super::noted_path(&path);
+        assert!(path.starts_with(&noted) && noted.len() == super::PATH_BYTES_MAX - 1, "{}", noted.len());
+        assert_eq!(super::noted_path("/a"), "/a");
+    }
 }

@@ -1,11 +1,12 @@
 //! What a door has done: for metrics and `lee status`. Counts never go back; users and buckets that come late count together.
 
+use super::{Site, Unfinished};
 use leeward_env::Door;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Pairs of a user and a bucket that are told apart.
 const PAIRS_MAX: usize = 512;
@@ -47,7 +48,7 @@ impl Family {
 pub struct OfPair {
     /// User.
     pub user: String,
-    /// Bucket or volume.
+    /// Bucket; empty where the door has none.
     pub bucket: String,
     /// Requests by the class of their answers' status: 1xx to 5xx.
     pub requests: [u64; 5],
@@ -74,6 +75,7 @@ type Pair = (Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub struct Figures {
     door: Door,
+    site: Weak<dyn Site>,
     families: [OfFamily; 2],
     refused: AtomicU64,
     accept_failed: AtomicU64,
@@ -111,9 +113,10 @@ pub(crate) struct Request {
 }
 
 impl Figures {
-    pub(crate) fn new(door: Door) -> Figures {
+    pub(crate) fn new(site: &Arc<dyn Site>) -> Figures {
         Figures {
-            door,
+            door: site.door(),
+            site: Arc::downgrade(site),
             families: Default::default(),
             refused: AtomicU64::new(0),
             accept_failed: AtomicU64::new(0),
@@ -170,6 +173,11 @@ impl Figures {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// Uploads that clients have begun and not ended.
+    pub fn unfinished(&self) -> Unfinished {
+        self.site.upgrade().map(|site| site.unfinished()).unwrap_or_default()
+    }
+
     /// By user and bucket.
     pub fn pairs(&self) -> Vec<OfPair> {
         let mut all: Vec<OfPair> = self.pairs.lock().values().cloned().collect();
@@ -211,9 +219,9 @@ impl Figures {
         of.requests[class].fetch_add(1, Ordering::Relaxed);
         of.received.fetch_add(request.received, Ordering::Relaxed);
         of.sent.fetch_add(request.sent, Ordering::Relaxed);
-        let (Some(user), Some(bucket)) = (&request.user, &request.bucket) else { return };
+        let Some(user) = &request.user else { return };
         let mut pairs = self.pairs.lock();
-        let mut key = (user.clone(), bucket.clone());
+        let mut key = (user.clone(), request.bucket.clone().unwrap_or_default());
         if pairs.len() >= PAIRS_MAX && !pairs.contains_key(&key) {
             key = (OTHER.into(), OTHER.into());
         }
@@ -231,11 +239,27 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Answer, Body, Client};
     use super::*;
+
+    struct Nothing(Door);
+
+    impl Site for Nothing {
+        fn door(&self) -> Door {
+            self.0
+        }
+
+        fn answer(self: Arc<Self>, _: hyper::Request<Body>, _: Client) -> Answer {
+            unreachable!("nobody asks")
+        }
+    }
 
     #[test]
     fn all_doors_together_have_so_many_connections() {
-        let doors = [Door::S3, Door::Http].map(|door| Arc::new(Figures::new(door)));
+        let doors = [Door::S3, Door::Http].map(|door| {
+            let site: Arc<dyn Site> = Arc::new(Nothing(door));
+            Arc::new(Figures::new(&site))
+        });
         let at: SocketAddr = "[::1]:1".parse().expect("an address");
         let first = doors[0].enter(at, 2).expect("the first");
         let second = doors[1].enter(at, 2).expect("the second");

@@ -48,6 +48,19 @@ pub trait Site: Send + Sync + 'static {
     fn door(&self) -> Door;
     /// Answers a request. Dropped when the client goes away.
     fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answer;
+    /// What clients have begun to upload in more than one request, and not ended.
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::default()
+    }
+}
+
+/// Uploads that are not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// How many.
+    pub uploads: u64,
+    /// Bytes of what has come of them.
+    pub bytes: u64,
 }
 
 /// Who is at the other end.
@@ -64,7 +77,7 @@ pub struct Client {
 pub struct Told {
     /// The user, when it is known who asks.
     pub user: Option<Arc<str>>,
-    /// The bucket, or the volume.
+    /// The bucket, at a door that has some.
     pub bucket: Option<Arc<str>>,
     /// What was asked for, in the protocol's words: `PutObject`, `PROPFIND`.
     pub operation: Option<&'static str>,
@@ -96,7 +109,7 @@ impl Bound {
         {
             return Err(AddressError::NotEncrypted(*open));
         }
-        let listeners = addresses.iter().map(address::listen).collect::<Result<_, _>>()?;
+        let listeners = address::listen(addresses)?;
         Ok(Bound { listeners, tls })
     }
 
@@ -122,7 +135,7 @@ impl Bound {
         log: Option<AccessLog>,
     ) -> Result<Serving, AddressError> {
         let (end, ended) = watch::channel(false);
-        let figures = Arc::new(Figures::new(site.door()));
+        let figures = Arc::new(Figures::new(&site));
         let urls = self.urls();
         let tls = self.tls.map(|files| tls::Tls::load(env, files)).transpose()?.map(Arc::new);
         let turned_away = Arc::new(Semaphore::new(limits::TURNED_AWAY_MAX));

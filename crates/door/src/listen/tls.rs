@@ -6,7 +6,7 @@ use leeward_env::{Env, Nanos};
 use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -115,13 +115,19 @@ fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
 
 fn load(files: &TlsFiles) -> Result<CertifiedKey, String> {
     let wrong = |path: &Path, why: String| format!("{}: {why}: name a file in PEM format", path.display());
+    let unread = |path: &Path, e: pem::Error| match e {
+        pem::Error::Io(e) => wrong(path, format!("it cannot be read: {e}")),
+        e => wrong(path, e.to_string()),
+    };
     let chain = CertificateDer::pem_file_iter(&files.certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| wrong(&files.certificate, e.to_string()))?;
+        .map_err(|e| unread(&files.certificate, e))?;
     if chain.is_empty() {
         return Err(wrong(&files.certificate, "holds no certificate".into()));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| wrong(&files.key, e.to_string()))?;
-    CertifiedKey::from_der(chain, key, &ring::default_provider())
-        .map_err(|e| format!("{} and {}: {e}", files.certificate.display(), files.key.display()))
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| unread(&files.key, e))?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|e| {
+        let (certificate, key) = (files.certificate.display(), files.key.display());
+        format!("{certificate} and {key}: {e}: name a certificate and the key that belongs to it")
+    })
 }

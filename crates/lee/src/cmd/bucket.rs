@@ -38,7 +38,7 @@ enum Action {
         /// Which bucket
         name: String,
         /// Whether anybody may read what others may read by the files' modes
-        #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+        #[arg(long, value_name = "yes|no", action = clap::ArgAction::Set, value_parser = yes_or_no)]
         public: bool,
     },
     /// List what is published

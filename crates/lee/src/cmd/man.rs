@@ -20,8 +20,12 @@ pub struct Args {
 /// When they cannot be written.
 pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     only_text(asked, "man")?;
-    let failed =
-        |at: &str, e: std::io::Error| Fail::new(format!("{at}: cannot write the manual: {}", text(&e)));
+    let failed = |at: &str, e: std::io::Error| {
+        Fail::new(format!(
+            "{at}: cannot write the manual: {}: name a directory that is there and may be written to",
+            text(&e)
+        ))
+    };
     match &args.dir {
         Some(dir) => {
             clap_mangen::generate_to(args::plain_command(), dir)

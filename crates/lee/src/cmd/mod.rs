@@ -104,7 +104,7 @@ impl Asked {
     pub fn cell_or(&self, dir: Option<&Path>) -> Result<CellDir, Fail> {
         match (dir, &self.cell) {
             (Some(_), Some(_)) => Err(Fail::usage("name the cell once: as DIR, or with --cell")),
-            (Some(dir), None) => locate::cell(Some(dir.as_os_str())),
+            (Some(dir), None) => locate::called(dir.as_os_str(), ""),
             (None, _) => self.cell(),
         }
     }

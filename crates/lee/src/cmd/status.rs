@@ -81,6 +81,10 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
                 if c.refused > 0 { format!(", {} refused", size::count(c.refused)) } else { String::new() };
             ("connections", format!("{} at {}{refused}", size::count(c.open), c.door))
         }));
+        lines.extend(running.door_connections.iter().filter(|c| c.uploads > 0).map(|c| {
+            let uploads = size::counted(c.uploads, "upload in parts", "uploads in parts");
+            ("on the way", format!("{uploads} at {}, {}", c.door, size::bytes(c.upload_bytes)))
+        }));
         lines.extend(alarms(running));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;

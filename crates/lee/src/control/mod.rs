@@ -121,7 +121,7 @@ pub struct Running {
     pub clock_ahead_secs: i64,
 }
 
-/// Connections of a door.
+/// Connections of a door, and what is on its way by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorConnections {
     /// Which door.
@@ -132,6 +132,12 @@ pub struct DoorConnections {
     pub refused: u64,
     /// Whether there are as many as the limit of open files allows.
     pub full: bool,
+    /// Uploads in parts that are begun and not ended.
+    #[serde(default)]
+    pub uploads: u64,
+    /// Bytes in their parts.
+    #[serde(default)]
+    pub upload_bytes: u64,
 }
 
 /// A name for the socket that fits a socket address; valid while this lives.

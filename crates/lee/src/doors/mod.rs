@@ -144,7 +144,7 @@ impl Bound {
         }
         if let Some(bound) = self.http {
             let location = bound.urls().first().cloned().unwrap_or_default();
-            sites.push((bound, http(inside, &files, location)?));
+            sites.push((bound, http(inside, &files, &runtime, location)?));
         }
         let serve = |(bound, site): (listen::Bound, _)| {
             bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
@@ -189,7 +189,12 @@ fn report(inside: &Inside<'_>) -> leeward_dav::Report {
 }
 
 /// Tokens are asked for there, so there is a key to sign them with from now on.
-fn http(inside: &Inside<'_>, files: &Files, location: String) -> Result<Arc<dyn Site>, Fail> {
+fn http(
+    inside: &Inside<'_>,
+    files: &Files,
+    runtime: &Runtime,
+    location: String,
+) -> Result<Arc<dyn Site>, Fail> {
     inside.cell.prepare_tokens()?;
     inside.authority.set_accounts(inside.cell.accounts());
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -197,9 +202,13 @@ fn http(inside: &Inside<'_>, files: &Files, location: String) -> Result<Arc<dyn 
     let remote =
         Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
-    let settings = Settings { realm: "leeward".into(), location, report: report(inside) };
+    let settings = Settings { location, report: report(inside) };
     let turns = Turns::new(inside.env);
-    Ok(Arc::new(Dav::new(files.clone(), inside.authority.clone(), transfers, turns, settings)))
+    let dav = Dav::new(files.clone(), inside.authority.clone(), transfers, turns, settings);
+    if let Err(e) = runtime.block_on(dav.sweep()) {
+        tracing::warn!("copies that a crash may have left are not looked for: {e}");
+    }
+    Ok(Arc::new(dav))
 }
 
 impl Doors {

@@ -150,7 +150,19 @@ fn the_dashboard_uses_metrics_that_there_are() {
     assert_eq!(ids.len(), panels.len(), "every panel has a number of its own");
     let rows: Vec<&str> =
         panels.iter().filter(|p| p["type"] == "row").filter_map(|p| p["title"].as_str()).collect();
-    let wanted = ["Calm", "Throughput", "Gates", "Commit", "Store", "Cache", "Backlog", "Space", "Snapshots"];
+    let wanted = [
+        "Calm",
+        "Throughput",
+        "Gates",
+        "Commit",
+        "Store",
+        "Cache",
+        "Backlog",
+        "Space",
+        "Snapshots",
+        "Pools",
+        "Doors",
+    ];
     assert!(wanted.iter().all(|w| rows.contains(w)), "{rows:?}");
 }
 

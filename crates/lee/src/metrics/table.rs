@@ -141,6 +141,14 @@ pub const METRICS: &[Metric] = &[
         for_families(s, |d, f, labels| out.count(labels, d.bytes(f).1));
     })
     .by(&["door", "family"]),
+    gauge("leeward_door_uploads", "Uploads in parts that are begun and not ended.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().uploads));
+    })
+    .by(&["door"]),
+    gauge("leeward_door_upload_bytes", "Bytes in parts of uploads that are not ended.", |s, out| {
+        s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().bytes));
+    })
+    .by(&["door"]),
     counter("leeward_door_refused_connections_total", "Connections that were refused as there were too many.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.refused()));
     })
@@ -155,7 +163,7 @@ pub const METRICS: &[Metric] = &[
     .by(&["door"]),
     counter(
         "leeward_door_user_requests_total",
-        "Requests by user and bucket (or volume), those that came late together as \"other\".",
+        "Requests by user and bucket (none at the HTTP door), those that came late together as \"other\".",
         |s, out| {
             for_pairs(s, |door, pair| {
                 for (class, count) in STATUS.iter().zip(pair.requests).filter(|(_, count)| *count > 0) {
@@ -165,7 +173,7 @@ pub const METRICS: &[Metric] = &[
         },
     )
     .by(&["door", "user", "bucket", "status"]),
-    counter("leeward_door_user_bytes_total", "Bytes of bodies by user and bucket (or volume).", |s, out| {
+    counter("leeward_door_user_bytes_total", "Bytes of bodies by user and bucket (none at the HTTP door).", |s, out| {
         for_pairs(s, |door, pair| {
             out.count(&[door, &pair.user, &pair.bucket, "received"], pair.received_bytes);
             out.count(&[door, &pair.user, &pair.bucket, "sent"], pair.sent_bytes);

@@ -12,21 +12,21 @@
 use super::code::Code;
 use super::health::{Condition, Health, Progress, Step};
 use super::known::{Info, Known};
-use super::lane::Takes;
+use super::lane::{Here, Takes};
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
 use super::rebuilt::Rebuilt;
 use super::repair::Repairs;
 use super::seat::Seat;
 use super::spec::{PoolSpec, StoreState};
-use super::{Member, Pool};
+use super::{Member, Pool, Scrub};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 /// The longest that a listing is waited for.
@@ -56,6 +56,20 @@ pub(super) struct Core {
     /// When something was put last.
     pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
+    /// Whether somebody calls a store on his own thread.
+    calls_here: AtomicBool,
+}
+
+/// Leave to call a store on the own thread.
+pub(super) struct CallsHere<'a> {
+    calls_here: &'a AtomicBool,
+    _here: Here<'a>,
+}
+
+impl Drop for CallsHere<'_> {
+    fn drop(&mut self) {
+        self.calls_here.store(false, Ordering::Release);
+    }
 }
 
 /// A position in the group.
@@ -156,6 +170,21 @@ impl Core {
         let next = |last: u64| Some(wall.max(last + 1));
         let last = self.stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         wall.max(last.unwrap_or_default() + 1)
+    }
+
+    /// Leave to read a piece on this thread. One user's read at a time in a pool: whatever stores hang, no more is held up.
+    pub(super) fn call_here<'a>(&'a self, ctx: &Ctx, slot: &'a Slot) -> Option<CallsHere<'a>> {
+        if slot.old.is_some() || ctx.flow.work().is_some() || self.env.is_sim() {
+            return None;
+        }
+        if self.calls_here.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let here = slot.home.call_here();
+        if here.is_none() {
+            self.calls_here.store(false, Ordering::Release);
+        }
+        Some(CallsHere { calls_here: &self.calls_here, _here: here? })
     }
 
     /// Memory for a piece, of any content.
@@ -261,8 +290,8 @@ impl Core {
         super::read::next_answer(&self.env, &answers, self.env.now() + patience).ok()
     }
 
-    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked
-    /// answer with an error.
+    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked, as they rest or
+    /// hang, answer with an error.
     pub(super) fn ask_all<T: Send + 'static>(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -271,7 +300,7 @@ impl Core {
         ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
     ) -> Vec<Result<T>> {
         let (sender, answers) = channel();
-        for (n, seat) in seats.iter().enumerate() {
+        for (n, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.may_ask()) {
             let (ask, sender, asked) = (ask.clone(), sender.clone(), seat.clone());
             let job = move || {
                 let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
@@ -321,6 +350,7 @@ impl Group {
             failed: Mutex::default(),
             put_at: AtomicU64::new(0),
             spare: Mutex::default(),
+            calls_here: AtomicBool::new(false),
         }))
     }
 }
@@ -419,12 +449,26 @@ impl Pool for Group {
         }
     }
 
-    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
-        self.0.scrub_step(ctx)
+    fn scrub(&self) -> Option<&dyn Scrub> {
+        Some(self)
     }
 
     fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
         self.0.repair_step(ctx)
+    }
+}
+
+impl Scrub for Group {
+    fn begin(&self, after: Option<ObjectId>) {
+        self.0.steps.lock().begin_scrub(after);
+    }
+
+    fn step(&self, ctx: &Ctx) -> Result<Step> {
+        self.0.scrub_step(ctx)
+    }
+
+    fn reached(&self) -> Option<ObjectId> {
+        self.0.steps.lock().scrubbed
     }
 }
 

@@ -3,7 +3,8 @@
 //! by the gate before the store.
 //!
 //! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. In a simulation
-//! there are none: what is handed over is done at once, on the caller's thread.
+//! there are none: what is handed over is done at once, on the caller's thread. While nothing is going on, somebody else may have leave
+//! to call the store himself ([`Lane::call_here`]).
 
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_gate::{FairQueue, Line};
@@ -53,6 +54,27 @@ struct State {
     closed: bool,
 }
 
+/// Leave to call the store on another thread than its own; counts as one of its calls.
+pub(crate) struct Here<'a> {
+    shared: &'a Shared,
+    begun: Nanos,
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().ended(self.begun);
+    }
+}
+
+impl State {
+    /// A short call that was begun then is over.
+    fn ended(&mut self, begun: Nanos) {
+        if let Some(n) = self.begun.iter().position(|at| *at == begun) {
+            self.begun.swap_remove(n);
+        }
+    }
+}
+
 impl Lane {
     pub(crate) fn new(env: &Env) -> Lane {
         Lane { env: env.clone(), shared: Arc::default() }
@@ -83,6 +105,17 @@ impl Lane {
             self.shared.work.notify_one();
         }
         Ok(())
+    }
+
+    /// Leave to make a short call on this thread, while no other is made.
+    pub(crate) fn call_here(&self) -> Option<Here<'_>> {
+        let mut state = self.shared.state.lock();
+        let is_quiet = state.jobs.is_empty() && state.idle == state.threads && state.begun.is_empty();
+        is_quiet.then(|| {
+            let begun = self.env.now();
+            state.begun.push(begun);
+            Here { shared: &self.shared, begun }
+        })
     }
 
     /// Since when the longest call runs, of those that ought to be short.
@@ -117,9 +150,8 @@ impl Shared {
                     state.begun.push(now);
                 }
                 MutexGuard::unlocked(&mut state, job);
-                let ended = state.begun.iter().position(|at| takes == Takes::Short && *at == now);
-                if let Some(n) = ended {
-                    state.begun.swap_remove(n);
+                if takes == Takes::Short {
+                    state.ended(now);
                 }
                 state.jobs.done(turn, env.now().saturating_sub(now));
             } else if state.closed {
@@ -141,6 +173,26 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc::{channel, sync_channel};
+
+    #[test]
+    fn only_one_calls_a_store_on_his_own_thread_and_only_while_nothing_runs() {
+        let (lane, ctx) = (Lane::new(&Env::real()), Ctx::system());
+        let here = lane.call_here().expect("nothing runs");
+        assert!(lane.oldest().is_some(), "it counts as a call");
+        assert!(lane.call_here().is_none());
+        drop(here);
+        assert_eq!(lane.oldest(), None);
+        let (sender, begun) = sync_channel(0);
+        let (end, ended) = channel::<()>();
+        let job = move || {
+            sender.send(()).unwrap();
+            let _ = ended.recv();
+        };
+        lane.hand_over(&ctx, Takes::Long, job).ok().unwrap();
+        begun.recv().unwrap();
+        assert!(lane.call_here().is_none(), "a listing runs");
+        drop(end);
+    }
 
     #[test]
     fn what_runs_when_it_is_dropped_ends_as_ever() {

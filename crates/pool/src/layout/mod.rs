@@ -7,6 +7,7 @@
 //! assembles the changed spec anew and drops the old pool; what the old one knew to be missing is found again by a
 //! listing (the first [`Pool::repair_step`]).
 
+mod answers;
 pub mod bench;
 mod books;
 mod code;
@@ -32,7 +33,7 @@ pub use health::{Condition, Health, Progress, Step, StoreHealth, TierHealth};
 pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, StoreState};
 pub use tier::{BRIM_PERCENT, Tier, TierOptions};
 
-use crate::{Result, Store};
+use crate::{ObjectId, Result, Store};
 use leeward_env::{Ctx, Env};
 use std::sync::Arc;
 
@@ -57,12 +58,11 @@ pub trait Pool: Store {
     /// How it is. Touches no store.
     fn health(&self) -> Health;
 
-    /// Reads and verifies the next part of all that is there; what is found missing or bad waits for repair. After
-    /// the last part a new pass begins with the next step, `more` is false in between.
-    ///
-    /// # Errors
-    /// When not even a listing can be had. Stores that fail are skipped, and said in the health.
-    fn scrub_step(&self, ctx: &Ctx) -> Result<Step>;
+    /// What reads and verifies all that is there; nothing where nothing is known of what is right, as in `single`: that is up to
+    /// who put it there. Each pool of a tier has its own.
+    fn scrub(&self) -> Option<&dyn Scrub> {
+        None
+    }
 
     /// Puts the next object in order that lacks pieces, or moves the next piece off a store that is draining. The
     /// first step searches for both by a listing.
@@ -70,6 +70,22 @@ pub trait Pool: Store {
     /// # Errors
     /// When not even a listing can be had. What cannot be repaired now stays waiting.
     fn repair_step(&self, ctx: &Ctx) -> Result<Step>;
+}
+
+/// Reads and verifies all that is in a pool, in the order of objects, again and again: in passes.
+pub trait Scrub {
+    /// The next step begins a pass, over all objects or those after this one; what was left of the one before is not done.
+    fn begin(&self, after: Option<ObjectId>);
+
+    /// Reads and verifies the next object; what is found missing or bad waits for repair. After the last one `more` is false, and
+    /// a new pass begins with the next step.
+    ///
+    /// # Errors
+    /// When not even a listing can be had. Stores that fail are skipped, and said in the health.
+    fn step(&self, ctx: &Ctx) -> Result<Step>;
+
+    /// The object up to which this pass read all and all is in order: a later process need not begin before it.
+    fn reached(&self) -> Option<ObjectId>;
 }
 
 /// A pool of these stores, which are in the order of `spec.stores`.

@@ -10,6 +10,8 @@ use std::ops::Bound;
 #[derive(Default)]
 pub(crate) struct Notes {
     missing: BTreeMap<ObjectId, u64>,
+    /// How many objects lack so many pieces.
+    lacking: BTreeMap<u32, u64>,
     leftovers: BTreeMap<ObjectId, u64>,
     /// Pieces whose put nobody waits for any more, by the stamp of the put.
     late: BTreeMap<(ObjectId, u64), u64>,
@@ -43,7 +45,7 @@ impl Notes {
         self.lost.remove(&id);
         self.leftovers.remove(&id);
         self.late.retain(|(of, _), _| *of != id);
-        set(&mut self.missing, id, missing | late);
+        self.set_missing(id, missing | late);
         if late != 0 {
             self.late.insert((id, stamp), late);
         }
@@ -53,7 +55,7 @@ impl Notes {
     pub(crate) fn deleted(&mut self, id: ObjectId, failed: u64) {
         self.disturb(id);
         self.lost.remove(&id);
-        self.missing.remove(&id);
+        self.set_missing(id, 0);
         let late = self.late.extract_if((id, 0)..=(id, u64::MAX), |_, _| true).fold(0, |all, (_, l)| all | l);
         set(&mut self.leftovers, id, failed | late);
     }
@@ -74,14 +76,14 @@ impl Notes {
     /// These pieces are missing or bad.
     pub(crate) fn missing(&mut self, id: ObjectId, pieces: u64) {
         if pieces & !self.missing_of(id) != 0 && !self.is_deleted(id) {
-            *self.missing.entry(id).or_default() |= pieces;
+            self.set_missing(id, self.missing_of(id) | pieces);
         }
     }
 
     /// These pieces are in order.
     pub(crate) fn repaired(&mut self, id: ObjectId, pieces: u64) {
         let left = self.missing_of(id) & !pieces;
-        set(&mut self.missing, id, left);
+        self.set_missing(id, left);
     }
 
     /// It cannot be read now.
@@ -96,9 +98,15 @@ impl Notes {
         self.lost.remove(&id);
     }
 
-    /// All were looked at: no others cannot be read.
-    pub(crate) fn only_lost(&mut self, ids: &BTreeSet<ObjectId>) {
-        self.lost.retain(|id| ids.contains(id));
+    /// All after this one were looked at: no others of them cannot be read.
+    pub(crate) fn only_lost(&mut self, after: Option<ObjectId>, ids: &BTreeSet<ObjectId>) {
+        self.lost.retain(|id| Some(*id) <= after || ids.contains(id));
+    }
+
+    /// The first object that lacks something, or cannot be read.
+    pub(crate) fn first_wrong(&self) -> Option<ObjectId> {
+        let missing = self.missing.keys().next();
+        missing.into_iter().chain(self.lost.first()).min().copied()
     }
 
     /// How many objects cannot be read.
@@ -108,8 +116,22 @@ impl Notes {
 
     /// There is no such object.
     pub(crate) fn drop_object(&mut self, id: ObjectId) {
-        self.missing.remove(&id);
+        self.set_missing(id, 0);
         self.lost.remove(&id);
+    }
+
+    fn set_missing(&mut self, id: ObjectId, pieces: u64) {
+        let before = self.missing_of(id).count_ones();
+        if let Some(count) = self.lacking.get_mut(&before) {
+            *count -= 1;
+            if *count == 0 {
+                self.lacking.remove(&before);
+            }
+        }
+        if pieces != 0 {
+            *self.lacking.entry(pieces.count_ones()).or_default() += 1;
+        }
+        set(&mut self.missing, id, pieces);
     }
 
     pub(crate) fn missing_of(&self, id: ObjectId) -> u64 {
@@ -152,7 +174,7 @@ impl Notes {
 
     /// The most pieces that one object lacks.
     pub(crate) fn worst(&self) -> u32 {
-        self.missing.values().map(|pieces| pieces.count_ones()).max().unwrap_or_default()
+        self.lacking.last_key_value().map_or(0, |(pieces, _)| *pieces)
     }
 
     pub(crate) fn begin_repair(&mut self, id: ObjectId) {
@@ -181,4 +203,28 @@ fn next(
     map.range((from, Bound::Unbounded))
         .map(|(id, pieces)| (*id, *pieces))
         .find(|(id, pieces)| useful(*id, *pieces))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_worst_is_that_of_all(steps in proptest::collection::vec((0u64..6, 0u64..16, 0..4), 0..60)) {
+            let mut notes = Notes::default();
+            for (segment, pieces, what) in steps {
+                let id = ObjectId { segment, generation: 0 };
+                match what {
+                    0 => notes.missing(id, pieces),
+                    1 => notes.repaired(id, pieces),
+                    2 => notes.put(id, 1, pieces, 0),
+                    _ => notes.deleted(id, 0),
+                }
+                let worst = notes.missing.values().map(|pieces| pieces.count_ones()).max();
+                prop_assert_eq!(notes.worst(), worst.unwrap_or_default());
+            }
+        }
+    }
 }

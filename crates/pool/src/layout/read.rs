@@ -5,27 +5,29 @@
 //! enough other pieces are asked for as well, and the part is computed of those; what comes first wins. Stores that
 //! rest, and pieces that are noted as missing, are asked last: before an object is said to be unreadable everybody
 //! was asked.
+//!
+//! Stores are asked on their own threads, but for the last one that is asked: where that is as quick as only a local disk
+//! is, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
+//! If it hangs at just that time it holds up this one read for as long as it hangs.
 
+use super::answers::{Answer, Blocks, ForTurn, Inbox};
 use super::group::{Core, Fault};
 use super::known::Info;
 use super::lane::Takes;
 use super::piece::{BLOCK, Cut, Head};
+use super::seat::{HEDGE_MAX, HEDGE_MIN};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Env, Nanos};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// The longest that anything waits for stores that do not answer.
 pub(super) const PATIENCE: Nanos = 60_000_000_000;
 /// A store that nothing is known of is given so long before others are asked, too.
 const HEDGE: Nanos = 100_000_000;
-/// No store is given less than this, nor more than that.
-const HEDGE_MIN: Nanos = 2_000_000;
-const HEDGE_MAX: Nanos = 1_000_000_000;
 /// What more a store is given for each block asked for: most reads are short.
 const HEDGE_PER_BLOCK: Nanos = 40_000;
 /// A range is long when it is more than such a part of its object.
@@ -44,9 +46,6 @@ pub(super) fn next_answer<T>(
     }
     answers.recv_timeout(Duration::from_nanos(until.saturating_sub(env.now())))
 }
-
-/// Verified blocks of a piece.
-type Blocks = std::result::Result<AlignedBuf, Fault>;
 
 /// Blocks of one piece that are wanted.
 pub(super) struct Part {
@@ -95,6 +94,21 @@ enum State {
     Failed,
 }
 
+impl Request {
+    /// Whether it gets all that a part needs of its piece.
+    fn covers(&self, part: &Part, cut: &Cut) -> bool {
+        let wanted = part.range_in(cut, self.piece);
+        self.blocks.start <= wanted.start && wanted.end <= self.blocks.end
+    }
+}
+
+/// What a call is to read.
+struct Asked {
+    request: usize,
+    piece: usize,
+    blocks: Range<usize>,
+}
+
 /// A read in progress.
 pub(super) struct Reading<'a> {
     core: &'a Arc<Core>,
@@ -107,8 +121,9 @@ pub(super) struct Reading<'a> {
     faults: BTreeMap<usize, Fault>,
     /// Pieces that are noted as missing: asked last.
     noted: u64,
-    sender: Sender<(usize, Blocks)>,
-    answers: Receiver<(usize, Blocks)>,
+    /// The last call, which nobody makes yet.
+    held: Option<Asked>,
+    inbox: Arc<Inbox>,
     /// What is known of the object comes from all stores: pieces of a later put are those of one that failed.
     surveyed: bool,
     /// The object was put again: what is known of it is old.
@@ -123,25 +138,10 @@ impl<'a> Reading<'a> {
         info: Info,
         parts: Vec<Part>,
     ) -> Reading<'a> {
-        let (sender, answers) = channel();
         let noted = core.notes.lock().missing_of(id);
         let cut = core.cut(info.object_bytes);
-        let (requests, faults, surveyed, outdated) = Default::default();
-        Reading {
-            core,
-            ctx,
-            id,
-            info,
-            cut,
-            parts,
-            requests,
-            faults,
-            noted,
-            sender,
-            answers,
-            surveyed,
-            outdated,
-        }
+        let (requests, faults, held, inbox, surveyed, outdated) = Default::default();
+        Reading { core, ctx, id, info, cut, parts, requests, faults, noted, held, inbox, surveyed, outdated }
     }
 
     /// Takes blocks that were had already, the whole piece.
@@ -157,6 +157,9 @@ impl<'a> Reading<'a> {
             for n in 0..self.parts.len() {
                 self.ask_more(n);
             }
+            if self.call_held() {
+                continue;
+            }
             if self.parts.iter().all(|part| self.lacks(part) == 0) {
                 return true;
             }
@@ -169,11 +172,21 @@ impl<'a> Reading<'a> {
                 _ => None,
             };
             let until = self.requests.iter().filter_map(late_at).min().unwrap_or(give_up).min(give_up);
-            match next_answer(&self.core.env, &self.answers, until) {
-                Ok((request, blocks)) => self.take(request, blocks),
-                Err(_) => self.mark_late(),
+            for Answer { request, blocks, .. } in self.inbox.take(&self.core.env, self.wanted(), until) {
+                self.take(request, blocks);
             }
+            self.mark_late();
         }
+    }
+
+    /// How many answers make a difference: all that are needed, or the first when one is late.
+    fn wanted(&self) -> usize {
+        let lacking: Vec<&Part> = self.parts.iter().filter(|part| self.lacks(part) > 0).collect();
+        let is_late = |r: &Request| matches!(r.state, State::Late);
+        let is_needed = |r: &&Request| {
+            matches!(r.state, State::Waiting(_)) && lacking.iter().any(|part| r.covers(part, &self.cut))
+        };
+        if self.requests.iter().any(is_late) { 1 } else { self.requests.iter().filter(is_needed).count() }
     }
 
     fn take(&mut self, request: usize, blocks: Blocks) {
@@ -193,17 +206,14 @@ impl<'a> Reading<'a> {
         for request in &mut self.requests {
             if matches!(request.state, State::Waiting(late_at) if late_at <= now) {
                 request.state = State::Late;
-                let home = &self.core.slot(self.id, request.piece).home;
-                home.hedged.fetch_add(1, Ordering::Relaxed);
+                self.core.slot(self.id, request.piece).home.is_late();
             }
         }
     }
 
     /// The call that gets what a part needs of a piece; there may be several, the best.
     fn request(&self, part: &Part, piece: usize) -> Option<&Request> {
-        let wanted = part.range_in(&self.cut, piece);
-        let covers =
-            |r: &&Request| r.piece == piece && r.blocks.start <= wanted.start && wanted.end <= r.blocks.end;
+        let covers = |r: &&Request| r.piece == piece && r.covers(part, &self.cut);
         let worth = |r: &&Request| match r.state {
             State::Here(_) => 3,
             State::Waiting(_) => 2,
@@ -275,20 +285,42 @@ impl<'a> Reading<'a> {
     }
 
     fn ask(&mut self, n: usize, piece: usize) {
-        let range = self.parts[n].range_in(&self.cut, piece);
-        let seat = self.core.slot(self.id, piece).home.clone();
-        let patience = seat.read_p95().unwrap_or(HEDGE).clamp(HEDGE_MIN, HEDGE_MAX);
-        let late_at = self.core.env.now() + patience + range.len() as Nanos * HEDGE_PER_BLOCK;
-        let number = self.requests.len();
-        self.requests.push(Request { piece, blocks: range.clone(), state: State::Waiting(late_at) });
-        let (core, ctx, id, info) = (self.core.clone(), *self.ctx, self.id, self.info);
-        let sender = self.sender.clone();
-        let job = move || {
-            let _ = sender.send((number, core.read_blocks(&ctx, id, &info, piece, range))); // or nobody waits
-        };
-        if seat.hand_over(self.ctx, Takes::Short, job).is_err() {
-            self.take(number, Err(Fault::Away("too much waits for it already".into())));
+        let blocks = self.parts[n].range_in(&self.cut, piece);
+        let patience =
+            self.core.slot(self.id, piece).home.read_p95().unwrap_or(HEDGE).clamp(HEDGE_MIN, HEDGE_MAX);
+        let late_at = self.core.env.now() + patience + blocks.len() as Nanos * HEDGE_PER_BLOCK;
+        let request = self.requests.len();
+        self.requests.push(Request { piece, blocks: blocks.clone(), state: State::Waiting(late_at) });
+        if let Some(before) = self.held.replace(Asked { request, piece, blocks }) {
+            self.hand_over(before);
         }
+    }
+
+    fn hand_over(&mut self, Asked { request, piece, blocks }: Asked) {
+        let (core, ctx, id, info) = (self.core.clone(), *self.ctx, self.id, self.info);
+        let (inbox, asked) = (self.inbox.clone(), core.env.now());
+        let job = move || {
+            let read = || core.read_blocks(&ctx, id, &info, piece, blocks);
+            let (blocks, for_turn) = ForTurn::of(&core.env, asked, read);
+            inbox.send(Answer { request, blocks, for_turn }); // perhaps nobody waits any more
+        };
+        let home = &self.core.slot(self.id, piece).home;
+        if home.hand_over(self.ctx, Takes::Short, job).is_err() {
+            self.take(request, Err(Fault::Away("too much waits for it already".into())));
+        }
+    }
+
+    /// Makes the last call, here if that is wise. True when it has ended.
+    fn call_held(&mut self) -> bool {
+        let Some(asked) = self.held.take() else { return false };
+        let (core, request) = (self.core, asked.request);
+        if let Some(_here) = core.call_here(self.ctx, core.slot(self.id, asked.piece)) {
+            let blocks = core.read_blocks(self.ctx, self.id, &self.info, asked.piece, asked.blocks);
+            self.take(request, blocks);
+        } else {
+            self.hand_over(asked);
+        }
+        !matches!(self.requests[request].state, State::Waiting(_))
     }
 
     /// Blocks of a piece that a part needs, if they are here.

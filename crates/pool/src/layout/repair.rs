@@ -33,6 +33,10 @@ pub(super) struct Repairs {
     leftovers: Turn,
     /// Objects that this pass of scrubbing has before it, the last one first.
     pub(super) scrub: Option<Vec<ObjectId>>,
+    /// It began after this one.
+    pub(super) scrub_after: Option<ObjectId>,
+    /// Up to here all is in order.
+    pub(super) scrubbed: Option<ObjectId>,
     /// Those that it could not read.
     pub(super) unreadable: BTreeSet<ObjectId>,
 }
@@ -46,6 +50,12 @@ struct Turn {
 }
 
 impl Repairs {
+    /// The next step of scrubbing begins a pass after this object.
+    pub(super) fn begin_scrub(&mut self, after: Option<ObjectId>) {
+        (self.scrub, self.scrub_after, self.scrubbed) = (None, after, after);
+        self.unreadable.clear();
+    }
+
     /// Everything was looked at anew: what did not work lately may work now.
     pub(super) fn try_all_again(&mut self) {
         self.missing.tried.clear();

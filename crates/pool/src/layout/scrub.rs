@@ -14,17 +14,18 @@ impl Core {
         let mut steps = self.steps.lock();
         if steps.scrub.is_none() {
             let found = self.list_pieces(ctx)?;
-            let mut all: Vec<ObjectId> = found.pieces.into_keys().collect();
+            let after = steps.scrub_after;
+            let is_next = |id: &ObjectId| after.is_none_or(|after| *id > after);
+            let mut all: Vec<ObjectId> = found.pieces.into_keys().filter(is_next).collect();
             all.reverse();
             let objects_waiting = all.len() as u64;
             self.figures.lock().scrub = Progress { objects_waiting, ..Progress::default() };
             steps.scrub = Some(all);
         }
         let Some(id) = steps.scrub.as_mut().and_then(Vec::pop) else {
-            steps.scrub = None;
             steps.try_all_again();
-            let unreadable = std::mem::take(&mut steps.unreadable);
-            self.notes.lock().only_lost(&unreadable);
+            self.notes.lock().only_lost(steps.scrub_after, &steps.unreadable);
+            steps.begin_scrub(None);
             self.figures.lock().scrub_passes += 1;
             return Ok(Step::default());
         };
@@ -32,6 +33,9 @@ impl Core {
         let step = if deleted { Some(Step::default()) } else { self.scrub_object(ctx, id) };
         if step.is_none() {
             steps.unreadable.insert(id);
+        }
+        if self.notes.lock().first_wrong().is_none_or(|wrong| wrong > id) {
+            steps.scrubbed = Some(id);
         }
         let step = Step { more: true, ..step.unwrap_or_default() };
         let scrub = &mut self.figures.lock().scrub;

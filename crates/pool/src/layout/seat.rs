@@ -6,7 +6,7 @@
 
 use super::Member;
 use super::health::{Condition, StoreHealth};
-use super::lane::{Busy, Lane, Takes};
+use super::lane::{Busy, Here, Lane, Takes};
 use super::spec::{StoreSpec, StoreState};
 use crate::{CountedStore, Error, Result, Store, StoreFigures};
 use leeward_env::histogram::Histogram;
@@ -27,6 +27,13 @@ const HANG: Nanos = 15_000_000_000;
 const RECENT_READS: u64 = 512;
 /// Fewer reads say nothing about a store.
 const READS_MIN: u64 = 20;
+/// No store is given less time than this for a short read, nor more than that, before others are asked, too.
+pub(super) const HEDGE_MIN: Nanos = 2_000_000;
+pub(super) const HEDGE_MAX: Nanos = 1_000_000_000;
+/// A store of which 95 of 100 reads take no longer is on a disk of this machine; there a hand-over is a good part of a short read.
+const QUICK: Nanos = 256_000;
+/// After a read that took longer than `HEDGE_MIN` a store is not trusted for so long to answer at once.
+const WARY: Nanos = 2_000_000_000;
 
 pub(crate) struct Seat {
     spec: StoreSpec,
@@ -35,7 +42,7 @@ pub(crate) struct Seat {
     /// Why there is no store.
     missing: String,
     pub(crate) bad_pieces: AtomicU64,
-    pub(crate) hedged: AtomicU64,
+    hedged: AtomicU64,
     lane: Lane,
     seen: Mutex<Seen>,
 }
@@ -49,6 +56,8 @@ struct Seen {
     last_error: String,
     full: bool,
     reads: Histogram,
+    /// Until then it is not trusted to answer at once.
+    wary_until: Nanos,
 }
 
 impl Seat {
@@ -125,6 +134,22 @@ impl Seat {
         self.lane.hand_over(ctx, takes, job)
     }
 
+    /// Leave to call it on this thread: when nothing runs on its own ones, and it has answered at once for a while.
+    pub(crate) fn call_here(&self) -> Option<Here<'_>> {
+        let quick = self.read_p95().is_some_and(|p95| p95 <= QUICK);
+        let trusted = || {
+            let seen = self.seen.lock();
+            seen.failures == 0 && self.env.now() >= seen.wary_until
+        };
+        if self.is_open() && quick && trusted() { self.lane.call_here() } else { None }
+    }
+
+    /// A read of it takes so long that others are asked, too.
+    pub(crate) fn is_late(&self) {
+        self.hedged.fetch_add(1, Ordering::Relaxed);
+        self.seen.lock().wary_until = self.env.now() + WARY;
+    }
+
     /// Whether an operator said that what is on it is gone.
     pub(crate) fn is_given_up(&self) -> bool {
         self.spec.state == StoreState::Missing
@@ -145,8 +170,13 @@ impl Seat {
         let begun = self.env.now();
         let result = self.call(call);
         if result.is_ok() {
+            let now = self.env.now();
+            let took = now.saturating_sub(begun);
             let mut seen = self.seen.lock();
-            seen.reads.add(self.env.now().saturating_sub(begun));
+            seen.reads.add(took);
+            if took > HEDGE_MIN {
+                seen.wary_until = now + WARY;
+            }
             if seen.reads.count() >= 2 * RECENT_READS {
                 seen.reads.halve();
             }

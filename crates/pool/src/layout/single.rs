@@ -4,7 +4,7 @@
 //! Nothing is verified here: an object's checksums are the data log's, and there is no second copy to turn to.
 //! While a draining store is being emptied into the active one, objects are looked for on both.
 //!
-//! Lock order: `walks`, held during a step (and a delete while a store is draining), then `figures` and those of the
+//! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures` and those of the
 //! seats.
 
 use super::health::{Health, Progress, Step};
@@ -15,33 +15,21 @@ use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes that scrubbing reads at a time.
-const SCRUB_BYTES: usize = 1 << 20;
+use std::collections::BTreeMap;
 
 pub(crate) struct Single {
     spec: PoolSpec,
     home: Seat,
     /// Being emptied into `home`.
     old: Option<Seat>,
-    walks: Mutex<Walks>,
+    /// Objects still to be moved, the last one first.
+    drain: Mutex<Vec<(ObjectId, u64)>>,
     figures: Mutex<Figures>,
-}
-
-/// Objects still to be looked at, the last one first.
-#[derive(Default)]
-struct Walks {
-    scrub: Option<Vec<(ObjectId, u64)>>,
-    drain: Vec<(ObjectId, u64)>,
 }
 
 #[derive(Default)]
 struct Figures {
     repair: Progress,
-    scrub: Progress,
-    scrub_passes: u64,
-    unreadable: BTreeSet<ObjectId>,
     searched: bool,
 }
 
@@ -57,7 +45,7 @@ impl Single {
             spec: spec.clone(),
             home: home.expect("a checked spec has a home in each slot"),
             old,
-            walks: Mutex::default(),
+            drain: Mutex::default(),
             figures: Mutex::default(),
         }
     }
@@ -90,17 +78,6 @@ impl Single {
         old.call(|store| store.delete(ctx, id))?;
         Ok(step)
     }
-
-    fn scrub_object(&self, ctx: &Ctx, id: ObjectId, len: u64) -> Result<u64> {
-        let mut buf = AlignedBuf::zeroed(SCRUB_BYTES);
-        let mut at = 0;
-        while at < len {
-            let count = (len - at).min(SCRUB_BYTES as u64);
-            self.find(|store| store.get(ctx, id, at, &mut buf[..count as usize]))?;
-            at += count;
-        }
-        Ok(len)
-    }
 }
 
 impl Store for Single {
@@ -127,7 +104,7 @@ impl Store for Single {
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         let mut _moving = None;
         if let Some(old) = &self.old {
-            _moving = Some(self.walks.lock()); // or a step might bring back what is deleted here
+            _moving = Some(self.drain.lock()); // or a step might bring back what is deleted here
             old.call(|store| store.delete(ctx, id))?;
         }
         self.home.call(|store| store.delete(ctx, id))
@@ -161,50 +138,13 @@ impl Pool for Single {
             stores: seats.map(Seat::health).collect(),
             may_lose: 0,
             degraded_objects: 0,
-            lost_objects: figures.unreadable.len() as u64,
+            lost_objects: 0,
             searched: figures.searched,
             repair: figures.repair,
-            scrub: figures.scrub,
-            scrub_passes: figures.scrub_passes,
+            scrub: Progress::default(),
+            scrub_passes: 0,
             tier: None,
         }
-    }
-
-    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
-        let mut walks = self.walks.lock();
-        if walks.scrub.is_none() {
-            let mut all = self.list(ctx)?;
-            all.reverse();
-            let mut figures = self.figures.lock();
-            figures.scrub = Progress { objects_waiting: all.len() as u64, ..Progress::default() };
-            figures.searched = true;
-            walks.scrub = Some(all);
-        }
-        let Some((id, len)) = walks.scrub.as_mut().and_then(Vec::pop) else {
-            walks.scrub = None;
-            self.figures.lock().scrub_passes += 1;
-            return Ok(Step::default());
-        };
-        let read = self.scrub_object(ctx, id, len);
-        let mut figures = self.figures.lock();
-        figures.scrub.objects_done += 1;
-        figures.scrub.objects_waiting -= 1;
-        let mut step = Step { more: true, ..Step::default() };
-        match read {
-            Ok(bytes) => {
-                step.read_bytes = bytes;
-                figures.scrub.read_bytes += bytes;
-                figures.unreadable.remove(&id);
-            }
-            Err(Error::NotFound(_)) => {
-                figures.unreadable.remove(&id); // deleted meanwhile
-            }
-            Err(_) => {
-                step.pieces = 1;
-                figures.unreadable.insert(id);
-            }
-        }
-        Ok(step)
     }
 
     fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
@@ -212,15 +152,15 @@ impl Pool for Single {
             self.figures.lock().searched = true;
             return Ok(Step::default());
         };
-        let mut walks = self.walks.lock();
-        if walks.drain.is_empty() {
-            walks.drain = old.call(|store| store.list(ctx))?;
-            walks.drain.retain(|(id, _)| *id != crate::label::LABEL);
-            walks.drain.reverse();
+        let mut drain = self.drain.lock();
+        if drain.is_empty() {
+            *drain = old.call(|store| store.list(ctx))?;
+            drain.retain(|(id, _)| *id != crate::label::LABEL);
+            drain.reverse();
             self.figures.lock().searched = true;
         }
-        let Some((id, len)) = walks.drain.pop() else { return Ok(Step::default()) };
-        self.figures.lock().repair.objects_waiting = walks.drain.len() as u64 + 1;
+        let Some((id, len)) = drain.pop() else { return Ok(Step::default()) };
+        self.figures.lock().repair.objects_waiting = drain.len() as u64 + 1;
         let step = self.take_over(ctx, old, id, len)?;
         let mut figures = self.figures.lock();
         figures.repair.objects_waiting -= 1;

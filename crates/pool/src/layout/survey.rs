@@ -81,8 +81,10 @@ impl Core {
         while let Ok((piece, head)) = next_answer(&self.env, &answers, until) {
             match head {
                 Ok(head) => {
+                    let head = Arc::new(head);
+                    self.known.learn_piece(id, piece, &head);
                     survey.faults.remove(&piece);
-                    survey.heads.insert(piece, head.into());
+                    survey.heads.insert(piece, head);
                 }
                 Err(fault) => drop(survey.faults.insert(piece, fault)),
             }

@@ -29,7 +29,6 @@ use leeward_env::{Ctx, Env};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// From this share of the hot pool on a put flushes as much as it brings.
 pub const BRIM_PERCENT: u8 = 95;
@@ -86,8 +85,6 @@ pub struct Tier {
     cold: Arc<dyn Pool>,
     /// Those of all tiers over the same two pools: one may be used while the next one is made.
     books: Arc<Mutex<Books>>,
-    /// The hot pool was scrubbed, the cold one is being.
-    scrubs_cold: AtomicBool,
 }
 
 impl Tier {
@@ -117,7 +114,7 @@ impl Tier {
     ) -> Arc<Tier> {
         assert!(options.is_sound(), "shares of a tier: {options:?}");
         books.lock().options = options;
-        Arc::new(Tier { env: env.clone(), hot, cold, books, scrubs_cold: AtomicBool::new(false) })
+        Arc::new(Tier { env: env.clone(), hot, cold, books })
     }
 
     /// The hot pool.
@@ -385,18 +382,6 @@ impl Pool for Tier {
         };
         drop(books);
         Health { tier: Some(Box::new(tier)), ..self.cold.health() }
-    }
-
-    /// The hot pool, then the cold one.
-    fn scrub_step(&self, ctx: &Ctx) -> Result<Step> {
-        if !self.scrubs_cold.load(Ordering::Relaxed) {
-            let step = self.hot.scrub_step(ctx)?;
-            self.scrubs_cold.store(!step.more, Ordering::Relaxed);
-            return Ok(Step { more: true, ..step });
-        }
-        let step = self.cold.scrub_step(ctx)?;
-        self.scrubs_cold.store(step.more, Ordering::Relaxed);
-        Ok(step)
     }
 
     /// Flushes or evicts one object, else what the pools have to do.

@@ -6,11 +6,13 @@
 //! durable, so that one more loss loses nothing, and it has had several times as long as those had.
 //!
 //! A store that keeps what it has ([`crate::Store::put`]) refuses a piece of another put. Then the whole put is refused: pieces of two
-//! puts make no object, and what was stored of this one is taken back. Who wants another put's object gone says so (`replace`), and each piece is swapped. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes.
+//! puts make no object, and what was stored of this one is taken back. Who wants another put's object gone says so (`replace`), and each piece is swapped. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes. One for which there is no room is not
+//! repeated with the same bytes, as some may not be needed any more then: it leaves nothing behind.
 //!
-//! A delete is done when so many stores have deleted that the object cannot be read any more; the others are told
-//! later, and until then the object counts as deleted.
+//! A delete is done when no more stores have failed to do it than may be lost; those are told later, and until then the
+//! object counts as deleted. For another process what they have is a leftover, even if it is enough to read.
 
+use super::answers::ForTurn;
 use super::group::{Core, Fault};
 use super::known::Info;
 use super::lane::Takes;
@@ -51,8 +53,8 @@ struct Writing<'a> {
     enough: Option<Nanos>,
     /// Pieces of other puts are replaced.
     replaces: bool,
-    sender: Sender<(usize, Result<()>)>,
-    answers: Receiver<(usize, Result<()>)>,
+    sender: Sender<(usize, Result<()>, ForTurn)>,
+    answers: Receiver<(usize, Result<()>, ForTurn)>,
 }
 
 impl Writing<'_> {
@@ -60,14 +62,16 @@ impl Writing<'_> {
         self.waiting |= 1 << piece;
         let (core, ctx, id, stamp) = (self.core.clone(), *self.ctx, self.id, self.stamp);
         let (sender, replaces) = (self.sender.clone(), self.replaces);
+        let asked = core.env.now();
         let job = move || {
-            let result = match replaces {
+            let put = || match replaces {
                 false => core.put_piece(&ctx, id, piece, &body),
                 true => core.replace_piece(&ctx, id, piece, &body),
             };
+            let (result, for_turn) = ForTurn::of(&core.env, asked, put);
             core.give_buffer(body);
             let stored = result.is_ok();
-            if sender.send((piece, result)).is_err() {
+            if sender.send((piece, result, for_turn)).is_err() {
                 core.came_late(&ctx, id, stamp, piece, stored);
             }
         };
@@ -120,12 +124,14 @@ impl Writing<'_> {
     }
 
     fn collect(&mut self) {
-        while self.waiting != 0 {
-            match next_answer(&self.core.env, &self.answers, self.leave_at()) {
-                Ok((piece, result)) => self.take(piece, result),
-                Err(_) => return,
-            }
+        let (asked, mut last) = (self.core.env.now(), ForTurn::default());
+        while self.waiting != 0
+            && let Ok((piece, result, for_turn)) = next_answer(&self.core.env, &self.answers, self.leave_at())
+        {
+            last = for_turn;
+            self.take(piece, result);
         }
+        last.note(self.core.env.now().saturating_sub(asked));
     }
 
     /// Whether the object can be read; what is not there is noted.
@@ -138,7 +144,7 @@ impl Writing<'_> {
         let info = Info { object_bytes: self.cut.object_bytes, stamp: self.stamp };
         self.core.notes.lock().put(self.id, self.stamp, missing, self.waiting);
         self.core.known.changed(self.id, Some(info));
-        while let Ok((piece, result)) = self.answers.try_recv() {
+        while let Ok((piece, result, _)) = self.answers.try_recv() {
             self.core.notes.lock().arrived(self.id, self.stamp, piece, result.is_ok());
         }
         self.held.drain(..).for_each(|(_, body)| self.core.give_buffer(body));
@@ -148,6 +154,11 @@ impl Writing<'_> {
     /// Whether a store has a piece of another put, and keeps it.
     fn is_refused(&self) -> bool {
         self.failed.iter().any(|(_, e)| matches!(e, Error::Exists(_)))
+    }
+
+    /// Whether nothing but want of room kept a store from taking its piece.
+    fn is_only_full(&self) -> bool {
+        self.failed.iter().all(|(_, e)| matches!(e, Error::Full))
     }
 
     fn error(&self) -> Error {
@@ -200,12 +211,13 @@ impl Core {
             answers,
         };
         writing.run(pieces);
-        let stored = writing.stored;
+        let (stored, only_full) = (writing.stored, writing.is_only_full());
         let put = writing.finish();
-        let refused = matches!(put, Err(Error::Exists(_)));
-        self.note_put(id, body, stamp, put.is_ok() || refused);
-        if refused {
-            self.delete_pieces(ctx, id, stored); // or they might pass for the object
+        let (refused, full) = (matches!(put, Err(Error::Exists(_))), matches!(put, Err(Error::Full)));
+        self.note_put(id, body, stamp, put.is_ok() || refused || full && only_full);
+        if refused || full {
+            // they might pass for the object, or be in the way of what is put when there is room again
+            self.delete_pieces(ctx, id, stored);
         }
         put
     }
@@ -267,7 +279,6 @@ impl Core {
         self.known.changed(id, None);
         self.failed.lock().remove(&id);
         let failed = self.delete_pieces(ctx, id, u64::MAX);
-        // pieces that were left are too few to make an object of, unless there are more than may be lost
         let left = failed.len();
         if left > self.parity() {
             self.known.changed(id, None);

@@ -53,6 +53,37 @@ fn any_m_stores_may_die_and_no_more() {
 }
 
 #[test]
+fn a_pass_of_scrubbing_goes_on_where_all_before_is_in_order() {
+    let ctx = Ctx::system();
+    let rig = Rig::new(&Env::sim(1), "erasure(4+2)");
+    (0..6).for_each(|segment| rig.pool.put(&ctx, id(segment, 0), &body(segment, 1 << 20)).unwrap());
+    rig.repair();
+    let scrub = rig.pool.scrub().unwrap();
+    (0..3).for_each(|_| assert!(scrub.step(&ctx).unwrap().more));
+    assert_eq!(scrub.reached(), Some(id(2, 0)));
+    // in another process, that knows nothing
+    let next = rig.reopened();
+    next.repair();
+    let scrub = next.pool.scrub().unwrap();
+    scrub.begin(Some(id(2, 0)));
+    assert_eq!(scrub.reached(), Some(id(2, 0)));
+    // the fourth is bad: until it is repaired a later pass is to begin before the sixth
+    let (slot, gets) = (next.slot(id(4, 0), 0), next.faulty[0].calls().gets);
+    assert!(scrub.step(&ctx).unwrap().more);
+    next.faulty[slot].set(StoreFault::GetLies, ALWAYS);
+    assert!(scrub.step(&ctx).unwrap().pieces > 0);
+    next.faulty[slot].heal();
+    assert!(scrub.step(&ctx).unwrap().more);
+    assert_eq!(scrub.reached(), Some(id(3, 0)));
+    assert!(!scrub.step(&ctx).unwrap().more, "three were left");
+    assert!(next.faulty[0].calls().gets - gets <= 3 * 2, "and only those are read");
+    // the next pass is of all
+    next.repair();
+    next.scrub();
+    assert_eq!(next.pool.health().scrub.objects_done, 6);
+}
+
+#[test]
 fn what_failed_is_repaired_reading_each_byte_once() {
     let ctx = Ctx::system();
     for layout in LAYOUTS {
@@ -229,6 +260,8 @@ fn a_store_that_fails_again_and_again_is_left_alone() {
         rig.pool.put(&ctx, id(segment, 0), &body(segment, ALIGN * 8)).unwrap();
     }
     assert_eq!(rig.faulty[3].calls().puts, 3);
+    (0..5).for_each(|segment| rig.pool.delete(&ctx, id(segment, 0)).unwrap());
+    assert_eq!(rig.faulty[3].calls().deletes, 0, "nor is a delete of it waited for");
     rig.env.advance(Duration::from_secs(2));
     rig.pool.put(&ctx, id(50, 0), &body(50, ALIGN * 8)).unwrap();
     assert_eq!(rig.faulty[3].calls().puts, 4, "one call to see whether it is back");
@@ -238,9 +271,10 @@ fn a_store_that_fails_again_and_again_is_left_alone() {
     rig.pool.put(&ctx, id(52, 0), &body(52, ALIGN * 8)).unwrap();
     assert_eq!(rig.faulty[3].calls().puts, 6);
     assert_eq!(rig.pool.health().stores[3].condition, Condition::Ok);
-    assert_eq!(rig.pool.health().degraded_objects, 51);
+    assert_eq!(rig.pool.health().degraded_objects, 51 - 5);
     rig.repair();
     assert_eq!(rig.pool.health().degraded_objects, 0);
+    assert_eq!(rig.inner[3].list(&ctx).unwrap().len(), rig.inner[0].list(&ctx).unwrap().len());
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Run {
                 }
             }
             9 => drop(self.rig.pool.repair_step(&Ctx::system())),
-            10 => drop(self.rig.pool.scrub_step(&Ctx::system())),
+            10 => drop(self.rig.pool.scrub().unwrap().step(&Ctx::system())),
             _ => self.misbehave(),
         }
         self.rig.env.advance(Duration::from_millis(self.below(500)));

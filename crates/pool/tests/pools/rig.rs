@@ -75,7 +75,7 @@ impl Rig {
     pub fn scrub(&self) -> u64 {
         let mut pieces = 0;
         loop {
-            let step = self.pool.scrub_step(&Ctx::system()).unwrap();
+            let step = self.pool.scrub().unwrap().step(&Ctx::system()).unwrap();
             pieces += step.pieces;
             if !step.more {
                 return pieces;

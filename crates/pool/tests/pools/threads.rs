@@ -7,6 +7,8 @@ use leeward_pool::contract::{body, holds, id};
 use leeward_pool::{AlignedBuf, Condition, Layout, MemStore, ObjectId, Pool, Result, Store};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// A store whose puts and gets do not return while it is stuck.
 #[derive(Default)]
@@ -79,10 +81,37 @@ fn nobody_waits_for_a_store_that_does_not_answer() {
         while pool.health().degraded_objects > 0 {
             pool.repair_step(&ctx).unwrap();
         }
-        while pool.scrub_step(&ctx).unwrap().more {}
+        while pool.scrub().unwrap().step(&ctx).unwrap().more {}
         assert_eq!(pool.health().degraded_objects, 0, "{layout}");
         assert!(pool.health().stores.iter().all(|store| store.condition != Condition::Missing));
     }
+}
+
+/// Stores that have answered at once for a while are read on the thread that wants it, one at a time.
+#[test]
+fn stores_that_hang_after_they_were_quick_hold_up_one_read_at_most() {
+    const READERS: usize = 8;
+    let (env, ctx) = (Env::real(), Ctx::system());
+    let (pool, stores) = pool("erasure(4+2)");
+    let whole = Arc::new(body(1, 1 << 20));
+    pool.put(&ctx, id(0, 0), &whole).unwrap();
+    (0..50).for_each(|_| assert!(holds(&*pool, id(0, 0), &whole)));
+    stores[..2].iter().for_each(|store| store.set(true));
+    let (sender, done) = channel();
+    for _ in 0..READERS {
+        let (pool, whole, sender) = (pool.clone(), whole.clone(), sender.clone());
+        drop(env.spawn("reader", move || {
+            let mut buf = AlignedBuf::zeroed(4096);
+            let same = |at: usize, buf: &[u8]| buf == &whole[at..at + 4096];
+            let read =
+                |at: usize| pool.get(&Ctx::system(), id(0, 0), at as u64, &mut buf).is_ok() && same(at, &buf);
+            sender.send((0..1 << 20).step_by(1 << 16).all(read)).unwrap();
+        }));
+    }
+    let next = || done.recv_timeout(Duration::from_secs(120));
+    (1..READERS).for_each(|n| assert_eq!(next(), Ok(true), "reader {n}"));
+    stores.iter().for_each(|store| store.set(false));
+    assert_eq!(next(), Ok(true), "the last one");
 }
 
 #[test]

@@ -163,14 +163,15 @@ impl Shard {
         let failed = |what: String| no(libc::EINVAL, format!("pool {name} cannot be made: {what}"));
         spec_of(0, &record).map_err(failed)?;
         let id = self.next_pool().map_err(|e| refuse(&e, name))?;
+        let let_go = |taken: &[StoreRecord]| taken.iter().for_each(|store| self.pools.let_go(id, store));
         for (n, store) in record.stores.iter().enumerate() {
             if let Err(why) = self.pools.take(id, store) {
-                record.stores[..n].iter().for_each(|taken| self.pools.let_go(id, taken));
+                let_go(&record.stores[..n]);
                 return Err(failed(why));
             }
         }
         let parts = Parts { id, record: record.clone(), hot: None };
-        let opened = self.pools.open(&parts).map_err(failed)?;
+        let opened = self.pools.open(&parts).map_err(failed).inspect_err(|_| let_go(&record.stores))?;
         let made = self.transact(&Ctx::system(), |tx| {
             if tx.st.pools.values().any(|r| r.name == name) {
                 return Ok(Err(taken()));
@@ -183,7 +184,8 @@ impl Shard {
             }
             Ok(Ok(()))
         });
-        made.map_err(|e| refuse(&e, name))??;
+        let made = made.map_err(|e| refuse(&e, name)).flatten();
+        made.inspect_err(|_| let_go(&record.stores))?;
         self.set_pool(id, Ok(opened));
         self.settle()?;
         Ok(Reply::Pool(Box::new(self.pool_info(id))))
@@ -266,6 +268,7 @@ impl Shard {
             tx.st.forget_dir_pool(id);
             tx.remove(keys::pool(id));
             tx.remove(keys::scrub(id));
+            tx.remove(keys::scrub_place(id));
             tx.then(Effect::Scrub(id, None));
             tx.then(Effect::Pool(id, None));
             Ok(Ok(()))

@@ -25,6 +25,7 @@ struct Plan {
 
 impl Shard {
     pub(super) fn pool_store(&self, name: &str, change: &StoreChange, force: bool) -> Answer {
+        let _alone = self.alone();
         let id = self.pool_named(name)?;
         let Some(record) = self.lock().pools.get(&id).cloned() else {
             return Err(no(
@@ -32,7 +33,6 @@ impl Shard {
                 format!("pool {name} is the cell's own directory: it has no other store"),
             ));
         };
-        let _alone = self.alone();
         let plan = self.plan(id, record, change, force)?;
         let failed = |what: String| no(libc::EINVAL, format!("pool {name} stays as it is: {what}"));
         spec_of(id, &plan.record).map_err(failed)?;
@@ -41,16 +41,14 @@ impl Shard {
         }
         let parts = self.lock().parts_with(id, &plan.record);
         let Some(parts) = parts else { return Err(failed("it is gone".into())) };
-        let opened = self.pools.open(&parts).map_err(|why| {
-            plan.taken.iter().for_each(|store| self.pools.let_go(id, store));
-            failed(why)
-        })?;
+        let let_go = || plan.taken.iter().for_each(|store| self.pools.let_go(id, store));
+        let opened = self.pools.open(&parts).map_err(failed).inspect_err(|_| let_go())?;
         let changed = self.transact(&Ctx::system(), |tx| {
             tx.put(keys::pool(id), plan.record.encode());
             tx.then(Effect::Pool(id, Some(plan.record.clone())));
             Ok(())
         });
-        changed.map_err(|e| refuse(&e, name))?;
+        changed.map_err(|e| refuse(&e, name)).inspect_err(|_| let_go())?;
         self.settle()?;
         self.set_pool(parts.id, Ok(opened));
         plan.gone.iter().for_each(|store| self.pools.let_go(id, store));
@@ -183,7 +181,7 @@ impl Shard {
             return Err(no(libc::EBUSY, message));
         };
         let scrub = |id: PoolId| {
-            let scrubbed = self.scrub_and_note(id, progress);
+            let scrubbed = self.scrub_and_note(id, None, progress);
             scrubbed.map_err(|e| refuse(&e, &format!("pool {}", self.pool_name(id))))
         };
         let pools = ids.into_iter().map(scrub).collect::<Result<Vec<ScrubInfo>, Failure>>()?;

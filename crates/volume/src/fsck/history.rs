@@ -57,16 +57,15 @@ impl History {
 
     fn entry(&mut self, key: &Key, value: &[u8]) -> Result<Option<(Addr, u32)>> {
         let unreadable = || Error::Corrupt("an entry of a deadlist cannot be read".into());
-        let (pair, dead) = keys::parse_dead(key).ok_or_else(unreadable)?;
+        let (pair, dead) = keys::parse_dead(key, value).ok_or_else(unreadable)?;
         let tally = self.tallies.entry(pair).or_default();
-        tally.records += 1;
+        tally.records += dead.count() as i64;
         match dead {
-            Dead::Record(record) => {
-                self.listed.insert((record, pair));
+            Dead::Records(records) => {
+                self.listed.extend(records.into_iter().map(|record| (record, pair)));
                 Ok(None)
             }
-            Dead::Data(..) => {
-                let (addr, len) = keys::parse_dead_data(value).ok_or_else(unreadable)?;
+            Dead::Data(_, _, addr, len) => {
                 tally.bytes += i64::from(len);
                 self.dead.push((addr.segment, addr.offset..addr.offset + len));
                 Ok(Some((addr, len)))

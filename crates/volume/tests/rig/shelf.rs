@@ -14,10 +14,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+pub type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// Stores are directories of disks of their own, by name; those that are unplugged cannot be opened.
 #[derive(Default)]
 pub struct Shelf {
     disks: Mutex<Vec<(String, SimDisk)>>,
+    /// What happens once while a store is opened.
+    pub meanwhile: Mutex<Option<(String, Meanwhile)>>,
     unplugged: Mutex<BTreeSet<String>>,
 }
 
@@ -37,6 +41,11 @@ struct Pluggable(Arc<Shelf>);
 
 impl Opener for Pluggable {
     fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>> {
+        let is_now = |meanwhile: &mut (String, Meanwhile)| meanwhile.0 == url;
+        let meanwhile = self.0.meanwhile.lock().expect("no panic").take_if(is_now);
+        if let Some((_, meanwhile)) = meanwhile {
+            meanwhile();
+        }
         if self.0.unplugged.lock().expect("no panic").contains(url) {
             return Err(io::Error::from(io::ErrorKind::NotFound).into());
         }
