@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, curl. A tree synced in, checked and
-# compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing.
+# compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing;
+# who comes when there are too many connections is told so.
 . "$(dirname "$0")/../lib.sh"
 suite s3
 PORT=$((20000 + $$ % 10000)) # below what the kernel gives to clients
@@ -16,7 +17,7 @@ clients_install() {
   [ -e "$PYTHON/boto3/__init__.py" ] && [ -e "$PYTHON/awscli/__init__.py" ] ||
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$PYTHON" 'boto3==1.40.*' 'awscli==1.42.*'
   local missing=()
-  for tool in rclone s3cmd; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  for tool in rclone s3cmd openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
   [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >>"$WORK/apt.log" 2>&1
 }
@@ -149,6 +150,15 @@ killed_in_a_put() {
   python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
 }
 
+# More connections than open files allow: 256 are kept for the rest.
+crowded_by_tls() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout "$WORK/door.key" -out "$WORK/door.crt"
+  cell_stop
+  ulimit -n 340
+  cell_start --s3 "$PORT" --tls-certificate "$WORK/door.crt" --tls-key "$WORK/door.key"
+  python3 "$ROOT/tests/tools/s3_crowd.py" "$PORT" $((340 - 256))
+}
+
 clients_install
 mkdir -p "$CELL"
 echo 's3-new-buckets = "/new"' >"$CELL/leeward.toml"
@@ -164,4 +174,5 @@ run curl curl_is_refused
 run both_ways both_ways_at_once
 run three_doors three_doors
 run killed killed_in_a_put
+run crowded crowded_by_tls
 suite_end

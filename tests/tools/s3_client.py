@@ -210,6 +210,10 @@ def buckets():
     os.rmdir(f"{MNT}/new/another")
     refused("404", s3.head_bucket, Bucket="another")
     refused("NoSuchBucket", s3.list_objects_v2, Bucket="another")
+    # and only who may make it again has the name
+    os.chmod(f"{MNT}/new", 0o755)
+    refused("AccessDenied", s3.delete_bucket, Bucket="another")
+    os.chmod(f"{MNT}/new", 0o1777)
     s3.delete_bucket(Bucket="another")
     s3.create_bucket(Bucket="another")
     s3.delete_bucket(Bucket="another")

@@ -119,14 +119,14 @@ def forms():
     assert status == 400, text
 
 
-def chunked(key, body, checksum, chunk=1 << 30):
+def chunked(key, body, checksum, chunk=1 << 30, said=None):
     text, at = b"", 0
     while at < len(body):
         piece = body[at : at + chunk]
         text += b"%x\r\n" % len(piece) + piece + b"\r\n"
         at += chunk
     text += b"0\r\n" + (b"x-amz-checksum-crc32:" + checksum + b"\r\n" if checksum else b"") + b"\r\n"
-    headers = {"Content-Encoding": "aws-chunked", "X-Amz-Trailer": "x-amz-checksum-crc32", "X-Amz-Decoded-Content-Length": str(len(body))}
+    headers = {"Content-Encoding": "aws-chunked", "X-Amz-Trailer": "x-amz-checksum-crc32", "X-Amz-Decoded-Content-Length": str(len(body) if said is None else said)}
     return ask("PUT", key, headers, text, trailer=True)
 
 
@@ -137,6 +137,12 @@ def chunks():
         status, _, text = chunked("raw/chunks", body, crc, size)
         assert status == 200 and content("raw/chunks") == body, text
     put("raw/chunks", b"before")
+    for said in [1000, len(body) - 1, len(body) + 1]:
+        status, _, text = chunked("raw/chunks", body, crc, said=said)
+        assert status == 400 and "IncompleteBody" in text, text
+    url = s3.generate_presigned_url("put_object", Params={"Bucket": BUCKET, "Key": "raw/chunks"}, ExpiresIn=60)
+    status, _, text = raw("PUT", url, body=iter([b"how", b"long?"]))
+    assert status == 411 and "MissingContentLength" in text, text
     status, _, text = chunked("raw/chunks", b"hello", b"")
     assert status == 400 and "MalformedTrailerError" in text, text
     assert chunked("raw/chunks", b"hello", b"AAAAAA==")[0] == 400

@@ -1,9 +1,10 @@
 //! Checksums of whole files: the three that the grid and its clients speak of, computed as bytes go by. They are kept with a file
 //! by `leeward_door::notes`, for all doors, and count only while the file has the content that they are of.
 
+use fast_md5::Md5;
+use leeward_door::Digest;
 use leeward_door::notes::Sums;
 use leeward_env::hex;
-use md5::{Digest as _, Md5};
 use simd_adler32::Adler32;
 
 /// A way to compute a checksum.
@@ -69,6 +70,12 @@ impl Default for Running {
     }
 }
 
+impl Digest for Running {
+    fn add(&mut self, bytes: &[u8]) {
+        Running::add(self, bytes);
+    }
+}
+
 impl Running {
     /// The next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
@@ -81,7 +88,7 @@ impl Running {
     pub fn end(self) -> Sums {
         let mut sums = Sums::default();
         sums.set(Algorithm::Adler32.key(), &hex::encode(&self.adler32.finish().to_be_bytes()));
-        sums.set(Algorithm::Md5.key(), &hex::encode(self.md5.finalize().as_slice()));
+        sums.set(Algorithm::Md5.key(), &hex::encode(&self.md5.finalize()));
         sums.set(Algorithm::Sha256.key(), &hex::encode(self.sha256.finish().as_ref()));
         sums
     }

@@ -10,6 +10,7 @@ use leeward_volume::op::Attr;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Pieces that are read ahead of the one that the client takes.
 const AHEAD: usize = 2;
@@ -55,7 +56,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that count as read and not yet taken.
+/// Bytes that count as a part of what users share.
 struct Counted {
     bytes: Bytes,
     _share: Share,
@@ -68,7 +69,7 @@ impl AsRef<[u8]> for Counted {
 }
 
 /// These bytes, counted until they are dropped.
-fn counted(bytes: Bytes, mut share: Share) -> Bytes {
+pub(crate) fn counted(bytes: Bytes, mut share: Share) -> Bytes {
     share.shrink(bytes.len());
     if bytes.is_empty() { bytes } else { Bytes::from_owner(Counted { bytes, _share: share }) }
 }
@@ -84,8 +85,12 @@ impl File {
     /// them it waits, and what it gives counts until it is dropped.
     ///
     /// # Errors
-    /// As `pread` gives them; [`Error::WouldBlock`] when it has waited for [`limits::CONTENT_SECS_MAX`].
+    /// As `pread` gives them; [`Error::WouldBlock`] when it has waited for [`limits::TURN_SECS_MAX`].
     pub async fn read_at(&self, offset: u64, len: u64) -> Result<Bytes> {
+        self.read_within(offset, len, limits::TURN_SECS_MAX).await
+    }
+
+    async fn read_within(&self, offset: u64, len: u64, secs: u64) -> Result<Bytes> {
         let len = len.min(limits::READ_BYTES).min(self.attr.size.saturating_sub(offset)) as u32;
         if len == 0 {
             return Ok(Bytes::new());
@@ -95,11 +100,25 @@ impl File {
             return Ok(whole.slice(from.min(whole.len())..to.min(whole.len())));
         }
         let Held { files, ctx, node } = &*self.held;
-        let share = files.room(ctx, len as usize, limits::CONTENT_SECS_MAX).await?;
+        let share = files.room(ctx, len as usize, secs).await?;
         match files.one(*ctx, Op::Read { node: *node, offset, len }).await? {
             Reply::Data(bytes) => Ok(counted(bytes.into(), share)),
             other => Err(Error::Io(format!("Read answered {other:?}"))),
         }
+    }
+
+    /// [`File::stream`] with its first piece read: who cannot have that soon is told so, and not begun with.
+    ///
+    /// # Errors
+    /// As those of the stream; [`Error::WouldBlock`] when there was no memory for it within [`limits::TURN_SECS_MAX`].
+    pub async fn begin(
+        self,
+        range: Range<u64>,
+    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + 'static> {
+        let mut pieces = Box::pin(self.stream(range));
+        let soon = Duration::from_secs(limits::TURN_SECS_MAX);
+        let first = tokio::time::timeout(soon, pieces.next()).await.map_err(|_| Error::WouldBlock)?;
+        Ok(stream::iter(first.transpose()?.map(Ok)).chain(pieces))
     }
 
     /// A range in pieces, which end where the range or the file does. What is read ahead is bounded. A piece that is shorter than it
@@ -118,8 +137,9 @@ impl File {
             .map(move |part| {
                 let file = self.clone();
                 async move {
-                    let bytes = file.read_at(part.start, part.end - part.start).await?;
-                    if bytes.len() as u64 != part.end - part.start {
+                    let len = part.end - part.start;
+                    let bytes = file.read_within(part.start, len, limits::CONTENT_SECS_MAX).await?;
+                    if bytes.len() as u64 != len {
                         return Err(Error::Io("the file was shortened while it was read".into()));
                     }
                     Ok(bytes)

@@ -4,6 +4,7 @@
 //! threads that may; the future is answered from there. A future that is dropped leaves nothing half done: what it has begun goes on to
 //! its end, and what has no name yet is freed.
 
+use crate::digest::Hands;
 use crate::file::{File, Held};
 use crate::limits::{self, LIST_STEP};
 use crate::path::Path;
@@ -33,6 +34,7 @@ struct Shared {
     incoming: Shares,
     /// Files that are read for their checksums.
     hashing: Shares,
+    hands: Hands,
     /// Taken in turn by who changes an attribute from what it is, by inode.
     changing: [tokio::sync::Mutex<()>; 64],
 }
@@ -77,6 +79,7 @@ impl Files {
             content: Shares::new(limits::CONTENT_BYTES_MAX),
             incoming: Shares::new(limits::INCOMING_BYTES_MAX),
             hashing: Shares::new(limits::HASHING_MAX),
+            hands: Hands::new(env),
             changing: [const { tokio::sync::Mutex::const_new(()) }; 64],
         }))
     }
@@ -106,6 +109,11 @@ impl Files {
     /// Files that are read for their checksums, which takes a processor each: one unit for each.
     pub fn hashing(&self) -> &Shares {
         &self.0.hashing
+    }
+
+    /// Threads that hash what comes in.
+    pub(crate) fn hands(&self) -> &Hands {
+        &self.0.hands
     }
 
     /// Memory for what is read for clients.

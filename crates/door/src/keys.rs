@@ -113,14 +113,10 @@ impl Keys {
         if after > begins && !after.starts_with(&begins) {
             return Ok(());
         }
-        let dir = match self.tree.stat(&path, &[]).await {
+        let dir = match self.tree.access(&path, R).await {
             Err(Error::NotFound | Error::NotDir | Error::NameTooLong) => return Ok(()),
-            other => other?.attr,
+            other => other?,
         };
-        if dir.kind != Kind::Dir {
-            return Ok(());
-        }
-        self.tree.access(&path, R).await?;
         if dir.size == 0 && begins.is_empty() && !prefix.is_empty() && self.wanted.after < prefix {
             // the directory itself, where it is all that there is
             let entry = Entry { name: Box::default(), node: dir.node, kind: Kind::Dir, attr: Some(dir) };

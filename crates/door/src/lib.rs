@@ -12,6 +12,7 @@
 //! Invariants: nothing is done to a file but by operations of the gate; no thread of the runtime waits for a store or a commit; memory is
 //! bounded by [`limits`], whatever clients do.
 
+mod digest;
 pub mod error;
 pub mod file;
 mod files;
@@ -27,6 +28,7 @@ mod steps;
 mod upload;
 mod who;
 
+pub use digest::Digest;
 pub use error::status_of;
 pub use file::File;
 pub use files::{Files, Found, Spot, Tree};

@@ -14,8 +14,8 @@ pub const WRITE_BYTES_TIGHT: usize = 16 << 10;
 pub const CONTENT_BYTES_MAX: usize = 96 << 20;
 /// Memory for content that came in and is not written yet, which users share; who has no part of it writes what comes as it comes.
 pub const INCOMING_BYTES_MAX: usize = 48 << 20;
-/// How long a reader waits for its part of that memory, seconds.
-pub const CONTENT_SECS_MAX: u64 = 60;
+/// How long who is being read for waits for a part of that memory, seconds: longer than clients that take nothing may hold theirs.
+pub const CONTENT_SECS_MAX: u64 = 3 * STALL_SECS_MAX;
 /// Files that are read for their checksums at a time, which users share.
 pub const HASHING_MAX: usize = 8;
 /// Names in one step of a listing.

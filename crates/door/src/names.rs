@@ -8,7 +8,7 @@ use crate::who::{self, W, X};
 use leeward_volume::op::{Attr, Kind, Make, Over, RenameMode, SetAttr, SetTime};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 
-const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"" }, 0);
+const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Over::Any }, 0);
 const MKDIR: (Op<'static>, u64) =
     (Op::Make { dir: NodeId::ROOT, name: b"", make: Make::Dir, mode: 0, umask: 0 }, 0);
 const RENAME: (Op<'static>, u64) = (
@@ -133,12 +133,8 @@ impl Tree {
         self.run(UNLINK, move |steps, base| {
             if removed.is_none() {
                 let walked = steps.walk(base, &path, false)?;
-                let entry = walked.found()?;
-                permit_removal(steps, walked.dir(), entry)?;
-                if matches!(over, Over::This(node, ctime) if (entry.node, entry.ctime) != (node, ctime)) {
-                    return Err(Error::Changed);
-                }
-                steps.call(Op::Unlink { dir: walked.dir().node, name: &walked.name })?;
+                permit_removal(steps, walked.dir(), walked.found()?)?;
+                steps.call(Op::Unlink { dir: walked.dir().node, name: &walked.name, over })?;
                 removed = Some(walked);
             }
             match &mut removed {

@@ -7,6 +7,7 @@
 //!
 //! All doors read and write the same, so that what came by one has its checksum in the other.
 
+use hyper::header::{HeaderName, HeaderValue};
 use leeward_volume::op::{Attr, Time};
 use std::collections::BTreeMap;
 
@@ -54,11 +55,17 @@ impl Sums {
             let size: u64 = words.next()?.parse().ok()?;
             let (secs, nanos) = words.next()?.split_once('.')?;
             let modified = Time { secs: secs.parse().ok()?, nanos: nanos.parse().ok()? };
-            let sums = words.filter_map(|word| word.split_once(':')).map(|(n, v)| (n.into(), v.into()));
+            let sums = words.filter_map(|word| word.split_once(':')).filter(|(_, v)| is_plain(v));
+            let sums = sums.map(|(n, v)| (n.into(), v.into()));
             (size == attr.size && modified == attr.mtime).then(|| Sums(sums.collect()))
         };
         parsed().unwrap_or_default()
     }
+}
+
+/// Who owns a file may write anything there; this is what has its place in headers and in XML.
+fn is_plain(value: &str) -> bool {
+    value.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=-_.".contains(&b))
 }
 
 /// Headers by lower-case name.
@@ -70,10 +77,13 @@ pub fn headers_to_attribute(headers: &Headers) -> Vec<u8> {
     headers.iter().map(line).collect::<String>().into_bytes()
 }
 
-/// Headers as they are stored.
+/// Headers as they are stored, but for what cannot be one.
 pub fn headers_of(attribute: Option<&[u8]>) -> Headers {
     let text = attribute.and_then(|a| std::str::from_utf8(a).ok()).unwrap_or_default();
-    let lines = text.lines().filter_map(|line| line.split_once(": "));
+    let is_one = |(name, value): &(&str, &str)| {
+        HeaderName::try_from(*name).is_ok() && HeaderValue::try_from(*value).is_ok()
+    };
+    let lines = text.lines().filter_map(|line| line.split_once(": ")).filter(is_one);
     lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
 }
 
@@ -81,4 +91,24 @@ pub fn headers_of(attribute: Option<&[u8]>) -> Headers {
 pub fn etag_of(sums: &Sums, attr: &Attr) -> String {
     let plain = || format!("{:x}-{:x}.{:x}-{:x}", attr.node.0, attr.mtime.secs, attr.mtime.nanos, attr.size);
     sums.get("etag").or(sums.get("md5")).map_or_else(plain, str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_place_in_an_answer_is_left_out() {
+        let headers = headers_of(Some(
+            b"Content-Type: a/b\nx\x01: c\nx-amz-meta-y: \x01\nno\nx-amz-meta-z: \xc3\xbc\n",
+        ));
+        let expected =
+            [("content-type", "a/b"), ("x-amz-meta-z", "ü")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+        assert_eq!(headers, Headers::from(expected));
+        for (value, plain) in
+            [("d41d8cd98f-2", true), ("AAA+/_.=", true), ("a\x01", false), ("\"<&>", false), ("ü", false)]
+        {
+            assert_eq!(is_plain(value), plain, "{value}");
+        }
+    }
 }

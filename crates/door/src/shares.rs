@@ -114,16 +114,25 @@ impl Shares {
 
     /// The same; `None` when it is not his turn in that time.
     pub async fn take_within(&self, uid: u32, units: usize, time: Duration) -> Option<Share> {
-        let mut waiting = self.take(uid, units);
-        match waiting.given.try_recv() {
-            Ok(share) => Some(share),
-            Err(_) => tokio::time::timeout(time, waiting).await.ok(),
+        match self.at_once(uid, units) {
+            None => tokio::time::timeout(time, self.take(uid, units)).await.ok(),
+            share => share,
         }
     }
 
     /// Takes units where that can be done at once, and before nobody who waits.
     pub fn try_take(&self, uid: u32, units: usize) -> Option<Share> {
-        self.take(uid, units).given.try_recv().ok()
+        self.at_once(uid, units).or_else(|| self.take(uid, units).given.try_recv().ok())
+    }
+
+    /// The usual case: nobody waits, and there is enough.
+    fn at_once(&self, uid: u32, units: usize) -> Option<Share> {
+        let state = &mut *self.0.lock();
+        let units = units.min(state.units);
+        let has = state.users.get(&uid).map_or(0, |user| user.has);
+        state.free = state.left(has, units).filter(|_| state.waiting == 0)?;
+        state.users.entry(uid).or_default().has += units;
+        Some(Share { of: self.clone(), uid, units })
     }
 
     fn give_out(&self) {
@@ -137,12 +146,15 @@ impl Shares {
     }
 
     fn give_back(&self, uid: u32, units: usize) {
-        {
+        let somebody_waits = {
             let state = &mut *self.0.lock();
             state.free += units;
             state.change(uid, |user| user.has -= units);
+            state.waiting > 0
+        };
+        if somebody_waits {
+            self.give_out();
         }
-        self.give_out();
     }
 }
 
@@ -162,15 +174,17 @@ impl State {
         changed
     }
 
+    /// What is free when a user who has so much has been given so many units more, if he may be.
+    fn left(&self, has: usize, units: usize) -> Option<usize> {
+        let left = self.free.checked_sub(units)?;
+        (has == 0 || has + units <= TIMES_FREE * left).then_some(left)
+    }
+
     /// Who is next, if there is enough for him.
     fn next(&mut self) -> Option<(u32, Waiter)> {
         let (has, first, uid) = *self.order.first()?;
         let units = self.users.get(&uid)?.waiting.get(&first)?.units;
-        let left = self.free.checked_sub(units)?;
-        if has > 0 && has + units > TIMES_FREE * left {
-            return None;
-        }
-        self.free = left;
+        self.free = self.left(has, units)?;
         self.waiting -= 1;
         let waiter = self.change(uid, |user| {
             user.has += units;

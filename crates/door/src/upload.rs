@@ -3,7 +3,8 @@
 //! Who reads finds the old file whole or the new one whole. What a client, the door or the machine leaves behind when it dies has no name; it
 //! is freed when the last reference goes, or when the cell is opened again.
 
-use crate::file::{File, Held};
+use crate::digest::{Digest, Running};
+use crate::file::{File, Held, counted};
 use crate::files::{Tree, set_user_xattr};
 use crate::like;
 use crate::limits;
@@ -24,8 +25,8 @@ const PLACE_TRIES: usize = 1000;
 /// Most bytes that one copying operation moves: it is one turn at the gate.
 const COPY_BYTES: u64 = 1 << 30;
 
-/// A file that is being written. Dropped, it is gone.
-pub struct Upload {
+/// A file that is being written. Dropped, it is gone. `D`: what is made of its content meanwhile.
+pub struct Upload<D = ()> {
     tree: Tree,
     path: Path,
     held: Held,
@@ -34,6 +35,8 @@ pub struct Upload {
     /// Bytes that will be in it, where that is known.
     expected: Option<u64>,
     buffer: Buffer,
+    /// Of all but the buffer; `None` where writing has failed.
+    digest: Option<Running<D>>,
     taken: Taken,
 }
 
@@ -54,9 +57,21 @@ struct Buffer {
 }
 
 impl Buffer {
+    fn new(share: Option<Share>) -> Buffer {
+        Buffer { bytes: BytesMut::with_capacity(share.as_ref().map_or(0, Share::units)), share }
+    }
+
     /// Bytes that it has room for.
     fn room(&self) -> usize {
         self.share.as_ref().map_or(0, Share::units).saturating_sub(self.bytes.len())
+    }
+
+    /// What is in it, which counts until it is dropped.
+    fn into_piece(self) -> Bytes {
+        match self.share {
+            Some(share) => counted(self.bytes.freeze(), share),
+            None => Bytes::new(),
+        }
     }
 }
 
@@ -110,8 +125,28 @@ impl Upload {
             Ok(Held::new(&files, ctx, attr.node))
         };
         let held = tree.run((PLACE, 0), make).await?;
-        let (buffer, taken) = (Buffer::default(), Taken::default());
-        Ok(Upload { tree: tree.clone(), path: path.clone(), held, size: 0, expected: bytes, buffer, taken })
+        Ok(Upload {
+            tree: tree.clone(),
+            path: path.clone(),
+            held,
+            size: 0,
+            expected: bytes,
+            buffer: Buffer::default(),
+            digest: Some(Running::Here(())),
+            taken: Taken::default(),
+        })
+    }
+
+    /// The same with a digest of what is written from now on.
+    pub fn with_digest<D: Digest>(self, digest: D) -> Upload<D> {
+        self.with(Running::Here(digest))
+    }
+}
+
+impl<D: Digest> Upload<D> {
+    fn with<E>(self, digest: Running<E>) -> Upload<E> {
+        let Upload { tree, path, held, size, expected, buffer, digest: _, taken } = self;
+        Upload { tree, path, held, size, expected, buffer, digest: Some(digest), taken }
     }
 
     /// Bytes so far.
@@ -128,12 +163,15 @@ impl Upload {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             if self.buffer.share.is_none() {
-                self.buffer.share = self.share();
+                self.buffer = Buffer::new(self.share());
             }
-            let at_once = if self.buffer.share.is_some() { self.buffer.room() } else { limits::WRITE_BYTES };
+            let is_gathered = self.buffer.share.is_some();
+            let at_once = if is_gathered { self.buffer.room() } else { limits::WRITE_BYTES };
             let (part, more) = rest.split_at(at_once.min(rest.len()));
             rest = more;
-            if self.buffer.share.is_none() {
+            if !is_gathered {
+                let digest = self.running()?.add_here(part).await?;
+                self.digest = Some(digest);
                 self.put(part).await?;
                 continue;
             }
@@ -143,6 +181,20 @@ impl Upload {
             }
         }
         Ok(())
+    }
+
+    /// The digest of all that was written, and the rest of the upload.
+    ///
+    /// # Errors
+    /// As [`Upload::write`].
+    pub async fn digested(mut self) -> Result<(D, Upload)> {
+        let running = self.running()?.add_here(&self.buffer.bytes).await?;
+        let digest = running.end().await?;
+        Ok((digest, self.with(Running::Here(()))))
+    }
+
+    fn running(&mut self) -> Result<Running<D>> {
+        self.digest.take().ok_or_else(|| Error::Io("writing failed before".into()))
     }
 
     /// Memory for the next piece, if there is any for this user.
@@ -155,10 +207,10 @@ impl Upload {
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let Buffer { bytes, share } = std::mem::take(&mut self.buffer);
-        self.put(&bytes).await?;
-        drop(share);
-        Ok(())
+        let piece = std::mem::take(&mut self.buffer).into_piece();
+        let digest = self.running()?.add(self.tree.files().hands(), piece.clone()).await?;
+        self.digest = Some(digest);
+        self.put(&piece).await
     }
 
     async fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -217,10 +269,9 @@ impl Upload {
     /// # Errors
     /// [`Error::Exists`] and [`Error::Changed`] where [`Finish::over`] says so; [`Error::Quota`]; as `rename` gives them.
     pub async fn finish(mut self, finish: Finish) -> Result<Attr> {
-        let Buffer { bytes, share } = std::mem::take(&mut self.buffer);
+        let tail = std::mem::take(&mut self.buffer).into_piece();
         let Upload { tree, path, held, size, taken, .. } = self;
-        let (tail, done) = (bytes.freeze(), Done::default());
-        let mut state = Finishing { path, finish, taken, tail, _share: share, offset: size, done };
+        let mut state = Finishing { path, finish, taken, tail, offset: size, done: Done::default() };
         let go_on = move |steps: &Steps<'_>, base: &Base| {
             // whoever waits for this may go away, the file may not
             let held = &held;
@@ -252,8 +303,6 @@ struct Finishing {
     finish: Finish,
     taken: Taken,
     tail: Bytes,
-    /// Of the tail.
-    _share: Option<Share>,
     offset: u64,
     done: Done,
 }

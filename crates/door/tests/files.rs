@@ -4,7 +4,7 @@
 mod rig;
 
 use leeward_door::keys::{Key, Keys, Wanted};
-use leeward_door::{Finish, Tree};
+use leeward_door::{Digest, Finish, Tree};
 use leeward_env::Ctx;
 use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, Over, RenameMode, SetAttr};
@@ -75,6 +75,45 @@ fn conditions_hold_when_the_name_is_given() {
     assert_eq!(try_put(Over::Nothing), Err(Error::Exists));
     assert!(try_put(Over::This(first.node, first.ctime)).is_ok());
     assert_eq!(try_put(Over::This(first.node, first.ctime)), Err(Error::Changed));
+    let remove = |over| rig.wait(tree.remove_if(&path("f"), over, true));
+    assert_eq!(remove(Over::This(first.node, first.ctime)), Err(Error::Changed));
+    let now = rig.wait(tree.stat(&path("f"), &[])).expect("there").attr;
+    remove(Over::This(now.node, now.ctime)).expect("removed");
+}
+
+/// All bytes, in their order.
+#[derive(Default)]
+struct Seen(Vec<u8>);
+
+impl Digest for Seen {
+    fn add(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+#[test]
+fn a_digest_is_of_all_that_was_written_in_its_order() {
+    let rig = open_to_all();
+    let tree = rig.tree(1000, "");
+    for bytes in [0, 1, 100_000, 3_000_000] {
+        let content: Vec<u8> = (0..bytes).map(|n: u32| (n / 251 + n) as u8).collect();
+        let put = async {
+            let mut upload =
+                tree.create(&path("f"), Some(content.len() as u64)).await?.with_digest(Seen::default());
+            for piece in content.chunks(65_536) {
+                upload.write(bytes::Bytes::copy_from_slice(piece)).await?;
+            }
+            let (seen, upload) = upload.digested().await?;
+            upload.finish(Finish::default()).await?;
+            Ok::<_, Error>(seen)
+        };
+        assert!(rig.wait(put).expect("put").0 == content, "{bytes}");
+        assert!(rig.get(&tree, "f").expect("there") == content, "{bytes}");
+    }
+    // all memory is given back, by threads that may still be at it
+    while tree.files().incoming().taken() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

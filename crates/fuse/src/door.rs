@@ -15,7 +15,7 @@ use fuser::{
 };
 use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
 use leeward_vfs::Gate;
-use leeward_volume::op::{Attr, Make, SetAttr};
+use leeward_volume::op::{Attr, Make, Over, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ffi::OsStr;
 use std::io;
@@ -289,7 +289,7 @@ impl Filesystem for Door {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let op = Op::Unlink { dir: node(parent), name: name.as_bytes() };
+        let op = Op::Unlink { dir: node(parent), name: name.as_bytes(), over: Over::Any };
         self.gate.run(ctx(req), op, answer_empty(reply));
     }
 

@@ -389,7 +389,7 @@ impl Target for Mounted {
             // a mount has no such requests
             Op::MakeUnnamed { .. } | Op::Place { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(node, dir, name),
-            Op::Unlink { dir, name } => self.remove(dir, name, 0),
+            Op::Unlink { dir, name, .. } => self.remove(dir, name, 0),
             Op::RmDir { dir, name } => self.remove(dir, name, libc::AT_REMOVEDIR),
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.rename((from_dir, from_name), (to_dir, to_name), mode)

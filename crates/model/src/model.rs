@@ -78,7 +78,7 @@ impl Model {
             Op::MakeUnnamed { dir, mode, umask, .. } => self.make_unnamed(ctx, dir.0, mode & !umask),
             Op::Place { node, dir, name, over } => self.place_file(node.0, dir.0, name, over),
             Op::Link { node, dir, name } => self.link(ctx, node.0, dir.0, name),
-            Op::Unlink { dir, name } => self.unlink(dir.0, name),
+            Op::Unlink { dir, name, over } => self.unlink(dir.0, name, over),
             Op::RmDir { dir, name } => self.rmdir(dir.0, name),
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.rename((from_dir.0, from_name), (to_dir.0, to_name), mode)
@@ -338,17 +338,7 @@ impl Model {
             false if node.names > 0 || !matches!(node.body, Body::File(_)) => return Err(Error::Invalid),
             false => {}
         }
-        match (old, over) {
-            (Some(old), _) if self.node(old)?.is_dir() => return Err(Error::IsDir),
-            (Some(_), Over::Nothing) => return Err(Error::Exists),
-            (Some(old), Over::This(node, changed)) if NodeId(old) == node => {
-                if self.node(old)?.ctime != changed {
-                    return Err(Error::Changed);
-                }
-            }
-            (_, Over::This(..)) => return Err(Error::Changed),
-            (_, Over::Any) | (None, Over::Nothing) => {}
-        }
+        self.check_over(old, over)?;
         if let Some(old) = old {
             self.drop_name(old)?;
         }
@@ -376,11 +366,21 @@ impl Model {
         self.referenced(ctx, ino)
     }
 
-    fn unlink(&mut self, dir: Ino, name: &[u8]) -> Result<Reply> {
-        let ino = self.child(dir, name)?;
-        if self.node(ino)?.is_dir() {
-            return Err(Error::IsDir);
+    fn check_over(&self, old: Option<Ino>, over: Over) -> Result<()> {
+        match (old, over) {
+            (Some(old), _) if self.node(old)?.is_dir() => Err(Error::IsDir),
+            (Some(_), Over::Nothing) => Err(Error::Exists),
+            (Some(old), Over::This(node, changed)) if NodeId(old) == node => {
+                if self.node(old)?.ctime == changed { Ok(()) } else { Err(Error::Changed) }
+            }
+            (_, Over::This(..)) => Err(Error::Changed),
+            (_, Over::Any) | (None, Over::Nothing) => Ok(()),
         }
+    }
+
+    fn unlink(&mut self, dir: Ino, name: &[u8], over: Over) -> Result<Reply> {
+        let ino = self.child(dir, name)?;
+        self.check_over(Some(ino), over)?;
         self.set_entry(dir, name, None)?;
         let nlink = self.drop_name(ino)?;
         Ok(Reply::Removed { node: NodeId(ino), nlink })

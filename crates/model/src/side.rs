@@ -4,7 +4,7 @@
 use crate::model::Model;
 use crate::step::{Act, New, Path, Step, Where};
 use leeward_env::Ctx;
-use leeward_volume::op::{Attr, Make, SetAttr, SetTime};
+use leeward_volume::op::{Attr, Make, Over, SetAttr, SetTime};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl Side<'_> {
             }
             Act::Unlink(path) => {
                 let (dir, name) = self.parent(path)?;
-                self.fs.call(ctx, Op::Unlink { dir, name })
+                self.fs.call(ctx, Op::Unlink { dir, name, over: Over::Any })
             }
             Act::RmDir(path) => {
                 let (dir, name) = self.parent(path)?;

@@ -8,7 +8,7 @@ use leeward_model::harness::Target;
 use leeward_model::node::{Ino, Node};
 use leeward_model::snapshots::snap_dir_of;
 use leeward_model::{Model, Profile};
-use leeward_volume::op::Make;
+use leeward_volume::op::{Make, Over};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ impl Toy {
             let root = Ctx::user(0, 0);
             let gone = names.node(1).unwrap().entries().unwrap().keys().next().cloned();
             if let Some(name) = gone {
-                let _ = half.apply(&root, &Op::Unlink { dir: NodeId::ROOT, name: &name });
+                let _ = half.apply(&root, &Op::Unlink { dir: NodeId::ROOT, name: &name, over: Over::Any });
                 self.mutate(|store| store.names = half);
             }
         }

@@ -8,7 +8,7 @@ use leeward_model::snapshots::{Place, place};
 use leeward_model::step::{Fill, Path};
 use leeward_model::{Model, Profile, text};
 use leeward_volume::admin::Usage;
-use leeward_volume::op::{Make, RenameMode};
+use leeward_volume::op::{Make, Over, RenameMode};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::RefCell;
 
@@ -90,7 +90,7 @@ impl Twin {
         let (ctx, dir, name) = (Ctx::user(0, 0), NodeId::ROOT, &b"x"[..]);
         for _ in 0..17 {
             model.apply(&ctx, &Op::Make { dir, name, make: Make::File, mode: 0, umask: 0 }).unwrap();
-            model.apply(&ctx, &Op::Unlink { dir, name }).unwrap();
+            model.apply(&ctx, &Op::Unlink { dir, name, over: Over::Any }).unwrap();
         }
         Twin { model: RefCell::new(model), wrong, calls: RefCell::new(0) }
     }
@@ -141,7 +141,7 @@ impl Twin {
             }
             (Wrong::RenameOverFull, op @ Op::Rename { to_dir, to_name, .. }) => match model.apply(ctx, &op) {
                 Err(Error::NotEmpty) => {
-                    let _ = model.apply(ctx, &Op::Unlink { dir: to_dir, name: to_name });
+                    let _ = model.apply(ctx, &Op::Unlink { dir: to_dir, name: to_name, over: Over::Any });
                     Ok(Reply::Done)
                 }
                 other => other,

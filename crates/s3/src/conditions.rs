@@ -21,6 +21,21 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
+    /// From a request's fields.
+    pub(crate) fn of(
+        matches: &Option<ETagCondition>,
+        none_match: &Option<ETagCondition>,
+        modified_since: &Option<Timestamp>,
+        unmodified_since: &Option<Timestamp>,
+    ) -> Conditions {
+        Conditions {
+            matches: matches.clone(),
+            none_match: none_match.clone(),
+            modified_since: modified_since.clone(),
+            unmodified_since: unmodified_since.clone(),
+        }
+    }
+
     /// Whether nothing is asked.
     pub(crate) fn is_empty(&self) -> bool {
         self.matches.is_none()

@@ -32,12 +32,12 @@ impl Shared {
         let (from_tree, from) = self.source(&call, &input.copy_source)?;
         let _turn = self.turn(&call).await?;
         let (object, file) = open(&from_tree, &from).await?;
-        let conditions = Conditions {
-            matches: input.copy_source_if_match.clone(),
-            none_match: input.copy_source_if_none_match.clone(),
-            modified_since: input.copy_source_if_modified_since.clone(),
-            unmodified_since: input.copy_source_if_unmodified_since.clone(),
-        };
+        let conditions = Conditions::of(
+            &input.copy_source_if_match,
+            &input.copy_source_if_none_match,
+            &input.copy_source_if_modified_since,
+            &input.copy_source_if_unmodified_since,
+        );
         conditions.check(&object.etag, &object.attr, false)?;
         let replaces =
             |d: Option<&str>| d.is_some_and(|d| d.eq_ignore_ascii_case(MetadataDirective::REPLACE));

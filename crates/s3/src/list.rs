@@ -35,9 +35,12 @@ struct Listed {
     next: Option<String>,
 }
 
+/// The last second of the year 9999: answers cannot say more, and files may have any time.
+const LAST_SECS: i64 = 253_402_300_799;
+
 /// A time as answers have it.
 pub(crate) fn timestamp(time: Time) -> Timestamp {
-    let whole = Duration::from_secs(time.secs.max(0) as u64);
+    let whole = Duration::from_secs(time.secs.clamp(0, LAST_SECS) as u64);
     Timestamp::from(SystemTime::UNIX_EPOCH + whole + Duration::from_nanos(time.nanos.into()))
 }
 
@@ -227,4 +230,20 @@ fn limit_of(max_keys: Option<i32>) -> S3Result<usize> {
 
 fn is_url(encoding: Option<&EncodingType>) -> bool {
     encoding.is_some_and(|e| e.as_str() == EncodingType::URL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s3s::dto::TimestampFormat;
+
+    #[test]
+    fn any_time_of_a_file_can_be_told() {
+        let year = |secs| {
+            let mut text = Vec::new();
+            timestamp(Time { secs, nanos: 0 }).format(TimestampFormat::DateTime, &mut text).expect("a time");
+            String::from_utf8_lossy(&text[..4]).into_owned()
+        };
+        assert_eq!([i64::MIN, 0, 1_763_769_600, i64::MAX].map(year), ["1970", "1970", "2025", "9999"]);
+    }
 }

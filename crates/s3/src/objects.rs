@@ -6,7 +6,7 @@ use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::{Kept, NOTED, Noted, TAGS, kept};
 use crate::names::{only_version, path_of};
-use crate::sums::{self, Claims, Hasher, checksums};
+use crate::sums::{self, Claims, Hasher, checksums, with_sums};
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use http_body_util::StreamBody;
@@ -14,12 +14,13 @@ use hyper::body::Frame;
 use hyper::header::{CONTENT_RANGE, HeaderValue};
 use leeward_door::listen::{BodyError, Turn};
 use leeward_door::notes::{HEADERS, SUMS, Sums, etag_of};
-use leeward_door::{File, Finish, Path, Tree, Upload, limits};
+use leeward_door::{Digest, File, Finish, Path, Tree, Upload, limits};
 use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
     Checksum, ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
     ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
 };
+use s3s::stream::ByteStream;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 /// What is there under a key.
@@ -70,43 +71,38 @@ fn part_of(range: Option<&Range>, size: u64) -> S3Result<(std::ops::Range<u64>, 
     Ok((part, Some(told)))
 }
 
-/// A response's fields that both reading and looking have.
+/// What reading and looking answer alike: judged by the request's conditions, the part that it wants, and told of it.
 macro_rules! described {
-    ($output:ident, $object:expr, $checksum:expr, $range:expr, $part:expr, $input:expr) => {{
-        let (object, checksum) = (&$object, $checksum);
-        $output {
+    ($output:ident, $object:expr, $input:expr) => {{
+        let (object, input) = (&$object, &$input);
+        let conditions = Conditions::of(
+            &input.if_match,
+            &input.if_none_match,
+            &input.if_modified_since,
+            &input.if_unmodified_since,
+        );
+        conditions.check(&object.etag, &object.attr, true)?;
+        check_part_number(input.part_number)?;
+        let (part, content_range) = part_of(input.range.as_ref(), object.size())?;
+        let checksum = object.checksum(input.checksum_mode.as_ref(), content_range.is_none());
+        let header = |own: &Option<String>, name: &str| own.clone().or_else(|| object.noted.header(name));
+        let output = $output {
             accept_ranges: Some("bytes".into()),
-            content_length: Some(($part.end - $part.start) as i64),
-            content_range: $range,
-            content_type: $input.response_content_type.clone().or_else(|| object.content_type()),
-            content_encoding: $input
-                .response_content_encoding
-                .clone()
-                .or_else(|| object.noted.header("content-encoding")),
-            content_language: $input
-                .response_content_language
-                .clone()
-                .or_else(|| object.noted.header("content-language")),
-            content_disposition: $input
-                .response_content_disposition
-                .clone()
-                .or_else(|| object.noted.header("content-disposition")),
-            cache_control: $input
-                .response_cache_control
-                .clone()
-                .or_else(|| object.noted.header("cache-control")),
-            expires: $input.response_expires.clone().or_else(|| object.noted.expires()),
+            content_length: Some((part.end - part.start) as i64),
+            content_range,
+            content_type: input.response_content_type.clone().or_else(|| object.content_type()),
+            content_encoding: header(&input.response_content_encoding, "content-encoding"),
+            content_language: header(&input.response_content_language, "content-language"),
+            content_disposition: header(&input.response_content_disposition, "content-disposition"),
+            cache_control: header(&input.response_cache_control, "cache-control"),
+            expires: input.response_expires.clone().or_else(|| object.noted.expires()),
             e_tag: Some(object.etag.clone()),
             last_modified: Some(timestamp(object.attr.mtime)),
             metadata: object.noted.metadata(),
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
-            checksum_type: checksum.checksum_type,
+            checksum_type: checksum.checksum_type.clone(),
             ..$output::default()
-        }
+        };
+        (with_sums!($output, checksum, output), part)
     }};
 }
 
@@ -122,17 +118,7 @@ impl Shared {
         let turn = self.turn(&call).await?;
         let (object, file) = open(&call.tree, &path).await?;
         drop(turn);
-        let conditions = Conditions {
-            matches: input.if_match.clone(),
-            none_match: input.if_none_match.clone(),
-            modified_since: input.if_modified_since.clone(),
-            unmodified_since: input.if_unmodified_since.clone(),
-        };
-        conditions.check(&object.etag, &object.attr, true)?;
-        check_part_number(input.part_number)?;
-        let (part, range) = part_of(input.range.as_ref(), object.size())?;
-        let checksum = object.checksum(input.checksum_mode.as_ref(), range.is_none());
-        let mut output = described!(GetObjectOutput, object, checksum, range, part, input);
+        let (mut output, part) = described!(GetObjectOutput, object, input);
         output.tag_count = object.noted.tag_count();
         output.body = Some(body_of(file, part).await?);
         Ok(S3Response::new(output))
@@ -148,17 +134,7 @@ impl Shared {
         only_version(input.version_id.as_deref())?;
         let _turn = self.turn(&call).await?;
         let object = look(&call.tree, &path).await?;
-        let conditions = Conditions {
-            matches: input.if_match.clone(),
-            none_match: input.if_none_match.clone(),
-            modified_since: input.if_modified_since.clone(),
-            unmodified_since: input.if_unmodified_since.clone(),
-        };
-        conditions.check(&object.etag, &object.attr, true)?;
-        check_part_number(input.part_number)?;
-        let (part, range) = part_of(input.range.as_ref(), object.size())?;
-        let checksum = object.checksum(input.checksum_mode.as_ref(), range.is_none());
-        Ok(S3Response::new(described!(HeadObjectOutput, object, checksum, range, part, input)))
+        Ok(S3Response::new(described!(HeadObjectOutput, object, input).0))
     }
 
     pub(crate) async fn put(
@@ -184,26 +160,20 @@ impl Shared {
             input.checksum_algorithm.as_ref(),
             announced.as_deref(),
         )?;
-        let incoming =
-            Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers, before: 0 };
+        let incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
+        let turn = self.turn(&call).await?;
         let over =
             self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        drop(turn);
         if path.wants_dir() {
             return self.put_directory(&call, &path, incoming, (kept, input.tagging), over).await;
         }
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), over).await?;
-        let checksum = sums::checksum_of(&sums);
-        Ok(S3Response::new(PutObjectOutput {
-            e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
-            checksum_type: checksum.checksum_type,
-            ..PutObjectOutput::default()
-        }))
+        let e_tag = Some(ETag::Strong(etag_of(&sums, &attr)));
+        let output =
+            PutObjectOutput { e_tag, checksum_type: sums::type_of(&sums), ..PutObjectOutput::default() };
+        Ok(S3Response::new(with_sums!(PutObjectOutput, sums::checksum_of(&sums), output)))
     }
 
     /// `PUT` of a key that ends in `/` makes a directory, which keeps headers and tags as an object does.
@@ -215,7 +185,7 @@ impl Shared {
         (kept, tags): (Kept, Option<String>),
         over: Over,
     ) -> S3Result<S3Response<PutObjectOutput>> {
-        let mut body = incoming.body.unwrap_or_else(|| StreamingBlob::from(Body::empty()));
+        let mut body = incoming.body;
         while let Some(piece) = body.next().await {
             if !piece.map_err(broken)?.is_empty() {
                 return Err(S3Error::with_message(
@@ -253,17 +223,18 @@ impl Shared {
         path: &Path,
         incoming: Incoming,
     ) -> S3Result<(Upload, Sums, Turn)> {
-        let Incoming { body, bytes, claims, trailers, before } = incoming;
-        let bytes = bytes.and_then(|n| u64::try_from(n).ok());
-        let mut hasher = Hasher::new(claims.algorithm);
-        let mut body = body.unwrap_or_else(|| StreamingBlob::from(Body::empty()));
+        let Incoming { mut body, bytes, claims, trailers, before } = incoming;
+        let hasher = || Hasher::new(claims.algorithm);
+        let create = async || call.tree.create(path, Some(bytes + before)).await.map_err(error::of);
         let mut upload = None;
         let mut small = BytesMut::new();
         let mut received = 0u64;
         while let Some(piece) = body.next().await {
             let piece = piece.map_err(broken)?;
             received += piece.len() as u64;
-            hasher.update(&piece);
+            if received > bytes {
+                break;
+            }
             if upload.is_none() && small.len() + piece.len() <= limits::WRITE_BYTES_TIGHT {
                 small.extend_from_slice(&piece);
                 continue;
@@ -271,26 +242,28 @@ impl Shared {
             if upload.is_none() {
                 // waits for its turn, which it gives back at once: a client that sends slowly must not keep others from theirs
                 drop(self.turn(call).await?);
-                let wanted = Some(bytes.unwrap_or(0) + before);
-                let mut begun = call.tree.create(path, wanted).await.map_err(error::of)?;
+                let begun = upload.insert(create().await?.with_digest(hasher()));
                 begun.write(small.split().freeze()).await.map_err(error::of)?;
-                upload = Some(begun);
             }
             if let Some(upload) = &mut upload {
                 upload.write(piece).await.map_err(error::of)?;
             }
         }
-        if bytes.is_some_and(|bytes| bytes != received) {
+        if bytes != received {
             return Err(S3Error::new(S3ErrorCode::IncompleteBody));
         }
-        let sums = hasher.finish(&claims, trailers.as_ref())?;
-        let turn = self.turn(call).await?;
-        let mut upload = match upload {
-            Some(upload) => upload,
-            None => call.tree.create(path, Some(received + before)).await.map_err(error::of)?,
+        let Some(upload) = upload else {
+            let mut hasher = hasher();
+            hasher.add(&small);
+            let sums = hasher.finish(&claims, trailers.as_ref())?;
+            let turn = self.turn(call).await?;
+            let mut upload = create().await?;
+            upload.write(small.freeze()).await.map_err(error::of)?;
+            return Ok((upload, sums, turn));
         };
-        upload.write(small.freeze()).await.map_err(error::of)?;
-        Ok((upload, sums, turn))
+        let (hasher, upload) = upload.digested().await.map_err(error::of)?;
+        let sums = hasher.finish(&claims, trailers.as_ref())?;
+        Ok((upload, sums, self.turn(call).await?))
     }
 
     /// Gives content its key.
@@ -320,12 +293,32 @@ impl Shared {
 
 /// Content on its way in.
 pub(crate) struct Incoming {
-    pub(crate) body: Option<StreamingBlob>,
-    pub(crate) bytes: Option<i64>,
-    pub(crate) claims: Claims,
-    pub(crate) trailers: Option<TrailingHeaders>,
+    body: StreamingBlob,
+    /// How much is to come.
+    pub(crate) bytes: u64,
+    claims: Claims,
+    trailers: Option<TrailingHeaders>,
     /// Bytes for which there must be room besides.
     pub(crate) before: u64,
+}
+
+impl Incoming {
+    /// That of a request.
+    ///
+    /// # Errors
+    /// `MissingContentLength`: then nobody knows whether there is room for it, and where it ends.
+    pub(crate) fn of(
+        body: Option<StreamingBlob>,
+        bytes: Option<i64>,
+        claims: Claims,
+        trailers: Option<TrailingHeaders>,
+    ) -> S3Result<Incoming> {
+        let body = body.unwrap_or_else(|| StreamingBlob::from(Body::empty()));
+        let left = || body.remaining_length().exact().map(|n| n as u64);
+        let bytes = bytes.and_then(|n| u64::try_from(n).ok()).or_else(left);
+        let bytes = bytes.ok_or_else(|| S3Error::new(S3ErrorCode::MissingContentLength))?;
+        Ok(Incoming { body, bytes, claims, trailers, before: 0 })
+    }
 }
 
 /// Opens the file that a key is; no file for a directory.
@@ -368,7 +361,7 @@ async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<Str
             return Ok(StreamingBlob::from(Body::from(bytes)));
         }
     }
-    let frames = file.stream(part).map(|piece| piece.map(Frame::data));
+    let frames = file.begin(part).await.map_err(error::of)?.map(|piece| piece.map(Frame::data));
     Ok(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(frames))))
 }
 

@@ -11,7 +11,7 @@ use crate::list::timestamp;
 use crate::meta::kept;
 use crate::names::path_of;
 use crate::objects::{Incoming, private};
-use crate::sums::{self, Claims, checksums};
+use crate::sums::{self, Claims, checksums, with_sums};
 use crate::uploads::{Piece, Uploading, Uploads};
 use leeward_door::Path;
 use leeward_door::notes::{Sums, etag_of};
@@ -58,6 +58,7 @@ impl Shared {
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
         let kept = kept!(input);
         kept.attribute()?;
+        let _turn = self.turn(&call).await?;
         // whoever may not write there hears it now
         drop(call.tree.create(&path, None).await.map_err(error::of)?);
         let begun = self.now();
@@ -99,23 +100,17 @@ impl Shared {
         let md5 = input.content_md5.take();
         let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), announced.as_deref())?;
         let claims = uploading.hashed_by(claims);
-        let before = self.0.uploads.bytes_beside(&uploading, input.part_number);
-        let incoming =
-            Incoming { body: input.body.take(), bytes: input.content_length, claims, trailers, before };
+        let mut incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
+        let coming = self.0.uploads.expect(&uploading, input.part_number, incoming.bytes);
+        incoming.before = coming.before;
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         let part = upload.into_part().await.map_err(error::of)?;
         let piece = Piece { part, sums, at: self.now() };
-        let (etag, checksum) = (piece.etag(), sums::checksum_of(&piece.sums));
+        let output =
+            UploadPartOutput { e_tag: Some(ETag::Strong(piece.etag())), ..UploadPartOutput::default() };
+        let checksum = sums::checksum_of(&piece.sums);
         self.0.uploads.keep(&uploading, input.part_number, piece)?;
-        Ok(S3Response::new(UploadPartOutput {
-            e_tag: Some(ETag::Strong(etag)),
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
-            ..UploadPartOutput::default()
-        }))
+        Ok(S3Response::new(with_sums!(UploadPartOutput, checksum, output)))
     }
 
     pub(crate) async fn upload_part_copy(
@@ -131,12 +126,12 @@ impl Shared {
         let file = tree.open(&from, crate::meta::NOTED).await.map_err(error::of)?;
         let noted = crate::meta::Noted::of(&file.xattrs, &file.attr);
         let etag = ETag::Strong(etag_of(&noted.sums, &file.attr));
-        let conditions = Conditions {
-            matches: input.copy_source_if_match.clone(),
-            none_match: input.copy_source_if_none_match.clone(),
-            modified_since: input.copy_source_if_modified_since.clone(),
-            unmodified_since: input.copy_source_if_unmodified_since.clone(),
-        };
+        let conditions = Conditions::of(
+            &input.copy_source_if_match,
+            &input.copy_source_if_none_match,
+            &input.copy_source_if_modified_since,
+            &input.copy_source_if_unmodified_since,
+        );
         conditions.check(&etag, &file.attr, false)?;
         let range = match &input.copy_source_range {
             None => 0..file.attr.size,
@@ -152,8 +147,9 @@ impl Shared {
         };
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
-        let before = self.0.uploads.bytes_beside(&uploading, input.part_number);
-        let wanted = Some(range.end - range.start + before);
+        let bytes = range.end - range.start;
+        let coming = self.0.uploads.expect(&uploading, input.part_number, bytes);
+        let wanted = Some(bytes + coming.before);
         let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
         let part = upload.into_part().await.map_err(error::of)?;
@@ -192,25 +188,21 @@ impl Shared {
         }
         let sums = sums_of(&uploading, &pieces);
         check_claims(&checksums!(input), &sums)?;
+        let _turn = self.turn(&call).await?;
         let over =
             self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
-        let _turn = self.turn(&call).await?;
         let attr = self.assemble(&call, &path, &uploading, (&pieces, bytes, &sums, over)).await?;
         drop(self.0.uploads.end(&uploading.id));
-        let checksum = sums::checksum_of(&sums);
-        Ok(S3Response::new(CompleteMultipartUploadOutput {
+        let output = CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, crate::names::encoded(&input.key))),
             bucket: Some(input.bucket),
             key: Some(input.key),
             e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
-            checksum_crc32: checksum.checksum_crc32,
-            checksum_crc32c: checksum.checksum_crc32c,
-            checksum_crc64nvme: checksum.checksum_crc64nvme,
-            checksum_sha1: checksum.checksum_sha1,
-            checksum_sha256: checksum.checksum_sha256,
-            checksum_type: checksum.checksum_type,
+            checksum_type: sums::type_of(&sums),
             ..CompleteMultipartUploadOutput::default()
-        }))
+        };
+        let checksum = sums::checksum_of(&sums);
+        Ok(S3Response::new(with_sums!(CompleteMultipartUploadOutput, checksum, output)))
     }
 
     async fn assemble(
@@ -245,6 +237,7 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let _turn = self.turn(&call).await?;
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
         let after = input.part_number_marker.unwrap_or(0);
         let state = uploading.state.lock();
@@ -276,6 +269,7 @@ impl Shared {
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
+        let _turn = self.turn(&call).await?;
         let limit = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
         let prefix = input.prefix.clone().unwrap_or_default();
         let after = (input.key_marker.clone().unwrap_or_default(), input.upload_id_marker.clone());
@@ -314,18 +308,14 @@ fn dto_upload(uploading: &Uploading) -> MultipartUpload {
 }
 
 fn dto_part(number: i32, piece: &Piece) -> DtoPart {
-    let checksum = sums::checksum_of(&piece.sums);
-    DtoPart {
+    let part = DtoPart {
         part_number: Some(number),
         e_tag: Some(ETag::Strong(piece.etag())),
         size: Some(piece.part.size() as i64),
         last_modified: Some(timestamp(piece.at)),
-        checksum_crc32: checksum.checksum_crc32,
-        checksum_crc32c: checksum.checksum_crc32c,
-        checksum_crc64nvme: checksum.checksum_crc64nvme,
-        checksum_sha1: checksum.checksum_sha1,
-        checksum_sha256: checksum.checksum_sha256,
-    }
+        ..DtoPart::default()
+    };
+    with_sums!(DtoPart, sums::checksum_of(&piece.sums), part)
 }
 
 fn checksum_type(composite: bool) -> ChecksumType {

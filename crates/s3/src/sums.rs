@@ -2,9 +2,11 @@
 
 use crate::error;
 use base64::Engine;
+use fast_md5::Md5;
+use leeward_door::Digest;
 use leeward_door::notes::Sums;
 use leeward_env::hex;
-use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
@@ -109,18 +111,6 @@ impl Hasher {
         Hasher { md5: Md5::new(), one }
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.md5.update(bytes);
-        match &mut self.one {
-            None => {}
-            Some(One::Crc32(h)) => h.update(bytes),
-            Some(One::Crc32c(h)) => h.update(bytes),
-            Some(One::Crc64(h)) => h.update(bytes),
-            Some(One::Sha1(h)) => h.update(bytes),
-            Some(One::Sha256(h)) => h.update(bytes),
-        }
-    }
-
     /// The sums of all that came, if they are what the client said.
     ///
     /// # Errors
@@ -128,10 +118,10 @@ impl Hasher {
     pub(crate) fn finish(self, claims: &Claims, trailers: Option<&TrailingHeaders>) -> S3Result<Sums> {
         let mut sums = Sums::default();
         let md5 = self.md5.finalize();
-        if claims.md5.as_ref().is_some_and(|claimed| *claimed != encode(md5.as_ref())) {
+        if claims.md5.as_ref().is_some_and(|claimed| *claimed != encode(&md5)) {
             return Err(bad_digest("Content-MD5"));
         }
-        sums.set("md5", &hex::encode(md5.as_ref()));
+        sums.set("md5", &hex::encode(&md5));
         let (name, value) = match self.one {
             None => return Ok(sums),
             Some(One::Crc32(h)) => ("crc32", h.finalize().to_vec()),
@@ -155,6 +145,20 @@ impl Hasher {
         }
         sums.set(name, &hex::encode(&value));
         Ok(sums)
+    }
+}
+
+impl Digest for Hasher {
+    fn add(&mut self, bytes: &[u8]) {
+        self.md5.update(bytes);
+        match &mut self.one {
+            None => {}
+            Some(One::Crc32(h)) => h.update(bytes),
+            Some(One::Crc32c(h)) => h.update(bytes),
+            Some(One::Crc64(h)) => h.update(bytes),
+            Some(One::Sha1(h)) => h.update(bytes),
+            Some(One::Sha256(h)) => h.update(bytes),
+        }
     }
 }
 
@@ -207,13 +211,13 @@ pub(crate) fn combine(name: &str, first: &[u8], second: &[u8], second_bytes: u64
 /// A checksum over bytes, by name.
 pub(crate) fn sum_of(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let mut hasher = Hasher::new(Some(name));
-    hasher.update(bytes);
+    hasher.add(bytes);
     hasher.finish(&Claims::default(), None).ok().and_then(|sums| hex::decode(sums.get(name)?))
 }
 
 /// The MD5 of bytes.
 pub(crate) fn md5_of(bytes: &[u8]) -> Vec<u8> {
-    Md5::checksum(bytes).as_ref().to_vec()
+    fast_md5::digest(bytes).to_vec()
 }
 
 pub(crate) fn encode(bytes: &[u8]) -> String {
@@ -235,6 +239,22 @@ macro_rules! checksums {
 }
 pub(crate) use checksums;
 
+/// An answer with the checksums that are known: all that tell any have these fields.
+macro_rules! with_sums {
+    ($output:ident, $checksum:expr, $rest:expr) => {{
+        let checksum: s3s::dto::Checksum = $checksum;
+        $output {
+            checksum_crc32: checksum.checksum_crc32,
+            checksum_crc32c: checksum.checksum_crc32c,
+            checksum_crc64nvme: checksum.checksum_crc64nvme,
+            checksum_sha1: checksum.checksum_sha1,
+            checksum_sha256: checksum.checksum_sha256,
+            ..$rest
+        }
+    }};
+}
+pub(crate) use with_sums;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,8 +268,8 @@ mod tests {
         };
         let hash = |claims: &Claims| {
             let mut hasher = Hasher::new(claims.algorithm);
-            hasher.update(b"hel");
-            hasher.update(b"lo");
+            hasher.add(b"hel");
+            hasher.add(b"lo");
             hasher.finish(claims, None)
         };
         let sums = hash(&claims).expect("right");
@@ -264,6 +284,16 @@ mod tests {
         }
         let absent = Claims { promised: true, value: None, ..wrong[1].clone() };
         assert_eq!(hash(&absent).expect_err("it did not come").code().as_str(), "MalformedTrailerError");
+    }
+
+    #[test]
+    fn md5_is_what_others_have() {
+        let bytes: Vec<u8> = (0..1000u32).map(|n| (n * n / 8) as u8).collect();
+        for len in (0..300).chain([511, 512, 513, 1000]) {
+            let mut md5 = Md5::new();
+            bytes[..len].chunks(len / 3 + 1).for_each(|piece| md5.update(piece));
+            assert_eq!(md5.finalize(), s3s::crypto::Md5::checksum(&bytes[..len]), "{len}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::sums::Claims;
 use leeward_door::Part;
 use leeward_door::listen::Unfinished;
 use leeward_door::notes::{Sums, etag_of};
+use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_env::{Env, Nanos};
 use leeward_volume::op::Time;
 use parking_lot::Mutex;
@@ -52,6 +53,8 @@ struct Tally {
     uploads: usize,
     parts: usize,
     bytes: u64,
+    /// Bytes of parts on their way.
+    coming: u64,
 }
 
 /// One upload.
@@ -75,6 +78,27 @@ pub(crate) struct State {
     pub(crate) used_at: Nanos,
 }
 
+/// A part on its way, until it is dropped.
+pub(crate) struct Coming<'a> {
+    uploads: &'a Uploads,
+    place: (u32, Arc<str>),
+    bytes: u64,
+    /// Bytes in parts of its user in its bucket that have come or began to before, but for the one whose number it has: there must be room for
+    /// them, too.
+    pub(crate) before: u64,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut tally) = self.uploads.open.lock().tallies.entry(self.place.clone()) {
+            tally.get_mut().coming -= self.bytes;
+            if tally.get().is_empty() {
+                tally.remove();
+            }
+        }
+    }
+}
+
 /// A part that has arrived.
 #[derive(Clone)]
 pub(crate) struct Piece {
@@ -89,14 +113,20 @@ impl Piece {
     }
 }
 
+impl Tally {
+    fn is_empty(&self) -> bool {
+        self.uploads == 0 && self.coming == 0
+    }
+}
+
 impl Open {
-    /// What there is of a user in all.
+    /// Uploads and parts of a user in all.
     fn of_user(&self, uid: u32) -> Tally {
         let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
         own.fold(Tally::default(), |sum, (_, one)| Tally {
             uploads: sum.uploads + one.uploads,
             parts: sum.parts + one.parts,
-            bytes: sum.bytes + one.bytes,
+            ..sum
         })
     }
 
@@ -106,8 +136,10 @@ impl Open {
         self.parts -= parts;
         if let Entry::Occupied(mut tally) = self.tallies.entry(gone.place()) {
             let left = tally.get_mut();
-            *left = Tally { uploads: left.uploads - 1, parts: left.parts - parts, bytes: left.bytes - bytes };
-            if left.uploads == 0 {
+            left.uploads -= 1;
+            left.parts -= parts;
+            left.bytes -= bytes;
+            if left.is_empty() {
                 tally.remove();
             }
         }
@@ -143,11 +175,16 @@ impl Uploads {
         found.ok_or_else(no_such_upload)
     }
 
-    /// Bytes in parts of its user in its bucket, but for the one with this number: there must be room for them, too, when that arrives.
-    pub(crate) fn bytes_beside(&self, uploading: &Uploading, number: i32) -> u64 {
-        let bytes = self.open.lock().tallies.get(&uploading.place()).map_or(0, |tally| tally.bytes);
+    /// A part of so many bytes is on its way, which counts until this is dropped.
+    pub(crate) fn expect(&self, uploading: &Uploading, number: i32, bytes: u64) -> Coming<'_> {
         let replaced = uploading.state.lock().parts.get(&number).map_or(0, |piece| piece.part.size());
-        bytes.saturating_sub(replaced)
+        let place = uploading.place();
+        let mut open = self.open.lock();
+        let tally = open.tallies.entry(place.clone()).or_default();
+        let before = (tally.bytes + tally.coming).saturating_sub(replaced);
+        let bytes = bytes.min(FILE_BYTES_MAX);
+        tally.coming += bytes;
+        Coming { uploads: self, place, bytes, before }
     }
 
     /// Keeps a part, in place of an earlier one with its number.
@@ -247,5 +284,37 @@ impl Uploading {
 
     pub(crate) fn hashed_by(&self, asked: Claims) -> Claims {
         Claims { algorithm: asked.algorithm.or(self.algorithm), ..asked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_on_their_way_count_for_those_that_come_later() {
+        let uploads = Uploads::new(&Env::sim(1));
+        let uploading = uploads.begin(|id| Uploading {
+            id,
+            bucket: "b".into(),
+            key: "k".into(),
+            uid: 7,
+            kept: Kept::default(),
+            tags: None,
+            begun: Time::default(),
+            algorithm: None,
+            composite: false,
+            state: Mutex::default(),
+        });
+        let uploading = uploading.expect("the first");
+        let first = uploads.expect(&uploading, 1, 10);
+        let second = uploads.expect(&uploading, 2, u64::MAX);
+        let third = uploads.expect(&uploading, 3, u64::MAX);
+        assert_eq!((first.before, second.before, third.before), (0, 10, 10 + FILE_BYTES_MAX));
+        drop((second, third));
+        assert_eq!(uploads.expect(&uploading, 4, 1).before, 10);
+        uploads.end(&uploading.id).expect("there");
+        drop(first);
+        assert!(uploads.open.lock().tallies.is_empty());
     }
 }

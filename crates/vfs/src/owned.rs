@@ -80,7 +80,7 @@ fn with_bytes<'b>(op: Op<'_>, a: &'b [u8], b: &'b [u8]) -> Op<'b> {
         Op::MakeUnnamed { dir, mode, umask, bytes } => Op::MakeUnnamed { dir, mode, umask, bytes },
         Op::Place { node, dir, over, .. } => Op::Place { node, dir, name: a, over },
         Op::Link { node, dir, .. } => Op::Link { node, dir, name: a },
-        Op::Unlink { dir, .. } => Op::Unlink { dir, name: a },
+        Op::Unlink { dir, over, .. } => Op::Unlink { dir, name: a, over },
         Op::RmDir { dir, .. } => Op::RmDir { dir, name: a },
         Op::Rename { from_dir, to_dir, mode, .. } => {
             Op::Rename { from_dir, from_name: a, to_dir, to_name: b, mode }

@@ -15,7 +15,7 @@ fn bytes_come_back_where_they_were() {
         Op::MakeUnnamed { dir, mode: 0o640, umask: 0o22, bytes: 5 },
         Op::Place { node, dir, name: b"n", over: Over::Nothing },
         Op::Link { node, dir, name: b"n" },
-        Op::Unlink { dir, name: b"n" },
+        Op::Unlink { dir, name: b"n", over: Over::Any },
         Op::RmDir { dir, name: b"n" },
         Op::Rename { from_dir: dir, from_name: b"a", to_dir, to_name: b"b", mode: RenameMode::Exchange },
         Op::Write { node, offset: 3, data: b"data" },

@@ -164,7 +164,7 @@ impl Shard {
             }
             Op::Place { node, dir, name, over } => self.place(ctx, &Placing { node, dir, name, over }),
             Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
-            Op::Unlink { dir, name } => self.transact(ctx, |tx| tx.unlink(dir, name)),
+            Op::Unlink { dir, name, over } => self.transact(ctx, |tx| tx.unlink(dir, name, over)),
             Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.rename(ctx, &Rename { from_dir, from_name, to_dir, to_name, mode })

@@ -159,7 +159,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What a file may take the place of.
+/// What a file may take the place of, or what may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Anything but a directory, or nothing.
@@ -291,6 +291,8 @@ pub enum Op<'a> {
         dir: NodeId,
         /// Which name.
         name: &'a [u8],
+        /// What it may remove.
+        over: Over,
     },
     /// → [`Reply::Removed`]. ENOTEMPTY when not empty; EBUSY where a volume is attached.
     RmDir {

@@ -11,7 +11,7 @@ use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{BinEntry, Failure, PropertyChanges, Reply as AdminReply, Request, Usage};
 use leeward_volume::inode::BinRecord;
 use leeward_volume::keys::{self, Key};
-use leeward_volume::op::{Kind, Make, RenameMode, SetAttr};
+use leeward_volume::op::{Kind, Make, Over, RenameMode, SetAttr};
 use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, engine, noise};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ impl Rig {
 
     fn unlink_by(&self, uid: u32, path: &str) {
         let (dir, name) = Self::split(path);
-        let op = Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes() };
+        let op = Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes(), over: Over::Any };
         self.cell.call(&Ctx::user(uid, uid), op).expect(path);
     }
 
@@ -583,7 +583,7 @@ fn random_operations(seed: u64) {
                 rig.make(one, Make::File).and_then(|node| rig.write(node, 0, &noise(1000 + 97 * n, n as u64)))
             }
             4 => rig.at(one).and_then(|node| rig.write(node, 0, &noise(30_000, n as u64))),
-            5 | 6 => rig.call(Op::Unlink { dir, name }).map(drop),
+            5 | 6 => rig.call(Op::Unlink { dir, name, over: Over::Any }).map(drop),
             7 | 8 => rig.call(Op::RmDir { dir, name }).map(drop),
             9 | 10 => {
                 let mode = if pick(4) == 0 { RenameMode::Exchange } else { RenameMode::Replace };

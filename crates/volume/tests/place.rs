@@ -138,6 +138,14 @@ fn only_what_was_seen_is_replaced() {
     assert_eq!(place(&rig, second, b"g", Over::This(first, seen.ctime)), Err(Error::Changed));
     let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
     place(&rig, second, b"f", Over::This(first, now.ctime)).expect("placed");
+    let remove = |over| rig.call(Op::Unlink { dir: ROOT, name: b"f", over });
+    assert_eq!(remove(Over::Nothing), Err(Error::Exists));
+    assert_eq!(remove(Over::This(first, now.ctime)), Err(Error::Changed));
+    let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
+    write(&rig, second, b"changed");
+    assert_eq!(remove(Over::This(second, now.ctime)), Err(Error::Changed));
+    let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
+    remove(Over::This(second, now.ctime)).expect("removed");
     rig.clean();
 }
 

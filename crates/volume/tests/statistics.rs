@@ -6,7 +6,7 @@ mod rig;
 use leeward_env::Ctx;
 use leeward_meta::Kv;
 use leeward_volume::admin::{Reply as Answer, Request};
-use leeward_volume::op::{Make, XattrMode};
+use leeward_volume::op::{Make, Over, XattrMode};
 use leeward_volume::{Error, NodeId, Op, Reply, keys};
 use rig::Rig;
 
@@ -73,7 +73,7 @@ fn an_fsync_leaves_folding_for_later_and_nothing_is_lost_by_a_crash() {
 fn a_directory_that_goes_leaves_no_change_behind() {
     let (mut rig, chain, file) = deep();
     let last = *chain.last().expect("one");
-    rig.call(Op::Unlink { dir: last, name: b"file" }).expect("removed");
+    rig.call(Op::Unlink { dir: last, name: b"file", over: Over::Any }).expect("removed");
     rig.call(Op::RmDir { dir: chain[chain.len() - 2], name: b"d" }).expect("removed");
     rig.call(Op::Forget { node: file, count: 1 }).expect("forgotten");
     rig.call(Op::SyncAll).expect("durable");

@@ -7,7 +7,7 @@ mod shelf;
 
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_volume::admin::{PoolInfo, Reply as Answer, Request};
-use leeward_volume::op::{Make, XattrMode};
+use leeward_volume::op::{Make, Over, XattrMode};
 use leeward_volume::{Error, NodeId, Op, Reply, TierHealth};
 use rig::noise;
 use shelf::Rig;
@@ -114,7 +114,8 @@ fn what_is_written_goes_through_the_hot_pool() {
     assert_eq!(rig.show("hot").scrub, Default::default());
     // what is removed is gone from both
     for n in 0..30 {
-        rig.call(Op::Unlink { dir: root, name: format!("f{n}").as_bytes() }).expect("removed");
+        rig.call(Op::Unlink { dir: root, name: format!("f{n}").as_bytes(), over: Over::Any })
+            .expect("removed");
     }
     rig.pass();
     rig.clean();
@@ -231,7 +232,7 @@ fn a_dead_cold_pool_is_ridden_out_until_the_hot_one_is_full() {
     rig.pass();
     let shows = rig.tier();
     assert!(!shows.last_error.is_empty() && shows.pressure_percent == 0, "{shows:?}");
-    rig.call(Op::Unlink { dir: root, name: b"f6" }).expect("removed");
+    rig.call(Op::Unlink { dir: root, name: b"f6", over: Over::Any }).expect("removed");
     files.pop();
     rig.pass();
     rig.holds(&files);
@@ -273,7 +274,7 @@ fn what_a_dead_cold_pool_keeps_holds_up_no_other_deletion() {
     rig.pass();
     let kept = rig.fill(root, 5, 7);
     for name in ["f0", "f5"] {
-        rig.call(Op::Unlink { dir: root, name: name.as_bytes() }).expect("removed");
+        rig.call(Op::Unlink { dir: root, name: name.as_bytes(), over: Over::Any }).expect("removed");
     }
     for _ in 0..10 {
         let _ = rig.cell.step(); // what goes wrong is tried again
@@ -387,7 +388,7 @@ fn script(rig: &Rig, root: NodeId) -> Vec<(String, Vec<u8>)> {
         }
         if n % 5 == 4 {
             let gone = kept.remove(0);
-            let _ = rig.call(Op::Unlink { dir: root, name: gone.0.as_bytes() });
+            let _ = rig.call(Op::Unlink { dir: root, name: gone.0.as_bytes(), over: Over::Any });
         }
         if n % 3 == 2 {
             rig.env.advance(Duration::from_secs(10));

@@ -124,7 +124,7 @@ impl Target {
             self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
         upload.keep(&[dead::ATTRIBUTE]);
         let (place, over, parents) = (self.place.clone(), self.over, self.parents);
-        Ok(Writing { place, over, parents, upload, sums: sums::Running::default() })
+        Ok(Writing { place, over, parents, upload: upload.with_digest(sums::Running::default()) })
     }
 }
 
@@ -161,8 +161,7 @@ pub(crate) struct Writing {
     place: Place,
     over: Over,
     parents: bool,
-    upload: Upload,
-    sums: sums::Running,
+    upload: Upload<sums::Running>,
 }
 
 impl Writing {
@@ -171,7 +170,6 @@ impl Writing {
     /// # Errors
     /// As `write` gives them.
     pub(crate) async fn write(&mut self, bytes: bytes::Bytes) -> Result<()> {
-        self.sums.add(&bytes);
         self.upload.write(bytes).await.map_err(|e| self.place.oops(&e))
     }
 
@@ -185,7 +183,8 @@ impl Writing {
     /// # Errors
     /// 400: a checksum is another. 412: something else is there now.
     pub(crate) async fn finish(self, claims: &[Claim], modified: Option<Time>) -> Result<Attr> {
-        let sums = self.sums.end();
+        let (sums, upload) = self.upload.digested().await.map_err(|e| self.place.oops(&e))?;
+        let sums = sums.end();
         if let Some(claim) = claims.iter().find(|claim| !claim.holds(&sums)) {
             let name = claim.algorithm.key();
             let is = sums.get(name).unwrap_or_default();
@@ -196,14 +195,14 @@ impl Writing {
         let wall = self.place.tree.files().env().wall();
         let now = Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 };
         let modified = modified.unwrap_or(now);
-        let attribute = sums.to_attribute(self.upload.size(), modified);
+        let attribute = sums.to_attribute(upload.size(), modified);
         let finish = Finish {
             over: self.over,
             xattrs: vec![(notes::SUMS.to_vec(), attribute)],
             modified: Some(modified),
             parents: self.parents,
         };
-        self.upload.finish(finish).await.map_err(|e| match e {
+        upload.finish(finish).await.map_err(|e| match e {
             Error::Exists | Error::Changed => Oops::precondition(),
             e => self.place.oops(&e),
         })

@@ -1,25 +1,40 @@
 //! The access log: a line of JSON for each request, in a file that is bounded. No secrets: neither signatures nor tokens nor what is behind `?`.
 
 use leeward_env::{Env, Nanos};
+use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
-/// Lines that wait to be written; above they are dropped, and counted.
-const QUEUE_MAX: usize = 8192;
+/// Bytes that wait to be written; lines above that are dropped, and counted.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// How long lines are gathered: to wake the writer for each costs as much as a small request.
+const GATHER: Duration = Duration::from_millis(50);
 /// A file that has grown to this size becomes `NAME.1`, in place of the one before.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Where requests are noted. Cheap to clone.
 #[derive(Clone)]
-pub struct AccessLog {
-    lines: SyncSender<Vec<u8>>,
-    dropped: Arc<AtomicU64>,
+pub struct AccessLog(Arc<Open>);
+
+/// When it is dropped, what waits is written, and that is all.
+struct Open(Arc<Inbox>);
+
+#[derive(Default)]
+struct Inbox {
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    dropped: u64,
+    ended: bool,
 }
 
 /// One request.
@@ -50,20 +65,34 @@ impl AccessLog {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(env: &Env, path: &Path) -> io::Result<AccessLog> {
-        let (lines, inbox) = sync_channel(QUEUE_MAX);
-        let dropped = Arc::<AtomicU64>::default();
-        let file = append(path)?;
-        let writer = Writer { path: path.to_owned(), file, dropped: dropped.clone() };
-        env.spawn("access-log", move || writer.serve(&inbox));
-        Ok(AccessLog { lines, dropped })
+        let inbox = Arc::<Inbox>::default();
+        let writer = Writer { path: path.to_owned(), file: append(path)?, inbox: inbox.clone() };
+        env.spawn("access-log", move || writer.serve());
+        Ok(AccessLog(Arc::new(Open(inbox))))
     }
 
     pub(crate) fn note(&self, line: &Line<'_>) {
-        let Ok(mut text) = serde_json::to_vec(line) else { return };
-        text.push(b'\n');
-        if self.lines.try_send(text).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let Ok(text) = serde_json::to_vec(line) else { return };
+        let inbox = &self.0.0;
+        let mut lines = inbox.lines.lock();
+        if lines.text.len() + text.len() >= WAITING_BYTES_MAX {
+            lines.dropped += 1;
+            return;
         }
+        let is_first = lines.text.is_empty();
+        lines.text.extend_from_slice(&text);
+        lines.text.push(b'\n');
+        drop(lines);
+        if is_first {
+            inbox.changed.notify_one();
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.lines.lock().ended = true;
+        self.0.changed.notify_one();
     }
 }
 
@@ -75,31 +104,41 @@ pub(crate) fn milliseconds(nanos: Nanos) -> f64 {
 struct Writer {
     path: PathBuf,
     file: File,
-    dropped: Arc<AtomicU64>,
+    inbox: Arc<Inbox>,
 }
 
 impl Writer {
-    fn serve(mut self, inbox: &Receiver<Vec<u8>>) {
-        while let Ok(mut text) = inbox.recv() {
-            while text.len() < 64 << 10
-                && let Ok(more) = inbox.try_recv()
-            {
-                text.extend(more);
-            }
-            if let Err(e) = self.write(&text) {
+    fn serve(mut self) {
+        let mut text = Vec::new();
+        loop {
+            let (dropped, ended) = self.gather(&mut text);
+            if let Err(e) = self.write(&text, dropped) {
                 tracing::warn!("{}: {e}", self.path.display());
+            }
+            if ended {
+                return;
             }
         }
     }
 
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+    /// What has come, lines that were dropped, and whether that was all.
+    fn gather(&self, text: &mut Vec<u8>) -> (u64, bool) {
+        text.clear();
+        let Inbox { lines, changed } = &*self.inbox;
+        let mut lines = lines.lock();
+        changed.wait_while(&mut lines, |lines| lines.text.is_empty() && !lines.ended);
+        changed.wait_while_for(&mut lines, |lines| !lines.ended, GATHER);
+        std::mem::swap(&mut lines.text, text);
+        (std::mem::take(&mut lines.dropped), lines.ended)
+    }
+
+    fn write(&mut self, text: &[u8], dropped: u64) -> io::Result<()> {
         if self.file.metadata()?.len() > FILE_BYTES_MAX {
             let mut old = self.path.clone().into_os_string();
             old.push(".1");
             std::fs::rename(&self.path, old)?;
             self.file = append(&self.path)?;
         }
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             writeln!(self.file, "{{\"dropped_lines\":{dropped}}}")?;
         }
@@ -109,4 +148,44 @@ impl Writer {
 
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_in_the_file_when_the_log_has_ended() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("access.log");
+        let log = AccessLog::open(&Env::real(), &path).expect("opened");
+        let inbox = Arc::downgrade(&log.0.0);
+        let line = |status| Line {
+            time: 1.5,
+            door: "s3",
+            client: String::new(),
+            user: Some("ann"),
+            bucket: None,
+            operation: None,
+            method: "GET",
+            path: "/a\nb",
+            status,
+            error: None,
+            received_bytes: 0,
+            sent_bytes: 0,
+            complete: true,
+            milliseconds: 0.0,
+        };
+        for status in 0..1000 {
+            log.clone().note(&line(status));
+        }
+        drop(log);
+        while inbox.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+        let text = std::fs::read_to_string(&path).expect("written");
+        let status =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["status"].as_u64();
+        assert!(text.lines().map(status).eq((0..1000).map(Some)));
+    }
 }

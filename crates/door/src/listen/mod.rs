@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -240,24 +240,31 @@ impl Hall {
 }
 
 impl Hall {
-    /// Says that there are too many. Not where a handshake is expected: there it would be noise.
-    fn turn_away(&self, mut stream: TcpStream) {
+    /// Says that there are too many.
+    fn turn_away(self: &Arc<Hall>, stream: TcpStream) {
         let Ok(place) = self.turned_away.clone().try_acquire_owned() else { return };
-        if self.tls.is_some() {
-            return;
-        }
+        let hall = self.clone();
         tokio::spawn(async move {
-            let said = async {
-                stream.write_all(FULL).await?;
-                stream.shutdown().await?;
-                // what comes is read: with something unread the system would take the answer back
-                tokio::io::copy(&mut stream.take(limits::LINGER_BYTES_MAX as u64), &mut tokio::io::sink())
-                    .await
-            };
-            let _ = tokio::time::timeout(Duration::from_secs(limits::LINGER_SECS_MAX), said).await;
+            match &hall.tls {
+                None => say_full(stream).await,
+                Some(tls) => match tls.shake_hands(stream).await {
+                    Some(stream) => say_full(stream).await,
+                    None => hall.figures.handshake_failed(),
+                },
+            }
             drop(place);
         });
     }
+}
+
+async fn say_full(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let said = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        // what comes is read: with something unread the system would take the answer back
+        tokio::io::copy(&mut stream.take(limits::LINGER_BYTES_MAX as u64), &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(limits::LINGER_SECS_MAX), said).await;
 }
 
 /// Returns when the door is to close.

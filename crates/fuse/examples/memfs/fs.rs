@@ -171,7 +171,7 @@ impl Fs for MemFs {
             // the kernel asks for neither
             Op::MakeUnnamed { .. } | Op::Place { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.mutate(|t, now| t.link(ctx, node, dir, name, now)),
-            Op::Unlink { dir, name } => self.mutate(|t, now| t.unlink(dir, name, now)),
+            Op::Unlink { dir, name, .. } => self.mutate(|t, now| t.unlink(dir, name, now)),
             Op::RmDir { dir, name } => self.mutate(|t, now| t.rmdir(dir, name, now)),
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.mutate(|t, now| t.rename((from_dir, from_name), (to_dir, to_name), mode, now))

@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
+/// Bits of `access`.
+const WRITE: u32 = 2;
+const ENTER: u32 = 1;
+
 /// See the module's head.
 pub struct CellBuckets {
     cell: Arc<Cell>,
@@ -136,8 +140,11 @@ impl Buckets for CellBuckets {
             return Err(BucketError::Refused(why.into()));
         }
         match tree.remove_dir(&at).await {
-            // it was removed before, and the record was not
-            Ok(()) | Err(Error::NotFound) => {}
+            Ok(()) => {}
+            // it was removed before, and the record was not: who might make it again may have the name
+            Err(Error::NotFound) => {
+                tree.access(&Path::default(), WRITE | ENTER).await.map_err(refused)?;
+            }
             Err(e) => return Err(refused(e)),
         }
         self.ask(Request::BucketRemove { name: name.into() }).await

@@ -8,7 +8,7 @@ use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
 use leeward_volume::admin::{Df, Failure, FsckReport, QuotaInfo, Reply as AdminReply, Request};
 use leeward_volume::keys::Key;
-use leeward_volume::op::Make;
+use leeward_volume::op::{Make, Over};
 use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result, first_batch};
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ impl SimCell {
     pub fn unlink(&self, path: &str) {
         let (dir, name) = path.rsplit_once('/').expect("a path");
         let dir = self.at(dir).expect("the directory is there");
-        self.call(Op::Unlink { dir, name: name.as_bytes() }).expect("unlinked");
+        self.call(Op::Unlink { dir, name: name.as_bytes(), over: Over::Any }).expect("unlinked");
     }
 
     pub fn list(&self, path: &str) -> Vec<String> {

@@ -50,7 +50,8 @@ impl Tx<'_> {
         Ok(Ok(Reply::Attr(inode.attr(p.node))))
     }
 
-    fn check_over(&self, old: Option<Dentry>, over: Over) -> TxResult<()> {
+    /// Whether what has a name is what an operation may take it from.
+    pub(crate) fn check_over(&self, old: Option<Dentry>, over: Over) -> TxResult<()> {
         match (old, over) {
             (Some(old), _) if old.kind == Kind::Dir => Err(Error::IsDir.into()),
             (_, Over::Any) | (None, Over::Nothing) => Ok(()),

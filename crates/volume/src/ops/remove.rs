@@ -3,16 +3,14 @@
 use crate::error::Error;
 use crate::inode::{Body, Dentry, Inode, Stats, time};
 use crate::keys;
-use crate::op::{Kind, NodeId, Reply};
+use crate::op::{Kind, NodeId, Over, Reply};
 use crate::records::{Effect, Tx, TxResult};
 
 impl Tx<'_> {
     /// [`Op::Unlink`](crate::Op::Unlink).
-    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
+    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8], over: Over) -> TxResult<Reply> {
         let entry = self.removable(dir, name)?;
-        if entry.kind == Kind::Dir {
-            return Err(Error::IsDir.into());
-        }
+        self.check_over(Some(entry), over)?;
         self.remove_entry(dir, name, Kind::File)?;
         let nlink = self.drop_link(dir, entry.node, Some(name))?;
         Ok(Reply::Removed { node: entry.node, nlink })

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // not every test needs everything
 
 use crate::rig::Rig;
-use leeward_volume::op::{Kind, Make, RenameMode, SetAttr};
+use leeward_volume::op::{Kind, Make, Over, RenameMode, SetAttr};
 use leeward_volume::{NodeId, Op, Reply, Result};
 
 impl Rig {
@@ -68,7 +68,8 @@ impl Rig {
 
     pub fn unlink(&self, path: &str) {
         let (dir, name) = Self::split(path);
-        self.call(Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes() }).expect(path);
+        self.call(Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes(), over: Over::Any })
+            .expect(path);
     }
 
     pub fn rmdir(&self, path: &str) -> Result<Reply> {
