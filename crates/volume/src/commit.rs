@@ -133,6 +133,7 @@ impl State {
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
             && !self.clock_due
+            && self.replaced.is_empty()
     }
 
     /// Puts what is kept beside records into records, and makes the running transaction the committing one.

@@ -8,7 +8,7 @@ mod shelf;
 use leeward_env::Ctx;
 use leeward_env::disk::Disk;
 use leeward_meta::{Batch, Kv};
-use leeward_pool::{DirStore, Store};
+use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
 use leeward_volume::admin::{Reply as Answer, Request, StoreChange};
 use leeward_volume::inode::SegmentRecord;
 use leeward_volume::op::{Make, XattrMode};
@@ -334,6 +334,23 @@ fn a_lost_store_is_replaced_and_a_good_one_drained() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Nothing else has to be committed before they are deleted.
+#[test]
+fn leftovers_go_from_a_cell_that_rests() {
+    let mut rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    rig.file(root, "a", &noise(300_000, 1));
+    rig.sync();
+    rig.rest();
+    let torn = ObjectId { segment: 4000, generation: 0 };
+    let two = DirStore::new(Arc::new(rig.shelf.disk("two")), "");
+    two.put(&Ctx::system(), torn, &AlignedBuf::zeroed(4096)).expect("put");
+    rig.reopen();
+    rig.rest();
+    assert_eq!(rig.objects("two"), 1);
+    rig.clean();
 }
 
 /// While a store that was away is looked for an operator puts another one in the place of a third, and then it is there again.
