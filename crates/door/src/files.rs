@@ -400,7 +400,8 @@ pub(crate) fn set_user_xattr(
     name: &[u8],
     value: Option<&[u8]>,
 ) -> Result<()> {
-    if !name.starts_with(b"user.") && !(steps.ctx.uid == 0 && name.starts_with(b"trusted.")) {
+    let may = name.starts_with(b"user.") || steps.ctx.uid == 0 && name.starts_with(b"trusted.");
+    if !may {
         return Err(Error::NotSupported);
     }
     match value {

@@ -336,7 +336,7 @@ fn a_lost_store_is_replaced_and_a_good_one_drained() {
     }
 }
 
-/// A store is there again, and while it is looked for an operator puts another one in its place.
+/// While a store that was away is looked for an operator puts another one in the place of a third, and then it is there again.
 #[test]
 fn what_an_operator_says_meanwhile_holds() {
     let mut rig = Rig::new();
@@ -344,20 +344,22 @@ fn what_an_operator_says_meanwhile_holds() {
     let root = rig.new_volume("v", "wide");
     rig.plug("s5", false);
     rig.reopen();
-    rig.plug("s5", true);
-    let cell = rig.cell.clone();
+    let (cell, shelf) = (rig.cell.clone(), rig.shelf.clone());
     let replace = Request::PoolStore {
         name: "wide".into(),
-        change: StoreChange::Replace { store: "s5".into(), by: "n5".into() },
+        change: StoreChange::Replace { store: "s3".into(), by: "n3".into() },
         force: false,
     };
-    let replace = Box::new(move || drop(cell.admin(&replace, &mut |_| {}).expect("replaced")));
-    *rig.shelf.meanwhile.lock().expect("no panic") = Some(("s0".into(), replace));
+    let replace = move || {
+        cell.admin(&replace, &mut |_| {}).expect("replaced");
+        shelf.plug("s5", true);
+    };
+    *rig.shelf.meanwhile.lock().expect("no panic") = Some(("s4".into(), Box::new(replace)));
     rig.repaired();
     assert!(rig.shelf.meanwhile.lock().expect("no panic").is_none(), "it was not looked for");
     let file = rig.file(root, "a", &noise(900_000, 1));
     rig.sync();
-    assert_eq!((rig.objects("s5"), rig.objects("n5")), (0, 1));
+    assert_eq!((rig.objects("s3"), rig.objects("n3"), rig.objects("s5")), (0, 1, 1));
     assert_eq!(rig.read(file, 900_000).expect("read"), noise(900_000, 1));
     rig.clean();
 }

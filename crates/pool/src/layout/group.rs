@@ -83,7 +83,6 @@ pub(super) struct Slot {
 pub(super) struct Figures {
     pub(super) repair: Progress,
     pub(super) scrub: Progress,
-    pub(super) scrub_passes: u64,
     pub(super) searched: bool,
     /// Pieces that wait on stores that are being emptied.
     pub(super) moves_waiting: u64,
@@ -444,7 +443,6 @@ impl Pool for Group {
             searched: figures.searched,
             repair: Progress { objects_waiting, ..figures.repair },
             scrub: figures.scrub,
-            scrub_passes: figures.scrub_passes,
             tier: None,
         }
     }

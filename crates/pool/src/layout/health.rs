@@ -79,8 +79,6 @@ pub struct Health {
     pub repair: Progress,
     /// Reading and verifying all pieces: this pass, or the last one.
     pub scrub: Progress,
-    /// Passes of scrubbing that were completed.
-    pub scrub_passes: u64,
     /// The hot pool in front of this one.
     pub tier: Option<Box<TierHealth>>,
 }

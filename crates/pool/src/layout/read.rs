@@ -6,8 +6,8 @@
 //! rest, and pieces that are noted as missing, are asked last: before an object is said to be unreadable everybody
 //! was asked.
 //!
-//! Stores are asked on their own threads, but for the last one that is asked: where that is as quick as only a local disk
-//! is, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
+//! Stores are asked on their own threads, but for the last one that is asked: where that is as quick as a solid state
+//! disk, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
 //! If it hangs at just that time it holds up this one read for as long as it hangs.
 
 use super::answers::{Answer, Blocks, ForTurn, Inbox};

@@ -26,7 +26,6 @@ impl Core {
             steps.try_all_again();
             self.notes.lock().only_lost(steps.scrub_after, &steps.unreadable);
             steps.begin_scrub(None);
-            self.figures.lock().scrub_passes += 1;
             return Ok(Step::default());
         };
         let deleted = self.notes.lock().is_deleted(id);

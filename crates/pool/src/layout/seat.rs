@@ -30,8 +30,8 @@ const READS_MIN: u64 = 20;
 /// No store is given less time than this for a short read, nor more than that, before others are asked, too.
 pub(super) const HEDGE_MIN: Nanos = 2_000_000;
 pub(super) const HEDGE_MAX: Nanos = 1_000_000_000;
-/// A store of which 95 of 100 reads take no longer is on a disk of this machine; there a hand-over is a good part of a short read.
-const QUICK: Nanos = 256_000;
+/// Where 95 of 100 reads take no longer a hand-over is a good part of a short one.
+const QUICK: Nanos = 512_000;
 /// After a read that took longer than `HEDGE_MIN` a store is not trusted for so long to answer at once.
 const WARY: Nanos = 2_000_000_000;
 

@@ -142,7 +142,6 @@ impl Pool for Single {
             searched: figures.searched,
             repair: figures.repair,
             scrub: Progress::default(),
-            scrub_passes: 0,
             tier: None,
         }
     }

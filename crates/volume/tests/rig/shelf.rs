@@ -35,6 +35,15 @@ impl Shelf {
         disks.push((url.into(), disk.clone()));
         disk
     }
+
+    pub fn plug(&self, url: &str, there: bool) {
+        let mut unplugged = self.unplugged.lock().expect("no panic");
+        if there {
+            unplugged.remove(url)
+        } else {
+            unplugged.insert(url.into())
+        };
+    }
 }
 
 struct Pluggable(Arc<Shelf>);
@@ -121,12 +130,7 @@ impl Rig {
     }
 
     pub fn plug(&self, url: &str, there: bool) {
-        let mut unplugged = self.shelf.unplugged.lock().expect("no panic");
-        if there {
-            unplugged.remove(url)
-        } else {
-            unplugged.insert(url.into())
-        };
+        self.shelf.plug(url, there);
     }
 
     pub fn ask(&self, request: &Request) -> Result<Answer, leeward_volume::admin::Failure> {
