@@ -132,14 +132,14 @@ impl Upload {
             size: 0,
             expected: bytes,
             buffer: Buffer::default(),
-            digest: Some(Running::Here(())),
+            digest: Some(Running::new(())),
             taken: Taken::default(),
         })
     }
 
     /// The same with a digest of what is written from now on.
     pub fn with_digest<D: Digest>(self, digest: D) -> Upload<D> {
-        self.with(Running::Here(digest))
+        self.with(Running::new(digest))
     }
 }
 
@@ -190,7 +190,7 @@ impl<D: Digest> Upload<D> {
     pub async fn digested(mut self) -> Result<(D, Upload)> {
         let running = self.running()?.add_here(&self.buffer.bytes).await?;
         let digest = running.end().await?;
-        Ok((digest, self.with(Running::Here(()))))
+        Ok((digest, self.with(Running::new(()))))
     }
 
     fn running(&mut self) -> Result<Running<D>> {
