@@ -20,7 +20,7 @@ pub fn status_of(e: &Error) -> u16 {
         Error::NoSuchPosition => 416,
         Error::Busy => 423,
         Error::NotSupported => 501,
-        Error::Quota | Error::NoSpace => 507,
+        Error::Quota | Error::NoSpace | Error::TooManyUploads => 507,
         Error::WouldBlock => 503,
         Error::Corrupt(_) | Error::Io(_) => 500,
     }

@@ -41,23 +41,32 @@ impl Sums {
 
     /// What is stored for content of this size, last changed at this time.
     pub fn to_attribute(&self, size: u64, modified: Time) -> Vec<u8> {
-        let mut text = format!("{size} {}.{:09}", modified.secs, modified.nanos);
-        for (name, value) in &self.0 {
-            text.push_str(&format!(" {name}:{value}"));
-        }
-        text.into_bytes()
+        let words = self.to_text();
+        let gap = if words.is_empty() { "" } else { " " };
+        format!("{size} {}.{:09}{gap}{words}", modified.secs, modified.nanos).into_bytes()
+    }
+
+    /// `NAME:VALUE ...`, without what they are of.
+    pub fn to_text(&self) -> String {
+        let words: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+        words.join(" ")
+    }
+
+    /// Reads [`Sums::to_text`].
+    pub fn of_text(text: &str) -> Sums {
+        let sums = text.split(' ').filter_map(|word| word.split_once(':')).filter(|(_, v)| is_plain(v));
+        Sums(sums.map(|(n, v)| (n.into(), v.into())).collect())
     }
 
     /// What is stored, if it is of the content that the file has.
     pub fn of(attribute: Option<&[u8]>, attr: &Attr) -> Sums {
         let parsed = || {
-            let mut words = std::str::from_utf8(attribute?).ok()?.split(' ');
+            let mut words = std::str::from_utf8(attribute?).ok()?.splitn(3, ' ');
             let size: u64 = words.next()?.parse().ok()?;
             let (secs, nanos) = words.next()?.split_once('.')?;
             let modified = Time { secs: secs.parse().ok()?, nanos: nanos.parse().ok()? };
-            let sums = words.filter_map(|word| word.split_once(':')).filter(|(_, v)| is_plain(v));
-            let sums = sums.map(|(n, v)| (n.into(), v.into()));
-            (size == attr.size && modified == attr.mtime).then(|| Sums(sums.collect()))
+            let is_of_it = size == attr.size && modified == attr.mtime;
+            is_of_it.then(|| Sums::of_text(words.next().unwrap_or_default()))
         };
         parsed().unwrap_or_default()
     }

@@ -16,7 +16,6 @@ use bytes::{Bytes, BytesMut};
 use leeward_volume::op::{Attr, Kind, Over, SetAttr, SetTime, Time};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Mode of a new file, less what is masked.
 const FILE_MODE: u32 = 0o666;
@@ -27,9 +26,9 @@ const COPY_BYTES: u64 = 1 << 30;
 
 /// A file that is being written. Dropped, it is gone. `D`: what is made of its content meanwhile.
 pub struct Upload<D = ()> {
-    tree: Tree,
+    pub(crate) tree: Tree,
     path: Path,
-    held: Held,
+    pub(crate) held: Held,
     /// Bytes in the file.
     size: u64,
     /// Bytes that will be in it, where that is known.
@@ -86,34 +85,19 @@ pub struct Finish {
     pub modified: Option<Time>,
     /// Whether missing directories above are made.
     pub parents: bool,
+    /// The upload in parts that is complete with it, and what is to be known of that for a while.
+    pub completes: Option<(NodeId, Vec<u8>)>,
 }
 
 impl Default for Finish {
     fn default() -> Finish {
-        Finish { over: Over::Any, xattrs: Vec::new(), modified: None, parents: false }
-    }
-}
-
-/// A file that is written, durable, and has no name: to be copied from. Dropped, it is gone; so it is when the process ends.
-#[derive(Clone)]
-pub struct Part {
-    file: File,
-}
-
-impl Part {
-    /// Bytes in it.
-    pub fn size(&self) -> u64 {
-        self.file.attr.size
-    }
-
-    /// To read it, or copy from it.
-    pub fn file(&self) -> &File {
-        &self.file
+        Finish { over: Over::Any, xattrs: Vec::new(), modified: None, parents: false, completes: None }
     }
 }
 
 /// Something that writes, entered as this kind of operation.
-const PLACE: Op<'static> = Op::Place { node: NodeId::ROOT, dir: NodeId::ROOT, name: b"", over: Over::Any };
+pub(crate) const PLACE: Op<'static> =
+    Op::Place { node: NodeId::ROOT, dir: NodeId::ROOT, name: b"", over: Over::Any };
 
 impl Upload {
     pub(crate) async fn begin(tree: &Tree, path: &Path, bytes: Option<u64>) -> Result<Upload> {
@@ -202,7 +186,7 @@ impl<D: Digest> Upload<D> {
         incoming.try_take(uid, (expected as usize).clamp(1, most))
     }
 
-    async fn flush(&mut self) -> Result<()> {
+    pub(crate) async fn flush(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.buffer).into_piece();
         self.digest.add(self.tree.files().hands(), piece.clone()).await?;
         self.put(&piece).await
@@ -237,17 +221,15 @@ impl<D: Digest> Upload<D> {
     /// # Errors
     /// As `copy_file_range` gives them; [`Error::Io`] when the source is shorter now.
     pub async fn copy(&mut self, from: &File, range: Range<u64>) -> Result<()> {
+        self.copy_from(from.held.node, range).await
+    }
+
+    pub(crate) async fn copy_from(&mut self, from: NodeId, range: Range<u64>) -> Result<()> {
         self.flush().await?;
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(COPY_BYTES);
-            let op = Op::CopyRange {
-                from: from.held.node,
-                from_offset: at,
-                to: self.held.node,
-                to_offset: self.size,
-                len,
-            };
+            let op = Op::CopyRange { from, from_offset: at, to: self.held.node, to_offset: self.size, len };
             match self.tree.files().one(*self.tree.ctx(), op).await? {
                 Reply::Written(0) => {
                     return Err(Error::Io("the source was shortened while it was copied".into()));
@@ -273,22 +255,6 @@ impl<D: Digest> Upload<D> {
             state.go_on(steps, base, held.node)
         };
         tree.run((PLACE, 0), go_on).await
-    }
-
-    /// Keeps it without a name: durable, but not for longer than the process lives.
-    ///
-    /// # Errors
-    /// As `fsync` gives them.
-    pub async fn into_part(mut self) -> Result<Part> {
-        self.flush().await?;
-        let node = self.held.node;
-        let sync = move |steps: &Steps<'_>, _: &Base| {
-            steps.about(node);
-            steps.fsync(node)?;
-            steps.attr_of(Op::GetAttr { node })
-        };
-        let attr = self.tree.run((Op::Fsync { node: NodeId::ROOT }, 0), sync).await?;
-        Ok(Part { file: File { attr, xattrs: Vec::new(), whole: None, held: Arc::new(self.held) } })
     }
 }
 
@@ -357,7 +323,7 @@ impl Finishing {
                 (Over::Any, None) => Over::Nothing,
                 (over, _) => over,
             };
-            match steps.attr_of(Op::Place { node, dir: dir.node, name: &walked.name, over }) {
+            match steps.attr_of(self.placing(node, dir.node, &walked.name, over)) {
                 // the directory was removed just now, as its last file was
                 Err(Error::NotFound) if self.finish.parents && tries.next().is_some() => {}
                 // somebody else was faster
@@ -365,6 +331,13 @@ impl Finishing {
                     if self.finish.over == Over::Any && tries.next().is_some() => {}
                 other => return other,
             }
+        }
+    }
+
+    fn placing<'a>(&'a self, node: NodeId, dir: NodeId, name: &'a [u8], over: Over) -> Op<'a> {
+        match &self.finish.completes {
+            None => Op::Place { node, dir, name, over },
+            Some((upload, note)) => Op::CompleteUpload { upload: *upload, node, dir, name, over, note },
         }
     }
 
@@ -390,7 +363,7 @@ impl Finishing {
 }
 
 /// The directory that a new file at `path` will be in or below: the lowest that is there. The user may make something in it.
-fn dir_for(steps: &Steps<'_>, base: &Base, path: &Path) -> Result<NodeId> {
+pub(crate) fn dir_for(steps: &Steps<'_>, base: &Base, path: &Path) -> Result<NodeId> {
     if path.is_root() {
         return Err(Error::IsDir);
     }

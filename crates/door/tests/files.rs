@@ -35,8 +35,9 @@ fn a_file_is_there_whole_or_not_at_all() {
         let mut upload = tree.create(&path("a/x"), None).await.expect("begun");
         upload.write(noise(800_000, 9).into()).await.expect("written");
         drop(upload);
-        let part = tree.create(&path("a/y"), None).await.expect("begun").into_part().await.expect("a part");
-        drop(part);
+        let part = tree.create(&path("a/y"), None).await.expect("begun");
+        let of_none = part.keep_as_part(NodeId(5), 1, Vec::new()).await;
+        assert_eq!(of_none, Err(Error::Stale), "there is no such upload");
     });
     assert_eq!(rig.get(&tree, "a/x"), Err(Error::NotFound));
     rig.check();
@@ -262,18 +263,28 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
     let rig = open_to_all();
     let tree = rig.tree(1000, "");
     let (a, b) = (noise(6_000_000, 1), noise(700_000, 2));
+    let uploads = rig.cell.uploads();
     rig.wait(async {
-        let mut parts = Vec::new();
-        for content in [&a, &b] {
-            let mut upload = tree.create(&path("whole"), None).await.expect("begun");
-            upload.write(content.clone().into()).await.expect("written");
-            parts.push(upload.into_part().await.expect("durable"));
+        let of = tree.begin_upload(&path("whole"), "bucket/whole".into(), Vec::new()).await.expect("begun");
+        for (number, content) in [(1, &b), (2, &b), (1, &a)] {
+            let mut part = tree.create(&path("whole"), None).await.expect("begun");
+            part.write(content.clone().into()).await.expect("written");
+            part.keep_as_part(of, number, Vec::new()).await.expect("kept");
         }
+        let ended =
+            tree.begin_upload(&path("other"), "bucket/other".into(), Vec::new()).await.expect("begun");
+        tree.end_upload(ended).await.expect("ended");
+        assert_eq!(tree.end_upload(ended).await, Err(Error::Stale));
+        let below = tree.begin_upload(&path("d/file"), "bucket/d/file".into(), Vec::new()).await;
+        assert!(below.is_ok(), "directories are made at the end");
         let mut whole = tree.create(&path("whole"), None).await.expect("begun");
-        for part in &parts {
-            whole.copy(part.file(), 0..part.size()).await.expect("copied");
+        for part in uploads.parts(of, 0, 9) {
+            whole.copy_part(&part).await.expect("copied");
         }
-        whole.finish(Finish::default()).await.expect("placed");
+        let completes = Some((of, b"done".to_vec()));
+        whole.finish(Finish { completes, ..Finish::default() }).await.expect("placed");
+        tree.settle_upload(of).await.expect("durable");
+        assert!(uploads.find(of).is_some_and(|of| of.complete && &*of.note == b"done"));
     });
     let wanted = [a, b].concat();
     assert!(rig.get(&tree, "whole").is_ok_and(|got| got == wanted));

@@ -387,7 +387,12 @@ impl Target for Mounted {
             }
             Op::Make { dir, name, make, mode, umask } => self.make(dir, name, make, mode & !umask),
             // a mount has no such requests
-            Op::MakeUnnamed { .. } | Op::Place { .. } => Err(Error::NotSupported),
+            Op::MakeUnnamed { .. }
+            | Op::Place { .. }
+            | Op::BeginUpload { .. }
+            | Op::KeepPart { .. }
+            | Op::CompleteUpload { .. }
+            | Op::EndUpload { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(node, dir, name),
             Op::Unlink { dir, name, .. } => self.remove(dir, name, 0),
             Op::RmDir { dir, name } => self.remove(dir, name, libc::AT_REMOVEDIR),

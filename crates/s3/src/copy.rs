@@ -63,7 +63,7 @@ impl Shared {
         // no more open than what it is a copy of
         upload.like(&file, false);
         let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
-        let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), over).await?;
+        let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), (over, None)).await?;
         let copied = CopyObjectResult {
             e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
             last_modified: Some(timestamp(attr.mtime)),

@@ -40,6 +40,10 @@ pub(crate) fn of(e: Error) -> S3Error {
             with(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.")
         }
         Error::Quota => own("QuotaExceeded", 403, "A quota would be exceeded; lee quota list shows it."),
+        Error::TooManyUploads => with(
+            S3ErrorCode::InvalidRequest,
+            "This user has 10,000 uploads, or 100,000 parts of such, that are not complete: complete or abort some.",
+        ),
         Error::NoSpace => own("InsufficientStorage", 507, "The store is full."),
         Error::TooBig => with(S3ErrorCode::EntityTooLarge, "A file has at most 16 TiB."),
         Error::AttrTooBig | Error::Range => with(S3ErrorCode::MetadataTooLarge, "The metadata do not fit."),

@@ -4,6 +4,7 @@ use leeward_door::notes::{self, HEADERS, HEADERS_BYTES_MAX, Headers, SUMS, Sums}
 use leeward_volume::op::Attr;
 use s3s::dto::{Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::{Deserialize, Serialize};
 
 /// Attribute with tags, as in a query: `a=b&c=d`.
 pub(crate) const TAGS: &[u8] = b"user.leeward.tags";
@@ -73,10 +74,14 @@ macro_rules! kept {
 pub(crate) use kept;
 
 /// Headers to be kept with an object, from those of a request.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept(Headers);
 
 impl Kept {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a header where it is given.
     pub(crate) fn header(mut self, name: &str, value: Option<&str>) -> Kept {
         if let Some(value) = value {

@@ -15,6 +15,7 @@ use hyper::header::{CONTENT_RANGE, HeaderValue};
 use leeward_door::listen::{BodyError, Turn};
 use leeward_door::notes::{HEADERS, SUMS, Sums, etag_of};
 use leeward_door::{Digest, File, Finish, Path, Tree, Upload, limits};
+use leeward_volume::NodeId;
 use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
     Checksum, ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
@@ -169,7 +170,7 @@ impl Shared {
             return self.put_directory(&call, &path, incoming, (kept, input.tagging), over).await;
         }
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
-        let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), over).await?;
+        let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), (over, None)).await?;
         let e_tag = Some(ETag::Strong(etag_of(&sums, &attr)));
         let output =
             PutObjectOutput { e_tag, checksum_type: sums::type_of(&sums), ..PutObjectOutput::default() };
@@ -266,13 +267,13 @@ impl Shared {
         Ok((upload, sums, self.turn(call).await?))
     }
 
-    /// Gives content its key.
+    /// Gives content its key. `completes`: the upload in parts that ends with it, and what is to be known of that for a while.
     pub(crate) async fn place(
         &self,
         upload: Upload,
         sums: Sums,
         (kept, tags): (Kept, Option<&str>),
-        over: Over,
+        (over, completes): (Over, Option<(NodeId, Vec<u8>)>),
     ) -> S3Result<Attr> {
         let modified = self.now();
         let mut xattrs = vec![(SUMS.to_vec(), sums.to_attribute(upload.size(), modified))];
@@ -280,7 +281,7 @@ impl Shared {
         if let Some(tags) = tags.filter(|tags| !tags.is_empty()) {
             xattrs.push((TAGS.to_vec(), tags.as_bytes().to_vec()));
         }
-        let finish = Finish { over, xattrs, modified: Some(modified), parents: true };
+        let finish = Finish { over, xattrs, modified: Some(modified), parents: true, completes };
         upload.finish(finish).await.map_err(error::of)
     }
 

@@ -1,7 +1,7 @@
 //! Uploads in parts: each part is a durable file without a name; they become the object by sharing their data.
 //!
-//! What uploads there are is known in memory only (`uploads`): when the process ends they are gone, with their parts, and clients begin again
-//! (`NoSuchUpload`). Nothing of them is ever seen in the mount, and nothing is left to clean up.
+//! What uploads there are, and what is in them, is in the cell's records (`leeward_volume::uploads`): what was answered is there for whoever
+//! opens the cell next. Nothing of them is ever seen in the mount.
 
 use crate::call::{Call, Shared};
 use crate::conditions::Conditions;
@@ -12,12 +12,11 @@ use crate::meta::kept;
 use crate::names::path_of;
 use crate::objects::{Incoming, private};
 use crate::sums::{self, Claims, checksums, with_sums};
-use crate::uploads::{Piece, Uploading, Uploads};
-use leeward_door::Path;
+use crate::uploads::{Begun, Piece, Uploading, etag_of_part, full_key, id_of, no_such_upload};
+use leeward_door::Upload;
 use leeward_door::notes::{Sums, etag_of};
 use leeward_env::hex;
-use leeward_volume::op::Over;
-use parking_lot::Mutex;
+use leeward_volume::{Error, NodeId};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
@@ -26,16 +25,15 @@ use s3s::dto::{
     UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use std::ops::Bound;
 
 /// Number of the last part that an upload can have.
 const PART_NUMBER_MAX: i32 = 10_000;
 /// Smallest part, but for the last one: what S3 says.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
-fn check_number(number: i32) -> S3Result<()> {
+fn check_number(number: i32) -> S3Result<u32> {
     if (1..=PART_NUMBER_MAX).contains(&number) {
-        return Ok(());
+        return Ok(number as u32);
     }
     Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "Parts have numbers from 1 to 10000."))
 }
@@ -58,27 +56,15 @@ impl Shared {
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
         let kept = kept!(input);
         kept.attribute()?;
+        let begun = Begun::new(kept, input.tagging.take(), algorithm, composite);
+        let key = full_key(&call.bucket.name, &input.key);
         let _turn = self.turn(&call).await?;
         // whoever may not write there hears it now
-        drop(call.tree.create(&path, None).await.map_err(error::of)?);
-        let begun = self.now();
-        Uploads::tend(&self.0);
-        let uploading = self.0.uploads.begin(|id| Uploading {
-            id,
-            bucket: call.bucket.name.clone(),
-            key: input.key.clone(),
-            uid: call.who.uid,
-            kept,
-            tags: input.tagging.take(),
-            begun,
-            algorithm,
-            composite,
-            state: Mutex::default(),
-        })?;
+        let upload = call.tree.begin_upload(&path, key, begun.to_note()?).await.map_err(error::of)?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
-            upload_id: Some(uploading.id.clone()),
+            upload_id: Some(id_of(upload)),
             checksum_algorithm: algorithm.map(sums::algorithm_of),
             checksum_type: algorithm.map(|_| checksum_type(composite)),
             ..CreateMultipartUploadOutput::default()
@@ -93,24 +79,21 @@ impl Shared {
         let trailers = request.trailing_headers.clone();
         let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let mut input = request.input;
-        check_number(input.part_number)?;
-        let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let number = check_number(input.part_number)?;
+        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
         let path = path_of(&input.key)?;
         let given = checksums!(input);
         let md5 = input.content_md5.take();
         let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), announced.as_deref())?;
-        let claims = uploading.hashed_by(claims);
+        let claims = begun.hashed_by(claims);
         let mut incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
-        let coming = self.0.uploads.expect(&uploading, input.part_number, incoming.bytes);
+        let coming = self.0.uploads.expect(&uploading, number, incoming.bytes);
         incoming.before = coming.before;
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
-        let part = upload.into_part().await.map_err(error::of)?;
-        let piece = Piece { part, sums, at: self.now() };
-        let output =
-            UploadPartOutput { e_tag: Some(ETag::Strong(piece.etag())), ..UploadPartOutput::default() };
-        let checksum = sums::checksum_of(&piece.sums);
-        self.0.uploads.keep(&uploading, input.part_number, piece)?;
-        Ok(S3Response::new(with_sums!(UploadPartOutput, checksum, output)))
+        keep(upload, uploading.id, number, &sums).await?;
+        let e_tag = Some(ETag::Strong(etag_of_part(&sums)));
+        let output = UploadPartOutput { e_tag, ..UploadPartOutput::default() };
+        Ok(S3Response::new(with_sums!(UploadPartOutput, sums::checksum_of(&sums), output)))
     }
 
     pub(crate) async fn upload_part_copy(
@@ -119,8 +102,8 @@ impl Shared {
     ) -> S3Result<S3Response<UploadPartCopyOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
-        check_number(input.part_number)?;
-        let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let number = check_number(input.part_number)?;
+        let (uploading, _) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
         let (tree, from) = self.source(&call, &input.copy_source)?;
         let _turn = self.turn(&call).await?;
         let file = tree.open(&from, crate::meta::NOTED).await.map_err(error::of)?;
@@ -148,25 +131,32 @@ impl Shared {
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
         let bytes = range.end - range.start;
-        let coming = self.0.uploads.expect(&uploading, input.part_number, bytes);
+        let coming = self.0.uploads.expect(&uploading, number, bytes);
         let wanted = Some(bytes + coming.before);
         let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
-        let part = upload.into_part().await.map_err(error::of)?;
         // content that was not seen has no sums, but for a whole file's
         let kept = sums_still(&tree, &from, (&file.attr, noted.sums), &conditions).await?;
-        let sums = if whole { kept } else { Sums::default() };
-        let piece = Piece { part, sums, at: self.now() };
+        let mut sums = if whole { kept } else { Sums::default() };
+        if sums.get("md5").is_none() {
+            sums.set("etag", &self.some_etag());
+        }
+        keep(upload, uploading.id, number, &sums).await?;
         let copied = CopyPartResult {
-            e_tag: Some(ETag::Strong(piece.etag())),
-            last_modified: Some(timestamp(piece.at)),
+            e_tag: Some(ETag::Strong(etag_of_part(&sums))),
+            last_modified: Some(timestamp(self.now())),
             ..CopyPartResult::default()
         };
-        self.0.uploads.keep(&uploading, input.part_number, piece)?;
         Ok(S3Response::new(UploadPartCopyOutput {
             copy_part_result: Some(copied),
             ..UploadPartCopyOutput::default()
         }))
+    }
+
+    /// An ETag for what was not seen.
+    fn some_etag(&self) -> String {
+        let env = self.0.files.env();
+        format!("{:016x}{:016x}", env.random(), env.random())
     }
 
     pub(crate) async fn complete_upload(
@@ -175,29 +165,22 @@ impl Shared {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let mut input = request.input;
-        let path = path_of(&input.key)?;
-        let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
-        let wanted = input.multipart_upload.take().and_then(|m| m.parts).unwrap_or_default();
-        let pieces = chosen(&uploading, &wanted)?;
-        let bytes: u64 = pieces.iter().map(|p| p.part.size()).sum();
-        if input.mpu_object_size.is_some_and(|size| size as u64 != bytes) {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "The parts have not so many bytes in all.",
-            ));
-        }
-        let sums = sums_of(&uploading, &pieces);
-        check_claims(&checksums!(input), &sums)?;
-        let _turn = self.turn(&call).await?;
-        let over =
-            self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
-        let attr = self.assemble(&call, &path, &uploading, (&pieces, bytes, &sums, over)).await?;
-        drop(self.0.uploads.end(&uploading.id));
+        let uploading = self.0.uploads.find(&call, &input.key, &input.upload_id)?;
+        let sums = match self.completed(&call, &uploading).await? {
+            Some(sums) => sums,
+            None => {
+                let made = self.complete(&call, &uploading, &mut input).await;
+                match made {
+                    Ok(sums) => sums,
+                    Err(e) => self.overtaken(&call, &uploading, e).await?,
+                }
+            }
+        };
         let output = CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, crate::names::encoded(&input.key))),
             bucket: Some(input.bucket),
             key: Some(input.key),
-            e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
+            e_tag: sums.get("etag").map(|etag| ETag::Strong(etag.to_owned())),
             checksum_type: sums::type_of(&sums),
             ..CompleteMultipartUploadOutput::default()
         };
@@ -205,19 +188,89 @@ impl Shared {
         Ok(S3Response::new(with_sums!(CompleteMultipartUploadOutput, checksum, output)))
     }
 
-    async fn assemble(
+    /// What became of an upload that is complete: who asks again had no answer. It is durable.
+    async fn completed(&self, call: &Call, uploading: &Uploading) -> S3Result<Option<Sums>> {
+        if !uploading.record.complete {
+            return Ok(None);
+        }
+        let _turn = self.turn(call).await?;
+        call.tree.settle_upload(uploading.id).await.map_err(error::of)?;
+        Ok(Some(Sums::of_text(&String::from_utf8_lossy(&uploading.record.note))))
+    }
+
+    /// Why an upload was not completed, where that may be that somebody else did something with it meanwhile.
+    async fn overtaken(&self, call: &Call, uploading: &Uploading, e: S3Error) -> S3Result<Sums> {
+        let Some(now) = self.0.uploads.now(uploading.id) else { return Err(no_such_upload()) };
+        match self.completed(call, &now).await? {
+            Some(sums) => Ok(sums),
+            None => Err(e),
+        }
+    }
+
+    /// Makes the object of the parts. Returns its sums.
+    async fn complete(
         &self,
         call: &Call,
-        path: &Path,
         uploading: &Uploading,
-        (pieces, bytes, sums, over): (&[Piece], u64, &Sums, Over),
-    ) -> S3Result<leeward_volume::op::Attr> {
-        let mut upload = call.tree.create(path, Some(bytes)).await.map_err(error::of)?;
-        for piece in pieces {
-            upload.copy(piece.part.file(), 0..piece.part.size()).await.map_err(error::of)?;
+        input: &mut CompleteMultipartUploadInput,
+    ) -> S3Result<Sums> {
+        let path = path_of(&input.key)?;
+        let begun = Begun::of(&uploading.record.note)?;
+        let wanted = input.multipart_upload.take().and_then(|m| m.parts).unwrap_or_default();
+        let pieces = self.chosen(uploading, &wanted)?;
+        let bytes: u64 = pieces.iter().map(Piece::size).sum();
+        if input.mpu_object_size.is_some_and(|size| size as u64 != bytes) {
+            return Err(S3Error::with_message(
+                S3ErrorCode::InvalidRequest,
+                "The parts have not so many bytes in all.",
+            ));
         }
-        let headers = uploading.kept.clone();
-        self.place(upload, sums.clone(), (headers, uploading.tags.as_deref()), over).await
+        let mut sums = sums_of(&begun, &pieces);
+        if sums.get("etag").is_none() {
+            sums.set("etag", &format!("{}-{}", self.some_etag(), pieces.len()));
+        }
+        check_claims(&checksums!(input), &sums)?;
+        let _turn = self.turn(call).await?;
+        let over =
+            self.over(&call.tree, &path, input.if_match.as_ref(), input.if_none_match.as_ref()).await?;
+        let mut upload = call.tree.create(&path, Some(bytes)).await.map_err(error::of)?;
+        for piece in &pieces {
+            upload.copy_part(&piece.part).await.map_err(of_part)?;
+        }
+        let completes = Some((uploading.id, sums.to_text().into_bytes()));
+        self.place(upload, sums.clone(), (begun.headers, Some(&begun.tags)), (over, completes)).await?;
+        Ok(sums)
+    }
+
+    /// The parts that a client names, as they arrived.
+    fn chosen(&self, uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece>> {
+        let wrong = |code: S3ErrorCode, why: &'static str| S3Error::with_message(code, why);
+        if wanted.is_empty() {
+            return Err(wrong(S3ErrorCode::MalformedXML, "Name at least one part."));
+        }
+        let mut pieces: Vec<Piece> = Vec::with_capacity(wanted.len());
+        let mut before = 0;
+        for (n, part) in wanted.iter().enumerate() {
+            let number = part.part_number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+            if number <= before {
+                return Err(wrong(
+                    S3ErrorCode::InvalidPartOrder,
+                    "Name the parts in the order of their numbers.",
+                ));
+            }
+            before = number;
+            let piece = self.0.uploads.piece(uploading.id, number);
+            let same = |piece: &Piece| part.e_tag.as_ref().is_none_or(|e| e.value() == piece.etag());
+            let piece = piece.filter(same).ok_or_else(missing_part)?;
+            if n + 1 < wanted.len() && piece.size() < PART_BYTES_MIN {
+                return Err(wrong(
+                    S3ErrorCode::EntityTooSmall,
+                    "Parts have at least 5 MiB, but for the last one.",
+                ));
+            }
+            pieces.push(piece);
+        }
+        Ok(pieces)
     }
 
     pub(crate) async fn abort_upload(
@@ -225,8 +278,9 @@ impl Shared {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
-        let uploading = self.0.uploads.get(&call, &request.input.key, &request.input.upload_id)?;
-        drop(self.0.uploads.end(&uploading.id));
+        let (uploading, _) = self.0.uploads.get(&call, &request.input.key, &request.input.upload_id)?;
+        let _turn = self.turn(&call).await?;
+        call.tree.end_upload(uploading.id).await.map_err(of_upload)?;
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
     }
 
@@ -236,17 +290,12 @@ impl Shared {
     ) -> S3Result<S3Response<ListPartsOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
-        let uploading = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
         let _turn = self.turn(&call).await?;
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
-        let after = input.part_number_marker.unwrap_or(0);
-        let state = uploading.state.lock();
-        let mut parts: Vec<DtoPart> = state
-            .parts
-            .range((Bound::Excluded(after), Bound::Unbounded))
-            .take(limit + 1)
-            .map(|(number, piece)| dto_part(*number, piece))
-            .collect();
+        let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
+        let pieces = self.0.uploads.pieces(uploading.id, after, limit + 1);
+        let mut parts: Vec<DtoPart> = pieces.iter().map(dto_part).collect();
         let is_truncated = parts.len() > limit;
         parts.truncate(limit);
         Ok(S3Response::new(ListPartsOutput {
@@ -257,7 +306,7 @@ impl Shared {
             part_number_marker: input.part_number_marker,
             next_part_number_marker: parts.last().and_then(|p| p.part_number),
             is_truncated: Some(is_truncated),
-            checksum_algorithm: uploading.algorithm.map(sums::algorithm_of),
+            checksum_algorithm: begun.algorithm().map(sums::algorithm_of),
             parts: Some(parts),
             ..ListPartsOutput::default()
         }))
@@ -272,13 +321,9 @@ impl Shared {
         let _turn = self.turn(&call).await?;
         let limit = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
         let prefix = input.prefix.clone().unwrap_or_default();
-        let after = (input.key_marker.clone().unwrap_or_default(), input.upload_id_marker.clone());
-        let is_later = |u: &Uploading| match &after.1 {
-            Some(id) => (&u.key, &u.id) > (&after.0, id),
-            None => u.key > after.0,
-        };
-        let mut uploads = self.0.uploads.of_bucket(&call);
-        uploads.retain(|u| u.key.starts_with(&prefix) && is_later(u));
+        let after = input.key_marker.as_deref().unwrap_or_default();
+        let after = (after, input.upload_id_marker.as_deref().filter(|id| !id.is_empty()));
+        let mut uploads = self.0.uploads.of_bucket(&call, &prefix, after, limit + 1);
         let is_truncated = uploads.len() > limit;
         uploads.truncate(limit);
         let last = uploads.last().filter(|_| is_truncated);
@@ -287,32 +332,50 @@ impl Shared {
             prefix: input.prefix,
             max_uploads: Some(limit as i32),
             is_truncated: Some(is_truncated),
-            next_key_marker: last.map(|u| u.key.clone()),
-            next_upload_id_marker: last.map(|u| u.id.clone()),
-            uploads: Some(uploads.iter().map(|u| dto_upload(u)).collect()),
+            next_key_marker: last.map(|u| u.record.name().to_owned()),
+            next_upload_id_marker: last.map(|u| id_of(u.id)),
+            uploads: Some(uploads.iter().map(dto_upload).collect()),
             ..ListMultipartUploadsOutput::default()
         }))
     }
 }
 
+/// A file without a name is a part of an upload from now on.
+async fn keep(upload: Upload, of: NodeId, number: u32, sums: &Sums) -> S3Result<()> {
+    upload.keep_as_part(of, number, sums.to_text().into_bytes()).await.map_err(of_upload)
+}
+
+/// Of an operation on an upload.
+fn of_upload(e: Error) -> S3Error {
+    if e == Error::Stale { no_such_upload() } else { error::of(e) }
+}
+
+/// Of an operation on a part.
+fn of_part(e: Error) -> S3Error {
+    if e == Error::Stale { missing_part() } else { error::of(e) }
+}
+
+fn missing_part() -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidPart, "A part is missing, or another one by now.")
+}
+
 fn dto_upload(uploading: &Uploading) -> MultipartUpload {
+    let algorithm = Begun::of(&uploading.record.note).ok().and_then(|begun| begun.algorithm());
     MultipartUpload {
-        key: Some(uploading.key.clone()),
-        upload_id: Some(uploading.id.clone()),
-        initiated: Some(timestamp(uploading.begun)),
-        checksum_algorithm: uploading
-            .algorithm
-            .map(|name: &str| -> ChecksumAlgorithm { sums::algorithm_of(name) }),
+        key: Some(uploading.record.name().to_owned()),
+        upload_id: Some(id_of(uploading.id)),
+        initiated: Some(timestamp(uploading.record.at)),
+        checksum_algorithm: algorithm.map(|name: &str| -> ChecksumAlgorithm { sums::algorithm_of(name) }),
         ..MultipartUpload::default()
     }
 }
 
-fn dto_part(number: i32, piece: &Piece) -> DtoPart {
+fn dto_part(piece: &Piece) -> DtoPart {
     let part = DtoPart {
-        part_number: Some(number),
+        part_number: Some(piece.part.record.number as i32),
         e_tag: Some(ETag::Strong(piece.etag())),
-        size: Some(piece.part.size() as i64),
-        last_modified: Some(timestamp(piece.at)),
+        size: Some(piece.size() as i64),
+        last_modified: Some(timestamp(piece.part.record.at)),
         ..DtoPart::default()
     };
     with_sums!(DtoPart, sums::checksum_of(&piece.sums), part)
@@ -322,58 +385,24 @@ fn checksum_type(composite: bool) -> ChecksumType {
     ChecksumType::from_static(if composite { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT })
 }
 
-/// The parts that a client names, as they arrived.
-fn chosen(uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece>> {
-    let wrong = |code: S3ErrorCode, why: &'static str| S3Error::with_message(code, why);
-    if wanted.is_empty() {
-        return Err(wrong(S3ErrorCode::MalformedXML, "Name at least one part."));
-    }
-    let state = uploading.state.lock();
-    let mut pieces: Vec<Piece> = Vec::with_capacity(wanted.len());
-    let mut before = 0;
-    for (n, part) in wanted.iter().enumerate() {
-        let number = part.part_number.unwrap_or(0);
-        if number <= before {
-            return Err(wrong(
-                S3ErrorCode::InvalidPartOrder,
-                "Name the parts in the order of their numbers.",
-            ));
-        }
-        before = number;
-        let piece = state.parts.get(&number);
-        let same = |piece: &&Piece| part.e_tag.as_ref().is_none_or(|e| e.value() == piece.etag());
-        let piece = piece.filter(same);
-        let piece = piece
-            .ok_or_else(|| wrong(S3ErrorCode::InvalidPart, "A part is missing, or another one by now."))?;
-        if n + 1 < wanted.len() && piece.part.size() < PART_BYTES_MIN {
-            return Err(wrong(
-                S3ErrorCode::EntityTooSmall,
-                "Parts have at least 5 MiB, but for the last one.",
-            ));
-        }
-        pieces.push(piece.clone());
-    }
-    Ok(pieces)
-}
-
 /// The ETag and the checksum of an object that was made of parts.
-fn sums_of(uploading: &Uploading, pieces: &[Piece]) -> Sums {
+fn sums_of(begun: &Begun, pieces: &[Piece]) -> Sums {
     let mut sums = Sums::default();
     let md5s: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| hex::decode(p.sums.get("md5")?)).collect();
     if let Some(md5s) = md5s {
         let md5 = sums::md5_of(&md5s.concat());
         sums.set("etag", &format!("{}-{}", hex::encode(&md5), pieces.len()));
     }
-    let Some(name) = uploading.algorithm else { return sums };
+    let Some(name) = begun.algorithm() else { return sums };
     let all: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| hex::decode(p.sums.get(name)?)).collect();
     let Some(all) = all else { return sums };
-    if uploading.composite {
+    if begun.composite {
         if let Some(sum) = sums::sum_of(name, &all.concat()) {
             sums.set(&format!("{name}-of-parts"), &format!("{}-{}", sums::encode(&sum), pieces.len()));
         }
         return sums;
     }
-    let mut lengths = pieces.iter().map(|p| p.part.size());
+    let mut lengths = pieces.iter().map(Piece::size);
     lengths.next();
     let mut rest = all.iter().skip(1).zip(lengths);
     let whole = all.first().and_then(|first| {

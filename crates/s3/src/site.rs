@@ -76,7 +76,7 @@ impl S3Door {
             keys: keys.clone(),
             buckets,
             turns: Turns::new(files.env()),
-            uploads: Uploads::new(files.env()),
+            uploads: Uploads::new(files),
             region,
         }));
         let domains = Domains::new(&options.domains)?;

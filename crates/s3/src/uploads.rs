@@ -1,87 +1,113 @@
-//! Which uploads in parts there are: in memory only, so that they are gone with their parts when the process ends.
-//!
-//! Bounded: uploads and parts of a user, parts in all, and how long an upload may rest.
+//! Uploads in parts as this door knows them: what it notes of them in the cell's records, and what is on its way to them.
 
-use crate::call::{Call, Parts};
+use crate::call::Call;
 use crate::meta::Kept;
-use crate::sums::Claims;
-use leeward_door::Part;
+use crate::sums::{self, Claims};
+use leeward_door::Files;
 use leeward_door::listen::Unfinished;
-use leeward_door::notes::{Sums, etag_of};
+use leeward_door::notes::Sums;
 use leeward_env::limits::FILE_BYTES_MAX;
-use leeward_env::{Env, Nanos};
-use leeward_volume::op::Time;
+use leeward_volume::NodeId;
+use leeward_volume::uploads::{Part, UploadRecord, Uploads as Records};
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-/// Uploads that a user may have at a time, and parts in them.
-const UPLOADS_PER_USER_MAX: usize = 10_000;
-const PARTS_PER_USER_MAX: usize = 100_000;
-/// Parts that there may be in all.
-const PARTS_MAX: usize = 1_000_000;
-/// An upload that rests so long is dropped, nanoseconds.
-const REST_MAX: Nanos = 7 * 86_400 * 1_000_000_000;
-/// How often that is looked at.
-const REST_LOOK: Duration = Duration::from_secs(3600);
-
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<std::hash::DefaultHasher>>;
-
-/// Uploads in parts that there are.
+/// Uploads in parts.
 pub(crate) struct Uploads {
-    env: Env,
-    open: Mutex<Open>,
-    /// Whether somebody drops those that rest.
-    tended: AtomicBool,
+    files: Files,
+    /// Bytes on their way to a user's uploads in a bucket.
+    coming: Mutex<BTreeMap<Place, u64>>,
 }
 
-#[derive(Default)]
-struct Open {
-    uploads: Map<String, Arc<Uploading>>,
-    /// What there is of a user in a bucket.
-    tallies: BTreeMap<(u32, Arc<str>), Tally>,
-    parts: usize,
+type Place = (u32, Arc<str>);
+
+/// What is noted of an upload that is begun: JSON in its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Begun {
+    #[serde(skip_serializing_if = "Kept::is_empty")]
+    pub(crate) headers: Kept,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) tags: String,
+    /// The checksum that its parts are to have, by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    algorithm: Option<String>,
+    /// Whether the checksum of the whole is one over the parts'.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) composite: bool,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Tally {
-    uploads: usize,
-    parts: usize,
-    bytes: u64,
-    /// Bytes of parts on their way.
-    coming: u64,
+impl Begun {
+    pub(crate) fn new(
+        headers: Kept,
+        tags: Option<String>,
+        algorithm: Option<&str>,
+        composite: bool,
+    ) -> Begun {
+        let algorithm = algorithm.map(str::to_owned);
+        Begun { headers, tags: tags.unwrap_or_default(), algorithm, composite }
+    }
+
+    /// As it is stored.
+    pub(crate) fn to_note(&self) -> S3Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(S3Error::internal_error)
+    }
+
+    /// Reads what is stored.
+    pub(crate) fn of(note: &[u8]) -> S3Result<Begun> {
+        serde_json::from_slice(note).map_err(S3Error::internal_error)
+    }
+
+    pub(crate) fn algorithm(&self) -> Option<&'static str> {
+        sums::name_of(self.algorithm.as_deref()?)
+    }
+
+    pub(crate) fn hashed_by(&self, asked: Claims) -> Claims {
+        Claims { algorithm: asked.algorithm.or(self.algorithm()), ..asked }
+    }
 }
 
 /// One upload.
+#[derive(Clone)]
 pub(crate) struct Uploading {
-    pub(crate) id: String,
-    pub(crate) bucket: Arc<str>,
-    pub(crate) key: String,
-    pub(crate) uid: u32,
-    pub(crate) kept: Kept,
-    pub(crate) tags: Option<String>,
-    pub(crate) begun: Time,
-    pub(crate) algorithm: Option<&'static str>,
-    /// Whether the checksum of the whole is one over the parts'.
-    pub(crate) composite: bool,
-    pub(crate) state: Mutex<State>,
+    pub(crate) id: NodeId,
+    pub(crate) record: Arc<UploadRecord>,
 }
 
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) parts: BTreeMap<i32, Piece>,
-    pub(crate) used_at: Nanos,
+/// A part that has arrived.
+pub(crate) struct Piece {
+    pub(crate) part: Part,
+    pub(crate) sums: Sums,
+}
+
+impl Piece {
+    fn of(part: Part) -> Piece {
+        let sums = Sums::of_text(&String::from_utf8_lossy(&part.record.note));
+        Piece { part, sums }
+    }
+
+    pub(crate) fn etag(&self) -> String {
+        etag_of_part(&self.sums)
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.part.record.size
+    }
+}
+
+/// The ETag of a part. Who keeps one sees to it that its sums have one.
+pub(crate) fn etag_of_part(sums: &Sums) -> String {
+    sums.get("md5").or(sums.get("etag")).unwrap_or_default().to_owned()
 }
 
 /// A part on its way, until it is dropped.
 pub(crate) struct Coming<'a> {
     uploads: &'a Uploads,
-    place: (u32, Arc<str>),
+    place: Place,
     bytes: u64,
     /// Bytes in parts of its user in its bucket that have come or began to before, but for the one whose number it has: there must be room for
     /// them, too.
@@ -90,201 +116,112 @@ pub(crate) struct Coming<'a> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut tally) = self.uploads.open.lock().tallies.entry(self.place.clone()) {
-            tally.get_mut().coming -= self.bytes;
-            if tally.get().is_empty() {
-                tally.remove();
+        if let Entry::Occupied(mut coming) = self.uploads.coming.lock().entry(self.place.clone()) {
+            *coming.get_mut() -= self.bytes;
+            if *coming.get() == 0 {
+                coming.remove();
             }
         }
-    }
-}
-
-/// A part that has arrived.
-#[derive(Clone)]
-pub(crate) struct Piece {
-    pub(crate) part: Part,
-    pub(crate) sums: Sums,
-    pub(crate) at: Time,
-}
-
-impl Piece {
-    pub(crate) fn etag(&self) -> String {
-        self.sums.get("md5").map_or_else(|| etag_of(&self.sums, &self.part.file().attr), str::to_owned)
-    }
-}
-
-impl Tally {
-    fn is_empty(&self) -> bool {
-        self.uploads == 0 && self.coming == 0
-    }
-}
-
-impl Open {
-    /// Uploads and parts of a user in all.
-    fn of_user(&self, uid: u32) -> Tally {
-        let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
-        own.fold(Tally::default(), |sum, (_, one)| Tally {
-            uploads: sum.uploads + one.uploads,
-            parts: sum.parts + one.parts,
-            ..sum
-        })
-    }
-
-    fn take(&mut self, id: &str) -> Option<Arc<Uploading>> {
-        let gone = self.uploads.remove(id)?;
-        let (parts, bytes) = gone.state.lock().size();
-        self.parts -= parts;
-        if let Entry::Occupied(mut tally) = self.tallies.entry(gone.place()) {
-            let left = tally.get_mut();
-            left.uploads -= 1;
-            left.parts -= parts;
-            left.bytes -= bytes;
-            if left.is_empty() {
-                tally.remove();
-            }
-        }
-        Some(gone)
     }
 }
 
 impl Uploads {
-    pub(crate) fn new(env: &Env) -> Uploads {
-        Uploads { env: env.clone(), open: Mutex::default(), tended: AtomicBool::new(false) }
+    pub(crate) fn new(files: &Files) -> Uploads {
+        Uploads { files: files.clone(), coming: Mutex::default() }
     }
 
-    pub(crate) fn begin(&self, uploading: impl FnOnce(String) -> Uploading) -> S3Result<Arc<Uploading>> {
-        let id = format!("{:016x}{:016x}", self.env.random(), self.env.random());
-        let uploading = Arc::new(uploading(id.clone()));
-        uploading.state.lock().used_at = self.env.now();
-        let mut open = self.open.lock();
-        if open.of_user(uploading.uid).uploads >= UPLOADS_PER_USER_MAX {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "This user has 10,000 uploads that are not complete: complete or abort some.",
-            ));
-        }
-        open.tallies.entry(uploading.place()).or_default().uploads += 1;
-        open.uploads.insert(id, uploading.clone());
-        Ok(uploading)
+    fn records(&self) -> Arc<Records> {
+        self.files.uploads()
     }
 
-    /// An upload of this user's; others cannot know the id.
-    pub(crate) fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<Arc<Uploading>> {
-        let found = self.open.lock().uploads.get(id).cloned();
-        let found = found.filter(|u| u.uid == call.who.uid && u.bucket == call.bucket.name && u.key == key);
+    /// An upload of this user's, complete or not; others cannot use the id.
+    pub(crate) fn find(&self, call: &Call, key: &str, id: &str) -> S3Result<Uploading> {
+        let found = node_of(id).and_then(|id| Some(Uploading { id, record: self.records().find(id)? }));
+        let found = found.filter(|Uploading { record: r, .. }| {
+            r.uid == call.who.uid && r.bucket() == &*call.bucket.name && r.name() == key
+        });
         found.ok_or_else(no_such_upload)
     }
 
+    /// The same where it is not complete, and what is noted of it.
+    pub(crate) fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<(Uploading, Begun)> {
+        let found = self.find(call, key, id)?;
+        if found.record.complete {
+            return Err(no_such_upload());
+        }
+        let begun = Begun::of(&found.record.note)?;
+        Ok((found, begun))
+    }
+
     /// A part of so many bytes is on its way, which counts until this is dropped.
-    pub(crate) fn expect(&self, uploading: &Uploading, number: i32, bytes: u64) -> Coming<'_> {
-        let replaced = uploading.state.lock().parts.get(&number).map_or(0, |piece| piece.part.size());
-        let place = uploading.place();
-        let mut open = self.open.lock();
-        let tally = open.tallies.entry(place.clone()).or_default();
-        let before = (tally.bytes + tally.coming).saturating_sub(replaced);
+    pub(crate) fn expect(&self, uploading: &Uploading, number: u32, bytes: u64) -> Coming<'_> {
+        let (records, uid, bucket) = (self.records(), uploading.record.uid, uploading.record.bucket());
+        let there = records.bytes_in(uid, bucket);
+        let replaced = records.part(uploading.id, number).map_or(0, |part| part.record.size);
+        let place: Place = (uid, bucket.into());
         let bytes = bytes.min(FILE_BYTES_MAX);
-        tally.coming += bytes;
+        let mut all = self.coming.lock();
+        let coming = all.entry(place.clone()).or_default();
+        let before = (there + *coming).saturating_sub(replaced);
+        *coming += bytes;
         Coming { uploads: self, place, bytes, before }
     }
 
-    /// Keeps a part, in place of an earlier one with its number.
-    pub(crate) fn keep(&self, uploading: &Uploading, number: i32, piece: Piece) -> S3Result<()> {
-        let mut open = self.open.lock();
-        if !open.uploads.contains_key(&uploading.id) {
-            return Err(no_such_upload());
-        }
-        let mut state = uploading.state.lock();
-        let is_new = !state.parts.contains_key(&number);
-        if is_new && (open.parts >= PARTS_MAX || open.of_user(uploading.uid).parts >= PARTS_PER_USER_MAX) {
-            return Err(S3Error::with_message(
-                S3ErrorCode::InvalidRequest,
-                "Too many parts of uploads that are not complete: complete or abort some.",
-            ));
-        }
-        state.used_at = self.env.now();
-        let bytes = piece.part.size();
-        let old = state.parts.insert(number, piece);
-        drop(state);
-        open.parts += usize::from(is_new);
-        let tally = open.tallies.entry(uploading.place()).or_default();
-        tally.parts += usize::from(is_new);
-        tally.bytes = tally.bytes + bytes - old.as_ref().map_or(0, |old| old.part.size());
-        drop(open);
-        // it is given back without the lock
-        drop(old);
-        Ok(())
+    /// A part of an upload.
+    pub(crate) fn piece(&self, upload: NodeId, number: u32) -> Option<Piece> {
+        self.records().part(upload, number).map(Piece::of)
+    }
+
+    /// Parts after a number, at most so many.
+    pub(crate) fn pieces(&self, upload: NodeId, after: u32, most: usize) -> Vec<Piece> {
+        self.records().parts(upload, after, most).into_iter().map(Piece::of).collect()
+    }
+
+    /// What is known of an upload by now.
+    pub(crate) fn now(&self, upload: NodeId) -> Option<Uploading> {
+        Some(Uploading { id: upload, record: self.records().find(upload)? })
     }
 
     /// All there are, and bytes in their parts.
     pub(crate) fn in_all(&self) -> Unfinished {
-        let open = self.open.lock();
-        let bytes = open.tallies.values().map(|tally| tally.bytes).sum();
-        Unfinished { uploads: open.uploads.len() as u64, bytes }
+        let (uploads, bytes) = self.records().totals();
+        Unfinished { uploads, bytes }
     }
 
-    pub(crate) fn end(&self, id: &str) -> Option<Arc<Uploading>> {
-        self.open.lock().take(id)
-    }
-
-    /// From now on somebody looks for those that rest.
-    pub(crate) fn tend(all: &Arc<Parts>) {
-        if all.uploads.tended.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let all = Arc::downgrade(all);
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(REST_LOOK).await;
-                let Some(all) = all.upgrade() else { return };
-                all.uploads.drop_rested();
-            }
-        });
-    }
-
-    /// Drops those that have rested for too long.
-    fn drop_rested(&self) {
-        let now = self.env.now();
-        let mut open = self.open.lock();
-        let rested = open.uploads.values().filter(|u| now.saturating_sub(u.state.lock().used_at) > REST_MAX);
-        let rested: Vec<String> = rested.map(|u| u.id.clone()).collect();
-        let gone: Vec<_> = rested.iter().filter_map(|id| open.take(id)).collect();
-        drop(open);
-        // parts are given back without the lock
-        drop(gone);
-    }
-
-    pub(crate) fn of_bucket(&self, call: &Call) -> Vec<Arc<Uploading>> {
-        let open = self.open.lock();
-        let mine = open.uploads.values().filter(|u| u.uid == call.who.uid && u.bucket == call.bucket.name);
-        let mut mine: Vec<_> = mine.cloned().collect();
-        mine.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
-        mine
+    /// Uploads of this user in this bucket whose keys begin with `prefix`, in the order of keys: after a key, or after an upload of it.
+    pub(crate) fn of_bucket(
+        &self,
+        call: &Call,
+        prefix: &str,
+        after: (&str, Option<&str>),
+        most: usize,
+    ) -> Vec<Uploading> {
+        let full = |key: &str| full_key(&call.bucket.name, key);
+        let last = after.1.and_then(node_of).unwrap_or(NodeId(u64::MAX));
+        let found = self.records().of_user(call.who.uid, &full(prefix), (&full(after.0), last), most);
+        found.into_iter().map(|(id, record)| Uploading { id, record }).collect()
     }
 }
 
-fn no_such_upload() -> S3Error {
+/// What the cell calls the object of an upload.
+pub(crate) fn full_key(bucket: &str, key: &str) -> String {
+    format!("{bucket}/{key}")
+}
+
+/// How clients name an upload.
+pub(crate) fn id_of(upload: NodeId) -> String {
+    format!("{:016x}", upload.0)
+}
+
+fn node_of(id: &str) -> Option<NodeId> {
+    u64::from_str_radix(id, 16).ok().map(NodeId).filter(|upload| id_of(*upload) == id)
+}
+
+pub(crate) fn no_such_upload() -> S3Error {
     S3Error::with_message(
         S3ErrorCode::NoSuchUpload,
-        "There is no such upload: it was completed or aborted, or the server has begun anew since. Begin again.",
+        "There is no such upload: it was completed or aborted, or nothing was added to it for too long. Begin again.",
     )
-}
-
-impl State {
-    /// Parts, and bytes in them.
-    fn size(&self) -> (usize, u64) {
-        (self.parts.len(), self.parts.values().map(|piece| piece.part.size()).sum())
-    }
-}
-
-impl Uploading {
-    /// Whose it is, and where.
-    fn place(&self) -> (u32, Arc<str>) {
-        (self.uid, self.bucket.clone())
-    }
-
-    pub(crate) fn hashed_by(&self, asked: Claims) -> Claims {
-        Claims { algorithm: asked.algorithm.or(self.algorithm), ..asked }
-    }
 }
 
 #[cfg(test)]
@@ -292,29 +229,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_on_their_way_count_for_those_that_come_later() {
-        let uploads = Uploads::new(&Env::sim(1));
-        let uploading = uploads.begin(|id| Uploading {
-            id,
-            bucket: "b".into(),
-            key: "k".into(),
-            uid: 7,
-            kept: Kept::default(),
-            tags: None,
-            begun: Time::default(),
-            algorithm: None,
-            composite: false,
-            state: Mutex::default(),
-        });
-        let uploading = uploading.expect("the first");
-        let first = uploads.expect(&uploading, 1, 10);
-        let second = uploads.expect(&uploading, 2, u64::MAX);
-        let third = uploads.expect(&uploading, 3, u64::MAX);
-        assert_eq!((first.before, second.before, third.before), (0, 10, 10 + FILE_BYTES_MAX));
-        drop((second, third));
-        assert_eq!(uploads.expect(&uploading, 4, 1).before, 10);
-        uploads.end(&uploading.id).expect("there");
-        drop(first);
-        assert!(uploads.open.lock().tallies.is_empty());
+    fn notes_are_as_they_were() {
+        let kept = Kept::default().header("content-type", Some("a/b")).header("x-amz-meta-c", Some("d"));
+        for (begun, golden) in [
+            (
+                Begun::new(kept, Some("e=f".into()), Some("sha256"), true),
+                r#"{"headers":{"content-type":"a/b","x-amz-meta-c":"d"},"tags":"e=f","algorithm":"sha256","composite":true}"#,
+            ),
+            (Begun::default(), "{}"),
+        ] {
+            let note = begun.to_note().expect("written");
+            assert_eq!(String::from_utf8_lossy(&note), golden);
+            assert_eq!(Begun::of(&note).expect("read"), begun);
+        }
+        assert!(Begun::of(b"{").is_err());
+    }
+
+    #[test]
+    fn an_upload_is_named_by_its_number() {
+        let upload = NodeId::new(3, 0xabc);
+        assert_eq!(id_of(upload), "0000030000000abc");
+        assert_eq!(node_of(&id_of(upload)), Some(upload));
+        for wrong in ["", "abc", "+000030000000abc", "0000030000000abcd", "000003000000üabc"] {
+            assert_eq!(node_of(wrong), None, "{wrong}");
+        }
     }
 }

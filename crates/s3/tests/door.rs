@@ -12,6 +12,7 @@ use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, SetAttr};
 use leeward_volume::{Cell, Config, NodeId, Op};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::multipart::MultipartStore;
 use object_store::signer::Signer;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::io::{Read, Write};
@@ -72,7 +73,7 @@ struct Rig {
     runtime: tokio::runtime::Runtime,
     serving: Serving,
     cell: Arc<Cell>,
-    _dir: tempfile::TempDir,
+    dir: Arc<tempfile::TempDir>,
 }
 
 impl Rig {
@@ -82,13 +83,28 @@ impl Rig {
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         cell.call(&Ctx::system(), Op::SetAttr { node: NodeId::ROOT, set }).expect("open to all");
-        let files = Files::new(&Gate::new(cell.clone(), &env, GateOptions::usual()), &env);
+        let bucket = Request::BucketCreate { name: "pub".into(), path: "/".into(), public: false };
+        cell.admin(&bucket, &mut |_| {}).expect("published");
+        Rig::on(&env, cell, Arc::new(dir))
+    }
+
+    fn on(env: &Env, cell: Arc<Cell>, dir: Arc<tempfile::TempDir>) -> Rig {
+        let files = Files::new(&Gate::new(cell.clone(), env, GateOptions::usual()), env);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let site = S3Door::new(&files, Arc::new(OneKey), Arc::new(OneBucket), Options::default());
         let bound = Bound::take(&parse("127.0.0.1:0").expect("an address"), None).expect("a port");
-        let serving = bound.serve(&env, runtime.handle(), Arc::new(site.expect("a door")), None);
-        Rig { serving: serving.expect("served"), runtime, cell, _dir: dir }
+        let serving = bound.serve(env, runtime.handle(), Arc::new(site.expect("a door")), None);
+        Rig { serving: serving.expect("served"), runtime, cell, dir }
+    }
+
+    /// The cell is closed, and opened again behind another door.
+    fn again(self) -> Rig {
+        self.serving.end();
+        self.cell.close().expect("a clean close");
+        let (env, dir) = (Env::real(), self.dir.clone());
+        let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
+        Rig::on(&env, cell, dir)
     }
 
     fn url(&self) -> &str {
@@ -301,6 +317,52 @@ fn parts_count_against_quotas_before_they_have_a_name() {
         other.abort().await.expect("given up");
         one.put_part(part()).await.expect("there is room again");
     });
+}
+
+#[test]
+fn an_upload_goes_on_at_the_next_server() {
+    install_crypto();
+    let rig = Rig::new();
+    let (at, other) = (object_store::path::Path::from("d/whole"), object_store::path::Path::from("given-up"));
+    let part = |byte: u8| vec![byte; 5 << 20].into();
+    let store = rig.client("AK", "secret", "pub");
+    let (id, first, given_up) = rig.runtime.block_on(async {
+        let id = store.create_multipart(&at).await.expect("begun");
+        let first = store.put_part(&at, &id, 0, part(1)).await.expect("a part");
+        store.put_part(&at, &id, 1, part(9)).await.expect("a part, to be replaced");
+        let given_up = store.create_multipart(&other).await.expect("begun");
+        store.put_part(&other, &given_up, 0, part(1)).await.expect("a part");
+        (id, first, given_up)
+    });
+    let rig = rig.again();
+    let store = rig.client("AK", "secret", "pub");
+    let all = Unfinished { uploads: 2, bytes: 15 << 20 };
+    assert_eq!(rig.serving.figures().unfinished(), all);
+    let (parts, etag) = rig.runtime.block_on(async {
+        let second = store.put_part(&at, &id, 1, part(2)).await.expect("goes on");
+        let wrong = format!("{:?}", store.put_part(&other, &id, 1, part(2)).await.expect_err("another key"));
+        assert!(wrong.contains("NoSuchUpload"), "{wrong}");
+        store.abort_multipart(&other, &given_up).await.expect("given up");
+        assert!(store.abort_multipart(&other, &given_up).await.is_err(), "it was");
+        let parts = vec![first, second];
+        let done = store.complete_multipart(&at, &id, parts.clone()).await.expect("put together");
+        let whole = store.get(&at).await.expect("there").bytes().await.expect("read");
+        assert!(whole.len() == 10 << 20 && whole[0] == 1 && whole[5 << 20] == 2);
+        assert_eq!(store.head(&at).await.expect("there").e_tag, done.e_tag);
+        (parts, done.e_tag)
+    });
+    // the answer may have been lost; the object may be another by now
+    let rig = rig.again();
+    let store = rig.client("AK", "secret", "pub");
+    rig.runtime.block_on(async {
+        store.put(&at, "new".into()).await.expect("put");
+        let again = store.complete_multipart(&at, &id, parts).await.expect("it was done");
+        assert_eq!(again.e_tag, etag);
+        assert_eq!(store.get(&at).await.expect("there").bytes().await.expect("read"), "new");
+        assert!(store.put_part(&at, &id, 2, part(3)).await.is_err(), "nothing is added to it");
+        assert!(store.abort_multipart(&at, &id).await.is_err(), "nothing is left of it");
+    });
+    assert_eq!(rig.serving.figures().unfinished(), Unfinished::default());
 }
 
 #[test]

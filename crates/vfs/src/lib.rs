@@ -26,6 +26,7 @@ pub use owned::OwnedOp;
 pub use people::People;
 
 use leeward_env::{Activity, Ctx};
+use leeward_volume::uploads::Uploads;
 use leeward_volume::{Cell, Op, Reply, Result, Turns, Watcher};
 use std::sync::Arc;
 
@@ -40,6 +41,11 @@ pub trait Fs: Send + Sync + 'static {
     /// Registers who wants to hear of changes that did not come through a front end (an operator's, later another
     /// door's): the front end drops what it caches of them.
     fn watch(&self, watcher: Arc<dyn Watcher>);
+
+    /// Uploads in parts that there are.
+    fn uploads(&self) -> Arc<Uploads> {
+        Arc::default()
+    }
 
     /// Where it is to be told that users ask for something.
     fn activity(&self) -> Arc<Activity> {
@@ -57,6 +63,10 @@ impl Fs for Cell {
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         Cell::watch(self, watcher);
+    }
+
+    fn uploads(&self) -> Arc<Uploads> {
+        Cell::uploads(self)
     }
 
     fn activity(&self) -> Arc<Activity> {

@@ -44,6 +44,9 @@ fn bytes(op: Op<'_>) -> (&[u8], &[u8]) {
         Op::Make { name, make: Make::Symlink(target), .. } => (name, target),
         Op::Rename { from_name, to_name, .. } => (from_name, to_name),
         Op::SetXattr { name, value, .. } => (name, value),
+        Op::BeginUpload { key, note, .. } => (key, note),
+        Op::CompleteUpload { name, note, .. } => (name, note),
+        Op::KeepPart { note, .. } => (note, b""),
         Op::Write { data, .. } => (data, b""),
         Op::List { after, .. } => (after, b""),
         Op::Lookup { name, .. }
@@ -55,6 +58,7 @@ fn bytes(op: Op<'_>) -> (&[u8], &[u8]) {
         | Op::GetXattr { name, .. }
         | Op::RemoveXattr { name, .. } => (name, b""),
         Op::MakeUnnamed { .. }
+        | Op::EndUpload { .. }
         | Op::GetAttr { .. }
         | Op::SetAttr { .. }
         | Op::ReadLink { .. }
@@ -79,6 +83,12 @@ fn with_bytes<'b>(op: Op<'_>, a: &'b [u8], b: &'b [u8]) -> Op<'b> {
         }
         Op::MakeUnnamed { dir, mode, umask, bytes } => Op::MakeUnnamed { dir, mode, umask, bytes },
         Op::Place { node, dir, over, .. } => Op::Place { node, dir, name: a, over },
+        Op::BeginUpload { dir, .. } => Op::BeginUpload { dir, key: a, note: b },
+        Op::KeepPart { node, upload, number, .. } => Op::KeepPart { node, upload, number, note: a },
+        Op::CompleteUpload { upload, node, dir, over, .. } => {
+            Op::CompleteUpload { upload, node, dir, name: a, over, note: b }
+        }
+        Op::EndUpload { upload } => Op::EndUpload { upload },
         Op::Link { node, dir, .. } => Op::Link { node, dir, name: a },
         Op::Unlink { dir, over, .. } => Op::Unlink { dir, name: a, over },
         Op::RmDir { dir, .. } => Op::RmDir { dir, name: a },

@@ -25,6 +25,7 @@ use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
 use crate::stores::{self, Stores};
+use crate::uploads::Uploads;
 use crate::{Config, Error, Op, Reply, Result, Turns};
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
@@ -245,6 +246,7 @@ impl Cell {
         self.shard.open_away()?;
         did |= self.shard.delete_garbage()?;
         did |= self.shard.bin_step()?;
+        did |= self.shard.upload_step()?;
         did |= self.shard.reclaim_step()?;
         did |= self.shard.trim_step()?;
         did |= self.shard.clean_step()?;
@@ -318,6 +320,11 @@ impl Cell {
     /// Who may come in by a door, as of now.
     pub fn accounts(&self) -> Arc<Accounts> {
         self.shard.accounts()
+    }
+
+    /// Uploads in parts.
+    pub fn uploads(&self) -> Arc<Uploads> {
+        self.shard.lock().uploads.clone()
     }
 
     /// Sees to it that there is a key to sign tokens with; durable when this returns. [`Cell::accounts`] has it then.
@@ -565,6 +572,7 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         Ok(())
     })?;
     st.accounts = Arc::new(accounts);
+    st.load_uploads(&*moment)?;
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())
@@ -651,6 +659,7 @@ impl Shard {
         let alone = self.housekeeping.lock();
         busy |= did("deleting objects", self.delete_garbage());
         busy |= did("recycle bin", self.bin_step());
+        busy |= did("uploads", self.upload_step());
         busy |= did("freeing", self.reclaim_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_step());

@@ -56,6 +56,8 @@ pub struct Config {
     pub s3: Vec<String>,
     /// Names of the host at the S3 door: a name before one of them is a bucket. None: buckets are in paths only.
     pub s3_domains: Vec<String>,
+    /// So long an upload in parts is kept to which nothing is added, days. 1 to 3650.
+    pub upload_rest_days: u32,
     /// The directory that users make buckets in, by S3's CreateBucket. Empty: only operators make any.
     pub s3_new_buckets: String,
     /// Where HTTP and WebDAV are answered: ports of this machine only, addresses with a port, or `*:PORT`. None: nowhere.
@@ -225,6 +227,7 @@ impl Default for Config {
             transfers_max: 64,
             transfers_local: false,
             s3_domains: Vec::new(),
+            upload_rest_days: 7,
             s3_new_buckets: String::new(),
             tls_certificate: String::new(),
             tls_key: String::new(),
@@ -245,6 +248,7 @@ impl Config {
             ("disk-cache-mib", self.disk_cache_mib, 16, 16_777_216),
             ("commit-interval-ms", self.commit_interval_ms, 10, 60000),
             ("transfers-max", self.transfers_max, 1, 10000),
+            ("upload-rest-days", self.upload_rest_days, 1, 3650),
         ];
         for (key, value, low, high) in ranges {
             if !(low..=high).contains(&value) {

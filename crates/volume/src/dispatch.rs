@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 impl Op<'_> {
     /// Names of the kinds of operations, for reports; [`Op::number`] is the index.
-    pub const NAMES: [&'static str; 25] = [
+    pub const NAMES: [&'static str; 29] = [
         "lookup",
         "getattr",
         "setattr",
@@ -36,6 +36,10 @@ impl Op<'_> {
         "forget",
         "makeunnamed",
         "place",
+        "beginupload",
+        "keeppart",
+        "completeupload",
+        "endupload",
     ];
 
     /// Number of its kind.
@@ -66,6 +70,10 @@ impl Op<'_> {
             Op::Forget { .. } => 22,
             Op::MakeUnnamed { .. } => 23,
             Op::Place { .. } => 24,
+            Op::BeginUpload { .. } => 25,
+            Op::KeepPart { .. } => 26,
+            Op::CompleteUpload { .. } => 27,
+            Op::EndUpload { .. } => 28,
         }
     }
 
@@ -77,6 +85,8 @@ impl Op<'_> {
             | Op::Make { dir, .. }
             | Op::MakeUnnamed { dir, .. }
             | Op::Place { dir, .. }
+            | Op::BeginUpload { dir, .. }
+            | Op::CompleteUpload { dir, .. }
             | Op::Link { dir, .. }
             | Op::Unlink { dir, .. }
             | Op::RmDir { dir, .. }
@@ -88,6 +98,7 @@ impl Op<'_> {
             | Op::Read { node, .. }
             | Op::Write { node, .. }
             | Op::Fsync { node }
+            | Op::KeepPart { node, .. }
             | Op::Allocate { node, .. }
             | Op::SeekTo { node, .. }
             | Op::GetXattr { node, .. }
@@ -96,13 +107,21 @@ impl Op<'_> {
             | Op::RemoveXattr { node, .. }
             | Op::StatFs { node } => node,
             Op::CopyRange { to, .. } => to,
+            Op::EndUpload { upload } => upload,
             Op::SyncAll | Op::Forget { .. } => return None,
         })
     }
 
     /// Whether it adds records.
     fn grows(&self) -> bool {
-        matches!(self, Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Link { .. } | Op::SetXattr { .. })
+        matches!(
+            self,
+            Op::Make { .. }
+                | Op::MakeUnnamed { .. }
+                | Op::BeginUpload { .. }
+                | Op::Link { .. }
+                | Op::SetXattr { .. }
+        )
     }
 
     /// Whether it is about a snapshot or a directory of snapshots.
@@ -163,6 +182,12 @@ impl Shard {
                 self.transact(ctx, |tx| tx.make_unnamed(dir, (mode, umask), bytes))
             }
             Op::Place { node, dir, name, over } => self.place(ctx, &Placing { node, dir, name, over }),
+            Op::BeginUpload { dir, key, note } => self.transact(ctx, |tx| tx.begin_upload(dir, key, note)),
+            Op::KeepPart { node, upload, number, note } => self.keep_part(ctx, upload, node, (number, note)),
+            Op::CompleteUpload { upload, node, dir, name, over, note } => {
+                self.complete_upload(ctx, upload, &Placing { node, dir, name, over }, note)
+            }
+            Op::EndUpload { upload } => self.transact(ctx, |tx| tx.end_upload(upload)),
             Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
             Op::Unlink { dir, name, over } => self.transact(ctx, |tx| tx.unlink(dir, name, over)),
             Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),

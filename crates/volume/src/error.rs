@@ -61,6 +61,8 @@ errors! {
     CrossVolume => EXDEV, "another volume";
     /// Too many hard links.
     TooManyLinks => EMLINK, "too many links";
+    /// The user has too many uploads in parts, or parts in them.
+    TooManyUploads => EDQUOT, "too many uploads in parts";
     /// No such attribute.
     NoData => ENODATA, "no such attribute";
     /// The attribute value does not fit the caller's buffer or our limit.

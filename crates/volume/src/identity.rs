@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 6;
+pub const FORMAT: u32 = 7;
 /// Its name.
 pub(crate) const NAME: &str = "cell";
 

@@ -875,7 +875,8 @@ impl Pair {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Takes an encoding apart.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
@@ -884,21 +885,21 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
-    fn text(&mut self, len: usize) -> Option<String> {
+    pub(crate) fn text(&mut self, len: usize) -> Option<String> {
         String::from_utf8(self.bytes(len)?.to_vec()).ok()
     }
 
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*head)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_be_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
     }
 }
@@ -908,6 +909,6 @@ fn kind_of(b: u8) -> Option<Kind> {
     [File, Dir, Symlink, Fifo, CharDev, BlockDev, Socket].into_iter().find(|k| *k as u8 == b)
 }
 
-fn damaged(what: &str, bytes: &[u8]) -> Error {
+pub(crate) fn damaged(what: &str, bytes: &[u8]) -> Error {
     Error::Corrupt(format!("{what} record of {} bytes cannot be read", bytes.len()))
 }

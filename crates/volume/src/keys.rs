@@ -34,6 +34,7 @@ const TABLE_KEY: u32 = SYSTEM + 14;
 const TABLE_SIGNING: u32 = SYSTEM + 15;
 const TABLE_SCRUB: u32 = SYSTEM + 17;
 const TABLE_SCRUB_PLACE: u32 = SYSTEM + 18;
+const TABLE_UPLOAD: u32 = SYSTEM + 19;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -255,6 +256,11 @@ pub fn quota(node: NodeId) -> Key {
 /// An unlinked inode that is still open, or being freed.
 pub fn orphan(node: NodeId) -> Key {
     build(TABLE_ORPHAN, node.0, 0, &[])
+}
+
+/// An upload in parts, which has a number of its volume as inodes have.
+pub fn upload(upload: NodeId) -> Key {
+    build(TABLE_UPLOAD, upload.0, 0, &[])
 }
 
 /// A segment's record.
@@ -540,6 +546,8 @@ pub enum Table {
     Scrub,
     /// How far scrubs are that are not over.
     ScrubPlace,
+    /// Uploads in parts.
+    Upload,
 }
 
 /// The range of a system table.
@@ -563,6 +571,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::SigningKey => TABLE_SIGNING,
         Table::Scrub => TABLE_SCRUB,
         Table::ScrubPlace => TABLE_SCRUB_PLACE,
+        Table::Upload => TABLE_UPLOAD,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

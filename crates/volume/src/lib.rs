@@ -10,7 +10,7 @@
 //! * `recycle`: the recycle bin. `buckets`: what is published at the S3 door. `tell`: what came in by a door is told to who caches.
 //! * `pools`, `care`: where data is kept, and that it stays whole, also by the clock (`scrubs`); `moves`: how it gets from one pool to another.
 //! * `keys`, `inode`, `extents`: the stored form. `segments`, `reclaim`, `clean`: space. `quota`, `flows`, `fsck`, `control`, `figures`: operators.
-//! * [`accounts`]: who may come in by a door.
+//! * [`accounts`]: who may come in by a door. [`uploads`]: uploads in parts.
 //!
 //! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
 
@@ -61,6 +61,7 @@ mod tell;
 mod tiers;
 mod trim;
 mod turns;
+pub mod uploads;
 mod versions;
 mod wake;
 

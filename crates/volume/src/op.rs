@@ -276,6 +276,49 @@ pub enum Op<'a> {
         /// What it may replace.
         over: Over,
     },
+    /// → [`Reply::Begun`]. An upload in parts, in the volume of `dir`: it is there until it is ended, or rests for too long, also
+    /// after a crash.
+    BeginUpload {
+        /// In which directory the file will be, as far as there is one.
+        dir: NodeId,
+        /// For which bucket, slash, key: text.
+        key: &'a [u8],
+        /// What the door wants to know of it.
+        note: &'a [u8],
+    },
+    /// → [`Reply::Done`]. A file without a name is a part of an upload from now on, in place of the one that had this number, and kept as long
+    /// as the upload is there. ESTALE when it is not.
+    KeepPart {
+        /// From [`Op::MakeUnnamed`].
+        node: NodeId,
+        /// From [`Op::BeginUpload`].
+        upload: NodeId,
+        /// Which part.
+        number: u32,
+        /// What the door wants to know of it.
+        note: &'a [u8],
+    },
+    /// [`Op::Place`] of the file that was made of the parts. The upload is complete with it, and its parts are let go; what the note says is
+    /// known for a while. ESTALE when it was ended or completed before.
+    CompleteUpload {
+        /// From [`Op::BeginUpload`].
+        upload: NodeId,
+        /// From [`Op::MakeUnnamed`].
+        node: NodeId,
+        /// In which directory, of the same volume.
+        dir: NodeId,
+        /// Under which name. A directory is not replaced (EISDIR).
+        name: &'a [u8],
+        /// What it may replace.
+        over: Over,
+        /// What became of the upload.
+        note: &'a [u8],
+    },
+    /// → [`Reply::Done`]. The upload is gone, its parts are let go.
+    EndUpload {
+        /// From [`Op::BeginUpload`].
+        upload: NodeId,
+    },
     /// → [`Reply::Attr`] of `node`.
     Link {
         /// An existing inode, no directory.
@@ -473,6 +516,8 @@ pub enum Reply {
     Entries(Vec<Entry>),
     /// Names.
     Names(Vec<Box<[u8]>>),
+    /// The number of an upload, which is that of no inode.
+    Begun(NodeId),
     /// File system figures.
     StatFs(StatFs),
     /// What was removed: the inode and its remaining links.

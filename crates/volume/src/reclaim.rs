@@ -9,6 +9,7 @@ use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
+use crate::uploads::PartRecord;
 use leeward_env::{Ctx, Work};
 
 /// Records that one step frees, of an inode in one hold of the lock.
@@ -135,12 +136,21 @@ impl Sweep {
 }
 
 /// All that is stored of a volume but its own record, in order.
-fn volume_ranges(volume: u32) -> [(Key, Key); 7] {
-    let orphans = (keys::orphan(NodeId::new(volume, 0)), keys::orphan(NodeId::new(volume + 1, 0)));
+fn volume_ranges(volume: u32) -> [(Key, Key); 8] {
+    let range = |key: fn(NodeId) -> Key| (key(NodeId::new(volume, 0)), key(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);
     let (live, history) = (keys::volume_range(volume), keys::history_range(volume));
     let bin = keys::bin_range(volume, 0);
-    [live, history, keys::deadlist_range(volume), orphans, snapshots, tallies, bin]
+    [
+        live,
+        history,
+        keys::deadlist_range(volume),
+        range(keys::orphan),
+        range(keys::upload),
+        snapshots,
+        tallies,
+        bin,
+    ]
 }
 
 impl Shard {
@@ -209,13 +219,20 @@ impl Shard {
         Ok(())
     }
 
-    /// At open: what a crash or a kill left without a name is freed.
+    /// At open: what a crash or a kill left without a name is freed, but for parts of uploads.
     pub(crate) fn find_orphans(&self) -> Result<()> {
         let (mut from, to) = keys::table_range(Table::Orphan);
         loop {
             let (page, next) = self.scan(&from, &to, STEP_RECORDS)?;
             let mut st = self.lock();
-            st.reclaim.extend(page.iter().map(|(k, _)| NodeId(keys::table_id(k))));
+            for (key, value) in &page {
+                let node = NodeId(keys::table_id(key));
+                let freed = match PartRecord::decode(value)? {
+                    Some(part) => st.uploads.add(node, part),
+                    None => Some(node),
+                };
+                st.reclaim.extend(freed);
+            }
             drop(st);
             match next {
                 Some(next) => from = next,

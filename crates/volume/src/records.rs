@@ -24,6 +24,7 @@ use crate::scrub_round::Reached;
 use crate::scrubs::ScrubRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
+use crate::uploads::{PartRecord, UploadRecord};
 use leeward_data::{Addr, PoolId};
 use leeward_env::{Ctx, Flow};
 use leeward_meta::{Kv, Moment, Ride, Value};
@@ -161,6 +162,12 @@ pub(crate) enum Effect {
     Orphan(NodeId),
     /// The inode has a name now.
     Named(NodeId),
+    /// The upload is this now.
+    Upload(NodeId, UploadRecord),
+    /// The upload is not there any more.
+    UploadGone(NodeId),
+    /// The inode is this part of an upload.
+    Part(NodeId, PartRecord),
     /// Nobody can reach the inode any more.
     Gone(NodeId),
     /// Its records are to be freed in steps.
@@ -538,6 +545,19 @@ impl State {
             Effect::Named(node) => {
                 self.orphans.remove(&node);
             }
+            Effect::Upload(upload, record) => {
+                let parts = self.uploads.set(upload, record);
+                self.let_parts_go(parts);
+            }
+            Effect::UploadGone(upload) => {
+                let parts = self.uploads.remove(upload);
+                self.let_parts_go(parts);
+            }
+            Effect::Part(node, record) => {
+                self.orphans.remove(&node);
+                let old = self.uploads.add(node, record);
+                self.let_parts_go(old.into_iter().collect());
+            }
             Effect::Gone(node) => {
                 self.orphans.remove(&node);
                 if let Some(pending) = self.files.remove(&node) {
@@ -555,7 +575,10 @@ impl State {
                 let buckets = Arc::make_mut(&mut self.buckets);
                 match record {
                     Some(record) => drop(buckets.insert(name, Arc::new(record))),
-                    None => drop(buckets.remove(&name)),
+                    None => {
+                        buckets.remove(&name);
+                        self.uploads.forsake_bucket(&name);
+                    }
                 }
             }
             Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
@@ -573,6 +596,8 @@ impl State {
                 self.snapshots.drop_volume(id);
                 self.bins.drop_volume(id);
                 self.schedules.drop_volume(id);
+                let parts = self.uploads.drop_volume(id);
+                self.let_parts_go(parts);
             }
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);

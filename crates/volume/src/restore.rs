@@ -15,6 +15,7 @@ use crate::ops::check_name;
 use crate::pending::Pending;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
+use crate::uploads::plain_orphan;
 use leeward_env::{Ctx, Work};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -151,7 +152,7 @@ impl Tx<'_> {
         let (node, birth) = self.allocate_inode(volume)?;
         let inode = Inode { nlink: 0, birth, ..root_dir(self.now, 0, 0) };
         self.put_new(keys::inode(node), inode.encode());
-        self.put(keys::orphan(node), [1u8][..].into());
+        self.put(keys::orphan(node), plain_orphan());
         Ok(node)
     }
 
@@ -225,7 +226,7 @@ impl Tx<'_> {
         let mut inode = self.inode(dir)?;
         (inode.nlink, inode.parent) = (0, 0);
         self.put_inode(dir, &inode)?;
-        self.put(keys::orphan(dir), [1u8][..].into());
+        self.put(keys::orphan(dir), plain_orphan());
         if self.st.quotas.get(dir).is_some() {
             self.remove(keys::quota(dir));
             self.then(Effect::DropQuota(dir));

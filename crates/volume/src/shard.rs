@@ -26,6 +26,7 @@ use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
 use crate::tell::Told;
+use crate::uploads::Uploads;
 use crate::wake::Wake;
 use crate::{Config, Turns, Watcher};
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
@@ -98,6 +99,8 @@ pub struct State {
     pub buckets: Arc<Buckets>,
     /// Who may come in by a door.
     pub accounts: Arc<Accounts>,
+    /// Uploads in parts.
+    pub uploads: Arc<Uploads>,
     /// Quotas and what is used of them.
     pub quotas: Quotas,
     /// References of front ends.

@@ -20,6 +20,7 @@ impl Shard {
         match *op {
             Op::Make { dir, name, .. }
             | Op::Place { dir, name, .. }
+            | Op::CompleteUpload { dir, name, .. }
             | Op::Unlink { dir, name, .. }
             | Op::RmDir { dir, name } => self.tell_known_entry(dir, name),
             Op::Link { node, dir, name } => {

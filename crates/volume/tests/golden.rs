@@ -16,6 +16,7 @@ use leeward_volume::op::{Kind, Time};
 use leeward_volume::schedule::ScheduleRecord;
 use leeward_volume::scrub_round::Reached;
 use leeward_volume::scrubs::{Every, ScrubRecord};
+use leeward_volume::uploads::{PartRecord, UploadRecord};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -447,4 +448,40 @@ fn records_of_pools_are_as_they_were() {
     );
     assert_eq!(hex(&volume.encode()), golden);
     assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+}
+
+#[test]
+fn uploads_in_parts_are_as_they_were() {
+    let upload = UploadRecord {
+        uid: 7,
+        at: Time { secs: 1, nanos: 2 },
+        complete: false,
+        key: "b/k".into(),
+        note: (*b"{}")[..].into(),
+    };
+    let golden = concat!("0100", "00000007", "000000000000000100000002", "0003622f6b", "7b7d");
+    assert_eq!(hex(&upload.encode()), golden);
+    assert_eq!(UploadRecord::decode(&upload.encode()), Ok(upload.clone()));
+    let complete = UploadRecord { complete: true, ..upload };
+    assert_eq!(hex(&complete.encode()), golden.replacen("0100", "0101", 1));
+    assert_eq!(UploadRecord::decode(&complete.encode()), Ok(complete));
+    let part = PartRecord {
+        upload: NodeId::new(3, 4),
+        number: 5,
+        at: Time { secs: 6, nanos: 7 },
+        size: 8,
+        note: (*b"md5:00")[..].into(),
+    };
+    let golden = concat!(
+        "0200000005",               // version, number
+        "0000030000000004",         // upload
+        "000000000000000600000007", // time
+        "0000000000000008",         // bytes
+        "6d64353a3030",             // note
+    );
+    assert_eq!(hex(&part.encode()), golden);
+    assert_eq!(PartRecord::decode(&part.encode()), Ok(Some(part)));
+    assert_eq!(PartRecord::decode(&[1]), Ok(None), "an orphan that is no part");
+    assert!(PartRecord::decode(&[3]).is_err() && PartRecord::decode(&[]).is_err());
+    assert_eq!(hex(&keys::upload(NodeId::new(3, 4))), "ffffff13000003000000000400");
 }

@@ -326,7 +326,7 @@ async fn copy_file(
     // of what was changed meanwhile nobody knows the checksums
     xattrs.retain(|(name, _)| is_same || name != notes::SUMS);
     let modified = is_same.then_some(file.attr.mtime);
-    upload.finish(Finish { over, xattrs, modified, parents: false }).await.map(drop)
+    upload.finish(Finish { over, xattrs, modified, ..Finish::default() }).await.map(drop)
 }
 
 /// A link, as it is.

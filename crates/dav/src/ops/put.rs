@@ -201,6 +201,7 @@ impl Writing {
             xattrs: vec![(notes::SUMS.to_vec(), attribute)],
             modified: Some(modified),
             parents: self.parents,
+            completes: None,
         };
         upload.finish(finish).await.map_err(|e| match e {
             Error::Exists | Error::Changed => Oops::precondition(),

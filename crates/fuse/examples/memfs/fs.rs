@@ -168,8 +168,13 @@ impl Fs for MemFs {
             Op::Make { dir, name, make, mode, umask } => {
                 self.mutate(|t, now| t.make(ctx, dir, name, make, mode & !umask, now))
             }
-            // the kernel asks for neither
-            Op::MakeUnnamed { .. } | Op::Place { .. } => Err(Error::NotSupported),
+            // the kernel asks for none of these
+            Op::MakeUnnamed { .. }
+            | Op::Place { .. }
+            | Op::BeginUpload { .. }
+            | Op::KeepPart { .. }
+            | Op::CompleteUpload { .. }
+            | Op::EndUpload { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.mutate(|t, now| t.link(ctx, node, dir, name, now)),
             Op::Unlink { dir, name, .. } => self.mutate(|t, now| t.unlink(dir, name, now)),
             Op::RmDir { dir, name } => self.mutate(|t, now| t.rmdir(dir, name, now)),

@@ -4,6 +4,7 @@
 //! changed.
 
 mod history;
+mod uploads;
 
 use crate::admin::{Finding, FsckReport, Progress};
 use crate::error::{Error, Result};
@@ -21,6 +22,7 @@ use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use uploads::Kept;
 
 /// Findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 10_000;
@@ -33,6 +35,7 @@ struct Seen {
     kind: Option<Kind>,
     nlink: u32,
     parent: u64,
+    size: u64,
     allocated: u64,
     entries: u64,
     xattrs: u32,
@@ -61,6 +64,7 @@ struct Census {
     /// Pools that something is in and that cannot be read.
     away: BTreeSet<PoolId>,
     orphans: FxHashSet<NodeId>,
+    kept: Kept,
     segments: FxHashMap<u64, SegmentRecord>,
     /// What the quotas in memory count as used, when nothing else was in memory only.
     quotas: Vec<(NodeId, Stats)>,
@@ -98,6 +102,7 @@ impl Census {
                 seen.kind = Some(inode.kind);
                 seen.nlink = inode.nlink;
                 seen.parent = inode.parent;
+                seen.size = inode.size;
                 seen.allocated = inode.allocated;
                 seen.entries = inode.entries();
                 seen.xattrs = inode.xattrs;
@@ -283,8 +288,7 @@ impl Shard {
     /// Checks everything.
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         let synced = self.sync_all(&Ctx::system());
-        self.commit_if_dirty()?;
-        let (moment, quotas) = self.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
+        let (moment, quotas, known) = self.moment()?;
         let mut census = self.census(&*moment, progress)?;
         drop(moment);
         census.quotas = quotas;
@@ -294,6 +298,7 @@ impl Shard {
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
+        census.check_uploads(&known);
         census.check_segments();
         let damage = self.verify_segments(&mut census, progress)?;
         self.check_objects(&mut census);
@@ -330,8 +335,14 @@ impl Shard {
             list.push(keys::table_id(key) as u32);
             Ok(())
         })?;
-        each(moment, keys::table_range(Table::Orphan), |k, _| {
-            c.orphans.insert(NodeId(keys::table_id(k)));
+        each(moment, keys::table_range(Table::Orphan), |k, v| {
+            let node = NodeId(keys::table_id(k));
+            c.orphans.insert(node);
+            c.orphan(node, v);
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Upload), |k, v| {
+            c.upload(NodeId(keys::table_id(k)), v);
             Ok(())
         })?;
         each(moment, keys::table_range(Table::Unfolded), |k, v| {
@@ -374,6 +385,7 @@ impl Shard {
             c.report.volumes += 1;
         }
         self.count_removed_volumes(moment, &removing, &mut c)?;
+        c.kept.leave_out(&removing);
         Ok(c)
     }
 

@@ -7,6 +7,7 @@ use crate::inode::{Body, Inode, Stats};
 use crate::keys;
 use crate::op::{Kind, Make, NodeId, Reply};
 use crate::records::{Effect, Tx, TxResult};
+use crate::uploads::plain_orphan;
 use leeward_env::limits::SYMLINK_BYTES_MAX;
 
 /// Arguments of [`Op::Make`](crate::Op::Make).
@@ -56,16 +57,19 @@ impl Tx<'_> {
     /// [`Op::MakeUnnamed`](crate::Op::MakeUnnamed).
     pub(crate) fn make_unnamed(&mut self, dir: NodeId, modes: (u32, u32), bytes: u64) -> TxResult<Reply> {
         let parent = self.live_dir(dir)?;
-        let by = Stats { bytes: i64::try_from(bytes).unwrap_or(i64::MAX), files: 1, dirs: 0 };
-        for quota_dir in self.quota_dirs(dir)? {
-            self.check_quota(quota_dir, by)?;
-        }
+        self.check_room(dir, bytes)?;
         let (node, inode) = self.new_inode(dir, &parent, (Kind::File, empty_file()), modes)?;
         self.put_new(keys::inode(node), inode.encode());
-        self.put_new(keys::orphan(node), [1u8][..].into());
+        self.put_new(keys::orphan(node), plain_orphan());
         self.then(Effect::Orphan(node));
         self.show(node);
         Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// Whether a file of this size fits in the quotas of a directory now.
+    pub(crate) fn check_room(&self, dir: NodeId, bytes: u64) -> TxResult<()> {
+        let by = Stats { bytes: i64::try_from(bytes).unwrap_or(i64::MAX), files: 1, dirs: 0 };
+        self.quota_dirs(dir)?.into_iter().try_for_each(|quota_dir| self.check_quota(quota_dir, by))
     }
 
     /// An inode without a name as `dir` hands things down; its record is not written, its attributes are. `modes`: 07777 bits and

@@ -83,8 +83,25 @@ impl Tx<'_> {
 impl Shard {
     /// [`Op::Place`](crate::Op::Place). Content is in the records before the name is.
     pub(crate) fn place(&self, ctx: &Ctx, p: &Placing<'_>) -> error::Result<Reply> {
+        self.place_and(ctx, p, |_| Ok(()))
+    }
+
+    /// The same with something that comes true at the same moment.
+    pub(crate) fn place_and(
+        &self,
+        ctx: &Ctx,
+        p: &Placing<'_>,
+        mut and: impl FnMut(&mut Tx<'_>) -> TxResult<()>,
+    ) -> error::Result<Reply> {
+        let mut place = |tx: &mut Tx<'_>| {
+            let placed = tx.place_file(p)?;
+            if placed.is_ok() {
+                and(tx)?;
+            }
+            Ok(placed)
+        };
         loop {
-            match self.transact(ctx, |tx| tx.place_file(p))? {
+            match self.transact(ctx, &mut place)? {
                 Ok(reply) => return Ok(reply),
                 Err(node) => self.stage(ctx, node)?,
             }

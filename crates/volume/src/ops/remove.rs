@@ -5,6 +5,7 @@ use crate::inode::{Body, Dentry, Inode, Stats, time};
 use crate::keys;
 use crate::op::{Kind, NodeId, Over, Reply};
 use crate::records::{Effect, Tx, TxResult};
+use crate::uploads::plain_orphan;
 
 impl Tx<'_> {
     /// [`Op::Unlink`](crate::Op::Unlink).
@@ -138,7 +139,7 @@ impl Tx<'_> {
     /// An inode without a name: freed now, or when the last reference goes.
     pub(crate) fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         if self.st.refs.get(node) > 0 {
-            self.put(keys::orphan(node), [1u8][..].into());
+            self.put(keys::orphan(node), plain_orphan());
             self.then(Effect::Orphan(node));
             Ok(())
         } else {
@@ -184,7 +185,7 @@ impl Tx<'_> {
             inode.allocated = 0;
         }
         self.put_inode(node, &inode)?;
-        self.put(keys::orphan(node), [1u8][..].into());
+        self.put(keys::orphan(node), plain_orphan());
         self.then(Effect::Reclaim(node));
         Ok(())
     }
