@@ -414,16 +414,36 @@ fn sums_of(begun: &Begun, pieces: &[Piece]) -> Sums {
     sums
 }
 
-/// What the client says of the whole must be so.
+/// What the client says of the whole must be so, and known to be so.
 fn check_claims(claimed: &Checksum, sums: &Sums) -> S3Result<()> {
     let is = sums::checksum_of(sums);
     for ((name, claimed), (_, is)) in sums::fields(claimed).into_iter().zip(sums::fields(&is)) {
-        if let (Some(claimed), Some(is)) = (claimed, is)
-            && claimed != is
-        {
-            let message = format!("The {name} of the parts together is another.");
-            return Err(S3Error::with_message(S3ErrorCode::BadDigest, message));
-        }
+        let Some(claimed) = claimed else { continue };
+        let (code, why) = match is {
+            Some(is) if is == claimed => continue,
+            Some(_) => (S3ErrorCode::BadDigest, "is another"),
+            None => {
+                (S3ErrorCode::InvalidRequest, "is not known: say at CreateMultipartUpload that parts have it")
+            }
+        };
+        return Err(S3Error::with_message(code, format!("The {name} of the parts together {why}.")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_that_cannot_be_checked_is_refused() {
+        let claim = |crc32: &str| Checksum { checksum_crc32: Some(crc32.into()), ..Checksum::default() };
+        let mut sums = Sums::default();
+        let refused = |claim: &Checksum, sums: &Sums| check_claims(claim, sums).map_err(|e| e.code().clone());
+        assert_eq!(refused(&claim("AAAAAQ=="), &sums), Err(S3ErrorCode::InvalidRequest));
+        assert_eq!(refused(&Checksum::default(), &sums), Ok(()));
+        sums.set("crc32", "00000001");
+        assert_eq!(refused(&claim("AAAAAQ=="), &sums), Ok(()));
+        assert_eq!(refused(&claim("AAAAAA=="), &sums), Err(S3ErrorCode::BadDigest));
+    }
 }
