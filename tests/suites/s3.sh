@@ -150,6 +150,21 @@ killed_in_a_put() {
   python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
 }
 
+some_parts() { [ "$(cat "$WORK/parts" 2>/dev/null | wc -l)" -gt 9 ]; }
+
+# kill -9 in the midst of an upload in parts, which goes on at the next server and is completed.
+killed_in_an_upload_in_parts() {
+  . "$WORK/env"
+  python3 "$ROOT/tests/tools/s3_parts_until_killed.py" pub "$WORK/parts" &
+  local writer=$!
+  wait_for 60 some_parts
+  cell_kill9
+  wait "$writer" || true
+  cell_start --s3 "$PORT"
+  python3 "$ROOT/tests/tools/s3_parts_until_killed.py" --finish pub "$WORK/parts" "$MNT/pub"
+  lee fsck
+}
+
 # More connections than open files allow: 256 are kept for the rest.
 crowded_by_tls() {
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout "$WORK/door.key" -out "$WORK/door.crt"
@@ -174,5 +189,6 @@ run curl curl_is_refused
 run both_ways both_ways_at_once
 run three_doors three_doors
 run killed killed_in_a_put
+run killed_in_parts killed_in_an_upload_in_parts
 run crowded crowded_by_tls
 suite_end
