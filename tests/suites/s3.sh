@@ -150,7 +150,7 @@ killed_in_a_put() {
   python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
 }
 
-some_parts() { [ "$(cat "$WORK/parts" 2>/dev/null | wc -l)" -gt 9 ]; }
+some_parts() { [ "$(cat "$WORK/parts" 2>/dev/null | wc -l)" -gt 15 ]; }
 
 # kill -9 in the midst of an upload in parts, which goes on at the next server and is completed.
 killed_in_an_upload_in_parts() {

@@ -22,7 +22,7 @@ use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use uploads::Kept;
+use uploads::{Judged, Kept};
 
 /// Findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 10_000;
@@ -288,7 +288,7 @@ impl Shard {
     /// Checks everything.
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         let synced = self.sync_all(&Ctx::system());
-        let (moment, quotas, known) = self.moment()?;
+        let Judged { moment, quotas, known } = self.judged()?;
         let mut census = self.census(&*moment, progress)?;
         drop(moment);
         census.quotas = quotas;

@@ -74,16 +74,25 @@ impl Census {
     }
 }
 
+/// What is committed, and what memory has to say of it.
+pub(super) struct Judged<'a> {
+    pub(super) moment: Box<dyn Moment + 'a>,
+    /// What quotas count, if all of it is in what is committed.
+    pub(super) quotas: Vec<(NodeId, Stats)>,
+    /// Files that are known to be parts, or to be freed.
+    pub(super) known: FxHashSet<NodeId>,
+}
+
 impl Shard {
-    /// What is committed now, what quotas count if that is all, and the files that are known to be parts, or to be freed.
-    pub(super) fn moment(&self) -> Result<(Box<dyn Moment + '_>, Vec<(NodeId, Stats)>, FxHashSet<NodeId>)> {
+    /// What is to be judged, as of now.
+    pub(super) fn judged(&self) -> Result<Judged<'_>> {
         // nothing is freed in steps meanwhile; what is freed with its last reference was known before
         let _alone = self.housekeeping.lock();
         let mut known = self.parts_and_leftovers();
         self.commit_if_dirty()?;
         Ok(self.standing_still(|| {
             known.extend(self.parts_and_leftovers());
-            (self.kv.moment(), self.quotas_if_settled(), known)
+            Judged { moment: self.kv.moment(), quotas: self.quotas_if_settled(), known }
         }))
     }
 
