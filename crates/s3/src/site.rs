@@ -15,11 +15,12 @@ use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
 use leeward_env::Door;
 use leeward_volume::buckets::is_name;
+use s3s::access::S3Access;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::host::DomainError;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::NameValidation;
-use s3s::{HttpError, HttpResponse, S3Error, S3ErrorCode};
+use s3s::{HttpError, HttpResponse, S3, S3Error, S3ErrorCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -82,13 +83,8 @@ impl S3Door {
         let domains = Domains::new(&options.domains)?;
         let xml = Arc::new(Semaphore::new(XML_BYTES_IN_ALL));
         let service = |forms: bool| {
-            let mut builder = S3ServiceBuilder::new(shared.clone());
-            builder.set_auth(Secrets(keys.clone()));
-            builder.set_access(Checks { forms, env: files.env().clone(), xml: xml.clone() });
-            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
-            builder.set_host(domains.clone());
-            builder.set_validation(BucketNames);
-            builder.build()
+            let checks = Checks { forms, env: files.env().clone(), xml: xml.clone() };
+            service(shared.clone(), keys.clone(), checks, &domains, forms)
         };
         Ok(S3Door {
             service: service(false),
@@ -168,6 +164,23 @@ impl S3Door {
         let late = |_| refused(S3Error::with_message(S3ErrorCode::RequestTimeout, "The form took too long."));
         tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)
     }
+}
+
+/// The library as the door uses it; `forms`: for forms.
+pub(crate) fn service(
+    operations: impl S3,
+    keys: Arc<dyn Keys>,
+    checks: impl S3Access,
+    domains: &Domains,
+    forms: bool,
+) -> S3Service {
+    let mut builder = S3ServiceBuilder::new(operations);
+    builder.set_auth(Secrets(keys));
+    builder.set_access(checks);
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
+    builder.set_host(domains.clone());
+    builder.set_validation(BucketNames);
+    builder.build()
 }
 
 /// What buckets may be called.
