@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, curl. A tree synced in, checked and
-# compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing;
+# The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, s5cmd, s3fs,
+# curl. A tree synced in, checked and compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing;
 # who comes when there are too many connections is told so.
 . "$(dirname "$0")/../lib.sh"
 suite s3
@@ -17,9 +17,10 @@ clients_install() {
   [ -e "$PYTHON/boto3/__init__.py" ] && [ -e "$PYTHON/awscli/__init__.py" ] ||
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$PYTHON" 'boto3==1.40.*' 'awscli==1.42.*'
   local missing=()
-  for tool in rclone s3cmd openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  for tool in rclone s3cmd s3fs openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
   [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >>"$WORK/apt.log" 2>&1
+  go_tool s5cmd github.com/peak/s5cmd/v2@v2.3.0 >"$WORK/s5cmd.log" 2>&1 || { tail -n 5 "$WORK/s5cmd.log"; return 1; }
 }
 
 lee() { "$LEE" "$@" --cell "$CELL"; }
@@ -96,6 +97,38 @@ s3cmd_syncs() {
   [ ! -e "$MNT/pub/s3cmd" ]
 }
 
+s5cmd_syncs() {
+  . "$WORK/env"
+  s5cmd() { "$TOOLS/s5cmd" --endpoint-url "$URL" "$@"; }
+  s5cmd cp "$WORK/tree/" s3://pub/s5cmd/
+  same_in_mount s5cmd
+  s5cmd cp 's3://pub/s5cmd/*' "$WORK/s5back/"
+  diff -r "$WORK/tree" "$WORK/s5back"
+  rm -r "$WORK/s5back/many" && echo new >"$WORK/s5back/deep/er/est"
+  s5cmd sync --delete --size-only "$WORK/s5back/" s3://pub/s5cmd/
+  diff -r "$WORK/s5back" "$MNT/pub/s5cmd"
+  [ "$(s5cmd ls 's3://pub/s5cmd/*' | sed 's/^.\{19\} *[0-9]* *//' | sort)" = "$(cd "$WORK/s5back" && find . -type f | sed 's,^\./,,' | sort)" ]
+  s5cmd rm 's3://pub/s5cmd/*'
+  [ ! -e "$MNT/pub/s5cmd" ]
+}
+
+# A mount of the bucket: an archive unpacked in it, as programs do that know nothing of objects.
+s3fs_takes_a_tar() {
+  . "$WORK/env"
+  local at=$WORK/s3fs
+  mkdir "$at" "$MNT/pub/s3fs" && chown 1234:1234 "$MNT/pub/s3fs"
+  (umask 077 && echo "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" >"$WORK/s3fs.key")
+  s3fs pub:/s3fs "$at" -o url="$URL",use_path_request_style,passwd_file="$WORK/s3fs.key"
+  tar -C "$WORK/tree" -cf - . | tar -C "$at" -xf - --no-same-owner
+  diff -r "$WORK/tree" "$at"
+  mv "$at/deep" "$at/deeper" && rm -r "$at/many"
+  umount "$at"
+  diff -r "$WORK/tree/odd" "$MNT/pub/s3fs/odd"
+  diff -r "$WORK/tree/deep" "$MNT/pub/s3fs/deeper"
+  cmp "$WORK/tree/large" "$MNT/pub/s3fs/large"
+  [ ! -e "$MNT/pub/s3fs/deep" ] && [ ! -e "$MNT/pub/s3fs/many" ]
+}
+
 boto3_does_all() {
   . "$WORK/env"
   python3 "$ROOT/tests/tools/s3_client.py" "$MNT"
@@ -170,6 +203,8 @@ run raw raw_requests
 run rclone rclone_syncs
 run aws aws_syncs
 run s3cmd s3cmd_syncs
+run s5cmd s5cmd_syncs
+run s3fs s3fs_takes_a_tar
 run curl curl_is_refused
 run both_ways both_ways_at_once
 run three_doors three_doors

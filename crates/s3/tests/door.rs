@@ -3,6 +3,7 @@
 
 use futures_util::TryStreamExt;
 use hyper::Method;
+use hyper::header::HeaderName;
 use leeward_door::listen::{Bound, Serving, Unfinished, parse};
 use leeward_door::{Files, Path, Who};
 use leeward_env::{Ctx, Env};
@@ -11,7 +12,8 @@ use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::Request;
 use leeward_volume::op::{Make, SetAttr};
 use leeward_volume::{Cell, Config, NodeId, Op};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
+use object_store::client::HttpRequestBody;
 use object_store::signer::Signer;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::io::{Read, Write};
@@ -278,6 +280,46 @@ fn a_condition_on_a_link_is_about_what_it_leads_to() {
             "the link was replaced"
         );
     });
+}
+
+#[test]
+fn a_directory_is_copied_as_a_key_with_its_metadata() {
+    install_crypto();
+    let rig = Rig::new();
+    let store = rig.client("AK", "secret", "pub");
+    let ask = |method: &str, to: &str, headers: &[(&str, &str)]| {
+        let credential = AwsCredential { key_id: "AK".into(), secret_key: "secret".into(), token: None };
+        let mut request = hyper::Request::new(HttpRequestBody::empty());
+        *request.method_mut() = method.parse().expect("a method");
+        *request.uri_mut() = format!("{}/pub/{to}", rig.url()).parse().expect("a URL");
+        for (name, value) in headers {
+            request
+                .headers_mut()
+                .insert(HeaderName::try_from(*name).expect("a name"), value.parse().expect("a value"));
+        }
+        AwsAuthorizer::new(&credential, "s3", "us-east-1").try_authorize(&mut request, None).expect("signed");
+        let host = rig.url().trim_start_matches("http://");
+        let mut text = format!(
+            "{method} /pub/{to} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n"
+        );
+        for (name, value) in request.headers() {
+            text += &format!("{name}: {}\r\n", value.to_str().expect("text"));
+        }
+        rig.say(&(text + "\r\n"))
+    };
+    let copy = |to: &str, more: &[(&str, &str)]| {
+        ask("PUT", to, &[&[("x-amz-copy-source", "/pub/dir/")], more].concat())
+    };
+    assert!(ask("PUT", "dir/", &[("x-amz-meta-mode", "16877")]).starts_with("HTTP/1.1 200"));
+    let answer = copy("dir/", &[("x-amz-metadata-directive", "REPLACE"), ("x-amz-meta-mode", "16832")]);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = copy("other/", &[]);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<ETag>"), "{answer}");
+    let answer = ask("HEAD", "other/", &[]);
+    assert!(answer.contains("x-amz-meta-mode: 16832"), "{answer}");
+    assert!(!copy("file", &[]).starts_with("HTTP/1.1 200"), "a directory is no file");
+    let listed = rig.runtime.block_on(store.list(None).try_collect::<Vec<_>>()).expect("listed");
+    assert!(listed.iter().all(|object| object.size == 0), "{listed:?}");
 }
 
 #[test]
