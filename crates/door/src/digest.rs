@@ -1,21 +1,23 @@
-//! Checksums of content on its way in, beside its being written: a piece is hashed on another thread while the same one is written and the next one
-//! comes in, if a thread is free for that; else where it is, as then no processor is idle.
+//! Checksums of content on its way in, beside its being written: a thread that is free hashes one piece after the other of an upload while they
+//! are written and the next ones come in; if none is free it is done where it is, as then no processor is idle.
 //!
-//! A few pieces of an upload are with such a thread or wait for it, and count as memory of its user until they are done.
+//! A few pieces of an upload wait in line for that thread, and count as memory of its user until they are done.
 
 use bytes::Bytes;
 use leeward_env::Env;
 use leeward_volume::{Error, Result};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::{RecvError, TryRecvError};
+use tokio::sync::Notify;
 
 /// A piece of this size is hashed at once: to hand it over takes as long.
 const EASY_BYTES: usize = 32 << 10;
-/// Pieces of an upload that wait while those before them are hashed: more are handed over at a time then.
-const AHEAD: usize = 2;
+/// Pieces of an upload in line from which on it waits.
+const LINE_MAX: usize = 4;
+/// It waits until so few are left: to be woken for each one takes longer than to hash it.
+const LINE_SHORT: usize = 2;
 /// Most threads that hash.
 const HANDS_MAX: usize = 8;
 
@@ -44,19 +46,12 @@ impl Hands {
         Hands { env: env.clone(), work: OnceLock::new() }
     }
 
-    /// Has pieces hashed by a thread that is free, else here.
-    fn hash<D: Digest>(&self, mut digest: D, pieces: Vec<Bytes>) -> oneshot::Receiver<D> {
-        let (give, given) = oneshot::channel();
-        let work = Box::new(move || {
-            pieces.into_iter().for_each(|piece| digest.add(&piece));
-            // who has gone away needs none
-            let _ = give.send(digest);
-        });
+    /// Has it done by a thread that is free, else here.
+    fn give(&self, work: impl FnOnce() + Send + 'static) {
         let hands = self.work.get_or_init(|| self.begin());
-        if let Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) = hands.try_send(work) {
+        if let Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) = hands.try_send(Box::new(work)) {
             work();
         }
-        given
     }
 
     fn begin(&self) -> SyncSender<Work> {
@@ -82,59 +77,110 @@ impl Hands {
 
 /// A digest that is made of pieces that come one after the other.
 pub(crate) struct Running<D> {
-    at: At<D>,
-    /// Pieces that come after what it is of.
-    queued: Vec<Bytes>,
+    line: Arc<Line<D>>,
 }
 
-enum At<D> {
-    Here(D),
-    /// A thread has it, with the pieces before the queued ones.
-    Away(oneshot::Receiver<D>),
+/// The digest, and what it is to be made of.
+struct Line<D> {
+    state: Mutex<State<D>>,
+    /// Told to the one who may wait: there is room, or nothing is left, or it is broken.
+    changed: Notify,
+}
+
+struct State<D> {
+    /// Not here while a thread hashes.
+    digest: Option<D>,
+    pieces: VecDeque<Bytes>,
+    /// The thread has died.
+    is_broken: bool,
+}
+
+/// A thread's hold on the digest: what is dropped with it has not been put back.
+struct Hold<'a, D>(&'a Line<D>, Option<D>);
+
+impl<D> Drop for Hold<'_, D> {
+    fn drop(&mut self) {
+        if self.1.is_some() {
+            self.0.state.lock().is_broken = true;
+            self.0.changed.notify_one();
+        }
+    }
+}
+
+impl<D: Digest> Line<D> {
+    /// Hashes until no piece is left.
+    fn hash(&self, digest: D) {
+        let mut hold = Hold(self, Some(digest));
+        while let Some(piece) = self.next(&mut hold.1) {
+            hold.1.iter_mut().for_each(|digest| digest.add(&piece));
+        }
+    }
+
+    /// The next piece, or the digest is put back.
+    fn next(&self, digest: &mut Option<D>) -> Option<Bytes> {
+        let mut st = self.state.lock();
+        let piece = st.pieces.pop_front();
+        if piece.is_none() {
+            st.digest = digest.take();
+        }
+        let tell = piece.is_none() || st.pieces.len() == LINE_SHORT;
+        drop(st);
+        if tell {
+            self.changed.notify_one();
+        }
+        piece
+    }
+
+    /// What it finds, when it finds something.
+    async fn wait<R>(&self, mut find: impl FnMut(&mut State<D>) -> Option<R>) -> Result<R> {
+        loop {
+            {
+                let mut st = self.state.lock();
+                if st.is_broken {
+                    return Err(Error::Io("a thread that hashes has died: see the log".into()));
+                }
+                if let Some(found) = find(&mut st) {
+                    return Ok(found);
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
 }
 
 impl<D: Digest> Running<D> {
     pub(crate) fn new(digest: D) -> Running<D> {
-        Running { at: At::Here(digest), queued: Vec::new() }
+        let state = State { digest: Some(digest), pieces: VecDeque::new(), is_broken: false };
+        Running { line: Arc::new(Line { state: Mutex::new(state), changed: Notify::new() }) }
     }
 
     /// The next bytes, on this thread.
-    pub(crate) async fn add_here(self, bytes: &[u8]) -> Result<Running<D>> {
-        let mut digest = self.end().await?;
-        digest.add(bytes);
-        Ok(Running::new(digest))
+    pub(crate) async fn add_here(&self, bytes: &[u8]) -> Result<()> {
+        self.line.wait(|st| st.digest.as_mut().map(|digest| digest.add(bytes))).await
     }
 
-    /// The next bytes, on another thread if one is free. Waits only where [`AHEAD`] pieces do.
-    pub(crate) async fn add(mut self, hands: &Hands, piece: Bytes) -> Result<Running<D>> {
+    /// The next bytes, on another thread if one is free. Waits only where [`LINE_MAX`] pieces do.
+    pub(crate) async fn add(&self, hands: &Hands, piece: Bytes) -> Result<()> {
         if piece.len() <= EASY_BYTES {
             return self.add_here(&piece).await;
         }
-        self.queued.push(piece);
-        let digest = match self.at {
-            At::Here(digest) => digest,
-            At::Away(mut given) => match given.try_recv() {
-                Ok(digest) => digest,
-                Err(TryRecvError::Empty) if self.queued.len() < AHEAD => {
-                    return Ok(Running { at: At::Away(given), ..self });
-                }
-                Err(_) => given.await.map_err(dead)?,
-            },
+        let idle = {
+            let mut st = self.line.state.lock();
+            st.pieces.push_back(piece);
+            st.digest.take()
         };
-        Ok(Running { at: At::Away(hands.hash(digest, self.queued)), queued: Vec::new() })
+        if let Some(digest) = idle {
+            let line = self.line.clone();
+            hands.give(move || line.hash(digest));
+        }
+        if self.line.state.lock().pieces.len() < LINE_MAX {
+            return Ok(());
+        }
+        self.line.wait(|st| (st.pieces.len() <= LINE_SHORT).then_some(())).await
     }
 
     /// The digest of all that came.
     pub(crate) async fn end(self) -> Result<D> {
-        let mut digest = match self.at {
-            At::Here(digest) => digest,
-            At::Away(given) => given.await.map_err(dead)?,
-        };
-        self.queued.iter().for_each(|piece| digest.add(piece));
-        Ok(digest)
+        self.line.wait(|st| st.digest.take()).await
     }
-}
-
-fn dead(_: RecvError) -> Error {
-    Error::Io("a thread that hashes has died: see the log".into())
 }

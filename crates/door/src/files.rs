@@ -378,7 +378,7 @@ impl Tree {
         .await
     }
 
-    /// Whether the user may read, write or enter what is there: bits as of `access`.
+    /// Whether the user may read, write or enter what is there: [`R`], [`W`] and [`X`].
     ///
     /// # Errors
     /// [`Error::Access`], or why it cannot be reached.

@@ -35,4 +35,4 @@ pub use files::{Files, Found, Spot, Tree};
 pub use path::{BadPath, PATH_BYTES_MAX, Path};
 pub use shares::{Share, Shares, Waiting};
 pub use upload::{Finish, Part, Upload};
-pub use who::Who;
+pub use who::{R, W, Who, X};

@@ -35,8 +35,8 @@ pub struct Upload<D = ()> {
     /// Bytes that will be in it, where that is known.
     expected: Option<u64>,
     buffer: Buffer,
-    /// Of all but the buffer; `None` where writing has failed.
-    digest: Option<Running<D>>,
+    /// Of all but the buffer.
+    digest: Running<D>,
     taken: Taken,
 }
 
@@ -132,21 +132,22 @@ impl Upload {
             size: 0,
             expected: bytes,
             buffer: Buffer::default(),
-            digest: Some(Running::new(())),
+            digest: Running::new(()),
             taken: Taken::default(),
         })
     }
 
     /// The same with a digest of what is written from now on.
     pub fn with_digest<D: Digest>(self, digest: D) -> Upload<D> {
-        self.with(Running::new(digest))
+        self.with(Running::new(digest)).1
     }
 }
 
 impl<D: Digest> Upload<D> {
-    fn with<E>(self, digest: Running<E>) -> Upload<E> {
-        let Upload { tree, path, held, size, expected, buffer, digest: _, taken } = self;
-        Upload { tree, path, held, size, expected, buffer, digest: Some(digest), taken }
+    /// The digest that it had, and the rest with another one.
+    fn with<E>(self, digest: Running<E>) -> (Running<D>, Upload<E>) {
+        let Upload { tree, path, held, size, expected, buffer, digest: had, taken } = self;
+        (had, Upload { tree, path, held, size, expected, buffer, digest, taken })
     }
 
     /// Bytes so far.
@@ -170,8 +171,7 @@ impl<D: Digest> Upload<D> {
             let (part, more) = rest.split_at(at_once.min(rest.len()));
             rest = more;
             if !is_gathered {
-                let digest = self.running()?.add_here(part).await?;
-                self.digest = Some(digest);
+                self.digest.add_here(part).await?;
                 self.put(part).await?;
                 continue;
             }
@@ -187,14 +187,10 @@ impl<D: Digest> Upload<D> {
     ///
     /// # Errors
     /// As [`Upload::write`].
-    pub async fn digested(mut self) -> Result<(D, Upload)> {
-        let running = self.running()?.add_here(&self.buffer.bytes).await?;
-        let digest = running.end().await?;
-        Ok((digest, self.with(Running::new(()))))
-    }
-
-    fn running(&mut self) -> Result<Running<D>> {
-        self.digest.take().ok_or_else(|| Error::Io("writing failed before".into()))
+    pub async fn digested(self) -> Result<(D, Upload)> {
+        self.digest.add_here(&self.buffer.bytes).await?;
+        let (running, upload) = self.with(Running::new(()));
+        Ok((running.end().await?, upload))
     }
 
     /// Memory for the next piece, if there is any for this user.
@@ -208,8 +204,7 @@ impl<D: Digest> Upload<D> {
 
     async fn flush(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.buffer).into_piece();
-        let digest = self.running()?.add(self.tree.files().hands(), piece.clone()).await?;
-        self.digest = Some(digest);
+        self.digest.add(self.tree.files().hands(), piece.clone()).await?;
         self.put(&piece).await
     }
 

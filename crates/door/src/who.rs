@@ -43,10 +43,12 @@ impl Who {
     }
 }
 
-/// Bits of what is wanted: read, write, search.
-pub(crate) const R: u32 = 4;
-pub(crate) const W: u32 = 2;
-pub(crate) const X: u32 = 1;
+/// What somebody wants to do, as of `access`: read.
+pub const R: u32 = 4;
+/// Write.
+pub const W: u32 = 2;
+/// Execute a file, search a directory.
+pub const X: u32 = 1;
 
 /// Name of the attribute with the default ACL.
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";

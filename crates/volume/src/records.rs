@@ -20,6 +20,7 @@ use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
 use crate::schedule::ScheduleRecord;
+use crate::scrub_round::Reached;
 use crate::scrubs::ScrubRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
@@ -187,6 +188,8 @@ pub(crate) enum Effect {
     SetQuota(NodeId, Quota),
     /// What is stored of scrubbing a pool is this now.
     Scrub(PoolId, Option<ScrubRecord>),
+    /// A scrub of a pool is so far, or over.
+    ScrubPlace(PoolId, Option<Reached>),
     /// The directory has this schedule of snapshots now; `None`: none.
     Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has no name any more; its records are freed in steps.
@@ -543,6 +546,7 @@ impl State {
                 }
             }
             Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
+            Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),

@@ -8,6 +8,7 @@
 use crate::admin::{Progress, ScrubInfo, ScrubRun};
 use crate::error::{Error, Result};
 use crate::keys;
+use crate::records::Effect;
 use crate::shard::Shard;
 use leeward_data::PoolId;
 use leeward_env::{Ctx, Nanos, Work};
@@ -240,12 +241,12 @@ impl<'a> Round<'a> {
         let kept = self.shard.transact(&Ctx::system(), |tx| {
             if tx.st.has_pool(pool) {
                 tx.put(keys::scrub_place(pool), reached.encode());
+                tx.then(Effect::ScrubPlace(pool, Some(reached)));
             }
             Ok(())
         });
-        match kept {
-            Ok(()) => self.shard.lock().scrubs.set_reached(pool, Some(reached)),
-            Err(e) => tracing::warn!("how far the scrub of pool {} is cannot be kept: {e}", self.found.pool),
+        if let Err(e) = kept {
+            tracing::warn!("how far the scrub of pool {} is cannot be kept: {e}", self.found.pool);
         }
     }
 }

@@ -121,7 +121,7 @@ impl Scrubs {
         }
     }
 
-    /// A scrub of a pool is so far, or over.
+    /// See [`Effect::ScrubPlace`].
     pub(crate) fn set_reached(&mut self, pool: PoolId, reached: Option<Reached>) {
         match reached {
             Some(reached) => drop(self.reached.insert(pool, reached)),
@@ -299,7 +299,6 @@ impl Shard {
         let found = scrubbed?;
         let last = ScrubPass { begun_secs, ended_secs: self.now().secs, found: found.clone() };
         self.set_scrub(pool, |record| record.last = Some(last.clone()))?;
-        self.lock().scrubs.set_reached(pool, None);
         Ok(found)
     }
 
@@ -327,6 +326,7 @@ impl Shard {
             change(&mut record);
             if record.last != whole {
                 tx.remove(keys::scrub_place(pool));
+                tx.then(Effect::ScrubPlace(pool, None));
             }
             tx.put(keys::scrub(pool), record.encode());
             tx.then(Effect::Scrub(pool, Some(record)));

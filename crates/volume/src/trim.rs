@@ -56,11 +56,11 @@ fn parsed(volume: u32, pair: EpochPair, (key, value): (Key, Value)) -> Result<(K
 /// How many of the first entries count for no more than `most`: at least one.
 fn hold(entries: &[(Key, Dead)], most: usize) -> usize {
     let mut sum = 0;
-    let more = entries.iter().skip(1).take_while(|(_, dead)| {
+    let fitting = entries.iter().take_while(|(_, dead)| {
         sum += dead.count();
-        sum + entries[0].1.count() <= most
+        sum <= most
     });
-    entries.len().min(1 + more.count())
+    fitting.count().max(1)
 }
 
 impl Shard {

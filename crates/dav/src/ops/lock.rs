@@ -12,12 +12,8 @@ use crate::xml::request::LockInfo;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 use leeward_auth::Activity;
+use leeward_door::{W, X};
 use leeward_volume::op::{Attr, Kind};
-
-/// Permissions, as of `access`.
-const WRITE: u32 = 2;
-/// See [`WRITE`].
-const ENTER: u32 = 1;
 
 /// LOCK: takes one, or (without a body) prolongs one.
 pub(crate) async fn lock(asked: &Asked, content: Bytes) -> Result<Answer> {
@@ -78,7 +74,7 @@ async fn check_lockable(asked: &Asked, place: &Place, attr: &Attr, deep: bool) -
             format!("{at} is somebody else's directory: lock it with Depth 0, or what you change in it");
         return Err(Oops::new(StatusCode::FORBIDDEN, why));
     }
-    let want = if is_dir { WRITE | ENTER } else { WRITE };
+    let want = if is_dir { W | X } else { W };
     place.tree.access(&place.path, want).await.map(drop).map_err(|e| place.oops(&e))
 }
 

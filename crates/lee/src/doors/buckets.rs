@@ -1,6 +1,6 @@
 //! Which buckets there are: the cell's records; and what users may do about them.
 
-use leeward_door::{Files, Path, Tree, Who};
+use leeward_door::{Files, Path, Tree, W, Who, X};
 use leeward_env::Door;
 use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
 use leeward_volume::admin::Request;
@@ -10,10 +10,6 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-
-/// Bits of `access`.
-const WRITE: u32 = 2;
-const ENTER: u32 = 1;
 
 /// See the module's head.
 pub struct CellBuckets {
@@ -143,7 +139,7 @@ impl Buckets for CellBuckets {
             Ok(()) => {}
             // it was removed before, and the record was not: who might make it again may have the name
             Err(Error::NotFound) => {
-                tree.access(&Path::default(), WRITE | ENTER).await.map_err(refused)?;
+                tree.access(&Path::default(), W | X).await.map_err(refused)?;
             }
             Err(e) => return Err(refused(e)),
         }
