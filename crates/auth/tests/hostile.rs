@@ -19,32 +19,9 @@ use soup::{soup, text};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-const PATHS: &[&str] = &[
-    "/",
-    "//",
-    ".",
-    "..",
-    "%2e",
-    "%2F",
-    "%",
-    "%00",
-    "%zz",
-    ":",
-    " ",
-    "storage.read",
-    "storage.read:/",
-    "storage.modify:/a",
-    "storage.create:",
-    "storage.create:/a/b/",
-    "compute.create",
-    "a",
-    "b",
-    "vo",
-    "/vo/",
-    "é",
-    "\0",
-    "\u{202e}",
-];
+const PATHS: &str = "\
+    /|//|.|..|%2e|%2F|%|%00|%zz|:| |storage.read|storage.read:/|storage.modify:/a|storage.create:|\
+    storage.create:/a/b/|compute.create|a|b|vo|/vo/|é|\0|\u{202e}";
 
 #[test]
 fn a_path_that_is_read_has_nothing_to_resolve() {
@@ -135,34 +112,10 @@ fn assert_within(inner: &Verdict, outer: &Verdict, paths: &[CellPath]) {
     assert!(inner <= outer, "{inner} is later than {outer}");
 }
 
-const CAVEATS: &[&str] = &[
-    "path:",
-    "/a",
-    "/b",
-    "/ab",
-    "/a b",
-    "/",
-    "//",
-    "/..",
-    "activity:",
-    "DOWNLOAD",
-    "LIST",
-    "UPLOAD",
-    "DELETE",
-    "MANAGE",
-    "READ_METADATA",
-    "UPDATE_METADATA",
-    ",",
-    " ",
-    "before:",
-    "2001-09-10T00:00:00Z",
-    "2001-09-09T01:50:00Z",
-    "2040-01-01T00:00:00Z",
-    ".5",
-    "id:",
-    "x",
-    "é",
-];
+const CAVEATS: &str = "\
+    path:|/a|/b|/ab|/a b|/|//|/..|activity:|DOWNLOAD|LIST|UPLOAD|DELETE|MANAGE|READ_METADATA|\
+    UPDATE_METADATA|,| |before:|2001-09-10T00:00:00Z|2001-09-09T01:50:00Z|2040-01-01T00:00:00Z|.5|\
+    id:|x|é";
 
 #[test]
 fn a_caveat_never_widens() {
@@ -259,34 +212,10 @@ fn a_changed_token_of_an_issuer_is_none() {
     });
 }
 
-const CLAIMS: &[&str] = &[
-    "{",
-    "}",
-    "\"alg\":",
-    "\"RS256\"",
-    "\"ES256\"",
-    "\"none\"",
-    "\"HS256\"",
-    "\"kid\":",
-    "\"rsa1\"",
-    "\"ec1\"",
-    "\"crit\":[]",
-    ",",
-    "\"iss\":\"https://issuer.example.org/\"",
-    "\"sub\":\"a\"",
-    "\"aud\":\"any\"",
-    "\"exp\":9999999999",
-    "\"scope\":\"storage.read:/\"",
-    "\"wlcg.ver\":\"1.0\"",
-    "null",
-    "[",
-    "]",
-    "-1",
-    "1e999",
-    "\"",
-    "é",
-    " ",
-];
+const CLAIMS: &str = "\
+    {|}|\"alg\":|\"RS256\"|\"ES256\"|\"none\"|\"HS256\"|\"kid\":|\"rsa1\"|\"ec1\"|\"crit\":[]|,|\
+    \"iss\":\"https://issuer.example.org/\"|\"sub\":\"a\"|\"aud\":\"any\"|\"exp\":9999999999|\
+    \"scope\":\"storage.read:/\"|\"wlcg.ver\":\"1.0\"|null|[|]|-1|1e999|\"|é| ";
 
 #[test]
 fn what_nobody_signed_is_no_token() {

@@ -24,45 +24,10 @@ use rig::{BOB, Rig};
 use soup::{one, soup, text, unescaped};
 use std::time::Duration;
 
-const PATHS: &[&str] = &[
-    "/",
-    "//",
-    ".",
-    "..",
-    "/..",
-    "/../",
-    "%2e",
-    "%2E%2e",
-    "%2f",
-    "%2F..",
-    "%00",
-    "%",
-    "%2",
-    "%zz",
-    "%25",
-    "%252e",
-    "a",
-    "b",
-    "home",
-    "/home/",
-    "atlas",
-    "%61tlas",
-    "%C3%A9",
-    "%ff",
-    "é",
-    "+",
-    "%20",
-    " ",
-    "?",
-    "#",
-    "&",
-    ";",
-    "\\",
-    "~",
-    "\"",
-    "<",
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-];
+const PATHS: &str = "\
+    /|//|.|..|/..|/../|%2e|%2E%2e|%2f|%2F..|%00|%|%2|%zz|%25|%252e|a|b|home|/home/|atlas|%61tlas|\
+    %C3%A9|%ff|é|+|%20| |?|#|&|;|\\|~|\"|<|\
+    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 #[test]
 fn a_path_is_what_its_escapes_say_or_none() {
@@ -100,37 +65,9 @@ fn headers(list: &[(&str, &[u8])]) -> Option<HeaderMap> {
     Some(map)
 }
 
-const URLS: &[&str] = &[
-    "http://",
-    "https://",
-    "davs://",
-    "dav:",
-    "HTTP://",
-    "host",
-    "HOST",
-    ":80",
-    ":443",
-    ":8080",
-    ":",
-    "other",
-    "@",
-    "user:pw@",
-    "[::1]",
-    "127.0.0.1",
-    "/",
-    "//",
-    "a",
-    "..",
-    "%2e%2e",
-    "%2f",
-    "%",
-    "?",
-    "#",
-    " ",
-    "\\",
-    "\t",
-    "é",
-];
+const URLS: &str = "\
+    http://|https://|davs://|dav:|HTTP://|host|HOST|:80|:443|:8080|:|other|@|user:pw@|[::1]|\
+    127.0.0.1|/|//|a|..|%2e%2e|%2f|%|?|#| |\\|\t|é";
 
 #[test]
 fn a_destination_is_here_only_with_the_name_that_was_asked() {
@@ -153,22 +90,10 @@ fn a_destination_is_here_only_with_the_name_that_was_asked() {
     });
 }
 
-const TRANSFERS: &[&str] = &[
-    "source",
-    "destination",
-    "credential",
-    "requirechecksumverification",
-    "transferheaderauthorization",
-    "transferheaderhost",
-    "transferheadercontent-length",
-    "transferheadertransfer-encoding",
-    "transferheader",
-    "transferheadertransferheaderhost",
-    "authorization",
-    "transferheaderx",
-    "transferheaderexpect",
-    "overwrite",
-];
+const TRANSFERS: &str = "\
+    source|destination|credential|requirechecksumverification|transferheaderauthorization|\
+    transferheaderhost|transferheadercontent-length|transferheadertransfer-encoding|transferheader|\
+    transferheadertransferheaderhost|authorization|transferheaderx|transferheaderexpect|overwrite";
 
 #[test]
 fn what_is_passed_on_to_another_server_frames_nothing() {
@@ -186,29 +111,9 @@ fn what_is_passed_on_to_another_server_frames_nothing() {
     });
 }
 
-const IFS: &[&str] = &[
-    "(",
-    ")",
-    "<",
-    ">",
-    "[",
-    "]",
-    "Not ",
-    "not",
-    "NOT<",
-    "<urn:uuid:a>",
-    "(<urn:a>)",
-    "([\"x\"])",
-    "</a>",
-    "<http://host/b/>",
-    "<DAV:no-lock>",
-    "\"",
-    "W/\"x\"",
-    " ",
-    "é",
-    "..",
-    "%2f",
-];
+const IFS: &str = "\
+    (|)|<|>|[|]|Not |not|NOT<|<urn:uuid:a>|(<urn:a>)|([\"x\"])|</a>|<http://host/b/>|<DAV:no-lock>|\
+    \"|W/\"x\"| |é|..|%2f";
 
 fn written(ifs: &Ifs) -> String {
     let condition = |c: &Condition| {
@@ -240,26 +145,8 @@ fn an_if_means_what_it_says() {
     });
 }
 
-const RANGES: &[&str] = &[
-    "bytes",
-    "=",
-    "bytes=",
-    "0",
-    "1",
-    "9",
-    "-",
-    ",",
-    "0-0",
-    "-1",
-    "5-",
-    "99",
-    "18446744073709551615",
-    "18446744073709551616",
-    " ",
-    "Bytes",
-    "lines",
-    "+",
-];
+const RANGES: &str = "\
+    bytes|=|bytes=|0|1|9|-|,|0-0|-1|5-|99|18446744073709551615|18446744073709551616| |Bytes|lines|+";
 
 #[test]
 fn pieces_are_in_the_file_and_not_more_than_twice() {
@@ -282,30 +169,9 @@ fn pieces_are_in_the_file_and_not_more_than_twice() {
     );
 }
 
-const DIGESTS: &[&str] = &[
-    "adler32",
-    "md5",
-    "sha-256",
-    "sha256",
-    "ADLER",
-    "crc32c",
-    "=",
-    ":",
-    ",",
-    ";q=",
-    "0",
-    "0.5",
-    "-1",
-    "nan",
-    "inf",
-    "11e60398",
-    "nGdyhoZqrTj46bZg9UEYFA==",
-    ":EeYDmA==:",
-    "398",
-    " ",
-    "é",
-    "x",
-];
+const DIGESTS: &str = "\
+    adler32|md5|sha-256|sha256|ADLER|crc32c|=|:|,|;q=|0|0.5|-1|nan|inf|11e60398|\
+    nGdyhoZqrTj46bZg9UEYFA==|:EeYDmA==:|398| |é|x";
 
 #[test]
 fn a_checksum_holds_only_when_it_is_right() {
@@ -336,35 +202,10 @@ fn a_checksum_holds_only_when_it_is_right() {
     });
 }
 
-const VALUES: &[&str] = &[
-    "0",
-    "1",
-    "infinity",
-    "Infinity",
-    "T",
-    "F",
-    "Second-",
-    "Infinite",
-    ", ",
-    "4100000000",
-    "99999999999999999999",
-    "<",
-    ">",
-    "urn:uuid:a",
-    "*",
-    "\"a-1\"",
-    "W/\"a-1\"",
-    ",",
-    "Sun, 06 Nov 1994 08:49:37 GMT",
-    "Sunday, 06-Nov-94 08:49:37 GMT",
-    "Sun Nov  6 08:49:37 1994",
-    "Nov",
-    "9999",
-    "31 Feb",
-    " ",
-    "é",
-    "-",
-];
+const VALUES: &str = "\
+    0|1|infinity|Infinity|T|F|Second-|Infinite|, |4100000000|99999999999999999999|<|>|urn:uuid:a|*|\
+    \"a-1\"|W/\"a-1\"|,|Sun, 06 Nov 1994 08:49:37 GMT|Sunday, 06-Nov-94 08:49:37 GMT|\
+    Sun Nov  6 08:49:37 1994|Nov|9999|31 Feb| |é|-";
 
 #[test]
 fn heads_are_read_or_refused() {
@@ -424,64 +265,14 @@ fn heads_are_read_or_refused() {
     );
 }
 
-const XML: &[&str] = &[
-    "<propfind xmlns=\"DAV:\">",
-    "</propfind>",
-    "<prop>",
-    "</prop>",
-    "<propname/>",
-    "<allprop/>",
-    "<include>",
-    "</include>",
-    "<D:prop xmlns:D=\"DAV:\">",
-    "</D:prop>",
-    "<propertyupdate xmlns=\"DAV:\">",
-    "</propertyupdate>",
-    "<set>",
-    "</set>",
-    "<remove>",
-    "</remove>",
-    "<lockinfo xmlns=\"DAV:\">",
-    "</lockinfo>",
-    "<lockscope><exclusive/></lockscope>",
-    "<locktype><write/></locktype>",
-    "<owner>",
-    "</owner>",
-    "<href>",
-    "</href>",
-    "<getetag/>",
-    "<x:y xmlns:x=\"u:v\" x:a=\"1\">",
-    "</x:y>",
-    "<a xmlns=\"\">",
-    "</a>",
-    "<b a='&lt;'/>",
-    " xmlns:q=\"",
-    "\"",
-    "'",
-    ">",
-    "/>",
-    "<",
-    "</",
-    "&amp;",
-    "&#65;",
-    "&#0;",
-    "&#xD;",
-    "&e;",
-    "<![CDATA[",
-    "]]>",
-    "<!--",
-    "-->",
-    "<?x y?>",
-    "<?xml version=\"1.0\"?>",
-    "<!DOCTYPE a>",
-    "é",
-    "a",
-    " ",
-    "\r\n",
-    "\t",
-    "=",
-    ":",
-];
+const XML: &str = "\
+    <propfind xmlns=\"DAV:\">|</propfind>|<prop>|</prop>|<propname/>|<allprop/>|<include>|\
+    </include>|<D:prop xmlns:D=\"DAV:\">|</D:prop>|<propertyupdate xmlns=\"DAV:\">|\
+    </propertyupdate>|<set>|</set>|<remove>|</remove>|<lockinfo xmlns=\"DAV:\">|</lockinfo>|\
+    <lockscope><exclusive/></lockscope>|<locktype><write/></locktype>|<owner>|</owner>|<href>|\
+    </href>|<getetag/>|<x:y xmlns:x=\"u:v\" x:a=\"1\">|</x:y>|<a xmlns=\"\">|</a>|<b a='&lt;'/>| xmlns:q=\"|\
+    \"|'|>|/>|<|</|&amp;|&#65;|&#0;|&#xD;|&e;|<![CDATA[|]]>|<!--|-->|<?x y?>|\
+    <?xml version=\"1.0\"?>|<!DOCTYPE a>|é|a| |\r\n|\t|=|:";
 
 fn bounded(element: &Element, depth: usize) -> usize {
     assert!(depth < 64 && element.attributes.len() <= 64 && element.name.local.len() <= 255);
@@ -530,86 +321,23 @@ fn xml_that_is_taken_stands_for_itself() {
 fn a_failure_is_told_in_one_line() {
     check!()
         .with_iterations(2000)
-        .with_generator(text(&["\n", "\r", "success: Created", "End", "\u{85}", "\u{2028}", "a"]))
+        .with_generator(text("\n|\r|success: Created|End|\u{85}|\u{2028}|a"))
         .for_each(|why| {
             let line = marker::failure(why);
             assert!(line.ends_with('\n') && line.lines().count() == 1 && line.starts_with("failure: "));
         });
 }
 
-const METHODS: &[&str] = &[
-    "GET",
-    "HEAD",
-    "PUT",
-    "POST",
-    "DELETE",
-    "MKCOL",
-    "COPY",
-    "MOVE",
-    "PROPFIND",
-    "PROPPATCH",
-    "LOCK",
-    "UNLOCK",
-    "OPTIONS",
-    "TRACE",
-    "PATCH",
-];
-const NAMES: &[&str] = &[
-    "depth",
-    "overwrite",
-    "timeout",
-    "lock-token",
-    "if",
-    "if-match",
-    "if-none-match",
-    "range",
-    "content-range",
-    "want-digest",
-    "digest",
-    "destination",
-    "authorization",
-    "content-type",
-    "accept",
-    "x-http-method-override",
-    "content-length",
-    "x-oc-mtime",
-    "oc-checksum",
-    "content-encoding",
-    "expect",
-];
-const ANY: &[&str] = &[
-    "/home/",
-    "/atlas/",
-    "/atlas/secret",
-    "http://here/",
-    "a",
-    "b",
-    "..",
-    "%2e%2e",
-    "/",
-    "0",
-    "1",
-    "infinity",
-    "T",
-    "F",
-    "bytes=",
-    "-",
-    "*",
-    "\"x\"",
-    "(<urn:a>)",
-    "(Not <urn:a>)",
-    "adler32=",
-    "md5",
-    "Bearer ",
-    "Basic ",
-    "application/macaroon-request",
-    "application/json",
-    "text/html",
-    "1234567890",
-    "<",
-    ">",
-    "é",
-];
+const METHODS: &str = "\
+    GET|HEAD|PUT|POST|DELETE|MKCOL|COPY|MOVE|PROPFIND|PROPPATCH|LOCK|UNLOCK|OPTIONS|TRACE|PATCH";
+const NAMES: &str = "\
+    depth|overwrite|timeout|lock-token|if|if-match|if-none-match|range|content-range|want-digest|\
+    digest|destination|authorization|content-type|accept|x-http-method-override|content-length|\
+    x-oc-mtime|oc-checksum|content-encoding|expect";
+const ANY: &str = "\
+    /home/|/atlas/|/atlas/secret|http://here/|a|b|..|%2e%2e|/|0|1|infinity|T|F|bytes=|-|*|\"x\"|\
+    (<urn:a>)|(Not <urn:a>)|adler32=|md5|Bearer |Basic |application/macaroon-request|\
+    application/json|text/html|1234567890|<|>|é";
 
 /// Whole requests of bob, on a real cell: none is answered "we failed", none shows or changes what is not his.
 #[test]

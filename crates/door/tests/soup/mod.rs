@@ -7,8 +7,9 @@ use bolero::{ValueGenerator, produce};
 /// Most words of one soup.
 const WORDS_MAX: usize = 48;
 
-/// Of these words.
-pub fn soup(words: &'static [&'static str]) -> impl ValueGenerator<Output = Vec<u8>> {
+/// Of these words, with `|` between them.
+pub fn soup(words: &'static str) -> impl ValueGenerator<Output = Vec<u8>> {
+    let words: Vec<&str> = words.split('|').collect();
     let pieces = produce::<Vec<(u8, u8)>>().with().len(0usize..WORDS_MAX);
     pieces.map_gen(move |pieces| {
         let mut out = Vec::new();
@@ -23,12 +24,13 @@ pub fn soup(words: &'static [&'static str]) -> impl ValueGenerator<Output = Vec<
 }
 
 /// The same as text.
-pub fn text(words: &'static [&'static str]) -> impl ValueGenerator<Output = String> {
+pub fn text(words: &'static str) -> impl ValueGenerator<Output = String> {
     soup(words).map_gen(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// One of these.
-pub fn one(of: &'static [&'static str]) -> impl ValueGenerator<Output = &'static str> {
+pub fn one(of: &'static str) -> impl ValueGenerator<Output = &'static str> {
+    let of: Vec<&str> = of.split('|').collect();
     produce::<u8>().map_gen(move |n| of[usize::from(n) % of.len()])
 }
 
