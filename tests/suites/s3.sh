@@ -183,9 +183,43 @@ killed_in_a_put() {
   python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
 }
 
+# certificate NAME SUBJECT [OPTION...]: signed by itself, or as openssl is told.
+certificate() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "$2" -keyout "$WORK/$1.key" -out "$WORK/$1.crt" "${@:3}"
+}
+
+# user_certificate NAME: of a user, from those who sign them.
+user_certificate() {
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/O=Example/CN=$1" -keyout "$WORK/$1.key" -out "$WORK/$1.csr"
+  openssl x509 -req -in "$WORK/$1.csr" -CA "$WORK/users.crt" -CAkey "$WORK/users.key" -CAcreateserial -days 2 \
+    -extfile <(echo basicConstraints=CA:FALSE) -out "$WORK/$1.crt"
+}
+
+# A certificate instead of a key, at both doors.
+certificates_open() {
+  local at=https://localhost:$PORT/pub/certified web=https://localhost:$WEB_PORT/pub/certified
+  certificate door /CN=localhost -addext subjectAltName=DNS:localhost
+  certificate users /CN=users
+  user_certificate ann
+  user_certificate mallory
+  cell_stop
+  printf 'tls-clients = "%s"\n[tls-users]\n"CN=ann,O=Example" = "ann"\n' "$WORK/users.crt" >>"$CELL/leeward.toml"
+  cell_start --s3 "$PORT" --http "$WEB_PORT" --tls-certificate "$WORK/door.crt" --tls-key "$WORK/door.key"
+  asked() { curl -s -o "$WORK/answer" -w '%{http_code}' --cacert "$WORK/door.crt" "$@"; }
+  as() { asked --cert "$WORK/$1.crt" --key "$WORK/$1.key" "${@:2}"; }
+  [ "$(as ann -T "$WORK/tree/deep/er/est" "$at")" = 200 ]
+  cmp "$WORK/tree/deep/er/est" "$MNT/pub/certified"
+  [ "$(stat -c %u "$MNT/pub/certified")" = 1234 ]
+  [ "$(as ann "$web")" = 200 ] && cmp "$WORK/tree/deep/er/est" "$WORK/answer"
+  [ "$(as mallory "$at")" = 403 ] && [ "$(as mallory "$web")" = 403 ]
+  [ "$(asked "$at")" = 403 ] && [ "$(asked "$web")" = 401 ]
+  lee user disable ann
+  [ "$(as ann "$at")" = 403 ] && [ "$(as ann "$web")" = 403 ]
+  lee user enable ann
+}
+
 # More connections than open files allow: 256 are kept for the rest.
 crowded_by_tls() {
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout "$WORK/door.key" -out "$WORK/door.crt"
   cell_stop
   ulimit -n 340
   cell_start --s3 "$PORT" --tls-certificate "$WORK/door.crt" --tls-key "$WORK/door.key"
@@ -209,5 +243,6 @@ run curl curl_is_refused
 run both_ways both_ways_at_once
 run three_doors three_doors
 run killed killed_in_a_put
+run certificates certificates_open
 run crowded crowded_by_tls
 suite_end

@@ -8,6 +8,7 @@
 //! | credential | how | limited to |
 //! |---|---|---|
 //! | S3 key | [`Authority::s3_key`]: the door checks the signature with the secret | nothing |
+//! | certificate of the client | [`Authority::certificate`]: the handshake has checked it | nothing |
 //! | macaroon of the cell | [`Authority::bearer`] | its caveats |
 //! | token of the WLCG profile | [`Authority::bearer`] | its scopes below the issuer's base paths |
 //! | user name or key, and password | [`Authority::basic`]: a token or the key's secret as the password | as these |

@@ -1,6 +1,6 @@
 //! The door: requests of `leeward_door::listen` to the service, answers back.
 
-use crate::access::{Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
+use crate::access::{Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
 use crate::buckets::Buckets;
 use crate::call::{Parts, Shared, Slot};
 use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
@@ -108,7 +108,7 @@ impl S3Door {
         bucket.map_or_else(|| "".into(), |bucket| bucket.cors.clone())
     }
 
-    async fn serve(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
+    async fn serve(self: Arc<Self>, mut request: Request<Body>, client: Client) -> Response<Body> {
         let method = request.method().clone();
         let origin =
             request.headers().get(ORIGIN).map(|_| (request.headers().clone(), self.cors_of(&request)));
@@ -120,6 +120,10 @@ impl S3Door {
         let expects = request.headers().contains_key(EXPECT);
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
+        if let Some(certificate) = client.certificate_for(request.headers()) {
+            let who = self.shared.0.keys.certified(certificate).await;
+            request.extensions_mut().insert(Certified(who));
+        }
         let result = match is_form(&request) {
             true => self.form(request).await,
             false => {
@@ -226,8 +230,8 @@ impl Site for S3Door {
         Door::S3
     }
 
-    fn answer(self: Arc<Self>, request: Request<Body>, _: Client) -> Answer {
-        self.serve(request).boxed()
+    fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answer {
+        self.serve(request, client).boxed()
     }
 
     fn unfinished(&self) -> Unfinished {
