@@ -42,6 +42,10 @@
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
 //! cannot be understood in a credential is refused.
 
+// what instruments every program that `tests/fuzz` builds is in it
+#[cfg(test)]
+use bolero as _;
+
 mod authority;
 mod fetch;
 mod issuers;
