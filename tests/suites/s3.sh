@@ -119,7 +119,8 @@ s3fs_takes_a_tar() {
   mkdir "$at" "$MNT/pub/s3fs" && chown 1234:1234 "$MNT/pub/s3fs"
   (umask 077 && echo "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" >"$WORK/s3fs.key")
   s3fs pub:/s3fs "$at" -o url="$URL",use_path_request_style,passwd_file="$WORK/s3fs.key"
-  tar -C "$WORK/tree" -cf - . | tar -C "$at" -xf - --no-same-owner
+  # not the mount point itself, whose mode s3fs never changes
+  (cd "$WORK/tree" && tar -cf - -- *) | tar -C "$at" -xf - --no-same-owner
   diff -r "$WORK/tree" "$at"
   mv "$at/deep" "$at/deeper" && rm -r "$at/many"
   umount "$at"
