@@ -49,7 +49,9 @@ impl Hands {
     /// Has it done by a thread that is free, else here.
     fn give(&self, work: impl FnOnce() + Send + 'static) {
         let hands = self.work.get_or_init(|| self.begin());
-        if let Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) = hands.try_send(Box::new(work)) {
+        if let Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) =
+            hands.try_send(Box::new(work))
+        {
             work();
         }
     }

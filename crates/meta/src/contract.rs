@@ -162,6 +162,7 @@ pub fn run(make: &dyn Fn() -> Box<dyn Kv>) {
         random_batches(&*make(), seed);
     }
     commits_are_atomic(&*make());
+    what_is_appended_is_inserted_later(&*make());
     scans_are_of_one_moment(&*make());
     moments_stand_still(&*make());
     reserve_comes_and_goes(&*make());
@@ -264,6 +265,48 @@ fn commits_are_atomic(kv: &dyn Kv) {
         let (first, last) = (read(&[b'a', 0]), read(&[b'a', 49]));
         assert!(first <= last, "a commit was seen in parts: {first}, then {last}");
     });
+}
+
+/// One thread appends, another one inserts some later, with maintenance beside them: readers see all of each, in order.
+fn what_is_appended_is_inserted_later(kv: &dyn Kv) {
+    const COMMITS: u64 = 400;
+    let own = |n: u64| [&b"own"[..], &n.to_be_bytes()].concat();
+    let (give, take) = std::sync::mpsc::sync_channel(3);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut seen = 0;
+            while !done.load(Ordering::Relaxed) {
+                let last = kv.get(b"last").expect("get").map_or(0, |v| number(&v));
+                assert!(last >= seen, "{last} after {seen}");
+                seen = last;
+                assert!(seen == 0 || kv.get(&own(seen)).expect("get").is_some(), "{seen} in part");
+            }
+        });
+        s.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                kv.maintain().expect("maintain");
+            }
+        });
+        let inserts = s.spawn(|| {
+            for (n, appended, batch) in take {
+                kv.insert(appended, &batch);
+                assert!(kv.get(&own(n)).expect("get").is_some(), "{n} is inserted, and not to be seen");
+            }
+        });
+        for n in 1..=COMMITS {
+            let batch = puts(&[(b"last", &n.to_be_bytes()), (&own(n), &[n as u8; 300])]);
+            let appended = kv.append(&batch).expect("append");
+            give.send((n, appended, batch)).expect("there is somebody who inserts");
+        }
+        drop(give);
+        let inserted = inserts.join();
+        done.store(true, Ordering::Relaxed);
+        inserted.expect("all are inserted");
+    });
+    assert_eq!(kv.get(b"last").expect("get").map(|v| number(&v)), Some(COMMITS));
+    settle(kv);
+    (1..=COMMITS).for_each(|n| assert!(kv.get(&own(n)).expect("get").is_some(), "{n} is gone"));
 }
 
 /// Every commit moves 20 pairs to other keys: a scan sees 20 of one commit.

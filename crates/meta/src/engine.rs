@@ -1,21 +1,21 @@
 //! One engine for all tables: the journal in front, [`Tables`] below.
 //!
-//! A commit holds the writer lock from drawing its sequence number until it is visible: journal, flush of the
-//! device, insert, publish. Maintenance takes that lock only for moments (to seal, to settle), so flushes and
-//! compactions run beside commits. When maintenance falls behind, commits are slowed, then do the work themselves:
-//! memory and the number of runs have bounds whoever calls, or does not call, [`Kv::maintain`].
+//! A commit is appended to the journal (`writer`: sequence number, append, flush of the device) and is durable; then it is inserted into the
+//! tables (`inserting`), and readers see it. That may be while later ones are appended. Maintenance takes both locks only for moments (to
+//! seal, to settle), so flushes and compactions run beside commits. When maintenance falls behind, commits are slowed, then do the work
+//! themselves: memory and the number of runs have bounds whoever calls, or does not call, [`Kv::maintain`].
 //!
-//! Lock order: `writer`, then the locks of journal and tables; `reserve` alone.
+//! Lock order: `writer`, `inserting`, then the locks of journal and tables; `reserve` alone.
 
 use crate::journal::{Journal, JournalOptions, Tail};
 use crate::tables::{Pressure, Tables};
-use crate::{Batch, Error, Kv, Moment, Result, Ride, Stats, Value};
+use crate::{Appended, Batch, Error, Kv, Moment, Result, Ride, Stats, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
 use leeward_env::limits::COMMIT_RECORDS_MAX;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -61,6 +61,12 @@ pub struct Engine<T> {
     tables: T,
     journal: Journal,
     writer: Mutex<Tail>,
+    /// Held by who changes which part of the tables is the active one, or what is in it.
+    inserting: Mutex<()>,
+    /// What is durable and not inserted yet.
+    appended: AtomicUsize,
+    /// The tables have changed, and could not settle as something was not inserted yet.
+    unsettled: AtomicBool,
     /// What was appended to the journal when the tables were last sealed.
     sealed_at: AtomicU64,
     rides: Mutex<Vec<Ride>>,
@@ -84,7 +90,7 @@ impl<T: Tables> Engine<T> {
         let mut replay = |seq, batch: Batch| {
             tables.seq_passed(seq);
             if seq > durable && !batch.writes.is_empty() {
-                make_room(&tables, options.memtable_bytes)?;
+                make_room(&tables, options.memtable_bytes, || tables.settle())?;
                 tables.insert(seq, &batch);
             }
             rides.extend(batch.rides);
@@ -99,6 +105,9 @@ impl<T: Tables> Engine<T> {
             tables,
             journal,
             writer: Mutex::new(tail),
+            inserting: Mutex::default(),
+            appended: AtomicUsize::new(0),
+            unsettled: AtomicBool::new(false),
             sealed_at: AtomicU64::new(0),
             rides: Mutex::new(rides),
             broken: OnceLock::new(),
@@ -114,8 +123,13 @@ impl<T: Tables> Engine<T> {
 
     /// Makes the next flush take all that was committed so far.
     pub fn seal(&self) {
-        let _writer = self.writer.lock();
+        let _between = self.between_commits();
         self.tables.seal();
+    }
+
+    /// While it is held nothing is appended or inserted.
+    fn between_commits(&self) -> (MutexGuard<'_, Tail>, MutexGuard<'_, ()>) {
+        (self.writer.lock(), self.inserting.lock())
     }
 
     fn check_alive(&self) -> Result<()> {
@@ -132,13 +146,32 @@ impl<T: Tables> Engine<T> {
         result
     }
 
-    fn append(&self, tail: &mut Tail, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
-        make_room(&self.tables, self.options.memtable_bytes)?;
+    fn write(&self, tail: &mut Tail, batch: &Batch) -> Result<Appended> {
+        self.make_room()?;
         let seq = self.tables.seq_next();
         self.journal.append(tail, seq, batch)?;
-        durable();
-        self.tables.insert(seq, batch);
-        Ok(())
+        self.appended.fetch_add(1, Ordering::Relaxed);
+        Ok(Appended(seq))
+    }
+
+    /// Keeps memory and runs within bounds. Writer lock held.
+    fn make_room(&self) -> Result<()> {
+        let Pressure { active_bytes, runs, .. } = self.tables.pressure();
+        if runs <= RUNS_MAX && active_bytes < self.options.memtable_bytes {
+            return Ok(());
+        }
+        let _inserted = self.inserting.lock();
+        make_room(&self.tables, self.options.memtable_bytes, || self.settle())
+    }
+
+    /// Both locks held.
+    fn settle(&self) {
+        // what is not inserted must not become visible in part
+        let settles = self.appended.load(Ordering::Relaxed) == 0;
+        if settles {
+            self.tables.settle();
+        }
+        self.unsettled.store(!settles, Ordering::Relaxed);
     }
 
     /// Lets maintenance catch up a little before more comes in: many short waits are better than a long one, and who brings little
@@ -161,7 +194,7 @@ impl<T: Tables> Engine<T> {
             return false;
         }
         self.sealed_at.store(written, Ordering::Relaxed);
-        let _writer = self.writer.lock();
+        let _between = self.between_commits();
         let any = self.tables.pressure().active_bytes > 0;
         self.tables.seal();
         any
@@ -175,8 +208,11 @@ impl<T: Tables> Engine<T> {
         };
         if matches!(tables, Ok(true)) {
             worked = true;
-            let _writer = self.writer.lock();
-            self.tables.settle();
+            self.unsettled.store(true, Ordering::Relaxed);
+        }
+        if self.unsettled.load(Ordering::Relaxed) {
+            let _between = self.between_commits();
+            self.settle();
         }
         // a full disk must not keep the journal from giving space back
         worked |= self.journal.retire(self.tables.seq_durable())?;
@@ -189,17 +225,17 @@ impl<T: Tables> Engine<T> {
     }
 }
 
-/// Keeps memory and runs within bounds. Writer lock held (or nobody else there yet).
-fn make_room<T: Tables>(tables: &T, memtable_bytes: u64) -> Result<()> {
+/// Keeps memory and runs within bounds. Nothing is appended or inserted meanwhile.
+fn make_room<T: Tables>(tables: &T, memtable_bytes: u64, settle: impl Fn()) -> Result<()> {
     let pressure = tables.pressure();
     if pressure.runs > RUNS_MAX {
         tables.compact()?;
-        tables.settle();
+        settle();
     }
     if pressure.active_bytes >= memtable_bytes {
         if pressure.sealed >= SEALED_MAX {
             tables.flush()?;
-            tables.settle();
+            settle();
         }
         tables.seal();
     }
@@ -222,18 +258,26 @@ impl<T: Tables> Kv for Engine<T> {
         self.tables.moment()
     }
 
-    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
+    fn append(&self, batch: &Batch) -> Result<Appended> {
         self.check_alive()?;
         for (key, _) in &batch.writes {
             assert!(!key.is_empty() && key.len() <= usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
         if batch.writes.is_empty() && batch.rides.is_empty() {
-            durable();
-            return Ok(());
+            return Ok(Appended::NOTHING);
         }
         self.slow_down(batch.writes.len());
         let mut tail = self.writer.lock();
-        self.or_break(self.append(&mut tail, batch, durable))
+        self.or_break(self.write(&mut tail, batch))
+    }
+
+    fn insert(&self, appended: Appended, batch: &Batch) {
+        if appended == Appended::NOTHING {
+            return;
+        }
+        let _inserting = self.inserting.lock();
+        self.tables.insert(appended.0, batch);
+        self.appended.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn take_rides(&self) -> Vec<Ride> {

@@ -59,6 +59,16 @@ pub trait Moment {
     fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Pairs>;
 }
 
+/// A batch that is durable and waits for [`Kv::insert`]: its number in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Appended(pub(crate) u64);
+
+impl Appended {
+    /// There is nothing to insert.
+    pub(crate) const NOTHING: Appended = Appended(0);
+}
+
 /// An ordered KV with one writer.
 pub trait Kv: Send + Sync {
     /// The value of `key` as of the last commit.
@@ -72,14 +82,21 @@ pub trait Kv: Send + Sync {
     fn moment(&self) -> Box<dyn Moment + '_>;
 
     /// Applies `batch` atomically; durable and visible to readers when it returns. One caller at a time; readers go
-    /// on meanwhile. On [`Error::Full`] nothing of the batch is durable and it may be tried again; after another
-    /// error the engine answers every later commit with [`Error::Broken`].
+    /// on meanwhile. Errors are those of [`Kv::append`].
     fn commit(&self, batch: &Batch) -> Result<()> {
-        self.commit_then(batch, &mut || ())
+        let appended = self.append(batch)?;
+        self.insert(appended, batch);
+        Ok(())
     }
 
-    /// [`Kv::commit`]; calls `durable` as soon as the batch is, which may be before readers see it. After that it succeeds.
-    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()>;
+    /// The first half of a commit: makes `batch` durable, which readers may see now or not yet. One caller at a time. On
+    /// [`Error::Full`] nothing of the batch is durable and it may be tried again; after another error the engine answers
+    /// every later call with [`Error::Broken`].
+    fn append(&self, batch: &Batch) -> Result<Appended>;
+
+    /// The second half: readers see the batch. Once for each, in the order in which they were appended, one caller at a time; others may be
+    /// appended meanwhile.
+    fn insert(&self, appended: Appended, batch: &Batch);
 
     /// Rides whose segments were not released, in commit order: what [`Kv::open`]-time recovery must put into the
     /// pool. Only meaningful right after opening.

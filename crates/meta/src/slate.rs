@@ -14,7 +14,7 @@
 mod cache;
 
 use crate::journal::record::{decode_ride, encode_ride};
-use crate::{Batch, Error, Kv, Moment, Pairs, Result, Ride, Stats, Value};
+use crate::{Appended, Batch, Error, Kv, Moment, Pairs, Result, Ride, Stats, Value};
 use cache::Cache;
 use leeward_bucket::runtime;
 use leeward_env::Env;
@@ -221,7 +221,8 @@ impl Kv for SlateKv {
         Box::new(SlateMoment { name: &self.name, snapshot: self.db.snapshot() })
     }
 
-    fn commit_then(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
+    /// The database makes what it writes durable and visible at once.
+    fn append(&self, batch: &Batch) -> Result<Appended> {
         if let Some(why) = self.broken.get() {
             return Err(Error::Broken(why.clone()));
         }
@@ -229,26 +230,26 @@ impl Kv for SlateKv {
             assert!(key.len() < usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
         if batch.writes.is_empty() && batch.rides.is_empty() {
-            durable();
-            return Ok(());
+            return Ok(Appended::NOTHING);
         }
-        let written = self.write(&mut self.writer.lock(), batch);
-        match &written {
+        match self.write(&mut self.writer.lock(), batch) {
             Ok(()) => {
-                durable();
                 self.written_bytes.fetch_add(bytes_of(batch), Ordering::Relaxed);
                 self.unflushed.fetch_add(1, Ordering::Relaxed);
+                Ok(Appended::NOTHING)
             }
             Err(e) => {
-                let why = match e {
+                let why = match &e {
                     Error::Broken(why) => why.clone(),
                     e => self.lost().unwrap_or_else(|| e.to_string()),
                 };
                 let _ = self.broken.set(why); // the first one stays
+                Err(e)
             }
         }
-        written
     }
+
+    fn insert(&self, _: Appended, _: &Batch) {}
 
     fn take_rides(&self) -> Vec<Ride> {
         std::mem::take(&mut self.found.lock())

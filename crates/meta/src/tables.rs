@@ -1,7 +1,7 @@
 //! What lies below the journal: sorted tables, in memory first, durable later.
 //!
 //! The engine gives every commit a sequence number of the tables, appends it to the journal, and only then inserts
-//! it here. Inserting, sealing and publishing are done by the holder of the engine's writer lock, so a batch is
+//! it here, in the order of the numbers. Inserting and publishing, and sealing, are done by one at a time, so a batch is
 //! never split by a seal; flushing and compacting run beside that and beside each other.
 
 use crate::{Batch, Moment, Result, Value};
@@ -31,13 +31,13 @@ pub struct TableStats {
 
 /// Sorted tables.
 pub trait Tables: Send + Sync {
-    /// A sequence number above all earlier ones. Writer lock held.
+    /// A sequence number above all earlier ones. One caller at a time.
     fn seq_next(&self) -> u64;
 
     /// Nothing at or below `seq` will be handed out by [`Tables::seq_next`].
     fn seq_passed(&self, seq: u64);
 
-    /// Applies a batch and makes it visible as a whole. Writer lock held since `seq` was drawn.
+    /// Applies a batch and makes it visible as a whole. All with lower numbers were inserted before; higher ones may be drawn already.
     fn insert(&self, seq: u64, batch: &Batch);
 
     /// The value of `key` as of the last insert.
@@ -49,7 +49,7 @@ pub trait Tables: Send + Sync {
     /// As [`crate::Kv::moment`].
     fn moment(&self) -> Box<dyn Moment + '_>;
 
-    /// Closes the active part: the next flush takes it. Writer lock held.
+    /// Closes the active part: the next flush takes it. Nobody inserts.
     fn seal(&self);
 
     /// Makes what is sealed durable; `false` when nothing is.
@@ -62,7 +62,7 @@ pub trait Tables: Send + Sync {
     /// as of [`Tables::flush`].
     fn compact(&self) -> Result<bool>;
 
-    /// Called with the writer lock held after flush and compact: no commit is under way.
+    /// Called after flush and compact, when all that was appended is inserted, and nothing more is meanwhile.
     fn settle(&self) {}
 
     /// All batches up to this sequence number are durable here.

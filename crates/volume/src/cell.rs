@@ -50,6 +50,8 @@ const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"]
 
 /// How often a store that is away is tried when the cell is closed.
 const AWAY_STEP: Duration = Duration::from_secs(1);
+/// Who publishes is woken when there is something to publish.
+const PUBLISH_LOOK: Duration = Duration::from_secs(60);
 /// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
 const IDLE_TURNS: u64 = 20;
 
@@ -195,6 +197,7 @@ impl Cell {
         });
         if !env.is_sim() {
             cell.spawn("commit", Shard::commit_turn);
+            cell.spawn("publish", Shard::publish_turn);
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
             cell.spawn("pools", Shard::care_turn);
@@ -364,6 +367,7 @@ impl Cell {
             return Ok(());
         }
         self.shard.committer.wake();
+        self.shard.committer.unpublished.wake();
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
         self.shard.care.wake();
@@ -630,6 +634,12 @@ impl Shard {
         }
         self.upkeep.wake();
         self.maintenance.wake();
+    }
+
+    /// One turn of the thread that publishes what is durable.
+    fn publish_turn(&self) {
+        self.committer.unpublished.wait(PUBLISH_LOOK);
+        self.publish_all();
     }
 
     /// One turn of the maintenance thread.

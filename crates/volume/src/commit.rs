@@ -1,8 +1,10 @@
 //! Commit of the running transaction: frozen, written as one batch, published.
 //!
 //! One thread at a time leads (whoever needs it first: an fsync commits by itself, without a hand-over); others wait and are
-//! carried along. Records point to durable data only, so a commit waits for no data. A batch that did not fit the
-//! store is kept and tried again before anything newer.
+//! carried along. When the batch is durable, who waits is told, and the next one may lead. Then the transaction is *published*: readers
+//! find its records in the engine and in the cache. That is done in order, of a large one by a thread of its own, as no user waits for it.
+//! Records point to durable data only, so a commit waits for no data. A batch that did not fit the store is kept and tried
+//! again before anything newer.
 
 use crate::error::{Error, Result};
 use crate::inode::Pair;
@@ -11,22 +13,35 @@ use crate::op::NodeId;
 use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
+use crate::wake::Wake;
 use leeward_data::Object;
 use leeward_env::limits::RUNNING_RECORDS_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Flow};
-use leeward_meta::{Batch, Ride};
-use parking_lot::{Condvar, Mutex};
+use leeward_meta::{Appended, Batch, Ride};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Durable transactions that wait to be published, from which on who leads does that first: it bounds what is in memory.
+const UNPUBLISHED_MAX: usize = 2;
+/// A transaction with no more records is published by who committed it: that is done before another thread is there.
+const PUBLISHED_AT_ONCE: usize = 64;
 
 /// Where committers meet.
 #[derive(Default)]
 pub struct Committer {
     progress: Mutex<Progress>,
     changed: Condvar,
-    /// The frozen transaction; only the leader touches it.
-    frozen: Mutex<Option<FrozenTx>>,
+    /// A frozen transaction that could not be written; only the leader touches it.
+    unwritten: Mutex<Option<FrozenTx>>,
+    /// What is durable and not published yet, the oldest first.
+    durable: Mutex<VecDeque<DurableTx>>,
+    /// Held by who publishes.
+    publishing: Mutex<()>,
+    /// Wakes the thread that publishes.
+    pub unpublished: Wake,
     large: AtomicBool,
     behind: AtomicBool,
     /// Objects that no durable record points to any more.
@@ -51,6 +66,23 @@ struct FrozenTx {
     reserved: u64,
     /// Who changed most of it.
     most: Option<Flow>,
+}
+
+/// A transaction that only has to be published.
+struct DurableTx {
+    tx: FrozenTx,
+    batch: Batch,
+    appended: Appended,
+}
+
+impl FrozenTx {
+    fn batch(&self) -> Batch {
+        let records = self.records.iter().filter(|(_, s)| !s.is_nothing());
+        let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        // what lies together goes to the tables together
+        writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Batch { writes, rides: self.rides.clone() }
+    }
 }
 
 impl Committer {
@@ -94,32 +126,37 @@ impl Committer {
         self.garbage.lock().extend(objects);
     }
 
-    /// What may be deleted now, or when what is being committed is durable.
+    /// What may be deleted now, or when what could not be committed is durable. While committing stands still.
     pub fn garbage_so_far(&self) -> Vec<Object> {
         let mut all = self.garbage.lock().clone();
-        all.extend(self.frozen.lock().iter().flat_map(|tx| &tx.garbage));
+        all.extend(self.unwritten.lock().iter().flat_map(|tx| &tx.garbage));
         all
     }
 
-    /// Keeps others from committing while `f` runs: what is committed stands still.
-    pub fn standing_still<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.lead();
-        let value = f();
-        self.lead_ends();
-        value
-    }
-
-    fn lead(&self) {
-        let mut p = self.progress.lock();
+    /// Waits until nobody leads, and does.
+    fn lead(&self, mut p: MutexGuard<'_, Progress>) -> Lead<'_> {
         while p.led {
             self.changed.wait(&mut p);
         }
         p.led = true;
+        Lead(self)
     }
+}
 
-    fn lead_ends(&self) {
-        self.progress.lock().led = false;
-        self.changed.notify_all();
+/// Who has it leads; dropped, the next one may.
+struct Lead<'a>(&'a Committer);
+
+impl Lead<'_> {
+    /// All up to this transaction is durable.
+    fn ends_with(self, id: u64) {
+        self.0.progress.lock().committed = id;
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.progress.lock().led = false;
+        self.0.changed.notify_all();
     }
 }
 
@@ -170,7 +207,7 @@ impl State {
         let running = std::mem::take(&mut self.running);
         let most = running.by_flow.iter().max_by_key(|(_, records)| **records).map(|(flow, _)| *flow);
         let records: Frozen = running.records.into();
-        self.committing = Some(records.clone());
+        self.committing.push_back(records.clone());
         let id = self.running_id;
         self.running_id += 1;
         FrozenTx { id, records, rides: running.rides, garbage, reserved: self.segments.reserved(), most }
@@ -220,15 +257,12 @@ impl Shard {
                 c.changed.wait(&mut p);
                 continue;
             }
-            p.led = true;
-            drop(p);
-            let (done, took) = self.timed(|| self.commit_one());
+            let lead = c.lead(p);
+            let (done, took) = self.timed(|| self.commit_one(lead));
             self.counters.commit_took.add(took);
             self.counters.commit_errors.fetch_add(u64::from(done.is_err()), Ordering::Relaxed);
-            p = c.progress.lock();
-            p.led = false;
-            c.changed.notify_all();
             done?;
+            p = c.progress.lock();
         }
         Ok(())
     }
@@ -237,7 +271,7 @@ impl Shard {
     pub(crate) fn commit_if_dirty(&self) -> Result<()> {
         let dirty = {
             let st = self.lock();
-            !st.is_clean() || st.committing.is_some()
+            !st.is_clean() || !st.committing.is_empty()
         };
         if dirty { self.commit_whole() } else { Ok(()) }
     }
@@ -245,47 +279,85 @@ impl Shard {
     /// [`Shard::commit_now`], and all is where it belongs: readers of the engine see it, and what it frees is known.
     pub(crate) fn commit_whole(&self) -> Result<()> {
         self.commit_now(&Ctx::system())?;
-        self.committer.standing_still(|| Ok(()))
+        self.publish_all();
+        Ok(())
     }
 
-    /// One transaction, by the leader.
-    fn commit_one(&self) -> Result<()> {
-        let mut frozen = self.committer.frozen.lock();
+    /// One transaction, until it is durable. What is published is `Committer::durable` then.
+    fn commit_one(&self, lead: Lead<'_>) -> Result<()> {
+        let c = &self.committer;
         if let Some(why) = &self.lock().broken {
             return Err(Error::Io(why.clone()));
         }
-        let tx = match frozen.take() {
-            Some(tx) => tx,
-            None => self.freeze(),
-        };
-        self.committer.progress.lock().most = tx.most;
-        let records = tx.records.iter().filter(|(_, s)| !s.is_nothing());
-        let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
-        // what lies together goes to the tables together
-        writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let batch = Batch { writes, rides: tx.rides.clone() };
-        let records = batch.writes.len() as u64;
-        // who waits for it to be durable need not wait for what is left to do
-        let mut durable = || {
-            self.committer.progress.lock().committed = tx.id;
-            self.committer.changed.notify_all();
-        };
-        if let Err(e) = self.write_batch(&batch, &mut durable) {
-            *frozen = Some(tx);
-            return Err(e);
+        if c.durable.lock().len() >= UNPUBLISHED_MAX {
+            self.publish_all();
         }
+        let unwritten = c.unwritten.lock().take();
+        let tx = unwritten.unwrap_or_else(|| self.freeze());
+        c.progress.lock().most = tx.most;
+        let batch = tx.batch();
+        match self.append(&batch) {
+            Ok(appended) => {
+                let (id, records) = (tx.id, batch.writes.len());
+                c.durable.lock().push_back(DurableTx { tx, batch, appended });
+                lead.ends_with(id);
+                self.publish_soon(records);
+                Ok(())
+            }
+            Err(e) => {
+                *c.unwritten.lock() = Some(tx);
+                Err(e)
+            }
+        }
+    }
+
+    /// Publishes what is durable, here if it is quickly done.
+    fn publish_soon(&self, records: usize) {
+        let c = &self.committer;
+        if self.env.is_sim() {
+            return self.publish_all();
+        }
+        match c.publishing.try_lock() {
+            Some(turn) if records <= PUBLISHED_AT_ONCE => self.publish_in(turn),
+            _ => c.unpublished.wake(),
+        }
+    }
+
+    /// Publishes all that is durable.
+    pub(crate) fn publish_all(&self) {
+        self.publish_in(self.committer.publishing.lock());
+    }
+
+    fn publish_in(&self, _turn: MutexGuard<'_, ()>) {
+        loop {
+            let next = self.committer.durable.lock().pop_front();
+            let Some(next) = next else { return };
+            self.publish(next);
+        }
+    }
+
+    /// Readers find a transaction's records where clean ones are.
+    fn publish(&self, DurableTx { tx, batch, appended }: DurableTx) {
+        self.kv.insert(appended, &batch);
+        let records = batch.writes.len() as u64;
         for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
             self.cache.insert(key, value);
         }
         let mut st = self.lock();
-        st.committing = None;
+        st.committing.pop_front();
         st.publish_seq += 1;
         st.segments.reserved_durably(tx.reserved);
         drop(st);
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.counters.committed_records.fetch_add(records, Ordering::Relaxed);
         self.committer.garbage.lock().extend(tx.garbage);
-        Ok(())
+    }
+
+    /// Keeps others from committing while `f` runs, and all is published: what is committed stands still.
+    pub(crate) fn standing_still<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _lead = self.committer.lead(self.committer.progress.lock());
+        self.publish_all();
+        f()
     }
 
     /// Freezes, in one hold of the lock.
@@ -298,12 +370,12 @@ impl Shard {
         st.freeze(&self.cache, (clock < locked_until).then_some(clock))
     }
 
-    /// Writes a batch; when the disk is full, with the space that is held back for this.
-    fn write_batch(&self, batch: &Batch, durable: &mut dyn FnMut()) -> Result<()> {
-        let result = match self.kv.commit_then(batch, durable) {
+    /// Makes a batch durable; when the disk is full, with the space that is held back for this.
+    fn append(&self, batch: &Batch) -> Result<Appended> {
+        let result = match self.kv.append(batch) {
             Err(leeward_meta::Error::Full) => {
                 self.release_reserve()?;
-                self.kv.commit_then(batch, durable)
+                self.kv.append(batch)
             }
             other => other,
         };

@@ -1,4 +1,4 @@
-//! Records in memory: the running transaction, the one being committed, and a cache of clean ones.
+//! Records in memory: the running transaction, those being committed, and a cache of clean ones.
 //!
 //! Operations are pure functions over [`Tx`], run under the shard's lock, never doing I/O: a record that is not in memory
 //! ends the attempt with [`Fail::Miss`]; the caller loads it without the lock and runs the operation again. A `Tx` buffers
@@ -407,7 +407,7 @@ impl<'a> Tx<'a> {
         }
         let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
         let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
-        for overlay in self.st.overlays().into_iter().flatten() {
+        for overlay in self.st.overlays() {
             overlay.scan(from, to, |k, s| {
                 merged.insert(k.clone(), s.value.clone());
                 true
@@ -427,7 +427,7 @@ impl<'a> Tx<'a> {
     /// How many records of the engine may be hidden by removals that are not committed yet.
     fn hidden(&self, from: &Key, to: &Key) -> usize {
         let mut hidden = 0;
-        for overlay in self.st.overlays().into_iter().flatten() {
+        for overlay in self.st.overlays() {
             overlay.scan(from, to, |_, s| {
                 hidden += usize::from(s.value.is_none());
                 true
@@ -493,12 +493,12 @@ impl<'a> Tx<'a> {
 impl State {
     /// The record in the overlays: `None` when they do not hold the key, `Some(None)` when it was removed.
     pub fn overlay(&self, key: &Key) -> Option<Option<Value>> {
-        self.overlays().into_iter().flatten().rev().find_map(|o| o.get(key)).map(|s| s.value.clone())
+        self.overlays().rev().find_map(|o| o.get(key)).map(|s| s.value.clone())
     }
 
     /// The overlays from old to new.
-    pub fn overlays(&self) -> [Option<&Overlay>; 2] {
-        [self.committing.as_deref(), Some(&self.running.records)]
+    pub fn overlays(&self) -> impl DoubleEndedIterator<Item = &Overlay> {
+        self.committing.iter().map(|frozen| &**frozen).chain([&self.running.records])
     }
 
     /// Puts what died in the running transaction on the deadlists, many records an entry. Whoever reads deadlists does so first.
@@ -626,9 +626,9 @@ impl State {
     }
 
     pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
-        let committing = self.committing.as_ref();
+        let committing = &self.committing;
         self.running.records.enter(key, value, |key| {
-            let below = committing.and_then(|c| c.get(key)).map(|s| s.value.is_none());
+            let below = committing.iter().rev().find_map(|c| c.get(key)).map(|s| s.value.is_none());
             new || below.unwrap_or_else(|| matches!(cache.get(key), Some(None)))
         });
     }

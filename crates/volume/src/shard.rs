@@ -54,8 +54,8 @@ pub struct State {
     pub running_id: u64,
     /// Changes of recursive statistics that are not in their records yet.
     pub unfolded: Unfolded,
-    /// Records being committed.
-    pub committing: Option<Frozen>,
+    /// Records being committed, the oldest transaction first: those that are durable and not published yet, and one that is written.
+    pub committing: VecDeque<Frozen>,
     /// Moves when committed records become clean.
     pub publish_seq: u64,
     /// Content that is not in records yet, by inode.

@@ -302,7 +302,7 @@ impl State {
     /// The first version in a range, given the first stored one.
     fn first_version(&self, stored: Option<(Key, Value)>, from: &Key, to: &Key) -> Option<Value> {
         let mut first = stored;
-        for overlay in self.overlays().into_iter().flatten() {
+        for overlay in self.overlays() {
             overlay.scan(from, to, |key, slot| {
                 let Some(value) = &slot.value else { return true };
                 if first.as_ref().is_none_or(|(known, _)| key < known) {

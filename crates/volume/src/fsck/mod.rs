@@ -284,7 +284,7 @@ impl Shard {
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         let synced = self.sync_all(&Ctx::system());
         self.commit_if_dirty()?;
-        let (moment, quotas) = self.committer.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
+        let (moment, quotas) = self.standing_still(|| (self.kv.moment(), self.quotas_if_settled()));
         let mut census = self.census(&*moment, progress)?;
         drop(moment);
         census.quotas = quotas;
@@ -316,7 +316,7 @@ impl Shard {
     /// What quotas count, if all of it is in what is committed.
     fn quotas_if_settled(&self) -> Vec<(NodeId, Stats)> {
         let st = self.lock();
-        match st.files.is_empty() && st.is_clean() && st.committing.is_none() {
+        match st.files.is_empty() && st.is_clean() && st.committing.is_empty() {
             true => st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(),
             false => Vec::new(),
         }
@@ -471,7 +471,7 @@ impl Shard {
                     continue;
                 }
             };
-            let unknown: Vec<Object> = self.committer.standing_still(|| {
+            let unknown: Vec<Object> = self.standing_still(|| {
                 let mut garbage: FxHashSet<Object> = self.committer.garbage_so_far().into_iter().collect();
                 let st = self.lock();
                 garbage.extend(&st.replaced);

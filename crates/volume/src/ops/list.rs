@@ -79,7 +79,7 @@ impl Shard {
             // each source is cut where it is full; beyond the first cut nothing is known of that source
             let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
             let mut changed: BTreeMap<Key, Option<Value>> = BTreeMap::new();
-            for overlay in st.overlays().into_iter().flatten() {
+            for overlay in st.overlays() {
                 let mut live = 0;
                 overlay.scan(from, to, |key, slot| {
                     if end.as_ref().is_some_and(|end| key > end) {
