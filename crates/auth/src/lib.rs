@@ -8,6 +8,7 @@
 //! | credential | how | limited to |
 //! |---|---|---|
 //! | S3 key | [`Authority::s3_key`]: the door checks the signature with the secret | nothing |
+//! | certificate of the client | [`Authority::certificate`]: the handshake has checked it | nothing |
 //! | macaroon of the cell | [`Authority::bearer`] | its caveats |
 //! | token of the WLCG profile | [`Authority::bearer`] | its scopes below the issuer's base paths |
 //! | user name or key, and password | [`Authority::basic`]: a token or the key's secret as the password | as these |
@@ -40,6 +41,10 @@
 //!
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
 //! cannot be understood in a credential is refused.
+
+// what instruments every program that `tests/fuzz` builds is in it
+#[cfg(test)]
+use bolero as _;
 
 mod authority;
 mod fetch;

@@ -42,6 +42,8 @@ pub enum Via {
     Nothing,
     /// An S3 key: its access key id.
     Key(Arc<str>),
+    /// A certificate that the client's connection has shown: its subject.
+    Certificate(Arc<str>),
     /// A macaroon of the cell: the number in it that no other has.
     Macaroon(Arc<str>),
     /// A token of the WLCG profile.
@@ -61,6 +63,7 @@ impl fmt::Display for Via {
         match self {
             Via::Nothing => write!(f, "anonymous"),
             Via::Key(id) => write!(f, "key:{id}"),
+            Via::Certificate(subject) => write!(f, "certificate:{subject}"),
             Via::Macaroon(id) => write!(f, "macaroon:{id}"),
             Via::Wlcg { issuer, subject, id } => write!(f, "wlcg:{issuer}#{subject}#{id}"),
         }

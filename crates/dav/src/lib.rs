@@ -12,6 +12,10 @@
 //! Invariants: a right is checked for the path as it was sent, name by name, and a symbolic link leads nowhere that the right does not
 //! cover; nothing of a PUT or a copy is seen before all of it is durable; credentials are in no log and no answer.
 
+// what instruments every program that `tests/fuzz` builds is in it
+#[cfg(test)]
+use bolero as _;
+
 mod asked;
 mod body;
 pub mod date;

@@ -18,7 +18,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use leeward_auth::{Authority, Refusal, Verdict, Via};
 use leeward_door::limits::TURN_SECS_MAX;
-use leeward_door::listen::{Answer as Answering, Busy, Client, Site, Told, Turn, Turns};
+use leeward_door::listen::{Answer as Answering, Busy, Certificate, Client, Site, Told, Turn, Turns};
 use leeward_door::{Files, Share, Who};
 use leeward_env::{Door, Env, Wait};
 use std::future::Future;
@@ -104,11 +104,11 @@ impl Site for Dav {
         Door::Http
     }
 
-    fn answer(self: Arc<Self>, request: Request<Body>, _: Client) -> Answering {
+    fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answering {
         let shared = self.0.clone();
         Box::pin(async move {
             let mut told = Told { operation: operation(request.method()), ..Told::default() };
-            let mut answer = match shared.handle(request, &mut told).await {
+            let mut answer = match shared.handle(request, &client, &mut told).await {
                 Ok(answer) => answer,
                 Err(oops) => {
                     told.error = Some(oops.why.as_str().into());
@@ -127,13 +127,18 @@ fn operation(method: &Method) -> Option<&'static str> {
 }
 
 impl Shared {
-    async fn handle(self: Arc<Shared>, request: Request<Body>, told: &mut Told) -> Result<Answer> {
+    async fn handle(
+        self: Arc<Shared>,
+        request: Request<Body>,
+        client: &Client,
+        told: &mut Told,
+    ) -> Result<Answer> {
         let (head, body) = request.into_parts();
         if head.method == Method::OPTIONS {
             return Ok(options());
         }
         let path = DavPath::parse(head.uri.path())?;
-        let verdict = self.who(&head.headers).await?;
+        let verdict = self.who(&head.headers, client).await?;
         told.user = Some(verdict.who.name.clone());
         let Parts { method, headers, uri, .. } = head;
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -199,8 +204,8 @@ impl Shared {
 
     /// Whose request it is. What would have to wait is asked again on a thread that may; while another request's thread asks an issuer
     /// for its keys, this one comes again, without a thread.
-    async fn who(self: &Arc<Shared>, headers: &HeaderMap) -> Result<Verdict> {
-        let Some(credential) = Credential::of(headers)? else { return Ok(Verdict::anonymous()) };
+    async fn who(self: &Arc<Shared>, headers: &HeaderMap, client: &Client) -> Result<Verdict> {
+        let Some(credential) = Credential::of(headers, client)? else { return Ok(Verdict::anonymous()) };
         let credential = Arc::new(credential);
         let mut waits = None;
         for _ in 0..FETCHING_TIMES {
@@ -250,15 +255,18 @@ async fn read_all(mut body: Body, bytes_max: usize) -> Result<Bytes> {
     Ok(all.into())
 }
 
-/// What is in `Authorization`.
+/// What is in `Authorization`; where there is none, what the connection has shown.
 enum Credential {
     Basic(String, String),
     Bearer(String),
+    Certificate(Arc<Certificate>),
 }
 
 impl Credential {
-    fn of(headers: &HeaderMap) -> Result<Option<Credential>> {
-        let Some(text) = crate::head::once(headers, "authorization")? else { return Ok(None) };
+    fn of(headers: &HeaderMap, client: &Client) -> Result<Option<Credential>> {
+        let Some(text) = crate::head::once(headers, "authorization")? else {
+            return Ok(client.certificate_for(headers).cloned().map(Credential::Certificate));
+        };
         let unknown = || Oops::from(Refusal::Malformed("Authorization is Basic or Bearer".into()));
         let (scheme, rest) = text.split_once(' ').ok_or_else(unknown)?;
         let rest = rest.trim();
@@ -278,6 +286,9 @@ impl Credential {
         match self {
             Credential::Basic(name, password) => authority.basic(name, password, wait),
             Credential::Bearer(token) => authority.bearer(token, wait),
+            Credential::Certificate(shown) => {
+                authority.certificate(&shown.names().collect::<Vec<_>>(), shown.until_secs, wait)
+            }
         }
     }
 }

@@ -73,7 +73,8 @@ fn long_listings_are_written_in_short_pages_and_tell_each_name_once() {
 fn who_sends_slowly_keeps_nobody_from_his_turn() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], b"1");
-    let client = Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false };
+    let address = "127.0.0.1:1".parse().expect("an address");
+    let client = Client { address, tls: false, certificate: None };
     for n in 0..1000 {
         let method = ["PROPFIND", "PROPPATCH", "LOCK", "MKCOL", "POST"][n % 5];
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, BodyError>>();
@@ -81,7 +82,7 @@ fn who_sends_slowly_keeps_nobody_from_his_turn() {
         let request =
             request.header("content-length", "100").header("content-type", "application/macaroon-request");
         let request = request.body(StreamBody::new(never).boxed_unsync()).expect("a request");
-        rig.runtime.spawn(rig.dav.clone().answer(request, client));
+        rig.runtime.spawn(rig.dav.clone().answer(request, client.clone()));
     }
     rig.must(200, "GET", "/home/f", &[], b"");
     assert_eq!(rig.ask_as(ALICE, "PROPFIND", "/home/f", &[("depth", "0")], b" ").status, 207);

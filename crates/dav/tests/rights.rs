@@ -3,9 +3,14 @@
 
 mod rig;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use leeward_door::listen::{Certificate, Client};
 use leeward_volume::admin::{PropertyChanges, Request as Admin};
 use rig::{BOB, Rig};
 use serde_json::json;
+use std::sync::Arc;
 
 #[test]
 fn who_comes_without_a_credential_is_asked_for_one() {
@@ -43,6 +48,27 @@ fn anybody_reads_where_a_volume_says_so() {
         401,
         "what is there is another volume's"
     );
+}
+
+#[test]
+fn who_shows_a_certificate_needs_nothing_else() {
+    let rig = Rig::new();
+    let ask = |subject: &str, header: (&str, &str)| {
+        let shown = Certificate { subject: subject.into(), grid: None, until_secs: i64::MAX };
+        let address = "127.0.0.1:1".parse().expect("an address");
+        let client = Client { address, tls: true, certificate: Some(Arc::new(shown)) };
+        let request = Request::put("/home/f").header("host", "here").header(header.0, header.1);
+        let body = Full::new(Bytes::from("x")).map_err(|never| match never {}).boxed_unsync();
+        rig.send_from(client, request.body(body).expect("a request")).status
+    };
+    let (bob, none) = ("CN=bob,O=Example,C=DE", ("x-none", ""));
+    assert_eq!(ask(bob, none), 201);
+    assert_eq!(ask("CN=carol", none), 403, "disabled");
+    assert_eq!(ask("CN=mallory", none), 403, "nobody's");
+    assert_eq!(ask(bob, ("origin", "https://here")), 204);
+    assert_eq!(ask(bob, ("origin", "https://elsewhere")), 401, "a browser showed it, unasked");
+    assert_eq!(ask(bob, ("authorization", "Bearer nonsense")), 401, "what is said counts first");
+    assert_eq!(ask("CN=mallory", ("authorization", BOB)), 204);
 }
 
 #[test]

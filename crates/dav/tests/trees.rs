@@ -238,7 +238,8 @@ fn a_copy_that_nobody_waits_for_any_more_goes() {
     for patience in [0, 1, 5, 20, 60] {
         let request = Request::builder().method("COPY").uri("/home/d").header("authorization", BOB);
         let request = request.header("destination", "/home/e").body(Body::default()).expect("a request");
-        let client = Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false };
+        let address = "127.0.0.1:1".parse().expect("an address");
+        let client = Client { address, tls: false, certificate: None };
         let answer = rig.dav.clone().answer(request, client);
         let given_up = rig
             .runtime

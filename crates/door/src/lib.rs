@@ -12,6 +12,10 @@
 //! Invariants: nothing is done to a file but by operations of the gate; no thread of the runtime waits for a store or a commit; memory is
 //! bounded by [`limits`], whatever clients do.
 
+// what instruments every program that `tests/fuzz` builds is in it
+#[cfg(test)]
+use bolero as _;
+
 mod digest;
 pub mod error;
 pub mod file;

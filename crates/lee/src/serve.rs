@@ -453,6 +453,7 @@ fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>,
 fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
     let (people, fetch) = (Arc::new(Machine), Arc::new(HttpFetch::new()));
     let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
+    let authority = authority.map(|authority| authority.with_certificates(&config.tls_users));
     authority.map(Arc::new).map_err(|wrong| Fail::new(format!("{SETTINGS}: {wrong}")))
 }
 

@@ -6,6 +6,7 @@ use crate::names::{pairs, unescaped};
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::{Method, Uri};
 use leeward_door::Who;
+use leeward_door::listen::Certificate;
 use leeward_env::Env;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
@@ -95,7 +96,19 @@ pub enum NotFound {
 pub trait Keys: Send + Sync + 'static {
     /// The secret of an access key, and as whom requests act that are signed with it.
     async fn find(&self, access_key_id: &str) -> Result<Found, NotFound>;
+
+    /// As whom requests act that are not signed and come by a connection that has shown this certificate.
+    async fn certified(&self, certificate: &Certificate) -> Result<Who, NotFound> {
+        Err(NotFound::Refused(format!(
+            "Certificates, such as that of {}, count for nothing here.",
+            certificate.subject
+        )))
+    }
 }
+
+/// Who has shown a certificate: counts for requests that are not signed.
+#[derive(Clone)]
+pub(crate) struct Certified(pub(crate) Result<Who, NotFound>);
 
 /// The same for the library that checks signatures.
 pub(crate) struct Secrets(pub(crate) Arc<dyn Keys>);
@@ -109,14 +122,33 @@ impl S3Auth for Secrets {
 
 /// A key, or the answer to who uses it.
 pub(crate) async fn find(keys: &dyn Keys, access_key: &str) -> S3Result<Found> {
-    keys.find(access_key).await.map_err(|why| match why {
+    keys.find(access_key).await.map_err(not_found)
+}
+
+/// Why nobody was found.
+fn not_found(why: NotFound) -> S3Error {
+    match why {
         NotFound::Unknown => S3Error::with_message(
             S3ErrorCode::InvalidAccessKeyId,
             "There is no such access key; lee key create USER makes one.",
         ),
         NotFound::Refused(why) => S3Error::with_message(S3ErrorCode::AccessDenied, why),
         NotFound::Later(why) => S3Error::with_message(S3ErrorCode::ServiceUnavailable, why),
-    })
+    }
+}
+
+/// What who has shown a certificate may send without a signature: no forms, which other sites' pages can make browsers send, and no chunks, which are known by
+/// their signature.
+fn unsigned(certified: Option<Certified>, operation: Option<&str>, headers: &HeaderMap) -> S3Result<()> {
+    certified.map_or(Err(no_key()), |certified| certified.0.map_err(not_found))?;
+    let chunked = |kind: &HeaderValue| kind.as_bytes().starts_with(b"STREAMING-");
+    match operation == Some(FORM) || headers.get("x-amz-content-sha256").is_some_and(chunked) {
+        false => Ok(()),
+        true => Err(S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            "Forms, and content in chunks, need a signature, also of who has a certificate.",
+        )),
+    }
 }
 
 /// Checks a request whose signature is right (or that has none), before its body is read: that the signature covers all that it must, that
@@ -138,7 +170,9 @@ impl S3Access for Checks {
         if let Some(slot) = cx.extensions_mut().get::<Slot>() {
             slot.lock().operation = operation;
         }
+        let certified = cx.extensions_mut().get::<Certified>().cloned();
         match (cx.credentials(), operation) {
+            (None, operation) if certified.is_some() => unsigned(certified, operation, cx.headers())?,
             (None, Some(operation)) if ANYBODY.contains(&operation) => {}
             (None, _) => return Err(no_key()),
             (Some(_), Some(FORM)) => {}

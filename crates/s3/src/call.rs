@@ -1,6 +1,6 @@
 //! One request: who asks, in which bucket, and his turn.
 
-use crate::access::{self, Keys};
+use crate::access::{self, Certified, Keys};
 use crate::buckets::{Bucket, Buckets};
 use crate::error;
 use crate::uploads::Uploads;
@@ -38,10 +38,13 @@ impl Shared {
     /// Who asks.
     ///
     /// # Errors
-    /// `AccessDenied` for who has no key.
+    /// `AccessDenied` for who has neither a key nor a certificate.
     pub(crate) async fn who<T>(&self, request: &S3Request<T>) -> S3Result<Who> {
-        let credentials = request.credentials.as_ref().ok_or_else(access::no_key)?;
-        let who = access::find(&*self.0.keys, &credentials.access_key).await?.who;
+        let who = match (&request.credentials, request.extensions.get::<Certified>()) {
+            (Some(credentials), _) => access::find(&*self.0.keys, &credentials.access_key).await?.who,
+            (None, Some(Certified(Ok(who)))) => who.clone(),
+            (None, _) => return Err(access::no_key()),
+        };
         note(request, |told| told.user = Some(who.name.clone()));
         Ok(who)
     }
@@ -54,7 +57,7 @@ impl Shared {
         let bucket = self.bucket(bucket)?;
         note(request, |told| told.bucket = Some(bucket.name.clone()));
         let who = match request.credentials {
-            None if bucket.public => nobody(),
+            None if bucket.public && request.extensions.get::<Certified>().is_none() => nobody(),
             _ => self.who(request).await?,
         };
         let tree = self.0.files.tree(&who, Door::S3, &bucket.path);

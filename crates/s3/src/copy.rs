@@ -56,13 +56,21 @@ impl Shared {
             true => kept!(input),
         };
         let tags = if new_tags { input.tagging.take() } else { Some(object.noted.tags.clone()) };
-        let Some(file) = file else { return Err(error::of(leeward_volume::Error::IsDir)) };
         let over = self.over(&call.tree, &to, matches.as_ref(), none_match.as_ref()).await?;
+        let Some(file) = file else {
+            // as clients do it that change a directory's metadata, or its name key by key
+            if !to.wants_dir() {
+                return Err(error::of(Error::IsDir));
+            }
+            let attr = self.make_directory(&call, &to, (kept, tags), over).await?;
+            return Ok(copied(&Sums::default(), &attr));
+        };
         let mut upload = call.tree.create(&to, Some(object.attr.size)).await.map_err(error::of)?;
         upload.copy(&file, 0..object.attr.size).await.map_err(error::of)?;
         // no more open than what it is a copy of
         upload.like(&file, false);
         let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
+<<<<<<< HEAD
         let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), (over, None)).await?;
         let copied = CopyObjectResult {
             e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
@@ -73,6 +81,10 @@ impl Shared {
             copy_object_result: Some(copied),
             ..CopyObjectOutput::default()
         }))
+=======
+        let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), over).await?;
+        Ok(copied(&sums, &attr))
+>>>>>>> fuzz
     }
 
     /// The tree and the path that a copy is made from.
@@ -84,6 +96,15 @@ impl Shared {
         let bucket = self.bucket(bucket)?;
         Ok((call.tree_of(self, &bucket), path_of(key)?))
     }
+}
+
+fn copied(sums: &Sums, attr: &Attr) -> S3Response<CopyObjectOutput> {
+    let result = CopyObjectResult {
+        e_tag: Some(ETag::Strong(etag_of(sums, attr))),
+        last_modified: Some(timestamp(attr.mtime)),
+        ..CopyObjectResult::default()
+    };
+    S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() })
 }
 
 /// The checksums of a source that was copied, if it is what it was when they were read: somebody may have written to it meanwhile.

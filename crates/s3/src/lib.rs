@@ -19,6 +19,8 @@ mod cors;
 mod delete;
 mod error;
 mod host;
+#[cfg(test)]
+mod hostile;
 mod list;
 mod meta;
 mod names;

@@ -198,6 +198,19 @@ impl Shared {
         let claims = &incoming.claims;
         Hasher::new(claims.algorithm).finish(claims, incoming.trailers.as_ref())?;
         let _turn = self.turn(call).await?;
+        let attr = self.make_directory(call, path, (kept, tags), over).await?;
+        let e_tag = Some(ETag::Strong(etag_of(&Sums::default(), &attr)));
+        Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
+    }
+
+    /// A directory with these headers and tags, made or there already.
+    pub(crate) async fn make_directory(
+        &self,
+        call: &Call,
+        path: &Path,
+        (kept, tags): (Kept, Option<String>),
+        over: Over,
+    ) -> S3Result<Attr> {
         let there = match look(&call.tree, path).await {
             Err(e) if *e.code() == S3ErrorCode::NoSuchKey => None,
             there => Some(there?),
@@ -213,8 +226,7 @@ impl Shared {
             let values = vec![(HEADERS.to_vec(), headers), (TAGS.to_vec(), tags)];
             call.tree.set_xattrs(path, values).await.map_err(error::of)?;
         }
-        let e_tag = Some(ETag::Strong(etag_of(&Sums::default(), &attr)));
-        Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
+        Ok(attr)
     }
 
     /// Takes content in, into a file without a name, and checks what the client says of it. With the turn in which it is to be given its name.

@@ -1,6 +1,6 @@
 //! The door: requests of `leeward_door::listen` to the service, answers back.
 
-use crate::access::{Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
+use crate::access::{Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
 use crate::buckets::Buckets;
 use crate::call::{Parts, Shared, Slot};
 use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
@@ -15,11 +15,12 @@ use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
 use leeward_env::Door;
 use leeward_volume::buckets::is_name;
+use s3s::access::S3Access;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::host::DomainError;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::NameValidation;
-use s3s::{HttpError, HttpResponse, S3Error, S3ErrorCode};
+use s3s::{HttpError, HttpResponse, S3, S3Error, S3ErrorCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -82,13 +83,8 @@ impl S3Door {
         let domains = Domains::new(&options.domains)?;
         let xml = Arc::new(Semaphore::new(XML_BYTES_IN_ALL));
         let service = |forms: bool| {
-            let mut builder = S3ServiceBuilder::new(shared.clone());
-            builder.set_auth(Secrets(keys.clone()));
-            builder.set_access(Checks { forms, env: files.env().clone(), xml: xml.clone() });
-            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
-            builder.set_host(domains.clone());
-            builder.set_validation(BucketNames);
-            builder.build()
+            let checks = Checks { forms, env: files.env().clone(), xml: xml.clone() };
+            service(shared.clone(), keys.clone(), checks, &domains, forms)
         };
         Ok(S3Door {
             service: service(false),
@@ -112,7 +108,7 @@ impl S3Door {
         bucket.map_or_else(|| "".into(), |bucket| bucket.cors.clone())
     }
 
-    async fn serve(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
+    async fn serve(self: Arc<Self>, mut request: Request<Body>, client: Client) -> Response<Body> {
         let method = request.method().clone();
         let origin =
             request.headers().get(ORIGIN).map(|_| (request.headers().clone(), self.cors_of(&request)));
@@ -124,6 +120,10 @@ impl S3Door {
         let expects = request.headers().contains_key(EXPECT);
         let slot = Slot::default();
         request.extensions_mut().insert(slot.clone());
+        if let Some(certificate) = client.certificate_for(request.headers()) {
+            let who = self.shared.0.keys.certified(certificate).await;
+            request.extensions_mut().insert(Certified(who));
+        }
         let result = match is_form(&request) {
             true => self.form(request).await,
             false => {
@@ -170,6 +170,23 @@ impl S3Door {
     }
 }
 
+/// The library as the door uses it; `forms`: for forms.
+pub(crate) fn service(
+    operations: impl S3,
+    keys: Arc<dyn Keys>,
+    checks: impl S3Access,
+    domains: &Domains,
+    forms: bool,
+) -> S3Service {
+    let mut builder = S3ServiceBuilder::new(operations);
+    builder.set_auth(Secrets(keys));
+    builder.set_access(checks);
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
+    builder.set_host(domains.clone());
+    builder.set_validation(BucketNames);
+    builder.build()
+}
+
 /// What buckets may be called.
 struct BucketNames;
 
@@ -213,8 +230,8 @@ impl Site for S3Door {
         Door::S3
     }
 
-    fn answer(self: Arc<Self>, request: Request<Body>, _: Client) -> Answer {
-        self.serve(request).boxed()
+    fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answer {
+        self.serve(request, client).boxed()
     }
 
     fn unfinished(&self) -> Unfinished {

@@ -72,6 +72,11 @@ pub struct Config {
     pub tls_certificate: String,
     /// Its key, in PEM format.
     pub tls_key: String,
+    /// Those that sign certificates of clients: a file with certificates in PEM format. Empty: doors ask for none.
+    pub tls_clients: String,
+    /// Users by the subjects of their certificates: `"CN=Alice Adams,O=Example,C=DE"` or `"/C=DE/O=Example/CN=Alice Adams"`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tls_users: BTreeMap<String, String>,
     /// Issuers whose tokens open the doors. None: nobody's.
     pub issuer: Vec<IssuerConfig>,
     /// What the storage resource report says.
@@ -231,6 +236,8 @@ impl Default for Config {
             s3_new_buckets: String::new(),
             tls_certificate: String::new(),
             tls_key: String::new(),
+            tls_clients: String::new(),
+            tls_users: BTreeMap::new(),
             issuer: Vec::new(),
             srr: SrrConfig::default(),
         }
@@ -254,6 +261,11 @@ impl Config {
             if !(low..=high).contains(&value) {
                 return Err(format!("{key} = {value} is out of range: {low} to {high}"));
             }
+        }
+        if !self.tls_users.is_empty() && self.tls_clients.is_empty() {
+            return Err(
+                "tls-users says whose certificates are whose: name those who sign them, tls-clients".into()
+            );
         }
         self.issuer.iter().try_for_each(IssuerConfig::check)?;
         let twice =

@@ -191,6 +191,17 @@ pub fn accounts() -> Accounts {
     accounts
 }
 
+/// Users by their certificates.
+pub fn certified() -> BTreeMap<String, String> {
+    let of = |subject: &str, user: &str| (subject.to_string(), user.to_string());
+    BTreeMap::from([
+        of("CN=bob,O=Example,C=DE", "bob"),
+        of("/C=DE/O=Example/CN=alice", "alice"),
+        of("CN=carol", "carol"),
+        of("CN=root", "root"),
+    ])
+}
+
 pub struct Rig {
     pub env: Env,
     pub minter: Arc<Minter>,
@@ -212,7 +223,8 @@ impl Rig {
             silent: AtomicBool::default(),
         });
         let authority = Authority::new(&env, &[config], Arc::new(accounts()), machine(), given.clone())
-            .expect("an authority");
+            .expect("an authority")
+            .with_certificates(&certified());
         Rig { env, minter, given, authority }
     }
 

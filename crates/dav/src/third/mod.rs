@@ -5,7 +5,7 @@
 //! here. Credentials for the other server are in the request and in nothing else: not kept, not logged.
 
 mod body;
-mod plan;
+pub mod plan;
 pub mod remote;
 mod verify;
 

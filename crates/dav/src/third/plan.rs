@@ -170,7 +170,7 @@ mod tests {
         ] {
             assert!(matches!(plan(list), Err(NoPlan::Bad(_))), "{list:?}");
         }
-        for source in ["gsiftp://t/a", "root://t//a", "file:///etc/passwd", "/a"] {
+        for source in ["gsiftp://t/a", "root://t//a", "file:///etc/passwd", "/a", "https://:8080/a"] {
             assert!(
                 matches!(plan(&[("source", source)]), Err(NoPlan::Scheme(_) | NoPlan::Bad(_))),
                 "{source}"

@@ -105,7 +105,8 @@ impl Remote {
 
     /// Whether it can be asked at all.
     pub fn speaks(uri: &Uri) -> bool {
-        matches!(uri.scheme_str(), Some("https" | "davs" | "http" | "dav")) && uri.host().is_some()
+        matches!(uri.scheme_str(), Some("https" | "davs" | "http" | "dav"))
+            && uri.host().is_some_and(|host| !host.is_empty())
     }
 
     /// Asks without a body, and follows redirects.

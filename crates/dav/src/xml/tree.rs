@@ -273,7 +273,6 @@ pub(super) fn is_allowed(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn names_have_their_namespaces() {
@@ -338,19 +337,5 @@ mod tests {
             assert!(Element::parse(xml.as_bytes()).is_err(), "{}", &xml[..xml.len().min(60)]);
         }
         assert!(Element::parse(b"\xff\xfe<\0x\0/\0>\0").is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_taken_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Element::parse(&bytes);
-        }
-
-        #[test]
-        fn what_is_taken_can_be_written(text in "<a( x:b=\"[a-z&;]{0,4}\")?( xmlns:x=\"[a-z<]{0,3}\")?>(<[a-z!?/:]{0,4}/?>|[a-z&;#0-9]{0,6}){0,4}</a>") {
-            if let Ok(root) = Element::parse(text.as_bytes()) {
-                prop_assert_eq!(Element::parse(root.outer().as_bytes()), Ok(root));
-            }
-        }
     }
 }

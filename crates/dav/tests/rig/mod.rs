@@ -75,6 +75,7 @@ impl Rig {
         let issuers = [issuer::config(ISSUER)];
         let authority =
             Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
+        let authority = authority.with_certificates(&issuer::certified());
         let remote = Remote::new(None, true).expect("TLS");
         let report = Arc::new(|| Ok("{}".to_string()));
         let settings = Settings { location: "https://storage.example.org".into(), report };
@@ -159,7 +160,12 @@ impl Rig {
     }
 
     pub fn send(&self, request: Request<Body>) -> Got {
-        let client = Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false };
+        let address = "127.0.0.1:1".parse().expect("an address");
+        self.send_from(Client { address, tls: false, certificate: None }, request)
+    }
+
+    /// From a connection like this.
+    pub fn send_from(&self, client: Client, request: Request<Body>) -> Got {
         self.runtime.block_on(async {
             let answer = self.dav.clone().answer(request, client).await;
             let (head, body) = answer.into_parts();

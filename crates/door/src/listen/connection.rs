@@ -28,6 +28,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ where
                 None => return,
             }
         }
-        match Box::pin(awake(hall, (stream, read), client)).await {
+        match Box::pin(awake(hall, (stream, read), client.clone())).await {
             Some(rested) => (stream, read) = rested,
             None => return,
         }
@@ -100,9 +101,10 @@ where
         writes: Patience::default(),
         lingers: None,
     };
+    let address = client.address;
     let service = {
         let (hall, state) = (hall.clone(), state.clone());
-        service_fn(move |request| Box::pin(answer(hall.clone(), state.clone(), client, request)))
+        service_fn(move |request| Box::pin(answer(hall.clone(), state.clone(), client.clone(), request)))
     };
     let mut http = http1::Builder::new();
     http.max_buf_size(HEAD_BYTES_MAX).half_close(false).auto_date_header(true);
@@ -122,7 +124,7 @@ where
         }
     };
     if let Err(e) = result {
-        tracing::debug!("{}: {e}", client.address);
+        tracing::debug!("{address}: {e}");
     }
     None
 }
@@ -417,7 +419,7 @@ impl HttpBody for Going {
 struct Noted {
     hall: Arc<Hall>,
     state: Arc<State>,
-    client: Client,
+    address: SocketAddr,
     begun: Nanos,
     method: String,
     path: String,
@@ -435,7 +437,7 @@ impl Drop for Noted {
         let received = self.received.load(Ordering::Relaxed);
         let Told { user, bucket, operation, error } = &self.told;
         self.hall.figures.count(&Counted {
-            family: Family::of(self.client.address),
+            family: Family::of(self.address),
             status: self.status,
             received,
             sent: self.sent,
@@ -447,7 +449,7 @@ impl Drop for Noted {
         log.note(&Line {
             time: milliseconds(env.wall() / 1000),
             door: self.hall.site.door().name(),
-            client: self.client.address.to_string(),
+            client: self.address.to_string(),
             user: user.as_deref(),
             bucket: bucket.as_deref(),
             operation: *operation,
@@ -474,7 +476,7 @@ async fn answer(
     let mut noted = Noted {
         begun: hall.env.now(),
         state,
-        client,
+        address: client.address,
         method: request.method().to_string(),
         path: noted_path(request.uri().path()),
         status: 499,

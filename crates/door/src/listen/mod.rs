@@ -8,6 +8,7 @@
 //! HTTP/1.1 only: that is what clients of S3 and of the grid speak.
 
 mod address;
+mod certificate;
 mod connection;
 mod figures;
 mod log;
@@ -15,6 +16,7 @@ mod tls;
 mod turns;
 
 pub use address::{AddressError, parse};
+pub use certificate::Certificate;
 pub use figures::{Family, Figures, OfPair};
 pub use log::AccessLog;
 pub use tls::TlsFiles;
@@ -23,6 +25,7 @@ pub use turns::{Busy, Turn, Turns};
 use crate::limits;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::header::{HOST, HeaderMap, ORIGIN};
 use hyper::{Request, Response};
 use leeward_env::{Door, Env};
 use std::future::Future;
@@ -64,12 +67,27 @@ pub struct Unfinished {
 }
 
 /// Who is at the other end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     /// Its address.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// What it has shown, of an authority that the door knows.
+    pub certificate: Option<Arc<Certificate>>,
+}
+
+impl Client {
+    /// The certificate that speaks for a request with these headers. For one that another site's page has made a browser send none does: browsers show
+    /// certificates unasked.
+    pub fn certificate_for(&self, headers: &HeaderMap) -> Option<&Arc<Certificate>> {
+        let own = |origin: &[u8]| {
+            headers.get(HOST).is_some_and(|host| origin.strip_prefix(b"https://") == Some(host.as_bytes()))
+        };
+        self.certificate
+            .as_ref()
+            .filter(|_| headers.get_all(ORIGIN).iter().all(|origin| own(origin.as_bytes())))
+    }
 }
 
 /// What a site tells of a request, in the extensions of its answer: for the access log and the figures. No secrets.
@@ -226,11 +244,16 @@ impl Hall {
         let _ = stream.set_nodelay(true);
         let hall = self.clone();
         tokio::spawn(async move {
-            let client = Client { address, tls: hall.tls.is_some() };
             match &hall.tls {
-                None => connection::serve(&hall, stream, client).await,
+                None => {
+                    let client = Client { address, tls: false, certificate: None };
+                    connection::serve(&hall, stream, client).await;
+                }
                 Some(tls) => match tls.shake_hands(stream).await {
-                    Some(stream) => connection::serve(&hall, stream, client).await,
+                    Some((stream, certificate)) => {
+                        let client = Client { address, tls: true, certificate };
+                        connection::serve(&hall, stream, client).await;
+                    }
                     None => hall.figures.handshake_failed(),
                 },
             }
@@ -248,7 +271,7 @@ impl Hall {
             match &hall.tls {
                 None => say_full(stream).await,
                 Some(tls) => match tls.shake_hands(stream).await {
-                    Some(stream) => say_full(stream).await,
+                    Some((stream, _)) => say_full(stream).await,
                     None => hall.figures.handshake_failed(),
                 },
             }

@@ -1,15 +1,18 @@
-//! TLS from certificate files, which are read again when they change: a renewal needs no restart.
+//! TLS from certificate files, which are read again when they change: a renewal needs no restart. Clients may show certificates of their own, of
+//! authorities that are read once.
 
-use super::AddressError;
+use super::{AddressError, Certificate};
 use crate::limits::HANDSHAKE_SECS_MAX;
 use leeward_env::{Env, Nanos};
 use parking_lot::{Mutex, RwLock};
-use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,7 +30,12 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// Those that sign certificates of clients. None: clients show none.
+    pub clients: Option<PathBuf>,
 }
+
+/// A connection, and what its client has shown.
+type Shaken = (TlsStream<TcpStream>, Option<Arc<Certificate>>);
 
 /// Encrypts connections.
 pub(super) struct Tls {
@@ -65,21 +73,26 @@ impl Tls {
     pub(super) fn load(env: &Env, files: TlsFiles) -> Result<Tls, AddressError> {
         let read = Mutex::new(Read { at: env.now(), changed: changed(&files) });
         let shown = RwLock::new(Arc::new(load(&files).map_err(AddressError::Tls)?));
+        let files_clients = files.clients.clone();
         let identity = Arc::new(Identity { env: env.clone(), files, shown, read });
+        let clients = verifier(files_clients.as_deref()).map_err(AddressError::Tls)?;
         let config = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|e| AddressError::Tls(e.to_string()))?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(identity.clone());
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), identity })
     }
 
-    /// The encrypted stream; `None` when the client does not come to an agreement with us in time.
-    pub(super) async fn shake_hands(&self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+    /// The encrypted stream, and what the client has shown; `None` when it does not come to an agreement with us in time.
+    pub(super) async fn shake_hands(&self, stream: TcpStream) -> Option<Shaken> {
         self.identity.look_again();
         let shaken =
             tokio::time::timeout(Duration::from_secs(HANDSHAKE_SECS_MAX), self.acceptor.accept(stream));
-        shaken.await.ok()?.ok()
+        let stream = shaken.await.ok()?.ok()?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
+        let certificate = shown.map(|shown| Certificate::read(&shown).ok_or(())).transpose().ok()?;
+        Some((stream, certificate.map(Arc::new)))
     }
 }
 
@@ -113,18 +126,39 @@ fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     [of(&files.certificate), of(&files.key)]
 }
 
-fn load(files: &TlsFiles) -> Result<CertifiedKey, String> {
-    let wrong = |path: &Path, why: String| format!("{}: {why}: name a file in PEM format", path.display());
-    let unread = |path: &Path, e: pem::Error| match e {
-        pem::Error::Io(e) => wrong(path, format!("it cannot be read: {e}")),
-        e => wrong(path, e.to_string()),
-    };
-    let chain = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| unread(&files.certificate, e))?;
-    if chain.is_empty() {
-        return Err(wrong(&files.certificate, "holds no certificate".into()));
+/// Who judges what clients show. They need not show anything; what they show must be good.
+fn verifier(clients: Option<&Path>) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let Some(path) = clients else { return Ok(WebPkiClientVerifier::no_client_auth()) };
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        authorities.add(certificate).map_err(|e| wrong(path, e))?;
     }
+    WebPkiClientVerifier::builder_with_provider(authorities.into(), ring::default_provider().into())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| wrong(path, e))
+}
+
+fn wrong(path: &Path, why: impl std::fmt::Display) -> String {
+    format!("{}: {why}: name a file in PEM format", path.display())
+}
+
+fn unread(path: &Path, e: pem::Error) -> String {
+    match e {
+        pem::Error::Io(e) => wrong(path, format_args!("it cannot be read: {e}")),
+        e => wrong(path, e),
+    }
+}
+
+/// Those in a file.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = all.map_err(|e| unread(path, e))?;
+    if all.is_empty() { Err(wrong(path, "holds no certificate")) } else { Ok(all) }
+}
+
+fn load(files: &TlsFiles) -> Result<CertifiedKey, String> {
+    let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| unread(&files.key, e))?;
     CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|e| {
         let (certificate, key) = (files.certificate.display(), files.key.display());

@@ -81,7 +81,8 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
-    let doors = Wanted { s3: args.s3, http: args.http, certificate: args.tls_certificate, key: args.tls_key };
+    let (certificate, key) = (args.tls_certificate, args.tls_key);
+    let doors = Wanted { s3: args.s3, http: args.http, certificate, key, clients: None };
     let wish = Wish {
         dir: asked.directory(args.dir)?,
         mount: args.mount,

@@ -1,7 +1,8 @@
 //! Who has an S3 key: the cell's records, and the user database behind them.
 
-use leeward_auth::{Authority, Refusal};
+use leeward_auth::{Authority, Refusal, Verdict};
 use leeward_door::Who;
+use leeward_door::listen::Certificate;
 use leeward_env::Wait;
 use leeward_s3::{Found, Keys, NotFound};
 use std::sync::Arc;
@@ -16,27 +17,46 @@ impl CellKeys {
     }
 }
 
-#[async_trait::async_trait]
-impl Keys for CellKeys {
-    async fn find(&self, access_key_id: &str) -> Result<Found, NotFound> {
-        let found = match self.0.s3_key(access_key_id, Wait::Never) {
+impl CellKeys {
+    /// Asks at once, and where the user database has to be asked on a thread that may wait for it.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&Authority, Wait) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, NotFound> {
+        let found = match ask(&self.0, Wait::Never) {
             Err(Refusal::WouldBlock) => {
-                // the user database is asked, on a thread that may wait for it
-                let (authority, id) = (self.0.clone(), access_key_id.to_owned());
-                let asked = tokio::task::spawn_blocking(move || authority.s3_key(&id, Wait::Allowed)).await;
+                let authority = self.0.clone();
+                let asked = tokio::task::spawn_blocking(move || ask(&authority, Wait::Allowed)).await;
                 asked.map_err(|e| NotFound::Later(e.to_string()))?
             }
             found => found,
         };
-        let (secret, verdict) = found.map_err(|why| match why {
+        found.map_err(|why| match why {
             Refusal::NoSuchKey => NotFound::Unknown,
             Refusal::WouldBlock | Refusal::Unavailable(_) => NotFound::Later(why.to_string()),
             why => NotFound::Refused(why.to_string()),
-        })?;
-        let who = &verdict.who;
-        Ok(Found {
-            secret: secret.reveal().into(),
-            who: Who::new(&who.name, who.uid, who.gid(), who.other_gids()),
         })
     }
+}
+
+#[async_trait::async_trait]
+impl Keys for CellKeys {
+    async fn find(&self, access_key_id: &str) -> Result<Found, NotFound> {
+        let id = access_key_id.to_owned();
+        let (secret, verdict) = self.ask(move |authority, wait| authority.s3_key(&id, wait)).await?;
+        Ok(Found { secret: secret.reveal().into(), who: who(&verdict) })
+    }
+
+    async fn certified(&self, certificate: &Certificate) -> Result<Who, NotFound> {
+        let certificate = certificate.clone();
+        let names = move |authority: &Authority, wait| {
+            authority.certificate(&certificate.names().collect::<Vec<_>>(), certificate.until_secs, wait)
+        };
+        Ok(who(&self.ask(names).await?))
+    }
+}
+
+fn who(verdict: &Verdict) -> Who {
+    let who = &verdict.who;
+    Who::new(&who.name, who.uid, who.gid(), who.other_gids())
 }

@@ -43,6 +43,8 @@ pub struct Wanted {
     pub certificate: Option<PathBuf>,
     /// See `certificate`.
     pub key: Option<PathBuf>,
+    /// Those that sign certificates of clients.
+    pub clients: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -58,14 +60,19 @@ impl Wanted {
             http: or(&self.http, &config.http),
             certificate: path(&self.certificate, &config.tls_certificate),
             key: path(&self.key, &config.tls_key),
+            clients: path(&self.clients, &config.tls_clients),
         }
     }
 
     fn tls(&self) -> Result<Option<TlsFiles>, Fail> {
         match (&self.certificate, &self.key) {
+            (None, None) if self.clients.is_some() => Err(Fail::new(
+                "tls-clients is for doors with TLS: name tls-certificate and tls-key".to_owned(),
+            )),
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => {
-                Ok(Some(TlsFiles { certificate: certificate.clone(), key: key.clone() }))
+                let (certificate, key, clients) = (certificate.clone(), key.clone(), self.clients.clone());
+                Ok(Some(TlsFiles { certificate, key, clients }))
             }
             _ => Err(Fail::new("TLS needs both a certificate and its key: name both".to_owned())),
         }
