@@ -70,21 +70,8 @@ impl Shared {
         // no more open than what it is a copy of
         upload.like(&file, false);
         let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
-<<<<<<< HEAD
         let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), (over, None)).await?;
-        let copied = CopyObjectResult {
-            e_tag: Some(ETag::Strong(etag_of(&sums, &attr))),
-            last_modified: Some(timestamp(attr.mtime)),
-            ..CopyObjectResult::default()
-        };
-        Ok(S3Response::new(CopyObjectOutput {
-            copy_object_result: Some(copied),
-            ..CopyObjectOutput::default()
-        }))
-=======
-        let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), over).await?;
         Ok(copied(&sums, &attr))
->>>>>>> fuzz
     }
 
     /// The tree and the path that a copy is made from.

@@ -14,13 +14,9 @@ use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::Request as Admin;
 use leeward_volume::op::{Make, SetAttr};
 use leeward_volume::{Cell, Config, NodeId, Op};
-<<<<<<< HEAD
-use object_store::aws::{AmazonS3, AmazonS3Builder};
-use object_store::multipart::MultipartStore;
-=======
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
 use object_store::client::HttpRequestBody;
->>>>>>> fuzz
+use object_store::multipart::MultipartStore;
 use object_store::signer::Signer;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::io::{Read, Write};
@@ -99,7 +95,7 @@ impl Rig {
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         cell.call(&Ctx::system(), Op::SetAttr { node: NodeId::ROOT, set }).expect("open to all");
-        let bucket = Request::BucketCreate { name: "pub".into(), path: "/".into(), public: false };
+        let bucket = Admin::BucketCreate { name: "pub".into(), path: "/".into(), public: false };
         cell.admin(&bucket, &mut |_| {}).expect("published");
         Rig::on(&env, cell, Arc::new(dir))
     }
@@ -110,9 +106,9 @@ impl Rig {
         let runtime = runtime.expect("a runtime");
         let site = S3Door::new(&files, Arc::new(OneKey), Arc::new(OneBucket), Options::default());
         let bound = Bound::take(&parse("127.0.0.1:0").expect("an address"), None).expect("a port");
-<<<<<<< HEAD
-        let serving = bound.serve(env, runtime.handle(), Arc::new(site.expect("a door")), None);
-        Rig { serving: serving.expect("served"), runtime, cell, dir }
+        let site = Arc::new(site.expect("a door"));
+        let serving = bound.serve(env, runtime.handle(), site.clone(), None);
+        Rig { serving: serving.expect("served"), site, runtime, cell, dir }
     }
 
     /// The cell is closed, and opened again behind another door.
@@ -122,11 +118,6 @@ impl Rig {
         let (env, dir) = (Env::real(), self.dir.clone());
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         Rig::on(&env, cell, dir)
-=======
-        let site = Arc::new(site.expect("a door"));
-        let serving = bound.serve(&env, runtime.handle(), site.clone(), None);
-        Rig { serving: serving.expect("served"), site, runtime, cell, _dir: dir }
->>>>>>> fuzz
     }
 
     fn url(&self) -> &str {
