@@ -135,7 +135,7 @@ impl Sweep {
     }
 }
 
-/// All that is stored of a volume but its own record, in order.
+/// All that is stored of a volume but its own record, in the order of keys: a sweep only goes on.
 fn volume_ranges(volume: u32) -> [(Key, Key); 8] {
     let range = |key: fn(NodeId) -> Key| (key(NodeId::new(volume, 0)), key(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);
@@ -146,10 +146,10 @@ fn volume_ranges(volume: u32) -> [(Key, Key); 8] {
         history,
         keys::deadlist_range(volume),
         range(keys::orphan),
-        range(keys::upload),
         snapshots,
         tallies,
         bin,
+        range(keys::upload),
     ]
 }
 
@@ -239,5 +239,17 @@ impl Shard {
                 None => return Ok(()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_of_a_volume_is_gone_through_in_order() {
+        let ranges = volume_ranges(7);
+        assert!(ranges.iter().all(|(from, to)| from < to));
+        assert!(ranges.windows(2).all(|two| two[0].1 <= two[1].0), "{ranges:x?}");
     }
 }
