@@ -169,33 +169,28 @@ three_doors() {
   done
 }
 
-some_acknowledged() { [ "$(cat "$WORK/acknowledged" 2>/dev/null | wc -l)" -gt 40 ]; }
+# noted COUNT: so many acknowledgements, and more.
+noted() { [ "$(cat "$WORK/acknowledged" 2>/dev/null | wc -l)" -gt "$1" ]; }
 
-# kill -9 in the midst of uploads: nothing of them is there, and all that was acknowledged is.
-killed_in_a_put() {
+# killed_while PROGRAM COUNT: kill -9 while the program writes to the bucket, which it does until the server is gone; then the next server.
+killed_while() {
   . "$WORK/env"
-  python3 "$ROOT/tests/tools/s3_until_killed.py" pub "$WORK/acknowledged" &
+  rm -f "$WORK/acknowledged"
+  python3 "$ROOT/tests/tools/$1" pub "$WORK/acknowledged" &
   local writer=$!
-  wait_for 60 some_acknowledged
-  sleep 1
+  wait_for 60 noted "$2"
   cell_kill9
   wait "$writer" || true
   cell_start --s3 "$PORT"
-  python3 "$ROOT/tests/tools/s3_until_killed.py" --check pub "$WORK/acknowledged" "$MNT/pub"
+  python3 "$ROOT/tests/tools/$1" --after pub "$WORK/acknowledged" "$MNT/pub"
 }
 
-some_parts() { [ "$(cat "$WORK/parts" 2>/dev/null | wc -l)" -gt 15 ]; }
+# Of uploads that a kill -9 ends nothing is there, and all that was acknowledged is.
+killed_in_a_put() { killed_while s3_until_killed.py 400; }
 
-# kill -9 in the midst of an upload in parts, which goes on at the next server and is completed.
+# An upload in parts goes on at the next server and is completed.
 killed_in_an_upload_in_parts() {
-  . "$WORK/env"
-  python3 "$ROOT/tests/tools/s3_parts_until_killed.py" pub "$WORK/parts" &
-  local writer=$!
-  wait_for 60 some_parts
-  cell_kill9
-  wait "$writer" || true
-  cell_start --s3 "$PORT"
-  python3 "$ROOT/tests/tools/s3_parts_until_killed.py" --finish pub "$WORK/parts" "$MNT/pub"
+  killed_while s3_parts_until_killed.py 15
   lee fsck
 }
 

@@ -1,12 +1,10 @@
-"""Sends parts of an upload until the server is gone and notes what was acknowledged; with --finish goes on with it at the next server and completes
+"""Sends parts of an upload until the server is gone and notes what was acknowledged; with --after goes on with it at the next server and completes
 it, and with what became of it, looks in the mount whether all is as it was sent."""
 
 import os
 import sys
-import threading
 
-import boto3
-import botocore
+from s3_until_killed import client, until_killed
 
 KEY = "killed/in/parts"
 PART = 5 << 20
@@ -16,12 +14,8 @@ def body(number):
     return bytes([number % 251 + 1]) * (PART + number)
 
 
-def client(**more):
-    return boto3.client("s3", config=botocore.config.Config(retries={"max_attempts": 0}, read_timeout=20, **more))
-
-
 def write(bucket, notes):
-    s3, lock = client(), threading.Lock()
+    s3 = client()
     given_up = s3.create_multipart_upload(Bucket=bucket, Key="killed/given-up")["UploadId"]
     s3.upload_part(Bucket=bucket, Key="killed/given-up", UploadId=given_up, PartNumber=1, Body=b"x")
     s3.abort_multipart_upload(Bucket=bucket, Key="killed/given-up", UploadId=given_up)
@@ -29,20 +23,11 @@ def write(bucket, notes):
     with open(notes, "w") as f:
         f.write(f"{upload}\n")
 
-    def work(thread):
-        own, number = client(), thread + 1
-        try:
-            while number < 9000:
-                etag = own.upload_part(Bucket=bucket, Key=KEY, UploadId=upload, PartNumber=number, Body=body(number))["ETag"]
-                with lock, open(notes, "a") as f:
-                    f.write(f"{number} {etag}\n")
-                number += 3
-        except Exception:
-            pass
+    def send(s3, n):
+        part = {"Bucket": bucket, "Key": KEY, "UploadId": upload, "PartNumber": n + 1}
+        return f"{n + 1} {s3.upload_part(**part, Body=body(n + 1))['ETag']}"
 
-    threads = [threading.Thread(target=work, args=(t,)) for t in range(3)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
+    until_killed(notes, 3, send)
 
 
 def finish(bucket, notes, directory):
@@ -73,7 +58,7 @@ def finish(bucket, notes, directory):
     print(f"NOTE {len(acknowledged)} parts acknowledged, {len(there)} there")
 
 
-if sys.argv[1] == "--finish":
+if sys.argv[1] == "--after":
     finish(*sys.argv[2:])
 else:
     write(*sys.argv[1:])

@@ -1,5 +1,6 @@
-"""Puts objects until the server is gone and notes what was acknowledged; with --check looks whether all of it is there, and nothing else."""
+"""Puts objects until the server is gone and notes what was acknowledged; with --after looks whether all of it is there, and nothing else."""
 
+import itertools
 import os
 import sys
 import threading
@@ -15,28 +16,36 @@ def body(n):
 
 
 def client():
-    return boto3.client("s3", config=botocore.config.Config(retries={"max_attempts": 0}, connect_timeout=2, read_timeout=10))
+    return boto3.client("s3", config=botocore.config.Config(retries={"max_attempts": 0}, connect_timeout=2, read_timeout=20))
 
 
-def write(bucket, notes):
+def until_killed(notes, threads, send):
+    """Threads that `send(client, number)` numbers of their own and note the line that it returns, until the server is gone."""
     lock = threading.Lock()
 
     def work(thread):
-        s3, n = client(), 0
+        s3 = client()
         try:
-            while True:
-                number = thread + 4 * n
-                # botocore takes a connection that is closed without an answer for a success, where the body is empty: it has no ETag
-                s3.put_object(Bucket=bucket, Key=f"kill/{thread}/{number}", Body=body(number))["ETag"]
+            for number in itertools.count(thread, threads):
+                line = send(s3, number)
                 with lock, open(notes, "a") as f:
-                    f.write(f"{thread}/{number}\n")
-                n += 1
+                    f.write(f"{line}\n")
         except Exception:
             pass
 
-    threads = [threading.Thread(target=work, args=(t,)) for t in range(4)]
-    [t.start() for t in threads]
-    [t.join() for t in threads]
+    all = [threading.Thread(target=work, args=(t,)) for t in range(threads)]
+    [t.start() for t in all]
+    [t.join() for t in all]
+
+
+def write(bucket, notes):
+    def put(s3, number):
+        name = f"{number % 4}/{number}"
+        # botocore takes a connection that is closed without an answer for a success, where the body is empty: it has no ETag
+        s3.put_object(Bucket=bucket, Key=f"kill/{name}", Body=body(number))["ETag"]
+        return name
+
+    until_killed(notes, 4, put)
 
 
 def check(bucket, notes, directory):
@@ -54,7 +63,8 @@ def check(bucket, notes, directory):
     print(f"NOTE {len(acknowledged)} acknowledged, {len(there)} there")
 
 
-if sys.argv[1] == "--check":
-    check(*sys.argv[2:])
-else:
-    write(*sys.argv[1:])
+if __name__ == "__main__":
+    if sys.argv[1] == "--after":
+        check(*sys.argv[2:])
+    else:
+        write(*sys.argv[1:])

@@ -166,19 +166,19 @@ impl<D: Digest> Running<D> {
         if piece.len() <= EASY_BYTES {
             return self.add_here(&piece).await;
         }
-        let idle = {
+        let (idle, is_long) = {
             let mut st = self.line.state.lock();
             st.pieces.push_back(piece);
-            st.digest.take()
+            (st.digest.take(), st.pieces.len() >= LINE_MAX)
         };
         if let Some(digest) = idle {
             let line = self.line.clone();
             hands.give(move || line.hash(digest));
         }
-        if self.line.state.lock().pieces.len() < LINE_MAX {
-            return Ok(());
+        if is_long {
+            self.line.wait(|st| (st.pieces.len() <= LINE_SHORT).then_some(())).await?;
         }
-        self.line.wait(|st| (st.pieces.len() <= LINE_SHORT).then_some(())).await
+        Ok(())
     }
 
     /// The digest of all that came.
