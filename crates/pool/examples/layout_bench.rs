@@ -47,7 +47,7 @@ fn make(parent: &Path, layout: Layout) -> Result<Made, Failure> {
     let stores = (0..layout.pieces()).map(store).collect();
     let spec = PoolSpec { id: 1, name: "bench".into(), layout, stores };
     let members = faulty.iter().map(|store| Member::Open(store.clone())).collect();
-    Ok(Made { pool: assemble(&Env::real(), &spec, members)?, faulty, _dir: dir })
+    Ok(Made { pool: assemble(&Env::real(), &Arc::default(), &spec, members)?, faulty, _dir: dir })
 }
 
 fn raw_mb_per_s(made: &Made, whole: &AlignedBuf) -> Result<f64, Failure> {

@@ -32,7 +32,8 @@ fn pool_over(layout: &str, stores: Vec<Arc<dyn Store>>) -> Arc<dyn Pool> {
     };
     let stores_of = (0..layout.pieces()).map(spec).collect();
     let spec = PoolSpec { id: 3, name: "test".into(), layout, stores: stores_of };
-    assemble(&Env::real(), &spec, stores.into_iter().map(Member::Open).collect()).expect("a pool")
+    assemble(&Env::real(), &Arc::default(), &spec, stores.into_iter().map(Member::Open).collect())
+        .expect("a pool")
 }
 
 fn in_buckets(server: &Server, layout: &str, prefix: &str) -> Arc<dyn Pool> {

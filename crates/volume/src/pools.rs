@@ -238,7 +238,8 @@ impl Pools {
             cell: cell.into(),
             opener,
             own,
-            activity,
+            // of users that nobody counts nobody gets out of the way
+            activity: if config.fair { activity } else { Arc::default() },
             fair: config.fair,
             store_transfers: config.store_transfers as usize,
             pools,
@@ -288,17 +289,16 @@ impl Pools {
         if !cold.readable {
             return Err(cold.missing.join("; "));
         }
-        let layout = assemble(&self.env, &cold.spec, cold.members).map_err(|e| e.to_string())?;
+        let layout =
+            assemble(&self.env, &self.activity, &cold.spec, cold.members).map_err(|e| e.to_string())?;
         let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
         Ok(Opened { store, layout: Some(layout), tier: None, gates, missing, partly: false })
     }
 
     /// A pool for data: counted, and background work rests.
     fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
-        Arc::new(self.own.beside(match self.fair {
-            true => Arc::new(RestingStore::new(&self.env, layout, self.activity.clone())),
-            false => layout,
-        }))
+        let resting = RestingStore::new(&self.env, layout, self.activity.clone());
+        Arc::new(self.own.beside(Arc::new(resting)))
     }
 
     fn open_tier(
@@ -314,7 +314,8 @@ impl Pools {
             return Err(missing.join("; "));
         }
         let partly = !hot.readable || !cold.readable;
-        let whole = |m: Members| assemble(&self.env, &m.spec, m.members).map_err(|e| e.to_string());
+        let whole =
+            |m: Members| assemble(&self.env, &self.activity, &m.spec, m.members).map_err(|e| e.to_string());
         let (hot, cold) = (whole(hot)?, whole(cold)?);
         let tier = match self.get(id).and_then(|pool| pool.tier()) {
             Some(before) => before.anew(hot, cold, tier.options),

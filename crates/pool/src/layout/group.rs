@@ -22,7 +22,7 @@ use super::spec::{PoolSpec, StoreState};
 use super::{Member, Pool, Scrub};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env, Nanos};
+use leeward_env::{Activity, Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ pub(crate) struct Group(pub(super) Arc<Core>);
 
 pub(super) struct Core {
     pub(super) env: Env,
+    activity: Arc<Activity>,
     pub(super) spec: PoolSpec,
     pub(super) code: Code,
     pub(super) slots: Vec<Slot>,
@@ -186,6 +187,12 @@ impl Core {
         Some(CallsHere { calls_here: &self.calls_here, _here: here? })
     }
 
+    /// Whether stores are asked one after the other: for work of ours while users ask for something. All at once they would take all
+    /// processors.
+    pub(super) fn in_turn(&self, ctx: &Ctx) -> bool {
+        ctx.flow.work().is_some() && self.activity.is_busy(self.env.now())
+    }
+
     /// Memory for a piece, of any content.
     pub(super) fn take_buffer(&self, bytes: usize) -> AlignedBuf {
         let mut spare = self.spare.lock();
@@ -327,7 +334,7 @@ impl Core {
 
 impl Group {
     /// Of a checked spec with as many members as stores.
-    pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>) -> Group {
+    pub(crate) fn new(env: &Env, activity: &Arc<Activity>, spec: &PoolSpec, members: Vec<Member>) -> Group {
         let mut homes: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
         let mut old: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
         for (store, member) in spec.stores.iter().zip(members) {
@@ -337,6 +344,7 @@ impl Group {
         let slots = homes.into_iter().map(|(slot, home)| Slot { home, old: old.remove(&slot) }).collect();
         Group(Arc::new(Core {
             env: env.clone(),
+            activity: activity.clone(),
             spec: spec.clone(),
             code: Code::new(spec.layout.data(), spec.layout.parity()),
             slots,

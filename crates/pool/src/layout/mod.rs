@@ -34,7 +34,7 @@ pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, S
 pub use tier::{BRIM_PERCENT, Tier, TierOptions};
 
 use crate::{ObjectId, Result, Store};
-use leeward_env::{Ctx, Env};
+use leeward_env::{Activity, Ctx, Env};
 use std::sync::Arc;
 
 /// One store of a pool, as far as it could be had. See [`label::check`](crate::label) for what to check before.
@@ -88,12 +88,14 @@ pub trait Scrub {
     fn reached(&self) -> Option<ObjectId>;
 }
 
-/// A pool of these stores, which are in the order of `spec.stores`.
+/// A pool of these stores, which are in the order of `spec.stores`. Beside users who are active, work of ours asks stores one after the
+/// other.
 ///
 /// # Errors
 /// When no such pool can be, which [`PoolSpec::check`] would have said, or the numbers differ.
 pub fn assemble(
     env: &Env,
+    activity: &Arc<Activity>,
     spec: &PoolSpec,
     members: Vec<Member>,
 ) -> std::result::Result<Arc<dyn Pool>, SpecError> {
@@ -105,7 +107,7 @@ pub fn assemble(
     match spec.layout {
         Layout::Single => Ok(Arc::new(single::Single::new(env, spec, members))),
         Layout::Replica { .. } | Layout::Erasure { .. } => {
-            Ok(Arc::new(group::Group::new(env, spec, members)))
+            Ok(Arc::new(group::Group::new(env, activity, spec, members)))
         }
     }
 }

@@ -4,7 +4,7 @@
 //! are believed. When the store fails, lies, or takes longer than 95 of 100 of its reads did, the same blocks of
 //! enough other pieces are asked for as well, and the part is computed of those; what comes first wins. Stores that
 //! rest, and pieces that are noted as missing, are asked last: before an object is said to be unreadable everybody
-//! was asked.
+//! was asked. Work of ours asks one after the other while users ask for something.
 //!
 //! Stores are asked on their own threads, but for the last one that is asked: where that is as quick as a solid state
 //! disk, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
@@ -124,6 +124,8 @@ pub(super) struct Reading<'a> {
     /// The last call, which nobody makes yet.
     held: Option<Asked>,
     inbox: Arc<Inbox>,
+    /// One is asked after the other.
+    in_turn: bool,
     /// What is known of the object comes from all stores: pieces of a later put are those of one that failed.
     surveyed: bool,
     /// The object was put again: what is known of it is old.
@@ -139,9 +141,22 @@ impl<'a> Reading<'a> {
         parts: Vec<Part>,
     ) -> Reading<'a> {
         let noted = core.notes.lock().missing_of(id);
-        let cut = core.cut(info.object_bytes);
-        let (requests, faults, held, inbox, surveyed, outdated) = Default::default();
-        Reading { core, ctx, id, info, cut, parts, requests, faults, noted, held, inbox, surveyed, outdated }
+        Reading {
+            core,
+            ctx,
+            id,
+            info,
+            cut: core.cut(info.object_bytes),
+            parts,
+            requests: Vec::new(),
+            faults: BTreeMap::new(),
+            noted,
+            held: None,
+            inbox: Arc::default(),
+            in_turn: core.in_turn(ctx),
+            surveyed: false,
+            outdated: false,
+        }
     }
 
     /// Takes blocks that were had already, the whole piece.
@@ -163,7 +178,8 @@ impl<'a> Reading<'a> {
             if self.parts.iter().all(|part| self.lacks(part) == 0) {
                 return true;
             }
-            let hopeless = |part: &Part| self.lacks(part) > 0 && !self.waits(part);
+            let holds_back = self.holds_back();
+            let hopeless = |part: &Part| self.lacks(part) > 0 && !self.waits(part) && !holds_back;
             if self.outdated || self.parts.iter().any(hopeless) || self.core.env.now() >= give_up {
                 return false;
             }
@@ -244,10 +260,15 @@ impl<'a> Reading<'a> {
         self.calls(part).any(|r| matches!(r.state, State::Waiting(_) | State::Late))
     }
 
+    /// Whether the next is asked only when the one before has answered, or is late.
+    fn holds_back(&self) -> bool {
+        self.in_turn && self.requests.iter().any(|r| matches!(r.state, State::Waiting(_)))
+    }
+
     /// Asks for what is needed that is not on its way: first the piece itself, then others.
     fn ask_more(&mut self, n: usize) {
         let part = &self.parts[n];
-        if self.lacks(part) == 0 {
+        if self.lacks(part) == 0 || self.holds_back() {
             return;
         }
         let own = part.piece;
@@ -259,7 +280,7 @@ impl<'a> Reading<'a> {
         loop {
             let part = &self.parts[n];
             let hopes = self.calls(part).filter(|r| matches!(r.state, State::Waiting(_))).count();
-            if self.lacks(part) <= hopes {
+            if self.lacks(part) <= hopes || self.holds_back() {
                 return;
             }
             let Some(piece) = self.candidate(part) else { return };

@@ -2,12 +2,10 @@
 
 use super::group::{Core, Fault};
 use super::health::{Progress, Step};
-use super::lane::Takes;
 use super::piece::BLOCK;
 use crate::{ObjectId, Result};
 use leeward_env::Ctx;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
 
 impl Core {
     pub(super) fn scrub_step(self: &Arc<Self>, ctx: &Ctx) -> Result<Step> {
@@ -44,7 +42,7 @@ impl Core {
         Ok(step)
     }
 
-    /// Reads all pieces of an object, at once. Nothing when it cannot be read.
+    /// Reads all pieces of an object. Nothing when it cannot be read.
     fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Step> {
         let mut step = Step::default();
         let survey = self.survey(ctx, id);
@@ -59,19 +57,11 @@ impl Core {
         };
         let cut = self.cut(info.object_bytes);
         let mut wrong = self.wrong_pieces(id, &survey);
-        let (sender, answers) = channel();
-        for piece in cut.stored().filter(|piece| wrong >> piece & 1 == 0 && survey.heads.contains_key(piece))
-        {
-            let (core, ctx, sender) = (self.clone(), *ctx, sender.clone());
-            let job = move || {
-                let blocks = core.read_blocks(&ctx, id, &info, piece, 0..cut.blocks(piece));
-                let _ = sender.send((piece, blocks)); // or nobody waits
-            };
-            let _ = self.slot(id, piece).home.hand_over(&ctx, Takes::Short, job); // who is busy is read in the next pass
-        }
-        drop(sender);
-        let until = self.env.now() + super::read::PATIENCE;
-        while let Ok((piece, blocks)) = super::read::next_answer(&self.env, &answers, until) {
+        let good = cut.stored().filter(|piece| wrong >> piece & 1 == 0 && survey.heads.contains_key(piece));
+        let (good, asked) = (good.collect::<Vec<_>>(), *ctx);
+        let read = move |core: &Core, piece| core.read_blocks(&asked, id, &info, piece, 0..cut.blocks(piece));
+        // who is busy is read in the next pass
+        self.ask_for_pieces(ctx, id, good, read, |piece, blocks| {
             match blocks {
                 Ok(blocks) => {
                     step.read_bytes += (cut.blocks(piece) * BLOCK) as u64;
@@ -80,7 +70,8 @@ impl Core {
                 Err(Fault::Missing | Fault::Bad(_)) => wrong |= 1 << piece,
                 Err(Fault::Newer | Fault::Away(_)) => {}
             }
-        }
+            false
+        });
         step.pieces = u64::from(wrong.count_ones());
         let mut notes = self.notes.lock();
         notes.missing(id, wrong);

@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// When enough heads are there, the others are given so long.
+/// When enough answers are there, the others are given so long.
 const GRACE: Nanos = 500_000_000;
+/// Where one is asked after the other, the next is asked after so long at the latest.
+const TURN: Nanos = 50_000_000;
 
 /// What all stores say of an object.
 pub(super) struct Survey {
@@ -66,19 +68,12 @@ impl Core {
 
     /// Reads all heads.
     pub(super) fn survey(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Survey {
-        let (sender, answers) = channel();
-        let mut survey = Survey { heads: BTreeMap::new(), faults: BTreeMap::new() };
-        for piece in 0..self.slots.len() {
-            survey.faults.insert(piece, Fault::Away("it does not answer".into()));
-            let (core, ctx, sender) = (self.clone(), *ctx, sender.clone());
-            let job = move || {
-                let _ = sender.send((piece, core.read_head(&ctx, id, piece))); // or nobody waits
-            };
-            let _ = self.slot(id, piece).home.hand_over(&ctx, Takes::Short, job); // who is busy does not answer
-        }
-        drop(sender);
-        let mut until = self.env.now() + PATIENCE;
-        while let Ok((piece, head)) = next_answer(&self.env, &answers, until) {
+        let pieces = 0..self.slots.len();
+        let faults = pieces.clone().map(|piece| (piece, Fault::Away("it does not answer".into())));
+        let mut survey = Survey { heads: BTreeMap::new(), faults: faults.collect() };
+        let asked = *ctx;
+        let read = move |core: &Core, piece| core.read_head(&asked, id, piece);
+        self.ask_for_pieces(ctx, id, pieces, read, |piece, head| {
             match head {
                 Ok(head) => {
                     let head = Arc::new(head);
@@ -88,11 +83,42 @@ impl Core {
                 }
                 Err(fault) => drop(survey.faults.insert(piece, fault)),
             }
-            if self.choose(id, &survey).is_ok() {
+            self.choose(id, &survey).is_ok()
+        });
+        survey
+    }
+
+    /// Asks the stores of these pieces the same, and takes their answers as they come; `take` says when there are enough, and then the
+    /// others are not waited for much longer. Who is busy, or does not answer in time, is left out.
+    pub(super) fn ask_for_pieces<T: Send + 'static>(
+        self: &Arc<Self>,
+        ctx: &Ctx,
+        id: ObjectId,
+        pieces: impl IntoIterator<Item = usize>,
+        ask: impl Fn(&Core, usize) -> T + Clone + Send + 'static,
+        mut take: impl FnMut(usize, T) -> bool,
+    ) {
+        let ((sender, answers), in_turn) = (channel(), self.in_turn(ctx));
+        for piece in pieces {
+            let (core, ask, sender) = (self.clone(), ask.clone(), sender.clone());
+            let job = move || {
+                let _ = sender.send((piece, ask(&core, piece))); // or nobody waits
+            };
+            let given = self.slot(id, piece).home.hand_over(ctx, Takes::Short, job).is_ok();
+            if given
+                && in_turn
+                && let Ok((piece, answer)) = next_answer(&self.env, &answers, self.env.now() + TURN)
+            {
+                take(piece, answer);
+            }
+        }
+        drop(sender);
+        let mut until = self.env.now() + PATIENCE;
+        while let Ok((piece, answer)) = next_answer(&self.env, &answers, until) {
+            if take(piece, answer) {
                 until = until.min(self.env.now() + GRACE);
             }
         }
-        survey
     }
 
     /// The latest version of which there are enough pieces.

@@ -43,7 +43,7 @@ fn an_empty_store_in_place_of_a_dead_one_is_filled() {
         fill(&rig);
         let mut without = members(&rig);
         without[0] = Member::Missing("no such disk".into());
-        let pool = assemble(&rig.env, &spec(rig.layout), without).unwrap();
+        let pool = assemble(&rig.env, &Arc::default(), &spec(rig.layout), without).unwrap();
         check(&*pool, layout);
         steps(&*pool);
         let health = pool.health();
@@ -55,7 +55,7 @@ fn an_empty_store_in_place_of_a_dead_one_is_filled() {
         let new = Arc::new(MemStore::new());
         let mut replaced = members(&rig);
         replaced[0] = Member::Open(new.clone());
-        let pool = assemble(&rig.env, &spec(rig.layout), replaced).unwrap();
+        let pool = assemble(&rig.env, &Arc::default(), &spec(rig.layout), replaced).unwrap();
         check(&*pool, layout);
         steps(&*pool);
         assert_eq!(new.list(&Ctx::system()).unwrap(), rig.inner[0].list(&Ctx::system()).unwrap(), "{layout}");
@@ -81,7 +81,7 @@ fn a_draining_store_is_emptied_into_its_successor() {
         });
         let mut both = members(&rig);
         both.push(Member::Open(new.clone()));
-        let pool = assemble(&rig.env, &spec, both).unwrap();
+        let pool = assemble(&rig.env, &Arc::default(), &spec, both).unwrap();
         check(&*pool, layout);
         // half way through everything is there, and what is deleted stays so
         for _ in 0..5 {
@@ -110,7 +110,7 @@ fn a_store_that_was_given_up_is_not_asked() {
     let mut spec = spec("replica(2)".parse::<Layout>().unwrap());
     spec.stores[1].state = StoreState::Missing;
     let stores = rig.faulty.iter().map(|store| Member::Open(store.clone())).collect();
-    let pool = assemble(&rig.env, &spec, stores).unwrap();
+    let pool = assemble(&rig.env, &Arc::default(), &spec, stores).unwrap();
     let before = rig.faulty[1].calls();
     check(&*pool, "replica(2)");
     pool.put(&Ctx::system(), id(70, 0), &body(70, ALIGN)).unwrap();

@@ -1,6 +1,6 @@
 //! Pools over stores in memory that fail and lie as told.
 
-use leeward_env::{Ctx, Env};
+use leeward_env::{Activity, Ctx, Env};
 use leeward_pool::{
     FaultyStore, Layout, MemStore, Member, ObjectId, Pool, PoolSpec, Store, StoreSpec, StoreState, assemble,
 };
@@ -29,8 +29,13 @@ pub fn spec(layout: Layout) -> PoolSpec {
 }
 
 pub fn over(env: &Env, layout: Layout, stores: &[Arc<dyn Store>]) -> Arc<dyn Pool> {
+    beside(env, &Arc::default(), layout, stores)
+}
+
+/// The same beside users.
+pub fn beside(env: &Env, users: &Arc<Activity>, layout: Layout, stores: &[Arc<dyn Store>]) -> Arc<dyn Pool> {
     let members = stores.iter().map(|store| Member::Open(store.clone())).collect();
-    assemble(env, &spec(layout), members).unwrap()
+    assemble(env, users, &spec(layout), members).unwrap()
 }
 
 impl Rig {

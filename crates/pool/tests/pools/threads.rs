@@ -1,12 +1,13 @@
 //! With the machine's clock and threads: stores that do not answer. Nothing here depends on how fast anything is.
 
-use super::rig::over;
+use super::rig::{beside, over};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Activity, Ctx, Env, Flow, Work};
 use leeward_pool::contract::{body, holds, id};
 use leeward_pool::{AlignedBuf, Condition, Layout, MemStore, ObjectId, Pool, Result, Store};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -128,4 +129,63 @@ fn a_put_that_comes_late_to_a_deleted_object_goes_away() {
     while !stores[2].list(&ctx).unwrap().is_empty() {
         pool.repair_step(&ctx).unwrap();
     }
+}
+
+/// Stores of which it is noted how many were read at once.
+#[derive(Default)]
+struct AtOnce {
+    inner: MemStore,
+    reads: Arc<(AtomicUsize, AtomicUsize)>,
+}
+
+impl Store for AtOnce {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        self.inner.put(ctx, id, body)
+    }
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (now, most) = &*self.reads;
+        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Env::real().sleep(Duration::from_millis(2)); // others would come meanwhile
+        let done = self.inner.get(ctx, id, offset, buf);
+        now.fetch_sub(1, Ordering::SeqCst);
+        done
+    }
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.inner.len(ctx, id)
+    }
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.delete(ctx, id)
+    }
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.inner.list(ctx)
+    }
+    fn space(&self) -> Result<Space> {
+        self.inner.space()
+    }
+}
+
+#[test]
+fn beside_users_repair_and_scrubs_read_one_store_after_the_other() {
+    let (env, users) = (Env::real(), Arc::<Activity>::default());
+    let (layout, reads) = ("erasure(4+2)".parse::<Layout>().unwrap(), Arc::default());
+    let made = || Arc::new(AtOnce { reads: Arc::clone(&reads), ..AtOnce::default() });
+    let stores: Vec<Arc<AtOnce>> = (0..layout.pieces()).map(|_| made()).collect();
+    let all: Vec<Arc<dyn Store>> = stores.iter().map(|store| store.clone() as _).collect();
+    let work = Ctx { flow: Flow::SYSTEM.of_work(Work::Repair), ..Ctx::system() };
+    let whole = body(1, 1 << 20);
+    let mut at_once = Vec::new();
+    for (n, users_ask) in [false, true].into_iter().enumerate() {
+        if users_ask {
+            users.asked(u64::MAX); // and from now on
+        }
+        let pool = beside(&env, &users, layout, &all);
+        pool.put(&work, id(n as u64, 0), &whole).unwrap();
+        stores[2].inner.delete(&work, id(n as u64, 0)).unwrap();
+        reads.1.store(0, Ordering::SeqCst);
+        while pool.repair_step(&work).unwrap().more {}
+        while pool.scrub().unwrap().step(&work).unwrap().more {}
+        at_once.push(reads.1.load(Ordering::SeqCst));
+        assert!(stores[2].inner.len(&work, id(n as u64, 0)).is_ok(), "it was not repaired");
+    }
+    assert!(at_once[0] > 1 && at_once[1] == 1, "{at_once:?} at once");
 }

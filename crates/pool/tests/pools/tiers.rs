@@ -39,7 +39,7 @@ impl Tiers {
         let hot: Vec<Arc<FaultyStore>> =
             hot_inner.iter().map(|s| Arc::new(FaultyStore::new(s.clone()))).collect();
         let members = hot.iter().map(|store| Member::Open(store.clone())).collect();
-        let front = assemble(env, &spec("replica(2)".parse().unwrap()), members).unwrap();
+        let front = assemble(env, &Arc::default(), &spec("replica(2)".parse().unwrap()), members).unwrap();
         let pool = Tier::new(env, front, cold.pool.clone(), TierOptions::default());
         Tiers { env: env.clone(), hot, hot_inner, cold, pool }
     }
