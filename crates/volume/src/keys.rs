@@ -602,6 +602,20 @@ pub fn table_id(key: &[u8]) -> u64 {
     key.get(4..12).and_then(|b| b.try_into().ok()).map_or(0, u64::from_be_bytes)
 }
 
+/// The volume that a record is of, also one of its history, its deadlist, or of a table with records of volumes.
+pub fn owner(key: &[u8]) -> Option<u32> {
+    let id = table_id(key);
+    match volume_of(key) {
+        TABLE_QUOTA | TABLE_ORPHAN | TABLE_SCHEDULE | TABLE_UNFOLDED | TABLE_UPLOAD => {
+            Some(NodeId(id).volume())
+        }
+        TABLE_SNAPSHOT | TABLE_TALLY => Some((id >> 32) as u32),
+        TABLE_BIN => Some(id as u32),
+        table if table >= SYSTEM => None,
+        number => Some(number & !(HISTORY | DEADLIST)),
+    }
+}
+
 /// The node and window of a back reference's key.
 pub fn parse_backref(key: &[u8]) -> Option<(NodeId, u32)> {
     let node = u64::from_be_bytes(key.get(17..25)?.try_into().ok()?);

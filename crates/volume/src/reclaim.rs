@@ -136,7 +136,7 @@ impl Sweep {
 }
 
 /// All that is stored of a volume but its own record, in the order of keys: a sweep only goes on.
-fn volume_ranges(volume: u32) -> [(Key, Key); 8] {
+pub(crate) fn volume_ranges(volume: u32) -> [(Key, Key); 11] {
     let range = |key: fn(NodeId) -> Key| (key(NodeId::new(volume, 0)), key(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);
     let (live, history) = (keys::volume_range(volume), keys::history_range(volume));
@@ -145,10 +145,13 @@ fn volume_ranges(volume: u32) -> [(Key, Key); 8] {
         live,
         history,
         keys::deadlist_range(volume),
+        range(keys::quota),
         range(keys::orphan),
         snapshots,
         tallies,
+        range(keys::schedule),
         bin,
+        range(keys::unfolded),
         range(keys::upload),
     ]
 }

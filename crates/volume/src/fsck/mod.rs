@@ -4,6 +4,8 @@
 //! changed.
 
 mod history;
+mod judged;
+mod strays;
 mod uploads;
 
 use crate::admin::{Finding, FsckReport, Progress};
@@ -15,6 +17,7 @@ use crate::op::{Kind, NodeId};
 use crate::records::each;
 use crate::shard::Shard;
 use history::{History, data_of};
+use judged::Judged;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Ctx, Work};
 use leeward_meta::Moment;
@@ -22,7 +25,7 @@ use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use uploads::{Judged, Kept};
+use uploads::Kept;
 
 /// Findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 10_000;
@@ -318,15 +321,6 @@ impl Shard {
         Ok(report)
     }
 
-    /// What quotas count, if all of it is in what is committed.
-    fn quotas_if_settled(&self) -> Vec<(NodeId, Stats)> {
-        let st = self.lock();
-        match st.files.is_empty() && st.is_clean() && st.committing.is_empty() {
-            true => st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(),
-            false => Vec::new(),
-        }
-    }
-
     fn census(&self, moment: &dyn Moment, progress: &mut dyn FnMut(Progress)) -> Result<Census> {
         let mut c = Census::default();
         let (mut volumes, mut removing) = (Vec::new(), Vec::new());
@@ -386,6 +380,7 @@ impl Shard {
         }
         self.count_removed_volumes(moment, &removing, &mut c)?;
         c.kept.leave_out(&removing);
+        self.look_for_strays(moment, &volumes.iter().chain(&removing).copied().collect(), &mut c)?;
         Ok(c)
     }
 
