@@ -5,6 +5,10 @@
 //! seal, to settle), so flushes and compactions run beside commits. When maintenance falls behind, commits are slowed, then do the work
 //! themselves: memory and the number of runs have bounds whoever calls, or does not call, [`Kv::maintain`].
 //!
+//! Nothing is sealed while something is appended and not inserted: a flush since may have made a new version of the tables, which readers get to
+//! see with numbers after its own only, and a seal gives the new active part to the last version alone. What is inserted there under an earlier
+//! number nobody would see. Who appends is told by [`Kv::wants_room`] to insert first.
+//!
 //! Lock order: `writer`, `inserting`, then the locks of journal and tables; `reserve` alone.
 
 use crate::journal::{Journal, JournalOptions, Tail};
@@ -121,10 +125,20 @@ impl<T: Tables> Engine<T> {
         &self.tables
     }
 
-    /// Makes the next flush take all that was committed so far.
-    pub fn seal(&self) {
+    /// Makes the next flush take all that was committed so far. False: not now, as something is not inserted yet.
+    pub fn seal(&self) -> bool {
         let _between = self.between_commits();
-        self.tables.seal();
+        let all_inserted = self.is_all_inserted();
+        if all_inserted {
+            self.sealed_at.store(self.journal.appended_bytes(), Ordering::Relaxed);
+            self.tables.seal();
+        }
+        all_inserted
+    }
+
+    /// Writer lock held, or it may change at any time.
+    fn is_all_inserted(&self) -> bool {
+        self.appended.load(Ordering::Relaxed) == 0
     }
 
     /// While it is held nothing is appended or inserted.
@@ -154,20 +168,29 @@ impl<T: Tables> Engine<T> {
         Ok(Appended(seq))
     }
 
-    /// Keeps memory and runs within bounds. Writer lock held.
+    /// Keeps memory, runs and what opening replays within bounds, if all is inserted. Writer lock held.
     fn make_room(&self) -> Result<()> {
-        let Pressure { active_bytes, runs, .. } = self.tables.pressure();
-        if runs <= RUNS_MAX && active_bytes < self.options.memtable_bytes {
+        if !self.wants_room() || !self.is_all_inserted() {
             return Ok(());
         }
         let _inserted = self.inserting.lock();
-        make_room(&self.tables, self.options.memtable_bytes, || self.settle())
+        if self.is_journal_long() {
+            self.sealed_at.store(self.journal.appended_bytes(), Ordering::Relaxed);
+            make_room(&self.tables, 1, || self.settle())
+        } else {
+            make_room(&self.tables, self.options.memtable_bytes, || self.settle())
+        }
+    }
+
+    /// Whether much was appended since the tables were last sealed.
+    fn is_journal_long(&self) -> bool {
+        self.journal.appended_bytes() - self.sealed_at.load(Ordering::Relaxed) >= self.options.journal_bytes
     }
 
     /// Both locks held.
     fn settle(&self) {
         // what is not inserted must not become visible in part
-        let settles = self.appended.load(Ordering::Relaxed) == 0;
+        let settles = self.is_all_inserted();
         if settles {
             self.tables.settle();
         }
@@ -188,20 +211,9 @@ impl<T: Tables> Engine<T> {
         }
     }
 
-    fn seal_if_journal_is_long(&self) -> bool {
-        let written = self.journal.appended_bytes();
-        if written - self.sealed_at.load(Ordering::Relaxed) < self.options.journal_bytes {
-            return false;
-        }
-        self.sealed_at.store(written, Ordering::Relaxed);
-        let _between = self.between_commits();
-        let any = self.tables.pressure().active_bytes > 0;
-        self.tables.seal();
-        any
-    }
-
     fn work(&self) -> Result<bool> {
-        let mut worked = self.seal_if_journal_is_long();
+        let any = self.tables.pressure().active_bytes > 0;
+        let mut worked = self.is_journal_long() && self.seal() && any;
         let tables = match self.tables.flush() {
             Ok(false) => self.tables.compact(),
             other => other,
@@ -278,6 +290,13 @@ impl<T: Tables> Kv for Engine<T> {
         let _inserting = self.inserting.lock();
         self.tables.insert(appended.0, batch);
         self.appended.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn wants_room(&self) -> bool {
+        let Pressure { active_bytes, runs, .. } = self.tables.pressure();
+        runs > RUNS_MAX
+            || active_bytes >= self.options.memtable_bytes
+            || active_bytes > 0 && self.is_journal_long()
     }
 
     fn take_rides(&self) -> Vec<Ride> {

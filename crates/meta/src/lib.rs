@@ -98,6 +98,11 @@ pub trait Kv: Send + Sync {
     /// appended meanwhile.
     fn insert(&self, appended: Appended, batch: &Batch);
 
+    /// Whether all that is appended had better be inserted before more is: else what is in memory, and what opening replays, grows on.
+    fn wants_room(&self) -> bool {
+        false
+    }
+
     /// Rides whose segments were not released, in commit order: what [`Kv::open`]-time recovery must put into the
     /// pool. Only meaningful right after opening.
     fn take_rides(&self) -> Vec<Ride>;

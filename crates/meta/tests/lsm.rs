@@ -269,3 +269,25 @@ fn a_full_disk() {
     let tables: usize = kv.tables().shape().iter().sum();
     assert_eq!(files(&dir.join("tables/tables")).len(), tables, "unfinished tables were left");
 }
+
+/// A flush beside it has made a new version of the tables, which readers see with later numbers only.
+#[test]
+fn what_is_appended_before_a_seal_is_seen_when_it_is_inserted() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let kv = open(root.path(), small()).expect("open");
+    kv.commit(&puts(&[(b"before", b"0")])).expect("commit");
+    assert!(kv.seal());
+    let batches = [puts(&[(b"one", b"1")]), puts(&[(b"two", b"2")])];
+    let [one, two] = [0, 1].map(|n| kv.append(&batches[n]).expect("append"));
+    kv.insert(one, &batches[0]);
+    while kv.maintain().expect("maintain") {}
+    assert!(!kv.seal(), "what is not inserted yet would go where nobody looks");
+    assert_eq!(kv.get(b"one").expect("get").as_deref(), Some(&b"1"[..]));
+    kv.insert(two, &batches[1]);
+    assert_eq!(kv.get(b"two").expect("get").as_deref(), Some(&b"2"[..]));
+    assert!(kv.seal());
+    while kv.maintain().expect("maintain") {}
+    for (key, value) in [("before", b"0"), ("one", b"1"), ("two", b"2")] {
+        assert_eq!(kv.get(key.as_bytes()).expect("get").as_deref(), Some(&value[..]), "{key}");
+    }
+}

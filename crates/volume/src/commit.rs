@@ -289,7 +289,7 @@ impl Shard {
         if let Some(why) = &self.lock().broken {
             return Err(Error::Io(why.clone()));
         }
-        if c.durable.lock().len() >= UNPUBLISHED_MAX {
+        if c.durable.lock().len() >= UNPUBLISHED_MAX || self.kv.wants_room() {
             self.publish_all();
         }
         let unwritten = c.unwritten.lock().take();
