@@ -86,6 +86,9 @@ impl Upload {
     /// # Errors
     /// As [`Upload::copy`]; [`Error::Stale`] when it is no part any more.
     pub async fn copy_part(&mut self, part: &Part) -> Result<()> {
-        self.copy_from(part.node, 0..part.record.size).await
+        self.copy_from(part.node, 0..part.record.size).await?;
+        let now = self.tree.files().uploads().part(part.record.upload, part.record.number);
+        // what is no part any more may have been freed while it was copied, from its end
+        if now.is_some_and(|now| now.node == part.node) { Ok(()) } else { Err(Error::Stale) }
     }
 }

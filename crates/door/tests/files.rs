@@ -266,11 +266,17 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
     let uploads = rig.cell.uploads();
     rig.wait(async {
         let of = tree.begin_upload(&path("whole"), "bucket/whole".into(), Vec::new()).await.expect("begun");
+        let mut replaced = None;
         for (number, content) in [(1, &b), (2, &b), (1, &a)] {
             let mut part = tree.create(&path("whole"), None).await.expect("begun");
             part.write(content.clone().into()).await.expect("written");
             part.keep_as_part(of, number, Vec::new()).await.expect("kept");
+            replaced = replaced.or(uploads.part(of, 1));
         }
+        let mut partly = tree.create(&path("partly"), None).await.expect("begun");
+        let freed = partly.copy_part(&replaced.expect("it was there")).await;
+        assert_eq!(freed, Err(Error::Stale), "whether its data is still there or not");
+        drop(partly);
         let ended =
             tree.begin_upload(&path("other"), "bucket/other".into(), Vec::new()).await.expect("begun");
         tree.end_upload(ended).await.expect("ended");
@@ -284,6 +290,7 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
         let completes = Some((of, b"done".to_vec()));
         whole.finish(Finish { completes, ..Finish::default() }).await.expect("placed");
         tree.settle_upload(of).await.expect("durable");
+        assert_eq!(tree.end_upload(of).await, Err(Error::Stale), "it came too late");
         assert!(uploads.find(of).is_some_and(|of| of.complete && &*of.note == b"done"));
     });
     let wanted = [a, b].concat();

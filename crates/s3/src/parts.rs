@@ -52,6 +52,11 @@ impl Shared {
         }
         let algorithm = input.checksum_algorithm.as_ref().and_then(|a| sums::name_of(a.as_str()));
         let whole = input.checksum_type.as_ref().map(|t| t.as_str() == ChecksumType::FULL_OBJECT);
+        if whole == Some(true) && algorithm.is_some_and(|name| name.starts_with("sha")) {
+            let why =
+                "An SHA of the whole cannot be had from those of parts: ask for COMPOSITE, or for a CRC.";
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
+        }
         // what S3 takes where the client does not say
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
         let kept = kept!(input);
@@ -296,7 +301,9 @@ impl Shared {
         let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
         let pieces = self.0.uploads.pieces(uploading.id, after, limit + 1);
         let mut parts: Vec<DtoPart> = pieces.iter().map(dto_part).collect();
-        let is_truncated = parts.len() > limit;
+        // what was listed is durable when it is answered: who goes on does not send it again
+        call.tree.settle_upload(uploading.id).await.map_err(error::of)?;
+        let is_truncated = limit > 0 && parts.len() > limit;
         parts.truncate(limit);
         Ok(S3Response::new(ListPartsOutput {
             bucket: Some(input.bucket),
@@ -324,12 +331,14 @@ impl Shared {
         let after = input.key_marker.as_deref().unwrap_or_default();
         let after = (after, input.upload_id_marker.as_deref().filter(|id| !id.is_empty()));
         let mut uploads = self.0.uploads.of_bucket(&call, &prefix, after, limit + 1);
-        let is_truncated = uploads.len() > limit;
+        let is_truncated = limit > 0 && uploads.len() > limit;
         uploads.truncate(limit);
         let last = uploads.last().filter(|_| is_truncated);
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
             prefix: input.prefix,
+            key_marker: input.key_marker,
+            upload_id_marker: input.upload_id_marker,
             max_uploads: Some(limit as i32),
             is_truncated: Some(is_truncated),
             next_key_marker: last.map(|u| u.record.name().to_owned()),

@@ -230,7 +230,9 @@ impl Shard {
             let mut st = self.lock();
             for (key, value) in &page {
                 let node = NodeId(keys::table_id(key));
+                let leaves = st.volumes.get(&node.volume()).is_none_or(|volume| volume.removing);
                 let freed = match PartRecord::decode(value)? {
+                    _ if leaves => None, // freed with its volume
                     Some(part) => st.uploads.add(node, part),
                     None => Some(node),
                 };

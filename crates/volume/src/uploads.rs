@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub const UPLOADS_PER_USER_MAX: usize = 10_000;
 /// See [`UPLOADS_PER_USER_MAX`].
 pub const PARTS_PER_USER_MAX: usize = 100_000;
+/// Bytes that keys and notes of a user's uploads may have together.
+pub const NOTE_BYTES_PER_USER_MAX: usize = 32 << 20;
 /// Parts that there may be in all.
 pub const PARTS_MAX: usize = 1_000_000;
 /// Longest key with its bucket, bytes.
@@ -75,6 +77,11 @@ impl UploadRecord {
     /// The bucket.
     pub fn bucket(&self) -> &str {
         self.key.split_once('/').map_or(&*self.key, |(bucket, _)| bucket)
+    }
+
+    /// What it takes in memory, but for what is the same for all.
+    pub(crate) fn note_bytes(&self) -> usize {
+        self.key.len() + self.note.len()
     }
 
     /// The key in it.
@@ -201,12 +208,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// [`Op::EndUpload`](crate::Op::EndUpload).
+    /// [`Op::EndUpload`](crate::Op::EndUpload). What became of one that is complete stays known.
     pub(crate) fn end_upload(&mut self, upload: NodeId) -> TxResult<Reply> {
-        self.st.uploads.find(upload).ok_or(Error::Stale)?;
+        self.st.uploads.find(upload).filter(|was| !was.complete).ok_or(Error::Stale)?;
+        self.forget_upload(upload);
+        Ok(Reply::Done)
+    }
+
+    fn forget_upload(&mut self, upload: NodeId) {
         self.remove(keys::upload(upload));
         self.then(Effect::UploadGone(upload));
-        Ok(Reply::Done)
     }
 }
 
@@ -272,14 +283,17 @@ impl Shard {
     pub(crate) fn upload_step(&self) -> error::Result<bool> {
         let now = self.now().secs;
         let rested = now.saturating_sub(i64::from(self.config.upload_rest_days) * DAY_SECS);
-        let due = self.lock().uploads.due(rested, now.saturating_sub(RESULT_SECS), RESULTS_MAX);
-        let Some(upload) = due else { return Ok(false) };
+        let due = |st: &State| st.uploads.due(rested, now.saturating_sub(RESULT_SECS), RESULTS_MAX);
+        let Some(upload) = due(&self.lock()) else { return Ok(false) };
         let ctx = self.work_ctx(Work::Removal, Some(upload.volume()));
-        let ended = self.in_turn(&ctx, upload.volume(), || self.transact(&ctx, |tx| tx.end_upload(upload)));
-        match ended {
-            // somebody else has ended it
-            Ok(_) | Err(Error::Stale) => Ok(true),
-            Err(e) => Err(e),
-        }
+        let forget = |tx: &mut Tx<'_>| {
+            // it may have been gone on with, or ended, before it was our turn
+            if due(tx.st) == Some(upload) {
+                tx.forget_upload(upload);
+            }
+            Ok(())
+        };
+        self.in_turn(&ctx, upload.volume(), || self.transact(&ctx, forget))?;
+        Ok(true)
     }
 }

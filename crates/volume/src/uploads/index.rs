@@ -1,6 +1,8 @@
 //! All uploads in memory, for whoever asks: by number, in the order of listings, by how long they rest; and how much users have of them.
 
-use super::{PARTS_MAX, PARTS_PER_USER_MAX, PartRecord, UPLOADS_PER_USER_MAX, UploadRecord};
+use super::{
+    NOTE_BYTES_PER_USER_MAX, PARTS_MAX, PARTS_PER_USER_MAX, PartRecord, UPLOADS_PER_USER_MAX, UploadRecord,
+};
 use crate::error::{Error, Result};
 use crate::op::NodeId;
 use parking_lot::Mutex;
@@ -47,6 +49,8 @@ struct Tally {
     uploads: usize,
     parts: usize,
     bytes: u64,
+    /// Of keys and notes.
+    note_bytes: usize,
 }
 
 impl Uploads {
@@ -104,7 +108,9 @@ impl Uploads {
 
     /// Whether a user may begin another one.
     pub(super) fn check_begin(&self, record: &UploadRecord) -> Result<()> {
-        match self.0.lock().of(record.uid).uploads < UPLOADS_PER_USER_MAX {
+        let has = self.0.lock().of(record.uid);
+        let notes = has.note_bytes + record.note_bytes() <= NOTE_BYTES_PER_USER_MAX;
+        match has.uploads < UPLOADS_PER_USER_MAX && notes {
             true => Ok(()),
             false => Err(Error::TooManyUploads),
         }
@@ -180,12 +186,13 @@ impl Uploads {
 }
 
 impl Table {
-    /// Uploads and parts of a user in all.
+    /// What there is of a user in all, but for bytes of parts.
     fn of(&self, uid: u32) -> Tally {
         let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
         own.fold(Tally::default(), |sum, (_, one)| Tally {
             uploads: sum.uploads + one.uploads,
             parts: sum.parts + one.parts,
+            note_bytes: sum.note_bytes + one.note_bytes,
             ..sum
         })
     }
@@ -197,7 +204,11 @@ impl Table {
         } else {
             self.open.insert((record.uid, record.key.clone(), id));
             self.rest.insert((used, id));
-            self.tally(&record, |tally| tally.uploads += 1);
+            let notes = record.note_bytes();
+            self.tally(&record, |tally| {
+                tally.uploads += 1;
+                tally.note_bytes += notes;
+            });
         }
         self.all.insert(id, Upload { record, parts: BTreeMap::new(), used });
     }
@@ -208,9 +219,11 @@ impl Table {
         self.rest.remove(&(used, id));
         if self.open.remove(&(record.uid, record.key.clone(), id)) {
             let bytes: u64 = parts.values().map(|part| part.record.size).sum();
+            let notes = record.note_bytes();
             self.parts -= parts.len();
             self.tally(&record, |tally| {
                 tally.uploads -= 1;
+                tally.note_bytes -= notes;
                 tally.parts -= parts.len();
                 tally.bytes -= bytes;
             });
