@@ -12,6 +12,7 @@ mod certificate;
 mod connection;
 mod figures;
 mod log;
+mod memory;
 mod tls;
 mod turns;
 
@@ -156,6 +157,7 @@ impl Bound {
         let figures = Arc::new(Figures::new(&site));
         let urls = self.urls();
         let tls = self.tls.map(|files| tls::Tls::load(env, files)).transpose()?.map(Arc::new);
+        threads.spawn(memory::give_back(env.clone(), ended.clone()));
         let turned_away = Arc::new(Semaphore::new(limits::TURNED_AWAY_MAX));
         for listener in self.listeners {
             let hall = Arc::new(Hall {
