@@ -1,8 +1,8 @@
 //! Memory that connections had is given back to the system.
 //!
-//! hyper has some 16 KiB for each connection that is used. What it frees when connections rest or end lies between what others still have, and there glibc
+//! hyper has some 16 KiB for each connection that is held. What it frees when connections rest or end lies between what others still have, and there glibc
 //! keeps it: of 8,000 connections that each asked once, 130 MB for as long as the process lives. [`give_back`] looks now and then how many fewer are
-//! used than were, and if they are many it asks glibc to let go of all whole pages that nobody uses. Where as many come as go there is nothing to do.
+//! open or used than were, and if they are many it asks glibc to let go of all whole pages that nobody uses. Where as many come as go there is nothing to do.
 //!
 //! That walks through what is free, arena by arena, under the arena's lock: some 0.2 ms for each MB. So it is done on a thread that may wait, with pauses in proportion.
 
@@ -16,17 +16,17 @@ use tokio::sync::watch;
 /// The pause after it has been done is at least so many times what it took.
 const PAUSE_TIMES: u32 = 50;
 
-/// Connections of all doors of the process: they share an allocator.
-static USED: Used = Used { now: AtomicU64::new(0), most: AtomicU64::new(0) };
+/// What connections of all doors of the process have: they share an allocator.
+static HELD: Held = Held { now: AtomicU64::new(0), most: AtomicU64::new(0) };
 
-/// Connections that have buffers.
-struct Used {
+/// How much is held: one for each connection, of some 5 KiB, and one for its buffers.
+struct Held {
     now: AtomicU64,
     /// The most that there were since memory was given back.
     most: AtomicU64,
 }
 
-impl Used {
+impl Held {
     fn add(&self) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Used {
         self.now.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether many fewer have buffers than had; counted from now on if so.
+    /// Whether there is much less than there was; counted from now on if so.
     fn fell(&self) -> bool {
         let now = self.now.load(Ordering::Relaxed);
         let fell = self.most.load(Ordering::Relaxed).saturating_sub(now) >= GIVE_BACK_LEAST;
@@ -47,19 +47,19 @@ impl Used {
     }
 }
 
-/// A connection has buffers, until this is dropped.
-pub(super) struct Buffers(());
+/// A connection is open, or has buffers, until this is dropped.
+pub(super) struct Holds(());
 
-impl Buffers {
-    pub(super) fn new() -> Buffers {
-        USED.add();
-        Buffers(())
+impl Holds {
+    pub(super) fn new() -> Holds {
+        HELD.add();
+        Holds(())
     }
 }
 
-impl Drop for Buffers {
+impl Drop for Holds {
     fn drop(&mut self) {
-        USED.sub();
+        HELD.sub();
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn give_back(env: Env, mut ended: watch::Receiver<bool>) {
             () = over(&mut ended) => return,
         }
         pause = least;
-        if USED.fell() {
+        if HELD.fell() {
             let began = env.now();
             // at most the runtime ends meanwhile
             let _ = tokio::task::spawn_blocking(trim).await;
@@ -101,20 +101,20 @@ mod tests {
 
     #[test]
     fn only_a_fall_counts() {
-        let used = Used { now: AtomicU64::new(0), most: AtomicU64::new(0) };
-        (0..GIVE_BACK_LEAST).for_each(|_| used.add());
+        let held = Held { now: AtomicU64::new(0), most: AtomicU64::new(0) };
+        (0..GIVE_BACK_LEAST).for_each(|_| held.add());
         for _ in 0..3 * GIVE_BACK_LEAST {
-            used.sub();
-            used.add();
+            held.sub();
+            held.add();
         }
-        assert!(!used.fell(), "as many come as go");
-        (0..GIVE_BACK_LEAST - 1).for_each(|_| used.sub());
-        assert!(!used.fell(), "a few are not worth it");
-        used.sub();
-        assert!(used.fell());
-        assert!(!used.fell(), "once is enough");
-        (0..GIVE_BACK_LEAST / 2).for_each(|_| used.add());
-        (0..GIVE_BACK_LEAST / 2).for_each(|_| used.sub());
-        assert!(!used.fell());
+        assert!(!held.fell(), "as many come as go");
+        (0..GIVE_BACK_LEAST - 1).for_each(|_| held.sub());
+        assert!(!held.fell(), "a few are not worth it");
+        held.sub();
+        assert!(held.fell());
+        assert!(!held.fell(), "once is enough");
+        (0..GIVE_BACK_LEAST / 2).for_each(|_| held.add());
+        (0..GIVE_BACK_LEAST / 2).for_each(|_| held.sub());
+        assert!(!held.fell());
     }
 }
