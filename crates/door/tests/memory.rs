@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Half of what the process may have open by default, less some: each connection has two ends here.
 const CONNECTIONS: usize = 450;
 /// Of each: without TLS, and with what this end of it takes.
-const BYTES_MAX: usize = 12 << 10;
+const BYTES_MAX: usize = 8 << 10;
 /// hyper's buffers alone.
 const USED_BYTES_LEAST: usize = 16 << 10;
 
