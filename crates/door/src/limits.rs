@@ -30,6 +30,10 @@ pub const HEAD_SECS_MAX: u64 = 20;
 pub const IDLE_SECS_MAX: u64 = 300;
 /// A connection that has been idle for so long takes next to no memory, seconds.
 pub const REST_SECS: u64 = 2;
+/// How often it is looked whether memory that connections had is to be given back to the system, seconds.
+pub const GIVE_BACK_SECS: u64 = 5;
+/// It is if so many fewer are open or used than were.
+pub const GIVE_BACK_LEAST: u64 = 256;
 /// How long a client may take none of an answer, or send none of a body, seconds.
 pub const STALL_SECS_MAX: u64 = 60;
 /// A client that was waited for for longer than that must have moved so many bytes a second meanwhile.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 
 /// Why an address cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -52,9 +53,20 @@ pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Addre
             bound => bound.map_err(refused)?,
         };
         bound.set_nonblocking(true).map_err(refused)?;
+        lengthen(&bound).map_err(refused)?;
         listeners.push(bound);
     }
     Ok(listeners)
+}
+
+/// As many as the system allows may wait to be accepted. The standard library has 128: of a crowd that comes at once all others would be dropped, and try again
+/// a second later.
+fn lengthen(listener: &TcpListener) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and listening again only changes the length.
+    match unsafe { libc::listen(listener.as_raw_fd(), i32::MAX) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Whether it is IPv6's loopback, and there is none.
@@ -83,6 +95,8 @@ fn why(e: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpStream;
+    use std::time::Duration;
 
     #[test]
     fn addresses_are_read() {
@@ -104,6 +118,14 @@ mod tests {
         assert!(has_none(&v6, &none) && !has_none(&v4, &none) && !has_none(&v6, &other));
         assert!(has_none(&v6, &io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
         assert!(has_twin(&v6, &[v4, v6]) && !has_twin(&v6, &[v6]));
+    }
+
+    #[test]
+    fn a_crowd_may_wait_to_be_accepted() {
+        let listeners = listen(&parse("127.0.0.1:0").unwrap()).unwrap();
+        let at = listeners[0].local_addr().unwrap();
+        let crowd = (0..400).map(|_| TcpStream::connect_timeout(&at, Duration::from_millis(900)));
+        assert_eq!(crowd.collect::<Vec<_>>().iter().filter(|one| one.is_err()).count(), 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use super::figures::Request as Counted;
 use super::log::{Line, milliseconds};
+use super::memory::Holds;
 use super::{Body, BodyError, Client, Family, Figures, Hall, Told, over};
 use crate::limits::{
     HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, LINGER_BYTES_MAX, LINGER_SECS_MAX, REST_SECS,
@@ -51,6 +52,7 @@ pub(super) async fn serve<S>(hall: &Arc<Hall>, mut stream: S, client: Client)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let _connection = Holds::new();
     let mut read = Bytes::new();
     loop {
         if read.is_empty() {
@@ -89,6 +91,7 @@ async fn awake<S>(hall: &Arc<Hall>, (stream, read): (S, Bytes), client: Client) 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let _buffers = Holds::new();
     let state = Arc::<State>::default();
     state.set(HEAD);
     let io = Timed {

@@ -12,6 +12,7 @@ mod certificate;
 mod connection;
 mod figures;
 mod log;
+mod memory;
 mod tls;
 mod turns;
 
@@ -156,6 +157,7 @@ impl Bound {
         let figures = Arc::new(Figures::new(&site));
         let urls = self.urls();
         let tls = self.tls.map(|files| tls::Tls::load(env, files)).transpose()?.map(Arc::new);
+        threads.spawn(memory::give_back(env.clone(), ended.clone()));
         let turned_away = Arc::new(Semaphore::new(limits::TURNED_AWAY_MAX));
         for listener in self.listeners {
             let hall = Arc::new(Hall {
@@ -249,16 +251,19 @@ impl Hall {
                     let client = Client { address, tls: false, certificate: None };
                     connection::serve(&hall, stream, client).await;
                 }
-                Some(tls) => match tls.shake_hands(stream).await {
-                    Some((stream, certificate)) => {
-                        let client = Client { address, tls: true, certificate };
-                        connection::serve(&hall, stream, client).await;
-                    }
-                    None => hall.figures.handshake_failed(),
-                },
+                // boxed, or every connection would have the room for it
+                Some(tls) => Box::pin(hall.encrypted(tls, stream, address)).await,
             }
             drop(place);
         });
+    }
+
+    async fn encrypted(self: &Arc<Hall>, tls: &tls::Tls, stream: TcpStream, address: SocketAddr) {
+        let Some((stream, certificate)) = tls.shake_hands(stream).await else {
+            return self.figures.handshake_failed();
+        };
+        let client = Client { address, tls: true, certificate };
+        connection::serve(self, stream, client).await;
     }
 }
 

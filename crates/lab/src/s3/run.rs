@@ -26,6 +26,8 @@ const FILL: u64 = 1000;
 const HALVES: u32 = 6;
 /// From one step to the next.
 const REST: Duration = Duration::from_secs(1);
+/// After the last idle connection was opened: what they take is asked then. A server may give up buffers of who is quiet for a while.
+const IDLE_REST: Duration = Duration::from_secs(10);
 /// The part of a processor that says that the load itself was the limit.
 const BUSY: f64 = 0.9;
 
@@ -137,7 +139,7 @@ pub struct Idle {
     pub open_in_the_end: u64,
     /// What could not be opened or was not answered, by class.
     pub errors: BTreeMap<String, (u64, String)>,
-    /// What the server's memory grew by, for each that was open.
+    /// What the server's memory grew by, for each that was open, once they had done nothing for a while.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_bytes_each: Option<f64>,
 }
@@ -402,6 +404,9 @@ impl Run<'_> {
         let commands: Vec<Command> = (0..self.processes).map(share).collect();
         let outcomes = self.all("opening idle connections", &commands)?;
         let open: u64 = outcomes.iter().map(|outcome| outcome.quiet).sum();
+        if !self.plan.server.is_empty() {
+            self.stop.sleep(self.env, IDLE_REST);
+        }
         let after = watch::usage(&self.plan.server);
         let grown = before.zip(after).filter(|_| open > 0 && !self.plan.server.is_empty());
         Ok(Idle {
