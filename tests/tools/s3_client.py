@@ -1,5 +1,6 @@
 """What boto3 does at the S3 door, and what the mount shows of it. Run by tests/suites/s3.sh; the environment has endpoint and keys."""
 
+import base64
 import hashlib
 import io
 import os
@@ -137,6 +138,32 @@ def multipart():
     refused("NoSuchUpload", s3.list_parts, **one)
     s3.copy_object(Bucket=BUCKET, Key="copy", CopySource={"Bucket": BUCKET, "Key": "big"})
     assert content("copy") == data
+    described = s3.get_object_attributes(Bucket=BUCKET, Key="big", ObjectAttributes=["ETag", "ObjectParts", "ObjectSize", "Checksum"])
+    assert (described["ObjectSize"], described["ObjectParts"]["TotalPartsCount"]) == (len(data), 3), described
+    assert described["ETag"] == head["ETag"].strip('"') and "StorageClass" not in described, described
+
+
+def composite():
+    """A checksum of checksums may be claimed without the number of parts, as minio-go does."""
+    one = {"Bucket": BUCKET, "Key": "composite"}
+    for told in ["", "-1"]:
+        upload = s3.create_multipart_upload(ChecksumAlgorithm="SHA256", **one)["UploadId"]
+        part = s3.upload_part(PartNumber=1, Body=b"x", UploadId=upload, ChecksumAlgorithm="SHA256", **one)
+        digest = base64.b64encode(hashlib.sha256(base64.b64decode(part["ChecksumSHA256"])).digest()).decode()
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"], "ChecksumSHA256": part["ChecksumSHA256"]}]}
+        complete = lambda claim: s3.complete_multipart_upload(MultipartUpload=parts, UploadId=upload, ChecksumSHA256=claim, **one)
+        refused("BadDigest", complete, claim=part["ChecksumSHA256"] + told)
+        assert complete(digest + told)["ChecksumSHA256"] == digest + "-1"
+
+
+def private():
+    """ACLs that say what is so are taken."""
+    put("acl", b"x", ACL="private")
+    s3.put_object_acl(Bucket=BUCKET, Key="acl", ACL="private")
+    s3.put_bucket_acl(Bucket=BUCKET, ACL="private")
+    refused("NotImplemented", s3.put_object_acl, Bucket=BUCKET, Key="acl", ACL="public-read")
+    refused("NotImplemented", s3.put_bucket_acl, Bucket=BUCKET, ACL="public-read")
+    refused("NoSuchKey", s3.put_object_acl, Bucket=BUCKET, Key="acl-none", ACL="private")
 
 
 def listings():
@@ -168,7 +195,7 @@ def listings():
 def names():
     put("n/file", b"x")
     for key in ["a//b", "/a", "n/../x", "./x", "n/" + "x" * 256]:
-        refused("InvalidObjectName|InvalidURI|400", put, key=key, body=b"x")
+        refused("XMinioInvalidObjectName|InvalidURI|400", put, key=key, body=b"x")
     refused("KeyConflict", put, key="n/file/below", body=b"x")
     refused("KeyConflict", put, key="n", body=b"x")
     put("n/dir/")
@@ -294,6 +321,6 @@ def anybody():
         assert e.code == 403, e.code
 
 
-for case in [objects, conditions, metadata, checksums, multipart, listings, names, rights, buckets, private_copies, signed, empties, browsers, anybody]:
+for case in [objects, conditions, metadata, checksums, multipart, composite, private, listings, names, rights, buckets, private_copies, signed, empties, browsers, anybody]:
     print(case.__name__, flush=True)
     case()

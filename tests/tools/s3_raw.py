@@ -111,8 +111,9 @@ def form(signed_at, end):
 
 def forms():
     now, hour = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(hours=1)
-    status, _, text = form(now - hour, now + hour)
+    status, headers, text = form(now - hour, now + hour)
     assert status in (200, 204) and content("raw/form").startswith(b"20"), text
+    assert headers["Location"] == f"{URL}/raw/form", headers
     assert form(now - 2 * hour, now - hour)[0] == 403
     # a request of another kind does not become older by calling itself a form
     status, _, text = ask("POST", "raw/given?uploads", {"Content-Type": "multipart/form-dataa"})

@@ -239,7 +239,8 @@ fn heads_are_read_or_refused() {
             let most = Duration::from_secs(600);
             assert!((Duration::from_secs(1)..=most).contains(&head::timeout(&map, most)));
             if let Ok(Some(token)) = head::lock_token(&map) {
-                assert_eq!(format!("<{token}>").to_ascii_lowercase(), said);
+                let token = token.to_ascii_lowercase();
+                assert!(said == token || said == format!("<{token}>"), "{said}");
             }
             if let Some(secs) = date::parse(&said) {
                 assert_eq!(date::parse(&date::http(secs)), Some(secs));

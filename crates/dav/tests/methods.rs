@@ -147,7 +147,11 @@ fn directories() {
 fn what_is_found() {
     let rig = Rig::new();
     rig.must(201, "PUT", "/home/f", &[], &noise(5000, 2));
-    rig.must(403, "PROPFIND", "/home", &[], b"");
+    rig.must(403, "PROPFIND", "/home", &[("depth", "infinity")], b"");
+    // who says no depth, as Python's webdav4, has 1; of a file there is no more than itself
+    let unsaid = rig.must(207, "PROPFIND", "/home", &[], b"").text();
+    assert_eq!(unsaid, rig.must(207, "PROPFIND", "/home", &[("depth", "1")], b"").text());
+    rig.must(207, "PROPFIND", "/home/f", &[("depth", "infinity")], b"");
     rig.must(400, "PROPFIND", "/home", &[("depth", "0")], b"<!DOCTYPE x []><x/>");
     rig.must(404, "PROPFIND", "/home/none", &[("depth", "0")], b"");
     let ask = |path: &str, props: &str| {

@@ -26,7 +26,7 @@ const ANYBODY: [&str; 8] = [
     "ListObjectsV2",
 ];
 /// What else there is.
-const OPERATIONS: [&str; 25] = [
+const OPERATIONS: [&str; 28] = [
     "AbortMultipartUpload",
     "CompleteMultipartUpload",
     "CopyObject",
@@ -42,13 +42,16 @@ const OPERATIONS: [&str; 25] = [
     "GetBucketCors",
     "GetBucketPolicy",
     "GetObjectAcl",
+    "GetObjectAttributes",
     "ListBuckets",
     "ListMultipartUploads",
     "ListParts",
     FORM,
+    "PutBucketAcl",
     "PutBucketCors",
     "PutBucketPolicy",
     "PutObject",
+    "PutObjectAcl",
     "PutObjectTagging",
     "UploadPart",
     "UploadPartCopy",

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Where a request leaves what the door's log and figures are to know of it.
 pub(crate) type Slot = Arc<Mutex<Told>>;
 
+/// Where a form's request leaves the key that it has made.
+pub(crate) type Posted = Arc<Mutex<Option<String>>>;
+
 /// What all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared(pub(crate) Arc<Parts>);

@@ -14,7 +14,7 @@ use leeward_volume::Error;
 use leeward_volume::op::Attr;
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, MetadataDirective,
-    TaggingDirective,
+    ObjectCannedACL, TaggingDirective,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -27,7 +27,7 @@ impl Shared {
         let matches = conditions::in_header(&request.headers, IF_MATCH)?;
         let none_match = conditions::in_header(&request.headers, IF_NONE_MATCH)?;
         let mut input = request.input;
-        private(input.acl.as_ref())?;
+        private(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
         let to = path_of(&input.key)?;
         let (from_tree, from) = self.source(&call, &input.copy_source)?;
         let _turn = self.turn(&call).await?;

@@ -35,7 +35,9 @@ pub(crate) fn of(e: Error) -> S3Error {
             "There is a directory of this name: a key cannot be both a file and a directory.",
         ),
         Error::NotEmpty => own("KeyConflict", 409, "The directory is not empty."),
-        Error::NameTooLong => own("InvalidObjectName", 400, "A name in the key is longer than 255 bytes."),
+        Error::NameTooLong => {
+            own("XMinioInvalidObjectName", 400, "A name in the key is longer than 255 bytes.")
+        }
         Error::Changed | Error::Exists => {
             with(S3ErrorCode::PreconditionFailed, "The object is not as the condition says.")
         }

@@ -23,11 +23,11 @@ pub(crate) fn only_version(version: Option<&str>) -> S3Result<()> {
 /// The path of an object: its key.
 ///
 /// # Errors
-/// `InvalidObjectName` for a key that cannot be a path, with the reason.
+/// `XMinioInvalidObjectName` for a key that cannot be a path, with the reason: the code that others who keep objects in files have for it.
 pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     let refused = |why: String| {
         let mut e = S3Error::with_message(
-            S3ErrorCode::Custom("InvalidObjectName".into()),
+            S3ErrorCode::Custom("XMinioInvalidObjectName".into()),
             format!("The key cannot be the path of a file: {why}."),
         );
         e.set_status_code(hyper::StatusCode::BAD_REQUEST);
@@ -89,7 +89,7 @@ mod tests {
     fn keys_that_cannot_be_paths_are_refused() {
         for key in ["", "/a", "a//b", "..", "a/../b", "./a", "a/.", &"x".repeat(256), "a\0"] {
             let e = path_of(key).expect_err(key);
-            assert_eq!(e.code().as_str(), "InvalidObjectName");
+            assert_eq!(e.code().as_str(), "XMinioInvalidObjectName");
         }
         assert!(path_of("a/b c/ü.txt").is_ok() && path_of("dir/").is_ok_and(|p| p.wants_dir()));
     }

@@ -1,6 +1,6 @@
 //! Objects: reading and writing.
 
-use crate::call::{Call, Shared};
+use crate::call::{Call, Posted, Shared};
 use crate::conditions::Conditions;
 use crate::error::{self, not_implemented};
 use crate::list::timestamp;
@@ -18,11 +18,15 @@ use leeward_door::{Digest, File, Finish, Path, Tree, Upload, limits};
 use leeward_volume::NodeId;
 use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
-    Checksum, ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StreamingBlob,
+    Checksum, ChecksumMode, ETag, GetObjectAttributesInput, GetObjectAttributesOutput,
+    GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    ObjectAttributes, ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StorageClass, StreamingBlob,
 };
 use s3s::stream::ByteStream;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
+
+/// Digits of an MD5 in an ETag: those of files that the mount wrote are made otherwise.
+const MD5_DIGITS: usize = 32;
 
 /// What is there under a key.
 pub(crate) struct Object {
@@ -138,6 +142,32 @@ impl Shared {
         Ok(S3Response::new(described!(HeadObjectOutput, object, input).0))
     }
 
+    /// What is known of an object, as XML: that it is of parts, and how many, not where they begin.
+    pub(crate) async fn attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let call = self.call(&request, &request.input.bucket).await?;
+        let input = request.input;
+        let path = path_of(&input.key)?;
+        only_version(input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
+        let object = look(&call.tree, &path).await?;
+        let wanted = |name| input.object_attributes.iter().any(|wanted| wanted.as_str() == name);
+        let checksum = sums::checksum_of(&object.noted.sums);
+        let has_sum = checksum.checksum_type.is_some();
+        Ok(S3Response::new(GetObjectAttributesOutput {
+            checksum: (has_sum && wanted(ObjectAttributes::CHECKSUM)).then_some(checksum),
+            object_parts: parts_of(&object.etag).filter(|_| wanted(ObjectAttributes::OBJECT_PARTS)),
+            object_size: wanted(ObjectAttributes::OBJECT_SIZE).then_some(object.size() as i64),
+            storage_class: wanted(ObjectAttributes::STORAGE_CLASS)
+                .then(|| StorageClass::from_static(StorageClass::STANDARD)),
+            last_modified: Some(timestamp(object.attr.mtime)),
+            e_tag: Some(object.etag).filter(|_| wanted(ObjectAttributes::ETAG)),
+            ..GetObjectAttributesOutput::default()
+        }))
+    }
+
     pub(crate) async fn put(
         &self,
         request: S3Request<PutObjectInput>,
@@ -145,9 +175,10 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let trailers = request.trailing_headers.clone();
         let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
+        let posted = request.extensions.get::<Posted>().cloned();
         let mut input = request.input;
         let path = path_of(&input.key)?;
-        private(input.acl.as_ref())?;
+        private(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
         let encrypted = input.server_side_encryption.is_some() || input.sse_customer_key.is_some();
         if input.write_offset_bytes.is_some() || encrypted {
             return Err(not_implemented("Appending, and encryption with keys of clients"));
@@ -172,6 +203,9 @@ impl Shared {
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         let attr = self.place(upload, sums.clone(), (kept, input.tagging.as_deref()), (over, None)).await?;
         let e_tag = Some(ETag::Strong(etag_of(&sums, &attr)));
+        if let Some(posted) = posted {
+            *posted.lock() = Some(input.key);
+        }
         let output =
             PutObjectOutput { e_tag, checksum_type: sums::type_of(&sums), ..PutObjectOutput::default() };
         Ok(S3Response::new(with_sums!(PutObjectOutput, sums::checksum_of(&sums), output)))
@@ -379,13 +413,20 @@ async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<Str
 }
 
 /// Only what modes and ACLs of files can say.
-pub(crate) fn private(acl: Option<&ObjectCannedACL>) -> S3Result<()> {
-    match acl.map(ObjectCannedACL::as_str) {
+pub(crate) fn private(acl: Option<&str>) -> S3Result<()> {
+    match acl {
         None | Some(ObjectCannedACL::PRIVATE | ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL) => Ok(()),
         Some(_) => Err(not_implemented(
             "ACLs of objects other than private: the modes and ACLs of the files say who may read; those",
         )),
     }
+}
+
+/// Of how many parts an object was made: its ETag says so.
+fn parts_of(etag: &ETag) -> Option<GetObjectAttributesParts> {
+    let (md5, count) = etag.value().split_once('-')?;
+    let total_parts_count = Some(count.parse().ok().filter(|_| md5.len() == MD5_DIGITS)?);
+    Some(GetObjectAttributesParts { total_parts_count, ..GetObjectAttributesParts::default() })
 }
 
 /// `aws-chunked` says how a request came, not what the content is.

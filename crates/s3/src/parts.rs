@@ -21,8 +21,8 @@ use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
     CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, ListMultipartUploadsInput,
-    ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Part as DtoPart, Range,
-    UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+    ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, ObjectCannedACL,
+    Part as DtoPart, Range, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -46,7 +46,7 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let mut input = request.input;
         let path = path_of(&input.key)?;
-        private(input.acl.as_ref())?;
+        private(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
         if path.wants_dir() {
             return Err(not_implemented("Directories in parts"));
         }
@@ -429,7 +429,7 @@ fn check_claims(claimed: &Checksum, sums: &Sums) -> S3Result<()> {
     for ((name, claimed), (_, is)) in sums::fields(claimed).into_iter().zip(sums::fields(&is)) {
         let Some(claimed) = claimed else { continue };
         let (code, why) = match is {
-            Some(is) if is == claimed => continue,
+            Some(is) if is == claimed || without_count(is) == Some(claimed.as_str()) => continue,
             Some(_) => (S3ErrorCode::BadDigest, "is another"),
             None => {
                 (S3ErrorCode::InvalidRequest, "is not known: say at CreateMultipartUpload that parts have it")
@@ -438,6 +438,11 @@ fn check_claims(claimed: &Checksum, sums: &Sums) -> S3Result<()> {
         return Err(S3Error::with_message(code, format!("The {name} of the parts together {why}.")));
     }
     Ok(())
+}
+
+/// The checksum of parts' checksums without their number, as some clients claim it.
+fn without_count(sum: &str) -> Option<&str> {
+    sum.split_once('-').map(|(sum, _)| sum)
 }
 
 #[cfg(test)]
@@ -454,5 +459,13 @@ mod tests {
         sums.set("crc32", "00000001");
         assert_eq!(refused(&claim("AAAAAQ=="), &sums), Ok(()));
         assert_eq!(refused(&claim("AAAAAA=="), &sums), Err(S3ErrorCode::BadDigest));
+        let mut of_parts = Sums::default();
+        of_parts.set("crc32-of-parts", "AAAAAQ==-3");
+        for claimed in ["AAAAAQ==-3", "AAAAAQ=="] {
+            assert_eq!(refused(&claim(claimed), &of_parts), Ok(()), "{claimed}");
+        }
+        for claimed in ["AAAAAQ==-2", "AAAAAA==", ""] {
+            assert_eq!(refused(&claim(claimed), &of_parts), Err(S3ErrorCode::BadDigest), "{claimed}");
+        }
     }
 }

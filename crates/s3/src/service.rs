@@ -7,6 +7,7 @@ use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::{NOTED, Noted, TAGS};
 use crate::names::{only_version, pairs, path_of, unescaped};
+use crate::objects::{look, private};
 use futures_util::{FutureExt, StreamExt, stream};
 use leeward_door::listen::Turn;
 use leeward_env::Door;
@@ -296,6 +297,28 @@ impl S3 for Shared {
             GetObjectAclOutput { owner: Some(owner), grants: Some(grants), ..GetObjectAclOutput::default() };
         Ok(S3Response::new(output))
     }
+
+    async fn put_bucket_acl(&self, req: S3Request<PutBucketAclInput>) -> Answer<PutBucketAclOutput> {
+        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
+        stays_private(&call, req.input.acl.as_ref().map(BucketCannedACL::as_str))?;
+        Ok(S3Response::new(PutBucketAclOutput {}))
+    }
+
+    async fn put_object_acl(&self, req: S3Request<PutObjectAclInput>) -> Answer<PutObjectAclOutput> {
+        let call = self.call(&req, &req.input.bucket).await?;
+        only_version(req.input.version_id.as_deref())?;
+        let _turn = self.turn(&call).await?;
+        look(&call.tree, &path_of(&req.input.key)?).await?;
+        stays_private(&call, req.input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+        Ok(S3Response::new(PutObjectAclOutput::default()))
+    }
+
+    async fn get_object_attributes(
+        &self,
+        req: S3Request<GetObjectAttributesInput>,
+    ) -> Answer<GetObjectAttributesOutput> {
+        self.attributes(req).await
+    }
 }
 
 impl Shared {
@@ -321,6 +344,14 @@ fn own(call: &Call) -> (Owner, Vec<Grant>) {
     };
     let permission = Some(Permission::from_static(Permission::FULL_CONTROL));
     (owner, vec![Grant { grantee: Some(grantee), permission }])
+}
+
+/// An ACL that is set can say what is so: [`own`].
+fn stays_private(call: &Call, acl: Option<&str>) -> S3Result<()> {
+    if call.bucket.public {
+        return Err(not_implemented("ACLs where anybody may read the bucket"));
+    }
+    private(Some(acl.unwrap_or("as a list of grants")))
 }
 
 /// The policy of a bucket that anybody may read.

@@ -2,14 +2,15 @@
 
 use crate::access::{Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
 use crate::buckets::Buckets;
-use crate::call::{Parts, Shared, Slot};
+use crate::call::{Parts, Posted, Shared, Slot};
 use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
 use crate::host::Domains;
+use crate::names::encoded;
 use crate::uploads::Uploads;
 use crate::{cors, error};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
-use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, ORIGIN, SERVER};
+use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, LOCATION, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
 use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
@@ -125,7 +126,7 @@ impl S3Door {
             request.extensions_mut().insert(Certified(who));
         }
         let result = match is_form(&request) {
-            true => self.form(request).await,
+            true => self.form(request, client.tls).await,
             false => {
                 let (head, body) = request.into_parts();
                 let body = chunks::bounded(&head.headers, body, &self.chunks_left);
@@ -156,7 +157,7 @@ impl S3Door {
     }
 
     /// A form, which is in memory as a whole: its turn, its size and its time have bounds, as nothing is known of its sender.
-    async fn form(&self, request: Request<Body>) -> Result<HttpResponse, HttpError> {
+    async fn form(&self, mut request: Request<Body>, tls: bool) -> Result<HttpResponse, HttpError> {
         let Ok(_room) = self.forms_left.try_acquire() else {
             return refused(error::later("Too many forms are on their way: try again."));
         };
@@ -164,9 +165,21 @@ impl S3Door {
             let why = "A form's file has at most 16 MiB, and its Content-Length is said.";
             return refused(S3Error::with_message(S3ErrorCode::EntityTooLarge, why));
         }
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let scheme = if tls { "https" } else { "http" };
+        let at = format!("{scheme}://{host}{}", request.uri().path().trim_end_matches('/'));
+        let posted = Posted::default();
+        request.extensions_mut().insert(posted.clone());
         let answer = self.forms.call(request.map(s3s::Body::http_body_unsync));
         let late = |_| refused(S3Error::with_message(S3ErrorCode::RequestTimeout, "The form took too long."));
-        tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)
+        let mut answer = tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)?;
+        if let Some(key) = posted.lock().take()
+            && let Ok(value) = HeaderValue::from_str(&format!("{at}/{}", encoded(&key)))
+        {
+            // unless the form says where to go from here
+            answer.headers_mut().entry(LOCATION).or_insert(value);
+        }
+        Ok(answer)
     }
 }
 

@@ -128,14 +128,17 @@ pub fn timeout(headers: &HeaderMap, most: Duration) -> Duration {
     text.split(',').find_map(seconds).map_or(most, |s: u64| Duration::from_secs(s.max(1)).min(most))
 }
 
-/// The token of `Lock-Token: <token>`.
+/// The token of `Lock-Token: <token>`. Some clients leave the brackets out.
 ///
 /// # Errors
-/// It is there, but not in angle brackets.
+/// It is there twice, or has one bracket.
 pub fn lock_token(headers: &HeaderMap) -> Result<Option<&str>, BadHeader> {
     let Some(text) = once(headers, "lock-token")? else { return Ok(None) };
-    let token = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
-    token.map(Some).ok_or_else(|| BadHeader("Lock-Token is a token in angle brackets".into()))
+    let token = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);
+    if token.contains(['<', '>']) {
+        return Err(BadHeader("Lock-Token is a token in angle brackets".into()));
+    }
+    Ok(Some(token))
 }
 
 #[cfg(test)]
@@ -196,6 +199,7 @@ mod tests {
     fn lock_tokens_stand_in_brackets() {
         let of = |text| lock_token(&headers(&[("lock-token", text)])).map(|t| t.map(str::to_string));
         assert_eq!(of("<urn:uuid:1>"), Ok(Some("urn:uuid:1".into())));
-        assert!(of("urn:uuid:1").is_err());
+        assert_eq!(of("urn:uuid:1"), Ok(Some("urn:uuid:1".into())), "as npm's webdav has it");
+        assert!(of("<urn:uuid:1").is_err() && of("urn:uuid:1>").is_err());
     }
 }

@@ -52,14 +52,15 @@ const AT_ONCE: usize = 16;
 /// PROPFIND.
 pub(crate) async fn propfind(asked: &Asked, content: Bytes) -> Result<Answer> {
     let find = Arc::new(Find::parse(&content)?);
-    let depth = head::depth(&asked.headers, Depth::Infinity)?;
-    if depth == Depth::Infinity {
-        let why = "a whole tree is not described at once: send Depth 0 or 1";
-        return Err(Oops::new(StatusCode::FORBIDDEN, why).with("propfind-finite-depth", None));
-    }
+    // who says nothing (RFC 4918: infinity) wants a file, or what is in a directory
+    let depth = head::depth(&asked.headers, Depth::One)?;
     let place = asked.place(Activity::Stat)?;
     let found = place.must(&[]).await?;
     let is_dir = found.attr.kind == Kind::Dir;
+    if depth == Depth::Infinity && is_dir {
+        let why = "a whole tree is not described at once: send Depth 0 or 1";
+        return Err(Oops::new(StatusCode::FORBIDDEN, why).with("propfind-finite-depth", None));
+    }
     let teller = Teller { dav: asked.dav.clone(), find, with_quotas: depth == Depth::Zero };
     let mut text = answer::BEGIN.to_string();
     let at = Place { dav: place.dav.clone().with_slash(is_dir), ..place };
