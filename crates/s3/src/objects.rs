@@ -153,7 +153,10 @@ impl Shared {
         only_version(input.version_id.as_deref())?;
         let _turn = self.turn(&call).await?;
         let object = look(&call.tree, &path).await?;
-        let wanted = |name| input.object_attributes.iter().any(|wanted| wanted.as_str() == name);
+        // botocore names them in one header, others in several
+        let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
+        let names: Vec<&str> = names.map(str::trim).collect();
+        let wanted = |name: &str| names.contains(&name);
         let checksum = sums::checksum_of(&object.noted.sums);
         let has_sum = checksum.checksum_type.is_some();
         Ok(S3Response::new(GetObjectAttributesOutput {
