@@ -177,7 +177,6 @@ impl Shared {
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let trailers = request.trailing_headers.clone();
-        let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let posted = request.extensions.get::<Posted>().cloned();
         let mut input = request.input;
         let path = path_of(&input.key)?;
@@ -193,7 +192,7 @@ impl Shared {
             input.content_md5.take(),
             &given,
             input.checksum_algorithm.as_ref(),
-            announced.as_deref(),
+            &request.headers,
         )?;
         let incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
         let turn = self.turn(&call).await?;

@@ -50,7 +50,7 @@ impl Shared {
         if path.wants_dir() {
             return Err(not_implemented("Directories in parts"));
         }
-        let algorithm = input.checksum_algorithm.as_ref().and_then(|a| sums::name_of(a.as_str()));
+        let algorithm = input.checksum_algorithm.as_ref().map(|a| sums::known(a.as_str())).transpose()?;
         let whole = input.checksum_type.as_ref().map(|t| t.as_str() == ChecksumType::FULL_OBJECT);
         if whole == Some(true) && algorithm.is_some_and(|name| name.starts_with("sha")) {
             let why =
@@ -82,14 +82,13 @@ impl Shared {
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let trailers = request.trailing_headers.clone();
-        let announced = request.headers.get("x-amz-trailer").and_then(|t| t.to_str().ok()).map(str::to_owned);
         let mut input = request.input;
         let number = check_number(input.part_number)?;
         let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
         let path = path_of(&input.key)?;
         let given = checksums!(input);
         let md5 = input.content_md5.take();
-        let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), announced.as_deref())?;
+        let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), &request.headers)?;
         let claims = begun.hashed_by(claims);
         let mut incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
         let coming = self.0.uploads.expect(&uploading, number, incoming.bytes);

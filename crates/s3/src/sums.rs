@@ -3,6 +3,7 @@
 use crate::error;
 use base64::Engine;
 use fast_md5::Md5;
+use hyper::HeaderMap;
 use leeward_door::Digest;
 use leeward_door::notes::Sums;
 use leeward_env::hex;
@@ -12,6 +13,10 @@ use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
 /// Names of the checksums, as notes have them.
 pub(crate) const NAMES: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
+/// What headers and trailers with checksums begin with.
+const HEADER: &str = "x-amz-checksum-";
+/// What else begins with it.
+const NO_VALUES: [&str; 3] = ["algorithm", "mode", "type"];
 
 /// Hashes content as it comes.
 pub(crate) struct Hasher {
@@ -46,6 +51,17 @@ pub(crate) fn name_of(algorithm: &str) -> Option<&'static str> {
     NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(algorithm))
 }
 
+/// The same of one that a client goes by.
+///
+/// # Errors
+/// `InvalidRequest` where it is not known.
+pub(crate) fn known(algorithm: &str) -> S3Result<&'static str> {
+    name_of(algorithm).ok_or_else(|| {
+        let why = "The checksums that are known are CRC32, CRC32C, CRC64NVME, SHA1 and SHA256.";
+        S3Error::with_message(S3ErrorCode::InvalidRequest, why)
+    })
+}
+
 /// The algorithm of a name.
 pub(crate) fn algorithm_of(name: &str) -> ChecksumAlgorithm {
     ChecksumAlgorithm::from(name.to_ascii_uppercase())
@@ -55,18 +71,27 @@ impl Claims {
     /// From a request's fields: the value that is there decides, else what the client says it will send.
     ///
     /// # Errors
-    /// `InvalidRequest` for more than one.
+    /// `InvalidRequest` for more than one, and for one that is not known: it would be taken unchecked.
     pub(crate) fn of(
         md5: Option<String>,
         values: &Checksum,
         algorithm: Option<&ChecksumAlgorithm>,
-        trailers: Option<&str>,
+        headers: &HeaderMap,
     ) -> S3Result<Claims> {
+        let asked = algorithm.map(|algorithm| known(algorithm.as_str())).transpose()?;
+        for name in headers.keys().filter_map(|name| name.as_str().strip_prefix(HEADER)) {
+            if !NO_VALUES.contains(&name) {
+                known(name)?;
+            }
+        }
+        let mut trailing = Vec::new();
+        let trailers = headers.get("x-amz-trailer").and_then(|trailers| trailers.to_str().ok());
+        for trailer in trailers.unwrap_or_default().split(',') {
+            if let Some(name) = trailer.trim().to_ascii_lowercase().strip_prefix(HEADER) {
+                trailing.push((known(name)?, None));
+            }
+        }
         let given = fields(values).into_iter().filter_map(|(name, value)| Some((name, Some(value.clone()?))));
-        let trailing = trailers.unwrap_or_default().split(',').filter_map(|trailer| {
-            let trailer = trailer.trim().to_ascii_lowercase();
-            Some((trailer.strip_prefix("x-amz-checksum-").and_then(name_of)?, None))
-        });
         let mut claimed = given.chain(trailing);
         match (claimed.next(), claimed.next()) {
             (Some(_), Some(_)) => {
@@ -77,10 +102,7 @@ impl Claims {
                 let promised = value.is_none();
                 Ok(Claims { md5, algorithm: Some(name), value, promised })
             }
-            (None, _) => {
-                let algorithm = algorithm.and_then(|a| name_of(a.as_str()));
-                Ok(Claims { md5, algorithm, ..Claims::default() })
-            }
+            (None, _) => Ok(Claims { md5, algorithm: asked, ..Claims::default() }),
         }
     }
 }
@@ -301,12 +323,32 @@ mod tests {
         let value = || Some("AAAAAA==".to_owned());
         let one = Checksum { checksum_crc32: value(), ..Checksum::default() };
         let two = Checksum { checksum_crc32: value(), checksum_sha1: value(), ..Checksum::default() };
-        let of = |values: &Checksum, trailers| Claims::of(None, values, None, trailers);
+        let of = |values: &Checksum, trailers: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-amz-checksum-type", "FULL_OBJECT".parse().expect("a value"));
+            if let Some(trailers) = trailers {
+                headers.insert("x-amz-trailer", trailers.parse().expect("a value"));
+            }
+            Claims::of(None, values, None, &headers)
+        };
         assert_eq!(of(&one, None).expect("one").value, value());
         let promised = of(&Checksum::default(), Some("X-Amz-Checksum-CRC64NVME, other")).expect("one");
         assert_eq!((promised.algorithm, promised.promised), (Some("crc64nvme"), true));
         for wrong in [of(&two, None), of(&one, Some("x-amz-checksum-crc32"))] {
             assert_eq!(wrong.expect_err("two").code(), &S3ErrorCode::InvalidRequest);
+        }
+        let unknown = HeaderMap::from_iter([(
+            "x-amz-checksum-md5".parse().expect("a name"),
+            "A".parse().expect("a value"),
+        )]);
+        let md5 = ChecksumAlgorithm::from("MD5".to_owned());
+        let none = Checksum::default();
+        for wrong in [
+            of(&none, Some("x-amz-checksum-sha512")),
+            Claims::of(None, &none, None, &unknown),
+            Claims::of(None, &none, Some(&md5), &HeaderMap::new()),
+        ] {
+            assert_eq!(wrong.expect_err("not known").code(), &S3ErrorCode::InvalidRequest);
         }
     }
 
