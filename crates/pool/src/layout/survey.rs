@@ -98,7 +98,7 @@ impl Core {
         ask: impl Fn(&Core, usize) -> T + Clone + Send + 'static,
         mut take: impl FnMut(usize, T) -> bool,
     ) {
-        let ((sender, answers), in_turn) = (channel(), self.in_turn(ctx));
+        let ((sender, answers), in_turn, mut enough) = (channel(), self.in_turn(ctx), false);
         for piece in pieces {
             let (core, ask, sender) = (self.clone(), ask.clone(), sender.clone());
             let job = move || {
@@ -109,11 +109,11 @@ impl Core {
                 && in_turn
                 && let Ok((piece, answer)) = next_answer(&self.env, &answers, self.env.now() + TURN)
             {
-                take(piece, answer);
+                enough |= take(piece, answer);
             }
         }
         drop(sender);
-        let mut until = self.env.now() + PATIENCE;
+        let mut until = self.env.now() + if enough { GRACE } else { PATIENCE };
         while let Ok((piece, answer)) = next_answer(&self.env, &answers, until) {
             if take(piece, answer) {
                 until = until.min(self.env.now() + GRACE);

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// A store whose puts and gets do not return while it is stuck.
+/// A store whose puts and gets do not return while it is stuck, and whose reads may be counted.
 #[derive(Default)]
 struct Stuck {
     inner: MemStore,
     stuck: Mutex<bool>,
     freed: Condvar,
+    reads: Option<Arc<Reads>>,
 }
 
 impl Stuck {
@@ -40,6 +41,7 @@ impl Store for Stuck {
     }
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.wait();
+        self.reads.iter().for_each(|reads| reads.note());
         self.inner.get(ctx, id, offset, buf)
     }
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
@@ -131,48 +133,35 @@ fn a_put_that_comes_late_to_a_deleted_object_goes_away() {
     }
 }
 
-/// Stores of which it is noted how many were read at once.
+/// How many stores are read now, and were at most.
 #[derive(Default)]
-struct AtOnce {
-    inner: MemStore,
-    reads: Arc<(AtomicUsize, AtomicUsize)>,
+struct Reads {
+    now: AtomicUsize,
+    most: AtomicUsize,
 }
 
-impl Store for AtOnce {
-    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.inner.put(ctx, id, body)
+impl Reads {
+    /// One more for a while, in which others would come.
+    fn note(&self) {
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Env::real().sleep(Duration::from_millis(2));
+        self.now.fetch_sub(1, Ordering::SeqCst);
     }
-    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (now, most) = &*self.reads;
-        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        Env::real().sleep(Duration::from_millis(2)); // others would come meanwhile
-        let done = self.inner.get(ctx, id, offset, buf);
-        now.fetch_sub(1, Ordering::SeqCst);
-        done
-    }
-    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
-        self.inner.len(ctx, id)
-    }
-    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
-        self.inner.delete(ctx, id)
-    }
-    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
-        self.inner.list(ctx)
-    }
-    fn space(&self) -> Result<Space> {
-        self.inner.space()
-    }
+}
+
+/// Somebody is repairing.
+fn work() -> Ctx {
+    Ctx { flow: Flow::SYSTEM.of_work(Work::Repair), ..Ctx::system() }
 }
 
 #[test]
 fn beside_users_repair_and_scrubs_read_one_store_after_the_other() {
     let (env, users) = (Env::real(), Arc::<Activity>::default());
-    let (layout, reads) = ("erasure(4+2)".parse::<Layout>().unwrap(), Arc::default());
-    let made = || Arc::new(AtOnce { reads: Arc::clone(&reads), ..AtOnce::default() });
-    let stores: Vec<Arc<AtOnce>> = (0..layout.pieces()).map(|_| made()).collect();
+    let (layout, reads) = ("erasure(4+2)".parse::<Layout>().unwrap(), Arc::<Reads>::default());
+    let made = || Arc::new(Stuck { reads: Some(reads.clone()), ..Stuck::default() });
+    let stores: Vec<Arc<Stuck>> = (0..layout.pieces()).map(|_| made()).collect();
     let all: Vec<Arc<dyn Store>> = stores.iter().map(|store| store.clone() as _).collect();
-    let work = Ctx { flow: Flow::SYSTEM.of_work(Work::Repair), ..Ctx::system() };
-    let whole = body(1, 1 << 20);
+    let (work, whole) = (work(), body(1, 1 << 20));
     let mut at_once = Vec::new();
     for (n, users_ask) in [false, true].into_iter().enumerate() {
         if users_ask {
@@ -181,11 +170,31 @@ fn beside_users_repair_and_scrubs_read_one_store_after_the_other() {
         let pool = beside(&env, &users, layout, &all);
         pool.put(&work, id(n as u64, 0), &whole).unwrap();
         stores[2].inner.delete(&work, id(n as u64, 0)).unwrap();
-        reads.1.store(0, Ordering::SeqCst);
+        reads.most.store(0, Ordering::SeqCst);
         while pool.repair_step(&work).unwrap().more {}
         while pool.scrub().unwrap().step(&work).unwrap().more {}
-        at_once.push(reads.1.load(Ordering::SeqCst));
+        at_once.push(reads.most.load(Ordering::SeqCst));
         assert!(stores[2].inner.len(&work, id(n as u64, 0)).is_ok(), "it was not repaired");
     }
     assert!(at_once[0] > 1 && at_once[1] == 1, "{at_once:?} at once");
+}
+
+/// It has all it needs without that one, and does not wait as long for it as for an answer that it needs.
+#[test]
+fn beside_users_repair_does_not_wait_for_a_store_that_does_not_answer() {
+    let (env, users) = (Env::real(), Arc::<Activity>::default());
+    users.asked(u64::MAX); // and from now on
+    let layout = "erasure(4+2)".parse::<Layout>().unwrap();
+    let stores: Vec<Arc<Stuck>> = (0..layout.pieces()).map(|_| Arc::default()).collect();
+    let all: Vec<Arc<dyn Store>> = stores.iter().map(|store| store.clone() as _).collect();
+    let (pool, work) = (beside(&env, &users, layout, &all), work());
+    pool.put(&work, id(0, 0), &body(1, 1 << 20)).unwrap();
+    stores[2].inner.delete(&work, id(0, 0)).unwrap();
+    stores[5].set(true);
+    let begun = env.now();
+    while pool.repair_step(&work).unwrap().more {}
+    let took = Duration::from_nanos(env.now() - begun);
+    stores[5].set(false);
+    assert!(stores[2].inner.len(&work, id(0, 0)).is_ok(), "it was not repaired");
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }
