@@ -174,17 +174,18 @@ impl<T: Tables> Engine<T> {
             return Ok(());
         }
         let _inserted = self.inserting.lock();
-        if self.is_journal_long() {
+        let is_long = self.is_journal_long();
+        if is_long {
             self.sealed_at.store(self.journal.appended_bytes(), Ordering::Relaxed);
-            make_room(&self.tables, 1, || self.settle())
-        } else {
-            make_room(&self.tables, self.options.memtable_bytes, || self.settle())
         }
+        make_room(&self.tables, if is_long { 1 } else { self.options.memtable_bytes }, || self.settle())
     }
 
     /// Whether much was appended since the tables were last sealed.
     fn is_journal_long(&self) -> bool {
-        self.journal.appended_bytes() - self.sealed_at.load(Ordering::Relaxed) >= self.options.journal_bytes
+        let written = self.journal.appended_bytes();
+        // another thread may have sealed since, and noted more
+        written.saturating_sub(self.sealed_at.load(Ordering::Relaxed)) >= self.options.journal_bytes
     }
 
     /// Both locks held.
