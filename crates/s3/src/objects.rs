@@ -135,11 +135,16 @@ impl Shared {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
-        let path = path_of(&input.key)?;
-        only_version(input.version_id.as_deref())?;
-        let _turn = self.turn(&call).await?;
-        let object = look(&call.tree, &path).await?;
+        let object = self.find(&call, &input.key, input.version_id.as_deref()).await?;
         Ok(S3Response::new(described!(HeadObjectOutput, object, input).0))
+    }
+
+    /// Looks at the object under a key, when it is the user's turn.
+    pub(crate) async fn find(&self, call: &Call, key: &str, version: Option<&str>) -> S3Result<Object> {
+        let path = path_of(key)?;
+        only_version(version)?;
+        let _turn = self.turn(call).await?;
+        look(&call.tree, &path).await
     }
 
     /// What is known of an object, as XML: that it is of parts, and how many, not where they begin.
@@ -149,10 +154,7 @@ impl Shared {
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
-        let path = path_of(&input.key)?;
-        only_version(input.version_id.as_deref())?;
-        let _turn = self.turn(&call).await?;
-        let object = look(&call.tree, &path).await?;
+        let object = self.find(&call, &input.key, input.version_id.as_deref()).await?;
         // botocore names them in one header, others in several
         let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
         let names: Vec<&str> = names.map(str::trim).collect();

@@ -7,7 +7,7 @@ use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::{NOTED, Noted, TAGS};
 use crate::names::{only_version, pairs, path_of, unescaped};
-use crate::objects::{look, private};
+use crate::objects::private;
 use futures_util::{FutureExt, StreamExt, stream};
 use leeward_door::listen::Turn;
 use leeward_env::Door;
@@ -306,9 +306,7 @@ impl S3 for Shared {
 
     async fn put_object_acl(&self, req: S3Request<PutObjectAclInput>) -> Answer<PutObjectAclOutput> {
         let call = self.call(&req, &req.input.bucket).await?;
-        only_version(req.input.version_id.as_deref())?;
-        let _turn = self.turn(&call).await?;
-        look(&call.tree, &path_of(&req.input.key)?).await?;
+        self.find(&call, &req.input.key, req.input.version_id.as_deref()).await?;
         stays_private(&call, req.input.acl.as_ref().map(ObjectCannedACL::as_str))?;
         Ok(S3Response::new(PutObjectAclOutput::default()))
     }
