@@ -173,7 +173,8 @@ fn small_files(text: &[u8]) {
 }
 
 fn on_disk(dir: &str, what: &str, data: &[u8], mib: usize) {
-    let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "databench"));
+    let store: Arc<dyn Store> =
+        Arc::new(DirStore::new(Arc::new(RealDisk::open(dir).expect("a directory")), "databench"));
     let bench = Bench::new(store.clone(), Options::default(), Arc::default());
     let start = Instant::now();
     let addrs = bench.append(data, mib);

@@ -323,6 +323,15 @@ impl Trailer {
     }
 }
 
+/// Whether these bytes are the whole object of this name: trailer, index and the checksum of each block hold.
+pub fn is_whole(id: ObjectId, object: &[u8]) -> bool {
+    let Some(last) = object.last_chunk() else { return false };
+    let Ok(trailer) = Trailer::decode(id, object.len() as u64, last) else { return false };
+    let (body, tail) = object.split_at(trailer.region_at() as usize);
+    let Ok(index) = Index::decode(&trailer, &tail[..trailer.region_bytes()]) else { return false };
+    body.chunks(BLOCK_BYTES).zip(&index.block_crcs).all(|(block, sum)| crc(block) == *sum)
+}
+
 /// A `Corrupt` error about an object.
 pub(crate) fn corrupt(id: ObjectId, what: &str) -> Error {
     let what =

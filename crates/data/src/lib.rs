@@ -38,7 +38,7 @@ mod upkeep;
 pub use cache::CacheFigures;
 pub use disk_cache::{DISK_CACHE_BYTES_MIN, DiskCache, DiskCacheFigures};
 pub use error::{Error, Result};
-pub use log::{Catalog, Compression, DataLog, Options, SegmentInfo};
+pub use log::{Catalog, Compression, DataLog, GENERATIONS_PER_PUT, Options, SegmentInfo};
 pub use upkeep::Verified;
 
 use leeward_env::Flow;
@@ -57,14 +57,14 @@ pub struct Addr {
 pub type PoolId = u32;
 
 /// The object that holds a segment. A segment is in one pool; rewriting it may take it to another, with a generation that
-/// no object of the segment had before in any pool.
+/// no object of the segment had before in any pool, whoever put it: a delete that is carried out late meets no later object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Object {
     /// Which pool it is in.
     pub pool: PoolId,
     /// Which segment it holds.
     pub segment: u64,
-    /// How often that was rewritten.
+    /// Which rewriting of it: higher in a later one, 0 as first put.
     pub generation: u32,
 }
 

@@ -18,13 +18,17 @@ use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Env, Flow, Wait};
 use leeward_pool::{AlignedBuf, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a read follows cleaning to a newer generation before it gives up; how many generations are tried by a put.
+/// How often a read follows cleaning to a newer generation before it gives up.
 const GENERATIONS_TRIED_MAX: usize = 8;
+/// Generations that one put may use, from the one that it is given on: where a store keeps another object of a name, the next
+/// is tried.
+pub const GENERATIONS_PER_PUT: u32 = 8;
 
 /// Failed puts, over some ten seconds, before another pool is thought of.
 const ATTEMPTS_MIN: u32 = 12;
@@ -96,6 +100,11 @@ pub trait Catalog: Send + Sync {
     fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool;
     /// A put is durable. After this returns, the memory of the segment is dropped and reads go to the store.
     fn sealed(&self, info: SegmentInfo);
+    /// A thread of the data log panicked: what is in memory can no longer be relied on. Puts are tried again all the same, and
+    /// whoever waits for one is told.
+    fn panicked(&self, what: &str) {
+        tracing::error!("{what}");
+    }
 }
 
 /// Why a put failed; kept to be told to everybody who waits.
@@ -203,7 +212,12 @@ impl DataLog {
             .for_each(|lane| self.start_puts(&lane, self.core.options.put_threads));
         if self.core.is_threaded() {
             let (core, asked) = (self.core.clone(), self.core.reader.start_ahead());
-            let fetch = move || asked.iter().for_each(|what| core.reader.fetch_ahead(&what));
+            // what is read ahead is read again by whoever needs it
+            let fetch = move || {
+                asked
+                    .iter()
+                    .for_each(|what| drop(core.caught("lee-ahead", || core.reader.fetch_ahead(&what))));
+            };
             self.threads.lock().push(self.core.env.spawn("lee-ahead", fetch));
         }
     }
@@ -340,6 +354,12 @@ impl DataLog {
         // how long, the caller knows
         waits::note(Cause::Put, *found.behind.lock(), 0);
         result
+    }
+
+    /// How the last attempt failed to store a segment that is still only in memory; `None`: nothing is held up.
+    pub fn failing(&self) -> Option<String> {
+        let failure = self.core.table.lock().any_failure();
+        failure.map(|failure| Error::from(&failure).to_string())
     }
 
     /// Whether a segment is not in memory any more: it is in the store, or nothing of it was needed.
@@ -552,7 +572,7 @@ impl DataLog {
                 let index = pack::finish(object.id(), bytes, body.chunks.clone(), body.units.clone());
                 match core.put_object(ctx, object, bytes) {
                     Err(leeward_pool::Error::Exists(_))
-                        if object.generation - first < GENERATIONS_TRIED_MAX as u32 =>
+                        if object.generation - first + 1 < GENERATIONS_PER_PUT =>
                     {
                         info.object.generation += 1;
                     }
@@ -732,7 +752,7 @@ impl Core {
         while !self.abandoned.load(Ordering::Acquire) && !lane.is_removed() {
             let now = self.env.now();
             match table.next(Some(lane.pool), Backoff::Respect(now)) {
-                Next::Put(queued) => MutexGuard::unlocked(&mut table, || self.put(queued)),
+                Next::Put(queued) => MutexGuard::unlocked(&mut table, || self.put_or_panic(queued)),
                 _ if self.stopping.load(Ordering::Acquire) => return,
                 Next::Later(due) => {
                     let pause = Duration::from_nanos(due.saturating_sub(now));
@@ -752,6 +772,33 @@ impl Core {
             }
             _ => false,
         }
+    }
+
+    /// One attempt; one that panics has failed. Nobody may wait for a thread that has died.
+    fn put_or_panic(&self, queued: Queued) {
+        let again = queued.clone();
+        if let Err(why) = self.caught("a thread that stores segments", || self.put(queued)) {
+            let text = format!("{why}; the cell must be opened again");
+            let failure = Failure::Io { os: None, kind: std::io::ErrorKind::Other, text };
+            let now = self.env.now();
+            let mut table = self.table.lock();
+            if table.get(again.segment.number).is_some() && !table.is_queued(again.segment.number) {
+                table.failed(again, failure, now);
+            }
+            drop(table);
+            self.done.notify_all();
+        }
+    }
+
+    /// What `f` returns, or how it panicked, which the catalog is told.
+    fn caught<R>(&self, who: &str, f: impl FnOnce() -> R) -> std::result::Result<R, String> {
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+            let why = format!("{who} panicked: {}", leeward_env::panic_text(&*panic));
+            if let Some(catalog) = self.catalog() {
+                catalog.panicked(&why);
+            }
+            why
+        })
     }
 
     /// One attempt.
@@ -835,7 +882,8 @@ impl Core {
             segment.lane.drain.lock().was_put(self.env.now(), used_bytes, pressed);
         }
         laid.copied.into_iter().for_each(|b| self.buffers.give(b));
-        self.table.lock().done(segment, used_bytes);
+        let appends = segment.appends();
+        self.table.lock().done(segment, (used_bytes, appends));
         self.done.notify_all();
         self.buffers.give(segment.release());
     }

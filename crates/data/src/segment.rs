@@ -42,6 +42,7 @@ pub(crate) struct Segment {
 struct State {
     open: bool,
     chunks: Vec<Chunk>,
+    appends: u64,
     dead: Vec<Range<u32>>,
     /// What was dead when it was laid out; whether that counts from now on.
     left_out: Vec<Range<u32>>,
@@ -106,6 +107,7 @@ impl Segment {
         buffer.bytes[at..at + data.len()].copy_from_slice(data);
         buffer.used = at + data.len();
         buffer.intact = buffer.used;
+        state.appends += 1;
         pack::push_chunk(&mut state.chunks, at as u32, data.len() as u32, owner);
         self.holds.fetch_add(1, Ordering::Relaxed);
         Some(at as u32)
@@ -151,6 +153,11 @@ impl Segment {
     /// Bytes appended.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.buffer.read().used as u64
+    }
+
+    /// By so many appends.
+    pub(crate) fn appends(&self) -> u64 {
+        self.state.lock().appends
     }
 
     /// Whether somebody waits for it.

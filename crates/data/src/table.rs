@@ -4,7 +4,8 @@
 //! **Budget.** A *writer* is a flow that writes to one pool. It may hold `dirty_bytes / (active writers + 1)` bytes that are
 //! not durable, and one segment's worth as long as all together stay below `dirty_bytes`; a writer that holds nothing may
 //! always write. So one greedy flow leaves room for another, nobody waits for what somebody else wrote, nor for a pool that he
-//! does not write to.
+//! does not write to. Besides its bytes each append counts [`APPEND_BYTES`], for what is noted of it: who writes single bytes
+//! holds little data and much memory.
 //!
 //! **Open segments.** A writer has one for each volume, for some volumes at a time: who goes through a thousand volumes does
 //! not keep a thousand open.
@@ -27,6 +28,9 @@ const RETRY_LONGEST_NS: Nanos = 1_000_000_000;
 /// Segments that a writer keeps open, each of another volume.
 const OPEN_MAX: usize = 8;
 
+/// Memory for one append besides its data: its chunk here, and with the owner a change that waits and its outcome.
+pub(crate) const APPEND_BYTES: u64 = 192;
+
 #[derive(Default)]
 pub(crate) struct Table {
     /// Open, queued and being put.
@@ -34,6 +38,8 @@ pub(crate) struct Table {
     writers: FxHashMap<Writer, WriterState>,
     queue: Vec<Queued>,
     dirty_bytes: u64,
+    /// How many appends brought them.
+    appends: u64,
     next_seal: u64,
     /// While closing, each segment is tried once more.
     closing: bool,
@@ -50,6 +56,7 @@ struct WriterState {
     /// Of different volumes, the longest open first.
     open: Vec<Arc<Segment>>,
     dirty_bytes: u64,
+    appends: u64,
     /// Sealed segments that are not durable.
     sealed: u32,
     putting: u32,
@@ -58,6 +65,7 @@ struct WriterState {
 }
 
 /// A sealed segment waiting for its put.
+#[derive(Clone)]
 pub(crate) struct Queued {
     pub(crate) segment: Arc<Segment>,
     seal: u64,
@@ -81,17 +89,22 @@ pub(crate) enum Next {
 }
 
 impl Table {
-    /// Reserves `len` bytes for a writer, or refuses.
+    /// Reserves room for an append of `len` bytes of a writer, or refuses.
     pub(crate) fn reserve(&mut self, writer: Writer, len: u64, budget: u64, segment_bytes: u64) -> bool {
-        let total = self.dirty_bytes;
+        let total = self.dirty_bytes + self.appends * APPEND_BYTES;
+        let cost = len + APPEND_BYTES;
         let state = self.writers.entry(writer).or_default();
-        let (held, want) = (state.dirty_bytes, state.dirty_bytes + len);
+        let held = state.dirty_bytes + state.appends * APPEND_BYTES;
+        let want = held + cost;
         let active = self.writers.len() as u64; // a writer is forgotten when it holds nothing
         let fits =
-            held == 0 || want <= budget / (active + 1) || (want <= segment_bytes && total + len <= budget);
+            held == 0 || want <= budget / (active + 1) || (want <= segment_bytes && total + cost <= budget);
         if fits {
-            self.writers.entry(writer).or_default().dirty_bytes = want;
+            let state = self.writers.entry(writer).or_default();
+            state.dirty_bytes += len;
+            state.appends += 1;
             self.dirty_bytes += len;
+            self.appends += 1;
         }
         fits
     }
@@ -99,8 +112,10 @@ impl Table {
     /// What was reserved is not appended after all.
     pub(crate) fn give_back(&mut self, writer: Writer, len: u64) {
         self.dirty_bytes -= len;
+        self.appends -= 1;
         if let Some(state) = self.writers.get_mut(&writer) {
             state.dirty_bytes -= len;
+            state.appends -= 1;
             self.forget_idle(writer);
         }
     }
@@ -236,11 +251,13 @@ impl Table {
     }
 
     /// The segment is durable: forget it.
-    pub(crate) fn done(&mut self, segment: &Segment, used_bytes: u64) {
+    pub(crate) fn done(&mut self, segment: &Segment, (used_bytes, appends): (u64, u64)) {
         self.memory.remove(&segment.number);
         self.dirty_bytes -= used_bytes;
+        self.appends -= appends;
         let Some(writer) = self.writers.get_mut(&segment.writer()) else { return };
         writer.dirty_bytes -= used_bytes;
+        writer.appends -= appends;
         writer.sealed -= 1;
         writer.putting -= 1;
         self.forget_idle(segment.writer());

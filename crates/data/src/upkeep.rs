@@ -22,8 +22,9 @@ pub struct Verified {
 const VERIFY_BLOCKS: usize = 256;
 
 impl DataLog {
-    /// At open: puts an object for a segment whose only surviving data are these pieces (logical offset, owner, bytes),
-    /// in any order; the same bytes may come twice. It is in `pool`, has generation 0 and is durable at return.
+    /// At open: the object of a segment of which these pieces (logical offset, owner, bytes) survived, in any order; the same
+    /// bytes may come twice. An object that was put without anybody noting so is taken if all of it can be read: it has the
+    /// pieces, and perhaps more. Else one is put that has the pieces only. It is in `pool` and durable at return.
     ///
     /// # Errors
     /// The store's; `Corrupt` when an offset makes no sense.
@@ -34,10 +35,17 @@ impl DataLog {
         segment: u64,
         pieces: &[(u32, Owner, Arc<[u8]>)],
     ) -> Result<SegmentInfo> {
+        let first = Object { pool, segment, generation: 0 };
+        let generation = match self.verify(ctx, first) {
+            Ok(verified) if verified.damaged.is_empty() => return self.adopt(ctx, pool, segment),
+            Err(Error::Store(leeward_pool::Error::NotFound(_))) => 0,
+            // what is there is not written over: a leftover that the next search finds
+            _ => 1,
+        };
         let mut sorted: Vec<_> = pieces.iter().filter(|(_, _, bytes)| !bytes.is_empty()).collect();
         sorted.sort_by_key(|(offset, _, bytes)| (*offset, std::cmp::Reverse(bytes.len())));
         let end = sorted.iter().map(|(offset, _, bytes)| *offset as usize + bytes.len()).max().unwrap_or(0);
-        let object = Object { pool, segment, generation: 0 };
+        let object = Object { generation, ..first };
         if end > LOGICAL_BYTES_MAX as usize {
             return Err(corrupt(object.id(), "a piece lies beyond any segment's end"));
         }
@@ -74,9 +82,10 @@ impl DataLog {
         Ok(self.reader().index(ctx, object)?.chunks_by_offset())
     }
 
-    /// Writes the next generation to `pool`, holding only what these sorted logical ranges cover of `object`; durable at
-    /// return. The old object is left for the caller to delete after its commit. If nothing remains, nothing is written and
-    /// `object_bytes` is 0.
+    /// Writes a new object to `pool`, holding only what these sorted logical ranges cover of `object`; durable at
+    /// return. Its generation is `generation` or, where a store keeps another object of that name, one of the next
+    /// [`crate::GENERATIONS_PER_PUT`]: the caller gives each of them out once. The old object is left for the caller to delete
+    /// after its commit. If nothing remains, nothing is written and `object_bytes` is 0.
     ///
     /// # Errors
     /// `Corrupt` when something that is to be kept is damaged; the store's.
@@ -85,7 +94,7 @@ impl DataLog {
         ctx: &Ctx,
         object: Object,
         live: &[Range<u32>],
-        pool: PoolId,
+        (pool, generation): (PoolId, u32),
     ) -> Result<SegmentInfo> {
         let index = self.reader().index(ctx, object)?;
         let layout = Layout::new(object, &index);
@@ -93,7 +102,7 @@ impl DataLog {
         let end = chunks.last().map_or(0, |c| c.end() as usize);
         let mut source = self.buffers().take(end.max(BLOCK_BYTES));
         self.gather(ctx, &layout, &chunks, &mut source)?;
-        let next = Object { pool, generation: object.generation + 1, ..object };
+        let next = Object { pool, generation, ..object };
         self.put_packed(ctx, next, source, chunks)
     }
 

@@ -64,18 +64,24 @@ fn read_all(rig: &Rig, written: &[(Addr, Vec<u8>)], cache: &Arc<DiskCache>) -> u
 fn what_was_read_is_there_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let (rig, written) = filled();
-    let cache = open(&RealDisk::new(dir.path()));
+    let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
     assert!(read_all(&rig, &written, &cache) > 10);
     assert_eq!(read_all(&rig, &written, &cache), 0, "all of it was kept");
     drop(cache);
-    let cache = open(&RealDisk::new(dir.path()));
+    let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
     assert_eq!(read_all(&rig, &written, &cache), 0, "it is still there");
     let f = cache.figures();
     assert!(f.hits > 10 && f.misses == 0 && f.bad == 0 && f.bytes > 0 && f.written_bytes == 0, "{f:?}");
     drop(cache);
     // of another cell nothing is taken
-    let other =
-        DiskCache::open(&Env::real(), &RealDisk::new(dir.path()), "x", "another", 1 << 20).expect("a cache");
+    let other = DiskCache::open(
+        &Env::real(),
+        &RealDisk::open(dir.path()).expect("a directory"),
+        "x",
+        "another",
+        1 << 20,
+    )
+    .expect("a cache");
     assert_eq!(other.figures().bytes, 0);
 }
 
@@ -83,7 +89,7 @@ fn what_was_read_is_there_after_a_restart() {
 fn pools_that_are_near_are_not_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let (rig, written) = filled();
-    let cache = open(&RealDisk::new(dir.path()));
+    let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
     cache.serve(0, false);
     assert!((0..2).all(|_| read_all(&rig, &written, &cache) > 10));
     assert_eq!(cache.figures().bytes, 0);
@@ -104,9 +110,9 @@ fn damage_is_found_and_read_from_the_store() {
     let (rig, written) = filled();
     for (seed, file) in [(1, "leeward.blocks"), (2, "leeward.index"), (3, "leeward.blocks")] {
         let dir = tempfile::tempdir().expect("a directory");
-        read_all(&rig, &written, &open(&RealDisk::new(dir.path())));
+        read_all(&rig, &written, &open(&RealDisk::open(dir.path()).expect("a directory")));
         damage(&dir.path().join(file), seed);
-        let cache = open(&RealDisk::new(dir.path()));
+        let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
         assert!(read_all(&rig, &written, &cache) > 0, "{file}");
         assert!(file != "leeward.blocks" || cache.figures().bad > 0);
         // what is fetched together differs from pass to pass
@@ -115,19 +121,19 @@ fn damage_is_found_and_read_from_the_store() {
     }
     // what is in the slots is not what the index says
     let dir = tempfile::tempdir().expect("a directory");
-    read_all(&rig, &written, &open(&RealDisk::new(dir.path())));
+    read_all(&rig, &written, &open(&RealDisk::open(dir.path()).expect("a directory")));
     let blocks = dir.path().join("leeward.blocks");
     let mut bytes = std::fs::read(&blocks).expect("a file");
     bytes.rotate_left(64 << 10);
     std::fs::write(&blocks, bytes).expect("a file");
-    assert!(read_all(&rig, &written, &open(&RealDisk::new(dir.path()))) > 0);
+    assert!(read_all(&rig, &written, &open(&RealDisk::open(dir.path()).expect("a directory"))) > 0);
 }
 
 #[test]
 fn its_files_may_go_at_any_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let (rig, written) = filled();
-    let cache = open(&RealDisk::new(dir.path()));
+    let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
     read_all(&rig, &written, &cache);
     std::fs::OpenOptions::new()
         .write(true)
@@ -142,7 +148,7 @@ fn its_files_may_go_at_any_time() {
     }
     read_all(&rig, &written, &cache);
     drop(cache);
-    assert!(read_all(&rig, &written, &open(&RealDisk::new(dir.path()))) > 0);
+    assert!(read_all(&rig, &written, &open(&RealDisk::open(dir.path()).expect("a directory"))) > 0);
 }
 
 /// A disk that fails or hangs as told.
@@ -239,7 +245,8 @@ fn a_disk_that_fails_is_done_without() {
     for reads in [true, false] {
         let dir = tempfile::tempdir().expect("a directory");
         let told = Told::default();
-        let cache = open(&OnTold { disk: RealDisk::new(dir.path()), told: told.clone() });
+        let cache =
+            open(&OnTold { disk: RealDisk::open(dir.path()).expect("a directory"), told: told.clone() });
         if reads {
             read_all(&rig, &written, &cache);
         }
@@ -255,7 +262,7 @@ fn a_disk_that_hangs_is_done_without() {
     let (rig, written) = filled();
     let dir = tempfile::tempdir().expect("a directory");
     let told = Told::default();
-    let cache = open(&OnTold { disk: RealDisk::new(dir.path()), told: told.clone() });
+    let cache = open(&OnTold { disk: RealDisk::open(dir.path()).expect("a directory"), told: told.clone() });
     read_all(&rig, &written, &cache);
     let hanging = told.hang();
     let begun = Instant::now();
@@ -284,7 +291,7 @@ fn it_stays_within_its_size_and_keeps_what_is_used() {
         written.push((rig.log.write(&ctx(1), owner(n, 0), &bytes).expect("a write"), bytes));
     }
     rig.log.close().expect("stored");
-    let cache = open(&RealDisk::new(dir.path()));
+    let cache = open(&RealDisk::open(dir.path()).expect("a directory"));
     for _ in 0..3 {
         read_all(&rig, &written[..4], &cache);
     }

@@ -40,7 +40,7 @@ fn script(log: &DataLog, catalog: &TestCatalog) -> Written {
     }
     let first = written[0].0.segment;
     if let Some(id) = catalog.object(first)
-        && let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX], 0)
+        && let Ok(info) = log.rewrite(&ctx(0), id, &[0..u32::MAX], (0, id.generation + 1))
     {
         catalog.sealed(info);
         let _ = log.delete(&ctx(0), id);

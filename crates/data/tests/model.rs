@@ -125,7 +125,7 @@ fn clean(rig: &Rig, id: Object, model: &mut Model, random: &mut Random) {
     }
     let live = model.live_chunks();
     let ranges: Vec<_> = live.iter().map(|c| c.offset..c.end()).collect();
-    let info = rig.log.rewrite(&ctx(0), id, &ranges, 0).unwrap();
+    let info = rig.log.rewrite(&ctx(0), id, &ranges, (0, id.generation + 1)).unwrap();
     assert_eq!(info.object.generation, id.generation + 1);
     rig.catalog.sealed.lock().unwrap().insert(id.segment, info);
     rig.log.delete(&ctx(0), id).unwrap();
@@ -278,11 +278,14 @@ fn damage_costs_only_what_it_hits() {
     };
     assert_eq!(found, [lost(10), lost(30)]);
     let keep = [0..40_960, 45_056..122_880, 126_976..300_000];
-    assert!(matches!(rig.log.rewrite(&ctx(0), id, &[0..300_000], 0), Err(Error::Corrupt { .. })));
+    assert!(matches!(
+        rig.log.rewrite(&ctx(0), id, &[0..300_000], (0, id.generation + 1)),
+        Err(Error::Corrupt { .. })
+    ));
     let mut large = vec![0; 170_000];
     rig.log.read(&ctx(0), Addr { segment: id.segment, offset: 130_000 }, &mut large).unwrap();
     assert!(large == noise[130_000..]);
-    let info = rig.log.rewrite(&ctx(0), id, &keep[..1], 0).unwrap();
+    let info = rig.log.rewrite(&ctx(0), id, &keep[..1], (0, id.generation + 1)).unwrap();
     assert_eq!(info.data_bytes, 40_960);
 }
 

@@ -223,7 +223,7 @@ fn cleaned_in_file_order() {
             .collect();
         live.sort_by_key(|r| r.start);
         let live: Vec<_> = live.into_iter().step_by(2).collect();
-        let info = file.rig.log.rewrite(&ctx(0), id, &live, 0).unwrap();
+        let info = file.rig.log.rewrite(&ctx(0), id, &live, (0, id.generation + 1)).unwrap();
         file.rig.catalog.sealed.lock().unwrap().insert(segment, info);
         let (_, index) = stored_index(&file.rig.store.bytes(file.rig.id(segment)), file.rig.id(segment).id());
         assert!(index.chunks.is_sorted_by_key(|c| c.owner.offset));

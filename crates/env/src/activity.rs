@@ -70,6 +70,11 @@ impl Activity {
         asked > 0 && now.saturating_sub(asked) < AWAY && !self.is_hurried()
     }
 
+    /// Whether users have asked for nothing for so long, in nanoseconds.
+    pub fn is_idle(&self, now: Nanos, time: Nanos) -> bool {
+        now.saturating_sub(self.asked.load(Ordering::Relaxed)) >= time
+    }
+
     /// How much a step of background work does at once, of a `whole` that is as much as pays.
     pub fn step(&self, now: Nanos, whole: usize) -> usize {
         if self.is_busy(now) { (whole / STEP_PART).max(1) } else { whole }
@@ -101,6 +106,7 @@ mod tests {
         activity.asked(1_000);
         assert!(activity.is_busy(1_000) && activity.is_busy(AWAY));
         assert!(!activity.is_busy(1_000 + AWAY));
+        assert!(!activity.is_idle(1_000 + AWAY, AWAY + 1) && activity.is_idle(1_001 + AWAY, AWAY + 1));
         let hurry = activity.hurry();
         assert!(!activity.is_busy(1_000));
         drop(hurry);

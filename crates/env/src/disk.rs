@@ -11,6 +11,7 @@
 //! [`RealDisk`](real::RealDisk) is a directory; [`SimDisk`](sim::SimDisk) keeps both the volatile and the durable state, counts
 //! mutations, fails or "cuts the power" at any of them, and flips bits.
 
+pub mod held;
 pub mod pinned;
 pub mod real;
 pub mod sim;
@@ -63,6 +64,10 @@ pub struct Space {
 pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens an existing file for reading only: a disk that has become read-only still takes that. Writing to it fails.
+    fn open_to_read(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
+        self.open(path, caching)
+    }
     /// Creates a file, or empties an existing one. Missing parent directories are created.
     fn create(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>>;
     /// Renames, replacing.

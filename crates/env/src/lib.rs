@@ -26,3 +26,9 @@ pub mod waits;
 pub use activity::Activity;
 pub use ctx::{Class, Ctx, Door, Flow, Groups, Wait, Work};
 pub use real::{Env, Nanos};
+
+/// What a panic said, for messages.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
+}

@@ -37,3 +37,5 @@ pub const STORE_SLICE_BYTES: usize = 256 << 10;
 pub const STORE_TRANSFERS_MAX: usize = 32;
 /// Threads that carry calls which wait (cold reads, fsync, budgets).
 pub const BLOCKING_THREADS_MAX: usize = 64;
+/// More of them, for users who have few while the others hold all.
+pub const BLOCKING_THREADS_RESERVE: usize = 192;

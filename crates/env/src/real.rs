@@ -16,6 +16,8 @@ pub struct Env(Arc<Source>);
 enum Source {
     Real {
         start: std::time::Instant,
+        /// So many more threads are refused, in tests.
+        refused: AtomicU64,
     },
     /// Time moves only when a test moves it; randomness comes from the seed.
     Sim {
@@ -30,7 +32,7 @@ impl Env {
     /// The machine's clock and threads.
     #[allow(clippy::disallowed_methods)] // the one place
     pub fn real() -> Env {
-        Env(Arc::new(Source::Real { start: std::time::Instant::now() }))
+        Env(Arc::new(Source::Real { start: std::time::Instant::now(), refused: AtomicU64::new(0) }))
     }
 
     /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from `seed`.
@@ -45,7 +47,7 @@ impl Env {
     /// Monotonic time.
     pub fn now(&self) -> Nanos {
         match &*self.0 {
-            Source::Real { start } => start.elapsed().as_nanos() as u64,
+            Source::Real { start, .. } => start.elapsed().as_nanos() as u64,
             Source::Sim { now, .. } => now.load(Ordering::Relaxed),
         }
     }
@@ -119,16 +121,40 @@ impl Env {
         out
     }
 
-    /// Starts a named thread.
+    /// From now on so many threads are refused, as a system does that has no more for us; of a real one, in tests.
+    pub fn refuse_threads(&self, count: u64) {
+        if let Source::Real { refused, .. } = &*self.0 {
+            refused.store(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Starts a named thread, while a cell is opened: nothing is served without it. Once it is served use [`Env::try_spawn`].
     ///
     /// # Panics
-    /// When the system refuses a thread: nothing useful can go on then.
+    /// When the system refuses a thread.
     pub fn spawn<T: Send + 'static>(
         &self,
         name: &str,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> JoinHandle<T> {
-        std::thread::Builder::new().name(name.to_string()).spawn(f).expect("the system refused a thread")
+        self.try_spawn(name, f).expect("the system refused a thread")
+    }
+
+    /// Starts a named thread.
+    ///
+    /// # Errors
+    /// When the system refuses it, as a limit is reached (`TasksMax`, `RLIMIT_NPROC`) or memory is short: it may not a moment later.
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> std::io::Result<JoinHandle<T>> {
+        if let Source::Real { refused, .. } = &*self.0
+            && refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+        {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        std::thread::Builder::new().name(name.to_string()).spawn(f)
     }
 
     /// Sleeps (real) or moves the clock (simulated).

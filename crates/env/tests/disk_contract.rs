@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 fn everywhere(test: impl Fn(&dyn Disk)) {
     test(&SimDisk::new(1));
     let dir = tempfile::tempdir().unwrap();
-    test(&RealDisk::new(dir.path()));
+    test(&RealDisk::open(dir.path()).expect("a directory"));
     // no O_DIRECT on some kernels
     if let Ok(dir) = tempfile::tempdir_in("/dev/shm") {
-        test(&RealDisk::new(dir.path()));
+        test(&RealDisk::open(dir.path()).expect("a directory"));
     }
 }
 

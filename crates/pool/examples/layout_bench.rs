@@ -36,7 +36,10 @@ fn make(parent: &Path, layout: Layout) -> Result<Made, Failure> {
     for slot in 0..layout.pieces() {
         let store = dir.path().join(slot.to_string());
         std::fs::create_dir(&store)?;
-        faulty.push(Arc::new(FaultyStore::new(Arc::new(DirStore::new(Arc::new(RealDisk::new(store)), "")))));
+        faulty.push(Arc::new(FaultyStore::new(Arc::new(DirStore::new(
+            Arc::new(RealDisk::open(store).expect("a directory")),
+            "",
+        )))));
     }
     let store = |slot: usize| StoreSpec {
         slot: slot as u16,
@@ -47,7 +50,11 @@ fn make(parent: &Path, layout: Layout) -> Result<Made, Failure> {
     let stores = (0..layout.pieces()).map(store).collect();
     let spec = PoolSpec { id: 1, name: "bench".into(), layout, stores };
     let members = faulty.iter().map(|store| Member::Open(store.clone())).collect();
-    Ok(Made { pool: assemble(&Env::real(), &Arc::default(), &spec, members)?, faulty, _dir: dir })
+    Ok(Made {
+        pool: assemble(&Env::real(), &Arc::default(), &spec, members, |_, _| true)?,
+        faulty,
+        _dir: dir,
+    })
 }
 
 fn raw_mb_per_s(made: &Made, whole: &AlignedBuf) -> Result<f64, Failure> {

@@ -62,7 +62,7 @@ fn summary(mut times: Times) -> String {
 fn main() -> Result<(), Failure> {
     let parent = std::env::args().nth(1).ok_or("which directory?")?;
     let dir = tempfile::tempdir_in(parent)?;
-    let store = DirStore::new(Arc::new(RealDisk::new(dir.path())), "pool");
+    let store = DirStore::new(Arc::new(RealDisk::open(dir.path()).expect("a directory")), "pool");
     let ctx = Ctx::system();
     probed(dir.path(), "quiet", 0, || {
         std::thread::sleep(Duration::from_secs(1));

@@ -43,7 +43,12 @@ impl DirStore {
 
     /// The file of an object, relative to the disk's root. For messages and for tests that damage it.
     pub fn path(&self, id: ObjectId) -> String {
-        format!("{}/{}", self.dir(id), file_name(id))
+        Self::path_below(&self.prefix, id)
+    }
+
+    /// The same of a store with this prefix, which is empty or ends with a slash.
+    pub fn path_below(prefix: &str, id: ObjectId) -> String {
+        format!("{prefix}{}/{}", dir_name(id), file_name(id))
     }
 
     fn dir(&self, id: ObjectId) -> String {
@@ -78,7 +83,7 @@ impl DirStore {
             }
             files.removals
         };
-        let file = self.disk.open(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
+        let file = self.disk.open_to_read(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
         let file: Arc<dyn DiskFile> = file.into();
         let closed = self.open_files.lock().keep(id, &file, removals);
         drop(closed); // closing a file may take its time: not under the lock

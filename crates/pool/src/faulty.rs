@@ -28,12 +28,22 @@ pub enum StoreFault {
     PutFailsAfter,
     /// A put stores nothing and says that all is well: what was there before stays.
     PutForgets,
+    /// A put fails with `Error::Busy` and stores nothing.
+    PutBusy,
+    /// A put fails with `Error::Away` and is carried out later: see [`FaultyStore::land`].
+    PutLate,
+    /// A put fails with `Error::Refused` and stores nothing.
+    PutRefused,
     /// A get fails.
     GetFails,
     /// A get fails with `Error::Short`.
     GetShort,
     /// A get fails with `Error::NotFound`.
     GetMissing,
+    /// A get fails with `Error::Busy`.
+    GetBusy,
+    /// A get fails with `Error::Away`.
+    GetAway,
     /// A get flips one bit and says that all is well.
     GetLies,
     /// A get gives the bytes of another object, if there is one that is long enough, and says that all is well.
@@ -42,8 +52,22 @@ pub enum StoreFault {
     DeleteFails,
     /// A delete deletes and then fails.
     DeleteFailsAfter,
+    /// A delete fails with `Error::Busy` and deletes nothing.
+    DeleteBusy,
+    /// A delete fails with `Error::Away` and is carried out later: see [`FaultyStore::land`].
+    DeleteLate,
+    /// The length cannot be had.
+    LenFails,
+    /// The length cannot be had, with `Error::Away`.
+    LenAway,
+    /// Asked for its length, an object is said to be missing.
+    LenMissing,
     /// A list fails.
     ListFails,
+    /// A list fails with `Error::Away`.
+    ListAway,
+    /// The free space cannot be had.
+    SpaceFails,
 }
 
 /// How often a fault happens.
@@ -66,6 +90,8 @@ pub struct StoreCalls {
     pub gets: u64,
     /// Deletes.
     pub deletes: u64,
+    /// Questions for a length.
+    pub lens: u64,
     /// Bytes that gets asked for.
     pub get_bytes: u64,
     /// Faults of any kind.
@@ -83,6 +109,14 @@ struct State {
     delay: Option<(Env, Duration)>,
     random: Env,
     calls: StoreCalls,
+    /// What was asked for and is carried out later.
+    late: Vec<Late>,
+}
+
+/// A call whose answer was lost, and that is still under way.
+enum Late {
+    Put(ObjectId, AlignedBuf),
+    Delete(ObjectId),
 }
 
 impl FaultyStore {
@@ -93,6 +127,7 @@ impl FaultyStore {
             delay: None,
             random: Env::sim(1),
             calls: StoreCalls::default(),
+            late: Vec::new(),
         };
         FaultyStore { inner, state: Mutex::new(state) }
     }
@@ -117,6 +152,30 @@ impl FaultyStore {
         let mut state = self.state.lock();
         state.chances.clear();
         state.delay = None;
+    }
+
+    /// Carries out what was asked for and has not arrived yet, in any order that the seed gives.
+    pub fn land(&self, ctx: &Ctx) {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                let n = state.late.len() as u64;
+                if n == 0 {
+                    return;
+                }
+                let at = (state.random.random() % n) as usize;
+                state.late.swap_remove(at)
+            };
+            // nobody waits for an answer any more
+            let _ = match next {
+                // what comes late never replaces what is there
+                Late::Put(id, body) => match self.inner.len(ctx, id) {
+                    Err(Error::NotFound(_)) => self.inner.put(ctx, id, &body),
+                    other => other.map(drop),
+                },
+                Late::Delete(id) => self.inner.delete(ctx, id),
+            };
+        }
     }
 
     /// What was called so far.
@@ -146,8 +205,23 @@ impl FaultyStore {
         Ok(self.inner.list(ctx)?.into_iter().find(fits).map_or(id, |(other, _)| other))
     }
 
-    fn faulty_put(&self, body: &AlignedBuf, put: &dyn Fn(&AlignedBuf) -> Result<()>) -> Result<()> {
+    fn faulty_put(
+        &self,
+        id: ObjectId,
+        body: &AlignedBuf,
+        put: &dyn Fn(&AlignedBuf) -> Result<()>,
+    ) -> Result<()> {
         self.begin(|calls| calls.puts += 1);
+        if self.happens(StoreFault::PutBusy) {
+            return Err(busy());
+        }
+        if self.happens(StoreFault::PutRefused) {
+            return Err(Error::Refused("it refuses".into()));
+        }
+        if self.happens(StoreFault::PutLate) {
+            self.state.lock().late.push(Late::Put(id, copy_of(body)));
+            return Err(away());
+        }
         if self.happens(StoreFault::PutFails) {
             return Err(eio());
         }
@@ -199,6 +273,14 @@ fn eio() -> Error {
     Error::Io(io::Error::from_raw_os_error(5))
 }
 
+fn busy() -> Error {
+    Error::Busy("it has too much to do".into())
+}
+
+fn away() -> Error {
+    Error::Away("it does not answer".into())
+}
+
 fn copy_of(body: &[u8]) -> AlignedBuf {
     let mut copy = AlignedBuf::zeroed(body.len());
     copy[..body.len()].copy_from_slice(body);
@@ -207,11 +289,11 @@ fn copy_of(body: &[u8]) -> AlignedBuf {
 
 impl Store for FaultyStore {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.faulty_put(body, &|body| self.inner.put(ctx, id, body))
+        self.faulty_put(id, body, &|body| self.inner.put(ctx, id, body))
     }
 
     fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.faulty_put(body, &|body| self.inner.replace(ctx, id, body))
+        self.faulty_put(id, body, &|body| self.inner.replace(ctx, id, body))
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -221,6 +303,12 @@ impl Store for FaultyStore {
         });
         if self.happens(StoreFault::GetFails) {
             return Err(eio());
+        }
+        if self.happens(StoreFault::GetBusy) {
+            return Err(busy());
+        }
+        if self.happens(StoreFault::GetAway) {
+            return Err(away());
         }
         if self.happens(StoreFault::GetShort) {
             return Err(Error::Short(id));
@@ -237,6 +325,16 @@ impl Store for FaultyStore {
     }
 
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.begin(|calls| calls.lens += 1);
+        if self.happens(StoreFault::LenFails) {
+            return Err(eio());
+        }
+        if self.happens(StoreFault::LenAway) {
+            return Err(away());
+        }
+        if self.happens(StoreFault::LenMissing) {
+            return Err(Error::NotFound(id));
+        }
         self.inner.len(ctx, id)
     }
 
@@ -244,6 +342,13 @@ impl Store for FaultyStore {
         self.begin(|calls| calls.deletes += 1);
         if self.happens(StoreFault::DeleteFails) {
             return Err(eio());
+        }
+        if self.happens(StoreFault::DeleteBusy) {
+            return Err(busy());
+        }
+        if self.happens(StoreFault::DeleteLate) {
+            self.state.lock().late.push(Late::Delete(id));
+            return Err(away());
         }
         self.inner.delete(ctx, id)?;
         if self.happens(StoreFault::DeleteFailsAfter) { Err(eio()) } else { Ok(()) }
@@ -254,10 +359,16 @@ impl Store for FaultyStore {
         if self.happens(StoreFault::ListFails) {
             return Err(eio());
         }
+        if self.happens(StoreFault::ListAway) {
+            return Err(away());
+        }
         self.inner.list(ctx)
     }
 
     fn space(&self) -> Result<Space> {
+        if self.happens(StoreFault::SpaceFails) {
+            return Err(eio());
+        }
         self.inner.space()
     }
 }

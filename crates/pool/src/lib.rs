@@ -24,8 +24,9 @@ pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use gated::{GateFigures, GatedStore};
 pub use layout::{
-    BRIM_PERCENT, COPIES_MAX, Condition, Health, Layout, Member, Pool, PoolSpec, Progress, STORES_MAX, Scrub,
-    SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions, assemble, bench,
+    BRIM_PERCENT, COPIES_MAX, Condition, Health, IsWhole, Layout, Member, Pool, PoolSpec, Progress,
+    STORES_MAX, Scrub, SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions,
+    assemble, bench,
 };
 pub use mem::MemStore;
 pub use resting::RestingStore;
@@ -39,7 +40,7 @@ use leeward_env::disk::Space;
 pub struct ObjectId {
     /// Segment number, never reused in a cell.
     pub segment: u64,
-    /// Generation: +1 at each rewriting by cleaning.
+    /// Generation: higher at each rewriting by cleaning. A name is given out once, see decision 24.
     pub generation: u32,
 }
 

@@ -32,8 +32,10 @@ fn pool_over(layout: &str, stores: Vec<Arc<dyn Store>>) -> Arc<dyn Pool> {
     };
     let stores_of = (0..layout.pieces()).map(spec).collect();
     let spec = PoolSpec { id: 3, name: "test".into(), layout, stores: stores_of };
-    assemble(&Env::real(), &Arc::default(), &spec, stores.into_iter().map(Member::Open).collect())
-        .expect("a pool")
+    assemble(&Env::real(), &Arc::default(), &spec, stores.into_iter().map(Member::Open).collect(), |_, _| {
+        true
+    })
+    .expect("a pool")
 }
 
 fn in_buckets(server: &Server, layout: &str, prefix: &str) -> Arc<dyn Pool> {
@@ -279,7 +281,7 @@ fn replacing_is_compare_and_swap() {
 fn mixed_stores() {
     let (server, away) = (Server::start("b"), Server::start("b"));
     let dir = tempfile::tempdir().expect("a directory");
-    let disk = Arc::new(leeward_env::disk::real::RealDisk::new(dir.path()));
+    let disk = Arc::new(leeward_env::disk::real::RealDisk::open(dir.path()).expect("a directory"));
     let stores: Vec<Arc<dyn Store>> =
         vec![Arc::new(leeward_pool::DirStore::new(disk, "")), store(&server, "s"), store(&away, "s")];
     let pool = pool_over("erasure(2+1)", stores);

@@ -27,7 +27,7 @@ fn on_real(parent: &std::path::Path) {
     let dirs = RefCell::new(Vec::new());
     contract::run(&|| {
         let dir = tempfile::tempdir_in(parent).unwrap();
-        let disk = RealDisk::new(dir.path());
+        let disk = RealDisk::open(dir.path()).expect("a directory");
         dirs.borrow_mut().clear(); // the last one is done with
         dirs.borrow_mut().push(dir);
         Arc::new(DirStore::new(Arc::new(disk), "a/pool/"))

@@ -57,7 +57,7 @@ fn foreign_files_are_not_objects() {
 #[test]
 fn another_store_object_reads_what_one_wrote() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || DirStore::new(Arc::new(RealDisk::new(dir.path())), "pool");
+    let open = || DirStore::new(Arc::new(RealDisk::open(dir.path()).expect("a directory")), "pool");
     let whole = body(1, STORE_SLICE_BYTES + ALIGN);
     open().put(&Ctx::system(), id(1, 0), &whole).unwrap();
     assert!(holds(&open(), id(1, 0), &whole));
@@ -76,7 +76,7 @@ fn a_put_makes_no_needless_calls() {
 fn open_files_are_bounded_and_given_back() {
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let dir = tempfile::tempdir().unwrap();
-    let store = DirStore::new(Arc::new(RealDisk::new(dir.path())), "");
+    let store = DirStore::new(Arc::new(RealDisk::open(dir.path()).expect("a directory")), "");
     let before = open_files();
     for segment in 0..200 {
         store.put(&Ctx::system(), id(segment, 0), &body(segment, ALIGN)).unwrap();

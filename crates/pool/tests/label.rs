@@ -103,7 +103,8 @@ fn pools_do_not_list_labels() {
             label::write(&ctx, &**store, &Label { slot: slot as u16, ..label() }, 0).unwrap();
         }
         let members = stores.iter().map(|store| leeward_pool::Member::Open(store.clone())).collect();
-        let pool = leeward_pool::assemble(&Env::sim(1), &Arc::default(), &spec, members).unwrap();
+        let pool =
+            leeward_pool::assemble(&Env::sim(1), &Arc::default(), &spec, members, |_, _| true).unwrap();
         assert_eq!(pool.list(&ctx).unwrap(), []);
         while pool.repair_step(&ctx).unwrap().more {}
         while pool.scrub().is_some_and(|scrub| scrub.step(&ctx).unwrap().more) {}

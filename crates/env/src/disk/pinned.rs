@@ -1,8 +1,13 @@
-//! A directory that is looked at before every call: one that was moved away, or on which nothing is mounted any more, must not
-//! be taken for an empty one, nor be written to.
+//! A directory whose disk may go and come back, as the stores of pools: before every call it is looked whether the path still is that of
+//! the directory, and the call is made in the very directory that was looked at. One that was moved away, or on which nothing
+//! is mounted any more, must not be taken for an empty one, nor be written to. It is not held between calls, so that its disk can be
+//! unmounted.
 
+use super::held::HeldDir;
 use super::real::RealDisk;
 use super::{Caching, Disk, DiskFile, Space};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,15 +15,16 @@ use std::path::{Path, PathBuf};
 /// A directory as it was when this was made. When another one, or none, has its path, all calls but those of files that are
 /// open already fail with `NotConnected`; when it is back, they work again.
 pub struct PinnedDisk {
-    disk: RealDisk,
     root: PathBuf,
     pin: Pin,
+    /// Directories in it whose own names are known to be durable.
+    durable_dirs: Mutex<BTreeSet<String>>,
 }
 
 /// What it is known by.
 enum Pin {
-    /// A file that is never removed: also when its disk was mounted anew.
-    File(PathBuf),
+    /// A file in it that is never removed: also when its disk was mounted anew.
+    File(String),
     /// Device and inode of the directory.
     Directory(u64, u64),
 }
@@ -29,24 +35,25 @@ impl PinnedDisk {
     /// # Errors
     /// When there is none.
     pub fn open(root: &Path, mark: &str) -> io::Result<PinnedDisk> {
-        let meta = std::fs::metadata(root)?;
-        if !meta.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-        let mark = root.join(mark);
-        let pin = if mark.is_file() { Pin::File(mark) } else { Pin::Directory(meta.dev(), meta.ino()) };
-        Ok(PinnedDisk { disk: RealDisk::new(root), root: root.into(), pin })
+        let held = HeldDir::open(root)?;
+        let meta = std::fs::metadata(held.path())?;
+        let pin = match held.path().join(mark).is_file() {
+            true => Pin::File(mark.into()),
+            false => Pin::Directory(meta.dev(), meta.ino()),
+        };
+        Ok(PinnedDisk { root: root.into(), pin, durable_dirs: Mutex::default() })
     }
 
-    fn there(&self) -> io::Result<&RealDisk> {
-        let is_it = match &self.pin {
-            Pin::File(mark) => mark.is_file(),
+    /// The directory, if it has its path now, held for one call.
+    fn there(&self) -> io::Result<RealDisk> {
+        let is_it = |held: &HeldDir| match &self.pin {
+            Pin::File(mark) => held.path().join(mark).is_file(),
             Pin::Directory(dev, ino) => {
-                std::fs::metadata(&self.root).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino))
+                std::fs::metadata(held.path()).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino))
             }
         };
-        if is_it {
-            return Ok(&self.disk);
+        if let Some(held) = HeldDir::open(&self.root).ok().filter(is_it) {
+            return Ok(RealDisk::of(held));
         }
         let what = format!("{} is not the directory that it was: is its disk gone?", self.root.display());
         Err(io::Error::new(io::ErrorKind::NotConnected, what))
@@ -58,8 +65,17 @@ impl Disk for PinnedDisk {
         self.there()?.open(path, caching)
     }
 
+    fn open_to_read(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
+        self.there()?.open_to_read(path, caching)
+    }
+
     fn create(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
-        self.there()?.create(path, caching)
+        let disk = self.there()?;
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !parent.is_empty() && !disk.root().path().join(parent).is_dir() {
+            self.durable_dirs.lock().clear(); // it is about to be made
+        }
+        disk.create(path, caching)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -79,7 +95,13 @@ impl Disk for PinnedDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.there()?.sync_dir(dir)
+        let disk = self.there()?;
+        if self.durable_dirs.lock().contains(dir) {
+            return disk.sync_one_dir(dir);
+        }
+        disk.sync_dir(dir)?;
+        self.durable_dirs.lock().insert(dir.into());
+        Ok(())
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -7,7 +7,11 @@
 //! Where O_DIRECT cannot be had (tmpfs on older kernels, some network file systems) the page cache serves.
 //!
 //! Files are made with mode 0600 and directories with 0700: what lies in them is other people's.
+//!
+//! The directory is held open ([`HeldDir`]): when its path is renamed, or its file system unmounted lazily, the disk goes on
+//! being that directory and never another one that has come to have the path.
 
+use super::held::HeldDir;
 use super::{Caching, Disk, DiskFile, Space};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -114,31 +118,39 @@ impl Drop for AlignedBuf {
 
 /// A directory as a [`Disk`].
 pub struct RealDisk {
-    root: PathBuf,
+    root: HeldDir,
     /// Directories whose own names are known to be durable: nothing here removes a directory.
     durable_dirs: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl RealDisk {
-    /// The directory must exist.
-    pub fn new(root: impl Into<PathBuf>) -> RealDisk {
-        RealDisk { root: root.into(), durable_dirs: Mutex::default() }
+    /// The directory that has this path now.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(root: impl AsRef<Path>) -> io::Result<RealDisk> {
+        HeldDir::open(root.as_ref()).map(RealDisk::of)
+    }
+
+    /// The directory that is held already.
+    pub fn of(root: HeldDir) -> RealDisk {
+        RealDisk { root, durable_dirs: Mutex::default() }
     }
 
     /// The directory.
-    pub fn root(&self) -> &Path {
+    pub fn root(&self) -> &HeldDir {
         &self.root
     }
 
     fn at(&self, path: &str) -> io::Result<PathBuf> {
         check_path(path)?;
-        Ok(self.root.join(path))
+        Ok(self.root.path().join(path))
     }
 
     fn open_with(&self, path: &Path, caching: Caching, making: Making) -> io::Result<Box<dyn DiskFile>> {
         let create = making == Making::Create;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).mode(0o600);
+        options.read(true).write(making != Making::Read).mode(0o600);
         let buffered = options.clone().create(create).truncate(create).open(path)?;
         let direct = match caching {
             Caching::Buffered => None,
@@ -154,6 +166,7 @@ impl RealDisk {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Making {
+    Read,
     Open,
     Create,
 }
@@ -270,6 +283,10 @@ impl Disk for RealDisk {
         self.open_with(&self.at(path)?, caching, Making::Open)
     }
 
+    fn open_to_read(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
+        self.open_with(&self.at(path)?, caching, Making::Read)
+    }
+
     fn create(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
         let path = self.at(path)?;
         match self.open_with(&path, caching, Making::Create) {
@@ -317,10 +334,10 @@ impl Disk for RealDisk {
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         let path = self.at(dir)?;
         File::open(&path)?.sync_all()?;
-        if path == self.root || self.durable_dirs.lock().contains(&path) {
+        if path == self.root.path() || self.durable_dirs.lock().contains(&path) {
             return Ok(());
         }
-        let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&self.root));
+        let above = path.ancestors().skip(1).take_while(|dir| dir.starts_with(self.root.path()));
         for dir in above {
             File::open(dir)?.sync_all()?;
         }
@@ -329,7 +346,7 @@ impl Disk for RealDisk {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let path = std::ffi::CString::new(self.root.as_os_str().as_encoded_bytes())?;
+        let path = std::ffi::CString::new(self.root.path().as_os_str().as_encoded_bytes())?;
         // SAFETY: plain old data, written by the call below.
         let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
         // SAFETY: a NUL-terminated path and a valid buffer.
@@ -344,6 +361,11 @@ impl Disk for RealDisk {
 }
 
 impl RealDisk {
+    /// Makes the names in `dir` durable, but not its own.
+    pub(super) fn sync_one_dir(&self, dir: &str) -> io::Result<()> {
+        File::open(self.at(dir)?)?.sync_all()
+    }
+
     fn each(&self, dir: &str, mut f: impl FnMut(String, fs::Metadata)) -> io::Result<()> {
         let entries = match fs::read_dir(self.at(dir)?) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -4,7 +4,7 @@
 use super::tier::TierOptions;
 use crate::ObjectId;
 use leeward_env::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An object that could not be read is left alone for so long.
 const ASIDE: Nanos = 30_000_000_000;
@@ -27,6 +27,10 @@ pub(super) struct Books {
     pub(super) options: TierOptions,
     /// The hot pool was listed.
     known: bool,
+    /// Nothing is put to the hot pool any more: whoever asked for the end of the tier was told that it is empty.
+    ended: bool,
+    /// Puts to the hot pool that failed: it may have something under these names.
+    failed: BTreeSet<ObjectId>,
     /// It is to be listed again: it may have more than was listed.
     stale: bool,
     /// Puts that have not returned.
@@ -79,6 +83,19 @@ impl Books {
         self.is_known() && self.putting == 0 && self.unflushed.is_empty() && self.flushed.is_empty()
     }
 
+    /// Ends the tier if the hot pool is empty, and says whether it is: from then on nothing is put there.
+    pub(super) fn end(&mut self) -> bool {
+        let ends = self.options.ending && self.is_empty();
+        self.ended |= ends;
+        ends
+    }
+
+    /// Sets when what is moved. A tier that is not to end any more has not ended.
+    pub(super) fn set_options(&mut self, options: TierOptions) {
+        self.options = options;
+        self.ended &= options.ending;
+    }
+
     /// Whether the hot pool may have the object.
     pub(super) fn may_be_hot(&self, id: ObjectId) -> bool {
         !self.known || self.unflushed.contains_key(&id) || self.flushed.contains_key(&id)
@@ -104,16 +121,33 @@ impl Books {
 
     /// Whether a put goes to the hot pool: always, but where that is to become empty and has nothing of this name.
     pub(super) fn begin_put(&mut self, id: ObjectId) -> bool {
-        let is_hot = !self.options.ending || self.may_be_hot(id) || self.flushing.contains_key(&id);
+        let may_be_hot = self.may_be_hot(id) || self.flushing.contains_key(&id);
         self.putting += 1;
-        is_hot
+        !self.options.ending || may_be_hot && !self.ended
     }
 
-    /// A put is over, and brought so many bytes to the hot pool.
-    pub(super) fn end_put(&mut self, id: ObjectId, bytes: Option<u64>) {
+    /// Whether an earlier put may have left something under this name on the hot pool, though that is not to have it.
+    pub(super) fn may_be_left(&self, id: ObjectId) -> bool {
+        self.failed.contains(&id)
+    }
+
+    /// A put to the hot pool is over: how many bytes it brought, if it did.
+    pub(super) fn end_hot_put(&mut self, id: ObjectId, bytes: Option<u64>) {
         self.putting -= 1;
-        if let Some(bytes) = bytes {
-            self.put(id, bytes);
+        match bytes {
+            Some(bytes) => {
+                self.failed.remove(&id);
+                self.put(id, bytes);
+            }
+            None => drop(self.failed.insert(id)),
+        }
+    }
+
+    /// A put to the cold pool is over.
+    pub(super) fn end_cold_put(&mut self, id: ObjectId, done: bool) {
+        self.putting -= 1;
+        if done {
+            self.failed.remove(&id);
         }
     }
 
@@ -137,6 +171,7 @@ impl Books {
     /// Nothing is known of it any more, and a flush of it is void. Whether the cold pool may have it.
     pub(super) fn forget(&mut self, id: ObjectId) -> bool {
         self.aside.remove(&id);
+        self.failed.remove(&id);
         self.flushing.entry(id).and_modify(|disturbed| *disturbed = true);
         if let Some(bytes) = self.flushed.remove(&id) {
             self.evictable_bytes -= bytes;
@@ -250,6 +285,25 @@ mod tests {
         books.forget(id(2));
         books.forget(id(3));
         assert!(books.is_empty() && books.unflushed() == (0, 0));
+    }
+
+    #[test]
+    fn what_has_ended_stays_empty() {
+        let mut books = Books::default();
+        books.learn(Vec::new());
+        assert!(!books.end(), "nobody asked for it");
+        books.set_options(TierOptions { ending: true, ..TierOptions::default() });
+        assert!(!books.begin_put(id(1)));
+        assert!(!books.end(), "a put is on its way");
+        books.end_cold_put(id(1), true);
+        assert!(books.end() && books.end());
+        books.look_again(); // its stores were opened again: they may have more than is known, but get nothing
+        assert!(!books.begin_put(id(2)));
+        books.end_cold_put(id(2), false);
+        books.set_options(TierOptions::default());
+        assert!(books.begin_put(id(3)));
+        books.end_hot_put(id(3), None);
+        assert!(books.may_be_left(id(3)) && !books.may_be_left(id(2)));
     }
 
     #[test]

@@ -455,6 +455,14 @@ impl Pool for Group {
         }
     }
 
+    fn lacking(&self, ctx: &Ctx, expected: &[(ObjectId, u64)]) -> Result<Vec<(ObjectId, u64)>> {
+        self.0.lacking(ctx, expected)
+    }
+
+    fn note_lost(&self, objects: Vec<ObjectId>) {
+        self.0.notes.lock().misses(objects);
+    }
+
     fn scrub(&self) -> Option<&dyn Scrub> {
         Some(self)
     }

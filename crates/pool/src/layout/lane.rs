@@ -2,7 +2,8 @@
 //! who wait for a thread is said by a [`FairQueue`], by the time that their calls took; how much of what they transfer is on its way at once,
 //! by the gate before the store.
 //!
-//! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. In a simulation
+//! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. Where the system refuses one, those
+//! that there are do the work; without any a call is refused as if the store were busy, and the next one tries again. In a simulation
 //! there are none: what is handed over is done at once, on the caller's thread. While nothing is going on, somebody else may have leave
 //! to call the store himself ([`Lane::call_here`]).
 
@@ -30,7 +31,7 @@ pub(crate) enum Takes {
     Long,
 }
 
-/// The queue is full: the store does not keep up, or hangs.
+/// The queue is full, as the store does not keep up or hangs; or there is no thread for it.
 pub(crate) struct Busy;
 
 pub(crate) struct Lane {
@@ -95,13 +96,17 @@ impl Lane {
         if state.jobs.len() >= QUEUE_MAX || state.closed {
             return Err(Busy);
         }
+        let is_new = state.idle <= state.jobs.len() && state.threads < THREADS_MAX && {
+            let (shared, env) = (self.shared.clone(), self.env.clone());
+            self.env.try_spawn("lee-store", move || shared.serve(&env)).is_ok()
+        };
+        state.threads += usize::from(is_new);
+        if state.threads == 0 {
+            return Err(Busy);
+        }
         let line = Line { flow: ctx.flow, class: ctx.class };
         state.jobs.push(line, Line::USUAL, (takes, Box::new(job)));
-        if state.idle < state.jobs.len() && state.threads < THREADS_MAX {
-            state.threads += 1;
-            let (shared, env) = (self.shared.clone(), self.env.clone());
-            drop(self.env.spawn("lee-store", move || shared.serve(&env)));
-        } else {
+        if !is_new {
             self.shared.work.notify_one();
         }
         Ok(())
@@ -192,6 +197,32 @@ mod tests {
         begun.recv().unwrap();
         assert!(lane.call_here().is_none(), "a listing runs");
         drop(end);
+    }
+
+    #[test]
+    fn a_refused_thread_is_not_counted() {
+        let (env, ctx) = (Env::real(), Ctx::system());
+        let lane = Lane::new(&env);
+        env.refuse_threads(2);
+        for _ in 0..2 {
+            assert!(lane.hand_over(&ctx, Takes::Short, || ()).is_err(), "there is no thread");
+        }
+        let (sender, done) = channel();
+        for n in 0..3 {
+            let sender = sender.clone();
+            lane.hand_over(&ctx, Takes::Short, move || sender.send(n).unwrap()).ok().unwrap();
+        }
+        let mut all: Vec<i32> = done.iter().take(3).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        // while one is there, its calls wait for it
+        let (block, blocked) = channel::<()>();
+        lane.hand_over(&ctx, Takes::Short, move || assert!(blocked.recv().is_err())).ok().unwrap();
+        env.refuse_threads(u64::MAX);
+        lane.hand_over(&ctx, Takes::Short, move || sender.send(9).unwrap()).ok().unwrap();
+        drop(block);
+        assert_eq!(done.recv(), Ok(9));
+        env.refuse_threads(0);
     }
 
     #[test]

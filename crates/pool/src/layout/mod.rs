@@ -58,6 +58,18 @@ pub trait Pool: Store {
     /// How it is. Touches no store.
     fn health(&self) -> Health;
 
+    /// Which of these objects, given with their lengths, cannot be read now, as too little is left of them or can be had: of what was never put, or is on
+    /// fewer stores than it takes, a pool cannot know that it is missed. Asks all stores for what they have, and looks closer at
+    /// objects of which not all is there; contents are not verified.
+    ///
+    /// # Errors
+    /// When not even a listing can be had.
+    fn lacking(&self, ctx: &Ctx, expected: &[(ObjectId, u64)]) -> Result<Vec<(ObjectId, u64)>>;
+
+    /// These objects, and no others that were said before, ought to be there and are not: they count as lost
+    /// ([`Health::lost_objects`]) until they are put, deleted or read whole.
+    fn note_lost(&self, objects: Vec<ObjectId>);
+
     /// What reads and verifies all that is there; nothing where nothing is known of what is right, as in `single`: that is up to
     /// who put it there. Each pool of a tier has its own.
     fn scrub(&self) -> Option<&dyn Scrub> {
@@ -88,8 +100,12 @@ pub trait Scrub {
     fn reached(&self) -> Option<ObjectId>;
 }
 
+/// Says whether these bytes are the whole object of that name, by checksums in it. What puts objects into a pool knows.
+pub type IsWhole = fn(ObjectId, &[u8]) -> bool;
+
 /// A pool of these stores, which are in the order of `spec.stores`. Beside users who are active, work of ours asks stores one after the
-/// other.
+/// other. `is_whole`: of two different objects of one name on a store that is emptied and on the one that follows it, it says
+/// which one counts; a layout with checksums of its own does not need it.
 ///
 /// # Errors
 /// When no such pool can be, which [`PoolSpec::check`] would have said, or the numbers differ.
@@ -98,6 +114,7 @@ pub fn assemble(
     activity: &Arc<Activity>,
     spec: &PoolSpec,
     members: Vec<Member>,
+    is_whole: IsWhole,
 ) -> std::result::Result<Arc<dyn Pool>, SpecError> {
     spec.check()?;
     if members.len() != spec.stores.len() {
@@ -105,7 +122,7 @@ pub fn assemble(
         return Err(SpecError(format!("pool {}: {have} stores were opened, it has {need}", spec.name)));
     }
     match spec.layout {
-        Layout::Single => Ok(Arc::new(single::Single::new(env, spec, members))),
+        Layout::Single => Ok(Arc::new(single::Single::new(env, spec, members, is_whole))),
         Layout::Replica { .. } | Layout::Erasure { .. } => {
             Ok(Arc::new(group::Group::new(env, activity, spec, members)))
         }

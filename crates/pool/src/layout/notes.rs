@@ -17,6 +17,8 @@ pub(crate) struct Notes {
     late: BTreeMap<(ObjectId, u64), u64>,
     /// Objects that cannot be read.
     lost: BTreeSet<ObjectId>,
+    /// Objects that the pool's owner misses: of what has too few pieces only he knows that it is no leftover.
+    missed: BTreeSet<ObjectId>,
     /// What is being repaired, and whether it was put or deleted meanwhile.
     repairing: Option<(ObjectId, bool)>,
 }
@@ -43,6 +45,7 @@ impl Notes {
     pub(crate) fn put(&mut self, id: ObjectId, stamp: u64, missing: u64, late: u64) {
         self.disturb(id);
         self.lost.remove(&id);
+        self.missed.remove(&id);
         self.leftovers.remove(&id);
         self.late.retain(|(of, _), _| *of != id);
         self.set_missing(id, missing | late);
@@ -55,6 +58,7 @@ impl Notes {
     pub(crate) fn deleted(&mut self, id: ObjectId, failed: u64) {
         self.disturb(id);
         self.lost.remove(&id);
+        self.missed.remove(&id);
         self.set_missing(id, 0);
         let late = self.late.extract_if((id, 0)..=(id, u64::MAX), |_, _| true).fold(0, |all, (_, l)| all | l);
         set(&mut self.leftovers, id, failed | late);
@@ -96,6 +100,12 @@ impl Notes {
     /// It can be read.
     pub(crate) fn found(&mut self, id: ObjectId) {
         self.lost.remove(&id);
+        self.missed.remove(&id);
+    }
+
+    /// The owner misses these, and no others.
+    pub(crate) fn misses(&mut self, ids: Vec<ObjectId>) {
+        self.missed = ids.into_iter().collect();
     }
 
     /// All after this one were looked at: no others of them cannot be read.
@@ -111,7 +121,7 @@ impl Notes {
 
     /// How many objects cannot be read.
     pub(crate) fn lost(&self) -> u64 {
-        self.lost.len() as u64
+        self.lost.union(&self.missed).count() as u64
     }
 
     /// There is no such object.

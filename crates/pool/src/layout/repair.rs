@@ -13,6 +13,7 @@ use super::health::Step;
 use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
 use super::read::{PATIENCE, Part, Reading};
+use super::seat::{Seat, Stored};
 use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 
 /// What could not be put in order is tried again after so long.
 const TRY_AGAIN: Nanos = 30_000_000_000;
+/// A store that is to be emptied and cannot be listed is listed again after so long.
+const LIST_AGAIN: Nanos = 300_000_000_000;
 
 /// What the steps have before them.
 #[derive(Default)]
@@ -29,6 +32,8 @@ pub(super) struct Repairs {
     searched: bool,
     /// Pieces on stores that are being emptied, by slot.
     moves: VecDeque<(usize, ObjectId)>,
+    /// When those stores are listed again, to see whether anything is left on them; nothing: they are empty.
+    moves_listed_at: Option<Nanos>,
     missing: Turn,
     leftovers: Turn,
     /// Objects that this pass of scrubbing has before it, the last one first.
@@ -172,6 +177,10 @@ impl Core {
             let missing = missing.fold(0, |all, piece| all | 1 << piece);
             self.notes.lock().missing(*id, missing);
         }
+        let silent = |(n, slot): (usize, &Slot)| slot.old.is_some() && found.answered >> n & 1 == 0;
+        let is_empty = found.moves.is_empty() && !self.slots.iter().enumerate().any(silent);
+        let wait = if found.moves.is_empty() { LIST_AGAIN } else { 0 };
+        repairs.moves_listed_at = (!is_empty).then(|| self.env.now() + wait);
         repairs.moves = found.moves;
         repairs.searched = true;
         let mut figures = self.figures.lock();
@@ -208,6 +217,11 @@ impl Core {
             }
             self.figures.lock().moves_waiting = repairs.moves.len() as u64;
             return Ok(step);
+        }
+        if repairs.moves_listed_at.is_some_and(|at| at <= now) {
+            // what a store said to be missing may be there
+            self.search(ctx, &mut repairs)?;
+            return Ok(Step { more: !repairs.moves.is_empty(), ..Step::default() });
         }
         self.give_back_spare();
         Ok(Step::default())
@@ -371,46 +385,49 @@ impl Core {
         step
     }
 
-    /// Moves one piece, unless there is one already: that was put or repaired since, and is the better one.
+    /// Moves one piece, unless the right one is there already. What is on the old store is deleted only after a piece that is
+    /// as good was read on the new one.
     fn take_over(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
-        let Some(old) = &self.slots[slot].old else { return Ok(0) };
-        let bytes = match self.slots[slot].home.call(|store| store.len(ctx, id)) {
-            Ok(_) => 0,
-            Err(Error::NotFound(_)) => self.copy_piece(ctx, slot, id)?,
-            Err(e) => return Err(e),
-        };
+        let Slot { home, old: Some(old) } = &self.slots[slot] else { return Ok(0) };
+        let Some(body) = old.read_all(ctx, id)? else { return Ok(0) }; // deleted meanwhile
+        let there = home.read_all(ctx, id)?;
+        let piece = self.piece_in(id, slot);
+        let stamp = |stored: &Stored| self.stamp_of(id, piece, stored);
+        let mut bytes = 0;
+        match (there.as_ref().and_then(stamp), stamp(&body)) {
+            // it was put or repaired since
+            (Some(here), Some(there)) if here >= there => {}
+            (Some(_), None) => {}
+            (Some(_), Some(_)) => return Err(doubt(home, id, "it has an earlier version of the piece")),
+            (None, Some(_)) => {
+                self.replace_piece(ctx, id, piece, body.buffer())?;
+                if home.read_all(ctx, id)?.as_deref() != Some(&*body) {
+                    return Err(doubt(home, id, "the piece is not what was put"));
+                }
+                bytes = body.len() as u64;
+            }
+            (None, None) => {
+                // repair puts another one in its place: then this one goes
+                let _ = self.bad(&self.slots[slot], String::new()); // counted
+                self.notes.lock().missing(id, 1 << piece);
+                return Err(doubt(old, id, "the piece is damaged"));
+            }
+        }
         old.call(|store| store.delete(ctx, id))?;
         Ok(bytes)
     }
 
-    fn copy_piece(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
-        let seat = &self.slots[slot];
-        let Some(old) = &seat.old else { return Ok(0) };
-        let len = match old.call(|store| store.len(ctx, id)) {
-            Err(Error::NotFound(_)) => return Ok(0), // deleted meanwhile
-            other => other?,
-        };
-        let mut body = AlignedBuf::zeroed(len as usize);
-        old.call(|store| store.get(ctx, id, 0, &mut body))?;
-        let piece = self.piece_in(id, slot);
-        if self.is_whole(id, piece, &body) {
-            seat.home.call(|store| store.put(ctx, id, &body))?;
-        } else {
-            let _ = self.bad(seat, String::new()); // counted
-            self.notes.lock().missing(id, 1 << piece);
-        }
-        Ok(len)
+    /// The stamp of a piece that is whole.
+    fn stamp_of(&self, id: ObjectId, piece: usize, stored: &[u8]) -> Option<u64> {
+        let length = super::piece::Head::length(stored).ok().filter(|length| *length <= stored.len())?;
+        let mut head = stored[..length].to_vec();
+        let head = super::piece::Head::decode(&self.name(id, piece), &mut head).ok()?;
+        let end = length + head.crcs.len() * BLOCK;
+        let whole = length == head_bytes(head.crcs.len()) && end == stored.len();
+        (whole && head.holds(0, &stored[length..])).then_some(head.stamp)
     }
+}
 
-    fn is_whole(&self, id: ObjectId, piece: usize, stored: &[u8]) -> bool {
-        let Ok(length) = super::piece::Head::length(stored) else { return false };
-        if length > stored.len() {
-            return false;
-        }
-        let head = super::piece::Head::decode(&self.name(id, piece), &mut stored[..length].to_vec());
-        head.is_ok_and(|head| {
-            let end = length + head.crcs.len() * BLOCK;
-            length == head_bytes(head.crcs.len()) && end == stored.len() && head.holds(0, &stored[length..])
-        })
-    }
+fn doubt(seat: &Seat, id: ObjectId, what: &str) -> Error {
+    Error::Io(std::io::Error::other(format!("{}: {id:?}: {what}", seat.url())))
 }

@@ -42,6 +42,20 @@ impl Core {
         Ok(step)
     }
 
+    /// Objects of which a listing has too few pieces, and all heads say the same.
+    pub(super) fn lacking(
+        self: &Arc<Self>,
+        ctx: &Ctx,
+        expected: &[(ObjectId, u64)],
+    ) -> Result<Vec<(ObjectId, u64)>> {
+        let found = self.list_pieces(ctx)?;
+        let lacks = |(id, bytes): &(ObjectId, u64)| {
+            let there = found.pieces.get(id).map_or(0, |pieces| pieces.len());
+            there < self.cut(*bytes).needed() && self.choose(*id, &self.survey(ctx, *id)).is_err()
+        };
+        Ok(expected.iter().copied().filter(lacks).collect())
+    }
+
     /// Reads all pieces of an object. Nothing when it cannot be read.
     fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Step> {
         let mut step = Step::default();

@@ -8,10 +8,11 @@ use super::Member;
 use super::health::{Condition, StoreHealth};
 use super::lane::{Busy, Here, Lane, Takes};
 use super::spec::{StoreSpec, StoreState};
-use crate::{CountedStore, Error, Result, Store, StoreFigures};
+use crate::{AlignedBuf, CountedStore, Error, ObjectId, Result, Store, StoreFigures};
 use leeward_env::histogram::Histogram;
 use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +35,27 @@ pub(super) const HEDGE_MAX: Nanos = 1_000_000_000;
 const QUICK: Nanos = 512_000;
 /// After a read that took longer than `HEDGE_MIN` a store is not trusted for so long to answer at once.
 const WARY: Nanos = 2_000_000_000;
+
+/// What a store has under a name: as many bytes as it says.
+pub(crate) struct Stored {
+    buffer: AlignedBuf,
+    len: usize,
+}
+
+impl Stored {
+    /// To be stored elsewhere: zeros follow up to a multiple of 4096.
+    pub(crate) fn buffer(&self) -> &AlignedBuf {
+        &self.buffer
+    }
+}
+
+impl Deref for Stored {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
 
 pub(crate) struct Seat {
     spec: StoreSpec,
@@ -153,6 +175,26 @@ impl Seat {
     /// Whether an operator said that what is on it is gone.
     pub(crate) fn is_given_up(&self) -> bool {
         self.spec.state == StoreState::Missing
+    }
+
+    /// All that the store has under a name; nothing where it says twice, asked in two ways, that there is nothing.
+    pub(crate) fn read_all(&self, ctx: &Ctx, id: ObjectId) -> Result<Option<Stored>> {
+        let len = match self.call(|store| store.len(ctx, id)) {
+            Ok(len) => Some(len as usize),
+            Err(Error::NotFound(_)) => None,
+            Err(e) => return Err(e),
+        };
+        let mut buffer = AlignedBuf::zeroed(len.unwrap_or_default());
+        let wanted = len.unwrap_or(1);
+        match (self.call(|store| store.get(ctx, id, 0, &mut buffer[..wanted])), len) {
+            (Ok(()), Some(len)) => Ok(Some(Stored { buffer, len })),
+            (Err(Error::NotFound(_)), None) => Ok(None),
+            (Ok(()), None) | (Err(Error::NotFound(_)), Some(_)) => {
+                let what = format!("{}: {id:?} is there and is not there", self.url());
+                Err(Error::Io(std::io::Error::other(what)))
+            }
+            (Err(e), _) => Err(e),
+        }
     }
 
     /// Calls the store, and notes how that went.

@@ -1,8 +1,13 @@
 //! `single`: one store keeps each object as it is, without anything of ours around it. What was stored before there
 //! were layouts is a `single` pool.
 //!
-//! Nothing is verified here: an object's checksums are the data log's, and there is no second copy to turn to.
+//! Nothing is verified when it is read: an object's checksums are the data log's, and there is no second copy to turn to.
 //! While a draining store is being emptied into the active one, objects are looked for on both.
+//!
+//! **Emptying a store** deletes the only other copy of each object. So an object is deleted there only after the same bytes were
+//! read back from the active store, or another object of its name that is whole ([`IsWhole`]). Whatever else a store answers
+//! leaves both copies as they are: an error says nothing about an object, and a length says little, as a put that was
+//! interrupted may have left a torn object under its name.
 //!
 //! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures` and those of the
 //! seats.
@@ -10,12 +15,12 @@
 use super::health::{Health, Progress, Step};
 use super::seat::Seat;
 use super::spec::{Layout, PoolSpec, StoreState};
-use super::{Member, Pool};
+use super::{IsWhole, Member, Pool};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Single {
     spec: PoolSpec,
@@ -25,17 +30,20 @@ pub(crate) struct Single {
     /// Objects still to be moved, the last one first.
     drain: Mutex<Vec<(ObjectId, u64)>>,
     figures: Mutex<Figures>,
+    is_whole: IsWhole,
 }
 
 #[derive(Default)]
 struct Figures {
     repair: Progress,
     searched: bool,
+    /// What its owner misses.
+    missed: BTreeSet<ObjectId>,
 }
 
 impl Single {
     /// Of a checked spec with as many members as stores.
-    pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>) -> Single {
+    pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>, is_whole: IsWhole) -> Single {
         let (mut home, mut old) = (None, None);
         for (store, member) in spec.stores.iter().zip(members) {
             let seat = Some(Seat::new(env, store, member));
@@ -47,13 +55,15 @@ impl Single {
             old,
             drain: Mutex::default(),
             figures: Mutex::default(),
+            is_whole,
         }
     }
 
     /// Asks where the object is to be, then where it may still be, then again: it may have been moved between.
     fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
         let missing = match (self.home.read(&mut ask), &self.old) {
-            (Err(e @ Error::NotFound(_)), Some(_)) => e,
+            // a copy that was interrupted is short
+            (Err(e @ (Error::NotFound(_) | Error::Short(_))), Some(_)) => e,
             (other, _) => return other,
         };
         let Some(old) = &self.old else { return Err(missing) };
@@ -64,20 +74,66 @@ impl Single {
     }
 
     /// Moves an object from the old store, unless it is here already.
-    fn take_over(&self, ctx: &Ctx, old: &Seat, id: ObjectId, len: u64) -> Result<Step> {
+    fn take_over(&self, ctx: &Ctx, old: &Seat, id: ObjectId) -> Result<Step> {
         let mut step = Step { more: true, ..Step::default() };
-        if let Err(Error::NotFound(_)) = self.home.call(|store| store.len(ctx, id)) {
-            let mut body = AlignedBuf::zeroed(len as usize);
-            match old.call(|store| store.get(ctx, id, 0, &mut body[..len as usize])) {
-                Err(Error::NotFound(_)) => return Ok(step), // deleted meanwhile
-                other => other?,
+        let Some(body) = old.read_all(ctx, id)? else { return Ok(step) }; // deleted meanwhile
+        let there = self.home.read_all(ctx, id)?;
+        if there.as_deref() != Some(&*body) {
+            match self.judge(ctx, old, id, &body, there.as_deref())? {
+                Counts::Home => {}
+                Counts::Old => {
+                    if there.is_none() {
+                        self.home.call(|store| store.put(ctx, id, body.buffer()))?;
+                    } else {
+                        self.home.call(|store| store.replace(ctx, id, body.buffer()))?;
+                    }
+                    if self.home.read_all(ctx, id)?.as_deref() != Some(&*body) {
+                        return Err(doubt(format!("{}: {id:?} is not what was put", self.home.url())));
+                    }
+                    let len = body.len() as u64;
+                    (step.read_bytes, step.written_bytes, step.pieces) = (len, len, 1);
+                }
             }
-            self.home.call(|store| store.put(ctx, id, &body))?;
-            (step.read_bytes, step.written_bytes, step.pieces) = (len, len, 1);
         }
         old.call(|store| store.delete(ctx, id))?;
         Ok(step)
     }
+
+    /// Which of two objects counts that are not the same; `there`: what the active store has.
+    fn judge(
+        &self,
+        ctx: &Ctx,
+        old: &Seat,
+        id: ObjectId,
+        body: &[u8],
+        there: Option<&[u8]>,
+    ) -> Result<Counts> {
+        if there.is_some_and(|there| (self.is_whole)(id, there)) {
+            return Ok(Counts::Home); // put since
+        }
+        if (self.is_whole)(id, body) {
+            return Ok(Counts::Old);
+        }
+        if there.is_some() {
+            let (here, old) = (self.home.url(), old.url());
+            return Err(doubt(format!("{id:?} is damaged on {here}, and otherwise on {old}: both stay")));
+        }
+        // damaged as it is, it is moved; unless it was read wrong
+        match old.read_all(ctx, id)?.as_deref() == Some(body) {
+            true => Ok(Counts::Old),
+            false => Err(doubt(format!("{}: {id:?} is not the same when read again", old.url()))),
+        }
+    }
+}
+
+/// Which of two objects of one name is kept.
+enum Counts {
+    Home,
+    Old,
+}
+
+fn doubt(what: String) -> Error {
+    Error::Io(std::io::Error::other(what))
 }
 
 impl Store for Single {
@@ -138,12 +194,22 @@ impl Pool for Single {
             stores: seats.map(Seat::health).collect(),
             may_lose: 0,
             degraded_objects: 0,
-            lost_objects: 0,
+            lost_objects: figures.missed.len() as u64,
             searched: figures.searched,
             repair: figures.repair,
             scrub: Progress::default(),
             tier: None,
         }
+    }
+
+    fn lacking(&self, ctx: &Ctx, expected: &[(ObjectId, u64)]) -> Result<Vec<(ObjectId, u64)>> {
+        let listed: BTreeSet<ObjectId> = self.list(ctx)?.into_iter().map(|(id, _)| id).collect();
+        let is_missing = |(id, _): &(ObjectId, u64)| !listed.contains(id) && self.len(ctx, *id).is_err();
+        Ok(expected.iter().copied().filter(is_missing).collect())
+    }
+
+    fn note_lost(&self, objects: Vec<ObjectId>) {
+        self.figures.lock().missed = objects.into_iter().collect();
     }
 
     fn repair_step(&self, ctx: &Ctx) -> Result<Step> {
@@ -158,9 +224,9 @@ impl Pool for Single {
             drain.reverse();
             self.figures.lock().searched = true;
         }
-        let Some((id, len)) = drain.pop() else { return Ok(Step::default()) };
+        let Some((id, _)) = drain.pop() else { return Ok(Step::default()) };
         self.figures.lock().repair.objects_waiting = drain.len() as u64 + 1;
-        let step = self.take_over(ctx, old, id, len)?;
+        let step = self.take_over(ctx, old, id)?;
         let mut figures = self.figures.lock();
         figures.repair.objects_waiting -= 1;
         figures.repair.objects_done += 1;

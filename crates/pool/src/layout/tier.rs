@@ -15,7 +15,8 @@
 //! what it left may be torn, or not be durable yet. So all that is on the hot pool then is flushed (again), and only what a
 //! put to the cold pool has returned for is evicted.
 //!
-//! **The end of a tier** ([`TierOptions::ending`]): what is put goes to the cold pool, and the hot one is emptied.
+//! **The end of a tier** ([`TierOptions::ending`]): what is put goes to the cold pool, and the hot one is emptied. Once it has
+//! ended ([`Tier::end`]) nothing is put to the hot pool, whatever fails: its owner may be writing down that it has none of the data.
 //!
 //! Lock order: `books`, never held over a call of a pool.
 
@@ -113,7 +114,7 @@ impl Tier {
         books: Arc<Mutex<Books>>,
     ) -> Arc<Tier> {
         assert!(options.is_sound(), "shares of a tier: {options:?}");
-        books.lock().options = options;
+        books.lock().set_options(options);
         Arc::new(Tier { env: env.clone(), hot, cold, books })
     }
 
@@ -131,6 +132,12 @@ impl Tier {
     pub fn is_drained(&self) -> bool {
         let books = self.books.lock();
         books.options.ending && books.is_empty()
+    }
+
+    /// Ends the tier if the hot pool is empty and nothing is on its way there. From then on nothing is put there, so that
+    /// whoever was told so may take the hot pool away.
+    pub fn end(&self) -> bool {
+        self.books.lock().end()
     }
 
     /// Learns which objects are on the hot pool.
@@ -287,6 +294,14 @@ impl Tier {
         }
     }
 
+    /// What an earlier put of this name left on the hot pool, which failed, must not be taken for one that goes to the cold
+    /// pool. Where it cannot be deleted now the put fails, and is repeated: put to the hot pool it might be what a delete
+    /// meets that is carried out late.
+    fn clear_hot(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        let may_be_left = self.books.lock().may_be_left(id);
+        if may_be_left { self.hot.delete(ctx, id) } else { Ok(()) }
+    }
+
     /// Flushes or evicts one object, if it is time to. What goes wrong is in the health.
     fn move_down(&self, ctx: &Ctx) -> Option<Step> {
         let (options, fill) = (self.options(), self.fill(0));
@@ -305,11 +320,13 @@ impl Tier {
 
 impl Store for Tier {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        let wants_hot = self.books.lock().begin_put(id);
-        // what an earlier put of this name left, which failed, must not be taken for a later one
-        let is_cold = !wants_hot && self.hot.delete(ctx, id).is_ok();
-        let put = if is_cold { self.cold.put(ctx, id, body) } else { self.put_hot(ctx, id, body) };
-        self.books.lock().end_put(id, (put.is_ok() && !is_cold).then_some(body.len() as u64));
+        if self.books.lock().begin_put(id) {
+            let put = self.put_hot(ctx, id, body);
+            self.books.lock().end_hot_put(id, put.is_ok().then_some(body.len() as u64));
+            return put;
+        }
+        let put = self.clear_hot(ctx, id).and_then(|()| self.cold.put(ctx, id, body));
+        self.books.lock().end_cold_put(id, put.is_ok());
         put
     }
 
@@ -382,6 +399,18 @@ impl Pool for Tier {
         };
         drop(books);
         Health { tier: Some(Box::new(tier)), ..self.cold.health() }
+    }
+
+    fn lacking(&self, ctx: &Ctx, expected: &[(ObjectId, u64)]) -> Result<Vec<(ObjectId, u64)>> {
+        // first the cold pool: what is flushed meanwhile is on both, not on neither
+        let not_cold = self.cold.lacking(ctx, expected)?;
+        let nowhere = if not_cold.is_empty() { not_cold } else { self.hot.lacking(ctx, &not_cold)? };
+        // or flushed and evicted in between
+        if nowhere.is_empty() { Ok(nowhere) } else { self.cold.lacking(ctx, &nowhere) }
+    }
+
+    fn note_lost(&self, objects: Vec<ObjectId>) {
+        self.cold.note_lost(objects);
     }
 
     /// Flushes or evicts one object, else what the pools have to do.

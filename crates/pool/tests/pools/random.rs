@@ -10,20 +10,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-const FAULTS: [StoreFault; 13] = [
+/// All that a store can do to a call.
+pub const FAULTS: [StoreFault; 26] = [
     StoreFault::PutFails,
     StoreFault::PutTorn,
     StoreFault::PutFull,
     StoreFault::PutLies,
     StoreFault::PutFailsAfter,
+    StoreFault::PutForgets,
+    StoreFault::PutBusy,
+    StoreFault::PutLate,
+    StoreFault::PutRefused,
     StoreFault::GetFails,
     StoreFault::GetShort,
     StoreFault::GetMissing,
+    StoreFault::GetBusy,
+    StoreFault::GetAway,
     StoreFault::GetLies,
     StoreFault::GetForeign,
     StoreFault::DeleteFails,
     StoreFault::DeleteFailsAfter,
+    StoreFault::DeleteBusy,
+    StoreFault::DeleteLate,
+    StoreFault::LenFails,
+    StoreFault::LenAway,
+    StoreFault::LenMissing,
     StoreFault::ListFails,
+    StoreFault::ListAway,
+    StoreFault::SpaceFails,
 ];
 
 /// What is known of an object: acknowledged content, by seed and length.
@@ -57,6 +71,9 @@ impl Run {
     fn misbehave(&mut self) {
         for slot in &self.bad {
             let store = &self.rig.faulty[*slot];
+            if self.below(3) == 0 {
+                store.land(&Ctx::system());
+            }
             store.heal();
             store.set_seed(self.random.random());
             for _ in 0..self.below(4) {
@@ -123,12 +140,15 @@ impl Run {
     }
 
     fn heal(&self) {
-        self.rig.faulty.iter().for_each(|store| store.heal());
+        for store in &self.rig.faulty {
+            store.land(&Ctx::system());
+            store.heal();
+        }
         self.rig.env.advance(Duration::from_secs(300));
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
+pub fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("POOL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(30)
 }
 

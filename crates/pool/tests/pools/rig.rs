@@ -1,10 +1,22 @@
 //! Pools over stores in memory that fail and lie as told.
 
+use leeward_env::disk::real::ALIGN;
 use leeward_env::{Activity, Ctx, Env};
+use leeward_pool::contract::body;
 use leeward_pool::{
     FaultyStore, Layout, MemStore, Member, ObjectId, Pool, PoolSpec, Store, StoreSpec, StoreState, assemble,
 };
 use std::sync::Arc;
+
+/// Length of the objects whose bodies are made of their segment's number.
+pub fn length(id: ObjectId) -> usize {
+    ALIGN * (1 + 7 * (id.segment as usize % 16))
+}
+
+/// Whether these bytes are such an object.
+pub fn is_whole(id: ObjectId, bytes: &[u8]) -> bool {
+    bytes.len() == length(id) && bytes == &body(id.segment, length(id))[..]
+}
 
 /// A pool, the stores below it, and what makes them fail.
 pub struct Rig {
@@ -35,7 +47,7 @@ pub fn over(env: &Env, layout: Layout, stores: &[Arc<dyn Store>]) -> Arc<dyn Poo
 /// The same beside users.
 pub fn beside(env: &Env, users: &Arc<Activity>, layout: Layout, stores: &[Arc<dyn Store>]) -> Arc<dyn Pool> {
     let members = stores.iter().map(|store| Member::Open(store.clone())).collect();
-    assemble(env, users, &spec(layout), members).unwrap()
+    assemble(env, users, &spec(layout), members, is_whole).unwrap()
 }
 
 impl Rig {

@@ -1,6 +1,6 @@
 //! A hot pool in front of a cold one.
 
-use super::rig::{Rig, over, spec};
+use super::rig::{Rig, is_whole, over, spec};
 use leeward_env::disk::real::ALIGN;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
@@ -39,7 +39,8 @@ impl Tiers {
         let hot: Vec<Arc<FaultyStore>> =
             hot_inner.iter().map(|s| Arc::new(FaultyStore::new(s.clone()))).collect();
         let members = hot.iter().map(|store| Member::Open(store.clone())).collect();
-        let front = assemble(env, &Arc::default(), &spec("replica(2)".parse().unwrap()), members).unwrap();
+        let front =
+            assemble(env, &Arc::default(), &spec("replica(2)".parse().unwrap()), members, is_whole).unwrap();
         let pool = Tier::new(env, front, cold.pool.clone(), TierOptions::default());
         Tiers { env: env.clone(), hot, hot_inner, cold, pool }
     }
