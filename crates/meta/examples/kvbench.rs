@@ -32,7 +32,7 @@ fn open(dir: &Path, caching: Caching) -> LsmKv {
     std::fs::create_dir_all(dir).expect("mkdir");
     let mut options = Options::default();
     options.engine.journal.caching = caching;
-    let disk = Arc::new(RealDisk::new(dir));
+    let disk = Arc::new(RealDisk::open(dir).expect("a directory"));
     let start = Instant::now();
     let kv = LsmKv::open(Env::real(), disk, &dir.join("tables"), options).expect("open");
     println!("  open: {:.1?}, RSS {} MB", start.elapsed(), rss() >> 20);

@@ -18,6 +18,7 @@ use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
 use leeward_env::limits::COMMIT_RECORDS_MAX;
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +32,8 @@ const SEALED_SLOW: usize = 1;
 const RUNS_SLOW: usize = 12;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
+/// A journal of more than so many times [`EngineOptions::journal_bytes`] is out of the ordinary.
+const JOURNAL_USUAL: u64 = 4;
 /// Largest reserve.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 /// The reserve is at most this part of the disk.
@@ -73,7 +76,6 @@ pub struct Engine<T> {
     unsettled: AtomicBool,
     /// What was appended to the journal when the tables were last sealed.
     sealed_at: AtomicU64,
-    rides: Mutex<Vec<Ride>>,
     broken: OnceLock<String>,
     reserve: Mutex<()>,
     /// What commits were slowed down by, nanoseconds.
@@ -90,18 +92,18 @@ impl<T: Tables> Engine<T> {
     ) -> Result<Engine<T>> {
         let durable = tables.seq_durable();
         tables.seq_passed(durable);
-        let mut rides = Vec::new();
         let mut replay = |seq, batch: Batch| {
             tables.seq_passed(seq);
             if seq > durable && !batch.writes.is_empty() {
                 make_room(&tables, options.memtable_bytes, || tables.settle())?;
                 tables.insert(seq, &batch);
             }
-            rides.extend(batch.rides);
             Ok(())
         };
-        let (journal, tail) = Journal::open(disk.clone(), options.journal.clone(), &mut replay)?;
-        tracing::debug!(durable, last = tail.last_seq(), rides = rides.len(), "metadata journal replayed");
+        let held = tables.seq_held();
+        let journal_options = options.journal.clone();
+        let (journal, tail) = Journal::open(env.clone(), disk.clone(), journal_options, held, &mut replay)?;
+        tracing::debug!(durable, last = tail.last_seq(), "metadata journal replayed");
         Ok(Engine {
             env,
             disk,
@@ -113,7 +115,6 @@ impl<T: Tables> Engine<T> {
             appended: AtomicUsize::new(0),
             unsettled: AtomicBool::new(false),
             sealed_at: AtomicU64::new(0),
-            rides: Mutex::new(rides),
             broken: OnceLock::new(),
             reserve: Mutex::new(()),
             slowed: AtomicU64::new(0),
@@ -230,7 +231,34 @@ impl<T: Tables> Engine<T> {
         // a full disk must not keep the journal from giving space back
         worked |= self.journal.retire(self.tables.seq_durable())?;
         tables?;
+        worked |= self.carry()?;
         Ok(worked | self.journal.prepare()?)
+    }
+
+    /// Appends rides again that keep a long journal from being dropped.
+    fn carry(&self) -> Result<bool> {
+        let pinned = self.journal.pinned(self.tables.seq_durable(), self.options.journal_bytes);
+        let Some(number) = pinned else { return Ok(false) };
+        let rides = self.journal.pinned_rides(number)?;
+        let mut tail = self.writer.lock();
+        let seq = self.tables.seq_next();
+        self.journal.carry(&mut tail, seq, number, rides)?;
+        Ok(true)
+    }
+
+    /// Moves all that was committed to the tables, and drops what is not needed of the journal then.
+    fn finish(&self) -> Result<()> {
+        loop {
+            self.seal();
+            let flushed = self.tables.flush()?;
+            let _between = self.between_commits();
+            self.settle();
+            let Pressure { active_bytes, sealed, .. } = self.tables.pressure();
+            if active_bytes == 0 && sealed == 0 || !flushed {
+                break;
+            }
+        }
+        self.journal.finish(&mut self.writer.lock(), self.tables.seq_durable())
     }
 
     fn reserve_path(&self) -> String {
@@ -300,8 +328,12 @@ impl<T: Tables> Kv for Engine<T> {
             || active_bytes > 0 && self.is_journal_long()
     }
 
-    fn take_rides(&self) -> Vec<Ride> {
-        std::mem::take(&mut self.rides.lock())
+    fn ride_segments(&self) -> Vec<u64> {
+        self.journal.ride_segments()
+    }
+
+    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
+        self.journal.rides(of)
     }
 
     fn release_ride(&self, segment: u64) {
@@ -317,7 +349,19 @@ impl<T: Tables> Kv for Engine<T> {
         }
     }
 
+    fn close(&self) -> Result<()> {
+        self.check_alive()?;
+        self.or_break(self.finish())
+    }
+
     fn idle(&self) {
+        if self.check_alive().is_err() {
+            return;
+        }
+        let closed_off = self.journal.close_off(&mut self.writer.lock(), || self.tables.seq_next());
+        if let Err(e) = self.or_break(closed_off) {
+            tracing::warn!("the metadata journal: {e}");
+        }
         if self.journal.disk_bytes() > 2 * self.options.journal.file_bytes {
             self.seal();
         }
@@ -350,6 +394,7 @@ impl<T: Tables> Kv for Engine<T> {
             slowed_nanos: self.slowed.load(Ordering::Relaxed),
             table_bytes: tables.disk_bytes,
             journal_bytes: self.journal.disk_bytes(),
+            journal_bytes_usual: JOURNAL_USUAL * self.options.journal_bytes,
             memtable_bytes: tables.memory_bytes,
             written_bytes: tables.written_bytes + self.journal.written_bytes(),
         }

@@ -1,29 +1,40 @@
 //! The write-ahead journal: one append and one flush of the device make a commit durable.
 //!
-//! Files `<dir>/journal-<n>` hold records (see [`record`]) at multiples of 4096 bytes, so that no write touches a
-//! block of an acknowledged record. A file has its full size and is written over before it is used, and a
-//! finished one comes back as `spare-<n>` and then under the next number: an append changes neither size nor
-//! allocation, which makes its flush as cheap as the device allows.
+//! A file `<dir>/journal-<n>` has a head (see [`head`]) and then records (see [`record`]) at multiples of 4096 bytes, so
+//! that no write touches a block of an acknowledged record. A file gets its full size and is written over before it is
+//! used. A finished file becomes `spare-<n>` and is used again under the next number. So an append changes neither size
+//! nor allocation, which makes its flush as cheap as the device allows.
 //!
 //! Invariants:
+//! * A file gets its head before its name: a `journal-<n>` without a whole head is damaged, or of version 1.
 //! * Files are dropped from the oldest on, each drop durable before the next, so what is left has no holes.
-//! * Each record names the one before it. What follows the last good record is a torn tail only if no later record
-//!   of the journal is good; otherwise the journal is damaged.
+//! * Each record names the one before it, and the last one before it that wrote to the tables. If no file has that one,
+//!   the tables must: else the oldest files are lost.
+//! * A file without records names the file that had records when it was made. That file is dropped only after a newer one
+//!   has records: if it is missing, the newest file is lost.
+//! * What follows the last good record is a torn tail only if no later record of the journal is good; otherwise the
+//!   journal is damaged.
 //! * Opening writes the last record again and syncs it: the next power cut must not take back what this process
 //!   builds upon. All others were synced before the next was written; this one perhaps not, and a sync may have
 //!   failed, after which the system takes the page for clean though it never reached the medium.
 //! * Opening never appends to a file that has records; a torn tail stays where it is.
 //!
+//! Rides of a segment that is slow to be stored pin the file they are in, and so all later ones. When that makes the
+//! journal long, they are *carried*: appended again, after which the old file may go.
+//!
 //! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]), `next`, `books`.
 
+pub(crate) mod head;
 pub(crate) mod record;
 
-use crate::{Batch, Error, Result};
+use crate::{Batch, Error, Result, Ride};
+use head::{FileKey, Head};
+use leeward_env::Env;
 use leeward_env::disk::real::{ALIGN, AlignedBuf};
 use leeward_env::disk::{Caching, Disk, DiskFile};
 use parking_lot::Mutex;
-use record::Header;
-use std::collections::{BTreeSet, VecDeque};
+use record::{Found, Header, Mark};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,6 +42,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BUFFER_KEPT_BYTES: usize = 1 << 20;
 /// Bytes written at a time when a new file is filled.
 const FILL_BYTES: usize = 256 << 10;
+/// Bytes before a file's records.
+const HEAD_BYTES: u64 = ALIGN as u64;
 
 /// Settings of a journal.
 #[derive(Clone, Debug)]
@@ -43,16 +56,25 @@ pub struct JournalOptions {
     pub spares_max: usize,
     /// How files are written.
     pub caching: Caching,
+    /// The journal may be one of version 1, which has files without a head and without records.
+    pub may_be_old: bool,
 }
 
 impl Default for JournalOptions {
     fn default() -> Self {
-        JournalOptions { dir: "meta".into(), file_bytes: 4 << 20, spares_max: 1, caching: Caching::Direct }
+        JournalOptions {
+            dir: "meta".into(),
+            file_bytes: 4 << 20,
+            spares_max: 1,
+            caching: Caching::Direct,
+            may_be_old: false,
+        }
     }
 }
 
 /// The journal apart from its end.
 pub(crate) struct Journal {
+    env: Env,
     disk: Arc<dyn Disk>,
     options: JournalOptions,
     /// The file after the current one, when it is ready.
@@ -65,16 +87,21 @@ pub(crate) struct Journal {
 /// Where the next record goes.
 pub(crate) struct Tail {
     file: Option<Box<dyn DiskFile>>,
-    number: u64,
     end: u64,
     capacity: u64,
+    key: FileKey,
     last_seq: u64,
+    /// The last record that wrote to the tables; 0: not known.
+    written: u64,
+    /// Whether the last record has no content, so that damage to it loses nothing.
+    is_closed_off: bool,
     buffer: AlignedBuf,
 }
 
 struct NextFile {
     file: Box<dyn DiskFile>,
     capacity: u64,
+    key: FileKey,
 }
 
 /// What each file is still needed for.
@@ -82,6 +109,8 @@ struct Books {
     /// Finished files, oldest first.
     finished: VecDeque<Page>,
     current: Page,
+    /// Whether the current one has a file.
+    started: bool,
     /// Files without records, by the number in their name.
     spares: Vec<u64>,
 }
@@ -89,11 +118,14 @@ struct Books {
 #[derive(Default)]
 struct Page {
     number: u64,
+    /// Bytes of the file.
+    capacity: u64,
+    /// Bytes of its records.
     bytes: u64,
     /// The last record that wrote to the tables (0: none).
     last_write: u64,
-    /// Segments whose rides are here and were not released.
-    segments: BTreeSet<u64>,
+    /// Segments whose rides are here and were not released, with the bytes of those.
+    rides: BTreeMap<u64, u64>,
 }
 
 impl Page {
@@ -102,48 +134,76 @@ impl Page {
         if !batch.writes.is_empty() {
             self.last_write = seq;
         }
-        self.segments.extend(batch.rides.iter().map(|r| r.segment));
+        for ride in &batch.rides {
+            *self.rides.entry(ride.segment).or_default() += ride.bytes.len() as u64;
+        }
     }
 
-    fn is_needed(&self, durable: u64) -> bool {
-        self.last_write > durable || !self.segments.is_empty()
+    fn has_unwritten(&self, durable: u64) -> bool {
+        self.last_write > durable
+    }
+
+    fn ride_bytes(&self) -> u64 {
+        self.rides.values().sum()
+    }
+}
+
+impl Books {
+    fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+        self.finished.iter_mut().chain([&mut self.current])
+    }
+
+    /// Whether the oldest file may go. The last one with records stays until the current one has some: its head says so.
+    fn may_drop_oldest(&self, durable: u64) -> bool {
+        let is_last = self.finished.len() == 1 && self.started && self.current.bytes == 0;
+        let is_needed = |page: &Page| page.has_unwritten(durable) || !page.rides.is_empty();
+        self.finished.front().is_some_and(|page| !is_last && !is_needed(page))
     }
 }
 
 impl Journal {
-    /// Opens or starts a journal; `each` gets the batches in it, in order, with their sequence numbers.
+    /// Opens or starts a journal; `each` gets the batches in it, in order, with their sequence numbers. `held`: up to
+    /// where the tables have all that was written, where they say so for certain.
+    ///
+    /// # Errors
+    /// Corrupt: a file or a part of one is missing or damaged; Io; those of `each`.
     pub fn open(
+        env: Env,
         disk: Arc<dyn Disk>,
         options: JournalOptions,
+        held: Option<u64>,
         each: &mut dyn FnMut(u64, Batch) -> Result<()>,
     ) -> Result<(Journal, Tail)> {
         let names = Names::list(&*disk, &options.dir)?;
-        let mut replay = Replay { last: None, pages: VecDeque::new(), each };
+        let written = held.unwrap_or(0);
+        let mut replay =
+            Replay { options: &options, held, last: None, written, pages: VecDeque::new(), each };
         let mut unused = Vec::new();
         for &number in &names.journal {
-            let path = path(&options, number);
-            let used = replay.file(&*disk.open(&path, options.caching)?, number)?;
-            if !used {
-                unused.push(number);
+            let file = disk.open(&path(&options, number), options.caching)?;
+            if let Some(after) = replay.file(&*file, number)? {
+                unused.push((number, after));
             }
         }
-        let last_seq = replay.last_seq();
+        names.check_newest(&options, &unused)?;
+        let (last_seq, written) = (replay.last_seq(), replay.written);
         if let Some(last) = &replay.last {
-            last.write_again(&*disk.open(&path(&options, last.header.file), options.caching)?)?;
+            last.write_again(&*disk.open(&path(&options, last.number), options.caching)?)?;
         }
         let finished = replay.pages;
         // a number is never used again while a file with records of it may exist, whatever its name is now
         let number = names.journal.iter().chain(&names.spares).max().copied().unwrap_or(0);
         let current = Page { number, ..Page::default() };
-        let books = Mutex::new(Books { finished, current, spares: names.spares });
+        let books = Mutex::new(Books { finished, current, started: false, spares: names.spares });
         let (appended_bytes, filled_bytes) = Default::default();
-        let journal = Journal { disk, options, next: Mutex::new(None), books, appended_bytes, filled_bytes };
-        journal.set_aside(unused)?;
-        Ok((journal, Tail::new(last_seq)))
+        let journal =
+            Journal { env, disk, options, next: Mutex::new(None), books, appended_bytes, filled_bytes };
+        journal.set_aside(unused.into_iter().map(|(number, _)| number))?;
+        Ok((journal, Tail::new(last_seq, written)))
     }
 
     /// Makes files without records spares. Their names are made durable, and those of all others.
-    fn set_aside(&self, unused: Vec<u64>) -> Result<()> {
+    fn set_aside(&self, unused: impl Iterator<Item = u64>) -> Result<()> {
         let mut books = self.books.lock();
         for number in unused {
             self.disk.rename(&path(&self.options, number), &spare_path(&self.options, number))?;
@@ -167,12 +227,10 @@ impl Journal {
         if tail.end + padded as u64 > tail.capacity {
             self.switch(tail, padded as u64)?;
         }
-        let header = Header { file: tail.number, seq, previous: tail.last_seq };
-        tail.encode(header, batch, len);
+        tail.encode(seq, batch, len);
         tail.write(padded)?;
         tail.end += padded as u64;
-        tail.last_seq = seq;
-        tail.shrink();
+        tail.note(seq, batch);
         self.books.lock().current.note(seq, batch, padded as u64);
         self.appended_bytes.fetch_add(padded as u64, Ordering::Relaxed);
         Ok(())
@@ -181,20 +239,21 @@ impl Journal {
     /// Goes on to the next file, which has room for `needed` bytes.
     fn switch(&self, tail: &mut Tail, needed: u64) -> Result<()> {
         let mut next = self.next.lock();
-        if next.as_ref().is_none_or(|n| n.capacity < needed) {
+        if next.as_ref().is_none_or(|n| n.capacity < HEAD_BYTES + needed) {
             *next = None;
             *next = Some(self.make_next(needed, Fill::Leave)?);
         }
-        let Some(NextFile { file, capacity }) = next.take() else {
+        let Some(NextFile { file, capacity, key }) = next.take() else {
             return Err(Error::Broken("no journal file".into()));
         };
         let mut books = self.books.lock();
         let number = books.current.number + 1;
-        let old = std::mem::replace(&mut books.current, Page { number, ..Page::default() });
+        let old = std::mem::replace(&mut books.current, Page { number, capacity, ..Page::default() });
         if tail.file.is_some() {
             books.finished.push_back(old);
         }
-        (tail.file, tail.number, tail.end, tail.capacity) = (Some(file), number, 0, capacity);
+        books.started = true;
+        (tail.file, tail.key, tail.end, tail.capacity) = (Some(file), key, HEAD_BYTES, capacity);
         Ok(())
     }
 
@@ -208,38 +267,48 @@ impl Journal {
         Ok(true)
     }
 
-    /// A durable name and space for the file after the current one. `next` is locked: its number stays.
+    /// The file after the current one, with space, a head and a durable name. `next` is locked: its number stays.
     fn make_next(&self, needed: u64, fill: Fill) -> Result<NextFile> {
-        let number = self.books.lock().current.number + 1;
-        let path = path(&self.options, number);
-        let made = self.take_or_create(&path, needed, fill);
-        if matches!(made, Err(Error::Full)) {
-            let _ = self.disk.remove(&path); // what stays is made again, or found unused at the next opening
-        }
-        made
-    }
-
-    fn take_or_create(&self, path: &str, needed: u64, fill: Fill) -> Result<NextFile> {
-        let spare = self.books.lock().spares.last().copied();
-        let made = match spare {
-            Some(number) => {
-                self.disk.rename(&spare_path(&self.options, number), path)?;
-                self.books.lock().spares.pop();
-                self.grow(self.disk.open(path, self.options.caching)?, needed, Fill::Leave)?
-            }
-            None => self.grow(self.disk.create(path, self.options.caching)?, needed, fill)?,
+        let (number, after, spare) = {
+            let books = self.books.lock();
+            let after = if books.current.bytes > 0 { books.current.number } else { 0 };
+            (books.current.number + 1, after, books.spares.last().copied())
         };
+        // until it has its head it is a spare
+        let unnamed = spare_path(&self.options, spare.unwrap_or(number));
+        let made = match spare {
+            Some(_) => self
+                .disk
+                .open(&unnamed, self.options.caching)
+                .map_err(Error::from)
+                .and_then(|file| self.grow(file, HEAD_BYTES + needed, Fill::Leave)),
+            None => self
+                .disk
+                .create(&unnamed, self.options.caching)
+                .map_err(Error::from)
+                .and_then(|file| self.grow(file, HEAD_BYTES + needed, fill)),
+        };
+        if spare.is_none() && matches!(made, Err(Error::Full)) {
+            let _ = self.disk.remove(&unnamed); // what stays is a spare at the next opening
+        }
+        let (file, capacity) = made?;
+        let head = Head::new(&self.env, number, after);
+        head.write(&*file)?;
+        self.disk.rename(&unnamed, &path(&self.options, number))?;
+        if spare.is_some() {
+            self.books.lock().spares.pop();
+        }
         self.disk.sync_dir(&self.options.dir)?;
-        Ok(made)
+        Ok(NextFile { file, capacity, key: head.key })
     }
 
     /// The file with its full size, or when the disk does not give that, as much as is needed now.
-    fn grow(&self, file: Box<dyn DiskFile>, needed: u64, fill: Fill) -> Result<NextFile> {
-        let least = needed.max(ALIGN as u64);
+    fn grow(&self, file: Box<dyn DiskFile>, needed: u64, fill: Fill) -> Result<(Box<dyn DiskFile>, u64)> {
+        let least = needed.max(HEAD_BYTES + ALIGN as u64);
         let wanted = self.options.file_bytes.max(least);
         let old = file.len()?;
         if old >= wanted {
-            return Ok(NextFile { file, capacity: old / ALIGN as u64 * ALIGN as u64 });
+            return Ok((file, old / ALIGN as u64 * ALIGN as u64));
         }
         let capacity = match file.allocate(wanted).map_err(Error::from) {
             Ok(()) => wanted,
@@ -254,7 +323,7 @@ impl Journal {
             self.fill(&*file, capacity)?;
         }
         file.sync()?;
-        Ok(NextFile { file, capacity })
+        Ok((file, capacity))
     }
 
     /// Writes the file once, so that a commit finds its blocks initialised.
@@ -268,13 +337,126 @@ impl Journal {
         Ok(())
     }
 
-    /// The rides of this segment are no longer needed.
+    /// The rides of this segment are no longer needed. What is appended later with rides of it is not meant.
     pub fn release(&self, segment: u64) {
-        let mut books = self.books.lock();
-        books.current.segments.remove(&segment);
-        books.finished.iter_mut().for_each(|page| {
-            page.segments.remove(&segment);
+        self.books.lock().pages_mut().for_each(|page| {
+            page.rides.remove(&segment);
         });
+    }
+
+    /// Segments with rides that were not released.
+    pub fn ride_segments(&self) -> Vec<u64> {
+        let mut books = self.books.lock();
+        let all: BTreeSet<u64> = books.pages_mut().flat_map(|page| page.rides.keys().copied()).collect();
+        all.into_iter().collect()
+    }
+
+    /// The rides of these segments in finished files.
+    pub fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
+        let _files = self.next.lock(); // none is dropped or used again meanwhile
+        let is_in = |page: &&Page| page.rides.keys().any(|segment| of.contains(segment));
+        let numbers: Vec<u64> =
+            self.books.lock().finished.iter().filter(is_in).map(|page| page.number).collect();
+        let mut rides = Vec::new();
+        for number in numbers {
+            self.rides_in(number, of, &mut rides)?;
+        }
+        Ok(rides)
+    }
+
+    fn rides_in(&self, number: u64, of: &BTreeSet<u64>, rides: &mut Vec<Ride>) -> Result<()> {
+        let path = path(&self.options, number);
+        let bytes = read(&*self.disk.open(&path, self.options.caching)?)?;
+        let (mark, mut at) = marked(&bytes, number).ok_or_else(|| damaged(&path, "its head"))?;
+        while let Some(found) = record::find(&bytes[at..], mark) {
+            let batch = record::decode(found.payload).ok_or_else(|| damaged(&path, "a record"))?;
+            rides.extend(batch.rides.into_iter().filter(|ride| of.contains(&ride.segment)));
+            at = (at + found.len.next_multiple_of(ALIGN)).min(bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Whether the oldest file is kept by rides alone, and most of so long a journal is not needed. The number is the
+    /// file's.
+    pub fn pinned(&self, durable: u64, long_bytes: u64) -> Option<u64> {
+        let books = self.books.lock();
+        let (all, needed) = books
+            .finished
+            .iter()
+            .map(|page| (page.bytes, page.ride_bytes()))
+            .fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        let oldest = books.finished.front()?;
+        let is_pinned = !oldest.has_unwritten(durable) && !oldest.rides.is_empty();
+        (is_pinned && all >= long_bytes && 2 * needed <= all).then_some(oldest.number)
+    }
+
+    /// What rides in a finished file, to be given to [`Journal::carry`].
+    pub fn pinned_rides(&self, number: u64) -> Result<Vec<Ride>> {
+        let _files = self.next.lock();
+        let of: BTreeSet<u64> = match self.books.lock().finished.front() {
+            Some(page) if page.number == number => page.rides.keys().copied().collect(),
+            _ => return Ok(Vec::new()),
+        };
+        let mut rides = Vec::new();
+        self.rides_in(number, &of, &mut rides)?;
+        Ok(rides)
+    }
+
+    /// Appends those of the oldest file's rides that are still needed again, after which it does not need them.
+    ///
+    /// # Errors
+    /// As of [`Journal::append`].
+    pub fn carry(&self, tail: &mut Tail, seq: u64, number: u64, mut rides: Vec<Ride>) -> Result<()> {
+        let needed = |books: &Books| {
+            let page = books.finished.front().filter(|page| page.number == number);
+            page.map(|page| page.rides.keys().copied().collect::<BTreeSet<u64>>()).unwrap_or_default()
+        };
+        let segments = needed(&self.books.lock());
+        rides.retain(|ride| segments.contains(&ride.segment));
+        if rides.is_empty() {
+            return Ok(());
+        }
+        self.append(tail, seq, &Batch { writes: Vec::new(), rides })?;
+        let mut books = self.books.lock();
+        // what was released since the look above must not come back with what was just noted
+        let still = needed(&books);
+        for page in books.pages_mut() {
+            page.rides.retain(|segment, _| !segments.contains(segment) || still.contains(segment));
+        }
+        if let Some(page) = books.finished.front_mut().filter(|page| page.number == number) {
+            page.rides.clear();
+        }
+        Ok(())
+    }
+
+    /// Appends a record without content behind the last one, unless there is one. So damage to the last commit shows: a
+    /// good record follows it.
+    pub fn close_off(&self, tail: &mut Tail, seq: impl FnOnce() -> u64) -> Result<()> {
+        if tail.file.is_none() || tail.is_closed_off || tail.end + ALIGN as u64 > tail.capacity {
+            return Ok(());
+        }
+        self.append(tail, seq(), &Batch::default())
+    }
+
+    /// Nothing is appended any more: what is needed of the journal stays, the rest goes.
+    pub fn finish(&self, tail: &mut Tail, durable: u64) -> Result<()> {
+        let next = self.next.lock().take();
+        {
+            let mut books = self.books.lock();
+            let unused = next.map(|_| books.current.number + 1);
+            drop(books);
+            self.set_aside(unused.into_iter())?;
+            books = self.books.lock();
+            if tail.file.take().is_some() {
+                let number = books.current.number;
+                let old = std::mem::replace(&mut books.current, Page { number, ..Page::default() });
+                books.finished.push_back(old);
+                books.started = false;
+                tail.capacity = 0;
+            }
+        }
+        while self.retire(durable)? {}
+        Ok(())
     }
 
     /// Drops the oldest file if nothing in it is needed, the tables being durable up to `durable`.
@@ -283,8 +465,9 @@ impl Journal {
         let (number, keep) = {
             let books = self.books.lock();
             match books.finished.front() {
-                Some(page) if !page.is_needed(durable) => {
-                    (page.number, books.spares.len() < self.options.spares_max)
+                Some(page) if books.may_drop_oldest(durable) => {
+                    let is_usual = page.capacity <= self.options.file_bytes;
+                    (page.number, is_usual && books.spares.len() < self.options.spares_max)
                 }
                 _ => return Ok(false),
             }
@@ -305,10 +488,10 @@ impl Journal {
 
     /// Bytes of all files on disk, about.
     pub fn disk_bytes(&self) -> u64 {
-        let next = u64::from(self.next.lock().is_some());
-        let books = self.books.lock();
-        let files = books.finished.len() as u64 + books.spares.len() as u64 + next;
-        (files + u64::from(books.current.bytes > 0)) * self.options.file_bytes
+        let next = self.next.lock().as_ref().map_or(0, |next| next.capacity);
+        let mut books = self.books.lock();
+        let spares = books.spares.len() as u64 * self.options.file_bytes;
+        next + spares + books.pages_mut().map(|page| page.capacity).sum::<u64>()
     }
 
     /// Bytes of records appended since opening.
@@ -331,8 +514,17 @@ enum Fill {
 }
 
 impl Tail {
-    fn new(last_seq: u64) -> Tail {
-        Tail { file: None, number: 0, end: 0, capacity: 0, last_seq, buffer: AlignedBuf::zeroed(ALIGN) }
+    fn new(last_seq: u64, written: u64) -> Tail {
+        Tail {
+            file: None,
+            end: 0,
+            capacity: 0,
+            key: FileKey::default(),
+            last_seq,
+            written,
+            is_closed_off: false,
+            buffer: AlignedBuf::zeroed(ALIGN),
+        }
     }
 
     /// The last record's sequence number.
@@ -340,13 +532,24 @@ impl Tail {
         self.last_seq
     }
 
-    fn encode(&mut self, header: Header, batch: &Batch, len: usize) {
+    fn encode(&mut self, seq: u64, batch: &Batch, len: usize) {
         let padded = len.next_multiple_of(ALIGN);
         if self.buffer.len() < padded {
             self.buffer = AlignedBuf::zeroed(padded.next_power_of_two());
         }
-        record::encode(&mut self.buffer, header, batch);
+        let header = Header { seq, previous: self.last_seq, written: self.written };
+        record::encode(&mut self.buffer, &self.key, header, batch);
         self.buffer[len..padded].fill(0);
+    }
+
+    /// The buffer was written as the record `seq`.
+    fn note(&mut self, seq: u64, batch: &Batch) {
+        self.last_seq = seq;
+        if !batch.writes.is_empty() {
+            self.written = seq;
+        }
+        self.is_closed_off = batch.writes.is_empty() && batch.rides.is_empty();
+        self.shrink();
     }
 
     /// Writes and syncs the buffer; takes it back when there was no space.
@@ -373,71 +576,104 @@ impl Tail {
     }
 }
 
+/// What the records of a file carry, and where they begin; `None`: its head is damaged, or it has neither a head nor
+/// records of version 1.
+fn marked(bytes: &[u8], number: u64) -> Option<(Mark, usize)> {
+    let old = Mark::Number(number);
+    match Head::read(bytes) {
+        Some(head) => (head.number == number).then_some((Mark::Key(head.key), ALIGN)),
+        None => record::find(bytes, old).map(|_| (old, 0)),
+    }
+}
+
+fn damaged(path: &str, what: &str) -> Error {
+    Error::Corrupt(format!("{path} is damaged ({what}): restore the metadata from a backup"))
+}
+
 /// Reads files in order and checks that their records follow each other.
 struct Replay<'a> {
+    options: &'a JournalOptions,
+    held: Option<u64>,
     last: Option<Place>,
+    written: u64,
     pages: VecDeque<Page>,
     each: &'a mut dyn FnMut(u64, Batch) -> Result<()>,
 }
 
 impl Replay<'_> {
-    /// Replays one file; `false` when it has no records.
-    fn file(&mut self, file: &dyn DiskFile, number: u64) -> Result<bool> {
+    /// Replays one file. If it has no records: the number of the one that had some when it was made (0: none had).
+    fn file(&mut self, file: &dyn DiskFile, number: u64) -> Result<Option<u64>> {
+        let path = path(self.options, number);
         let bytes = read(file)?;
-        let mut page = Page { number, ..Page::default() };
-        let mut at = 0;
-        while let Some(found) = record::find(&bytes[at..], number) {
-            self.check(found.header)?;
-            let (seq, batch) = (found.header.seq, record::decode(found.payload)?);
-            let padded = found.len().next_multiple_of(ALIGN);
+        let Some((mark, begin)) = marked(&bytes, number) else {
+            return match Head::read(&bytes) {
+                Some(head) => Err(damaged(&path, &format!("it was journal-{}", head.number))),
+                None if self.options.may_be_old => Ok(Some(0)),
+                None => Err(damaged(&path, "its head")),
+            };
+        };
+        let mut page = Page { number, capacity: bytes.len() as u64, ..Page::default() };
+        let mut at = begin;
+        while let Some(found) = record::find(&bytes[at..], mark) {
+            self.check(&path, &found)?;
+            let (seq, header) = (found.header.seq, found.header);
+            let batch = record::decode(found.payload).ok_or_else(|| damaged(&path, "a record"))?;
+            let padded = found.len.next_multiple_of(ALIGN);
             page.note(seq, &batch, padded as u64);
-            self.last = Some(Place { header: found.header, at: at as u64, len: padded });
+            self.written = if batch.writes.is_empty() { self.written.max(header.written) } else { seq };
+            self.last = Some(Place { number, seq, at: at as u64, len: padded });
             (self.each)(seq, batch)?;
             at = (at + padded).min(bytes.len());
         }
-        self.check_tail(&bytes[at..], number)?;
-        let used = page.bytes > 0;
-        if used {
+        self.check_tail(&path, &bytes[at..], mark)?;
+        let is_used = page.bytes > 0;
+        if is_used {
             self.pages.push_back(page);
         }
-        Ok(used)
+        Ok((!is_used).then(|| Head::read(&bytes).map_or(0, |head| head.after)))
     }
 
     fn last_seq(&self) -> u64 {
-        self.last.as_ref().map_or(0, |last| last.header.seq)
+        self.last.as_ref().map_or(0, |last| last.seq)
     }
 
-    /// Records follow each other; the first one may follow any that was dropped.
-    fn check(&self, header: Header) -> Result<()> {
-        let last = self.last_seq();
-        if self.last.is_none() || (header.previous == last && header.seq > last) {
-            return Ok(());
-        }
-        let Header { file, seq, previous } = header;
-        Err(Error::Corrupt(format!("journal file {file}: record {seq} follows {last}, not {previous}")))
+    /// Records follow each other. The first one may follow any that was dropped: what those wrote is in the tables.
+    fn check(&self, path: &str, found: &Found<'_>) -> Result<()> {
+        let Header { seq, previous, written } = found.header;
+        let missing = match (&self.last, self.held) {
+            (None, Some(held)) if written > held => {
+                format!("the tables have what was committed up to {held}, not up to {written}")
+            }
+            (Some(last), _) if previous != last.seq || seq <= last.seq => {
+                format!("record {seq} follows {previous}, found was {}", last.seq)
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Corrupt(format!(
+            "records are missing before those in {path} ({missing}): restore the metadata from a backup"
+        )))
     }
 
     /// A torn record is the last one: no good one may come after it.
-    fn check_tail(&self, tail: &[u8], number: u64) -> Result<()> {
+    fn check_tail(&self, path: &str, tail: &[u8], mark: Mark) -> Result<()> {
         let last = self.last_seq();
         let later = (0..tail.len())
             .step_by(ALIGN)
             .skip(1)
-            .filter_map(|at| record::find(&tail[at..], number))
+            .filter_map(|at| record::find(&tail[at..], mark))
             .find(|found| found.header.seq > last);
         match later {
             None => Ok(()),
-            Some(found) => Err(Error::Corrupt(format!(
-                "journal file {number}: damage between records {last} and {}",
-                found.header.seq
-            ))),
+            Some(found) => Err(damaged(path, &format!("between records {last} and {}", found.header.seq))),
         }
     }
 }
 
 /// Where a record is.
 struct Place {
-    header: Header,
+    /// Number of the file.
+    number: u64,
+    seq: u64,
     at: u64,
     len: usize,
 }
@@ -477,6 +713,19 @@ impl Names {
         }
         journal.sort_unstable();
         Ok(Names { journal, spares })
+    }
+
+    /// A file without records says which one had some when it was made: that must be there.
+    fn check_newest(&self, options: &JournalOptions, unused: &[(u64, u64)]) -> Result<()> {
+        let is_there = |after: &u64| *after == 0 || self.journal.contains(after);
+        match unused.iter().find(|(_, after)| !is_there(after)) {
+            None => Ok(()),
+            Some((number, after)) => Err(Error::Corrupt(format!(
+                "{} is missing ({} was made after it): restore the metadata from a backup",
+                path(options, *after),
+                path(options, *number)
+            ))),
+        }
     }
 }
 

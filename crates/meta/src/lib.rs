@@ -22,6 +22,7 @@ pub use error::{Error, Result};
 pub use tables::{Pressure, TableStats, Tables};
 
 use leeward_env::limits::COMMIT_RECORDS_MAX;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A value; cheap to clone.
@@ -69,7 +70,7 @@ impl Appended {
     pub(crate) const NOTHING: Appended = Appended(0);
 }
 
-/// An ordered KV with one writer.
+/// An ordered KV with one writer. Keys are below eight bytes of ff: an engine may keep records of its own from there on.
 pub trait Kv: Send + Sync {
     /// The value of `key` as of the last commit.
     fn get(&self, key: &[u8]) -> Result<Option<Value>>;
@@ -103,12 +104,19 @@ pub trait Kv: Send + Sync {
         false
     }
 
-    /// Rides whose segments were not released, in commit order: what [`Kv::open`]-time recovery must put into the
-    /// pool. Only meaningful right after opening.
-    fn take_rides(&self) -> Vec<Ride>;
+    /// Segments with rides that were not released, in ascending order.
+    fn ride_segments(&self) -> Vec<u64>;
 
-    /// All data of this segment is durable in the pool: its rides are no longer needed. Takes effect (on journal
-    /// space) in the background; forgetting it only costs space.
+    /// The rides of these segments that were not released, in any order, some perhaps twice: what recovery must put into
+    /// the pool. Between opening and the first commit. Memory is in proportion to what is asked for.
+    ///
+    /// # Errors
+    /// Corrupt, Io.
+    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>>;
+
+    /// What was committed says that all data of this segment is durable in the pool, or not needed: its rides, all of which
+    /// were committed, may be dropped. Never before that is durable: after a crash the rides are all there is. Takes effect
+    /// (on journal space) in the background; forgetting it only costs space.
     fn release_ride(&self, segment: u64);
 
     /// One bounded step of background work (flush of the memtable, compaction, removal of old journal files);
@@ -116,6 +124,15 @@ pub trait Kv: Send + Sync {
     /// them flushes go on beside a long compaction, and commits hardly ever wait. After an error it may be called
     /// again, some time later.
     fn maintain(&self) -> Result<bool>;
+
+    /// Nothing more is committed: what opening would have to replay goes where it belongs, as far as there is space. An
+    /// engine that is dropped without this loses nothing.
+    ///
+    /// # Errors
+    /// As of [`Kv::maintain`]; all that was committed stays durable.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Nothing has been committed for a while: gives back space and memory that only serve speed, by background work
     /// that [`Kv::maintain`] then does.
@@ -146,6 +163,8 @@ pub struct Stats {
     pub table_bytes: u64,
     /// Bytes in journal files on disk.
     pub journal_bytes: u64,
+    /// More of them are out of the ordinary; 0: there is no journal of ours.
+    pub journal_bytes_usual: u64,
     /// Bytes in memory tables.
     pub memtable_bytes: u64,
     /// Bytes written to disk since opening: journal, flush and compaction.

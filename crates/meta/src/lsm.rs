@@ -18,8 +18,8 @@ mod readers;
 use crate::engine::{Engine, EngineOptions};
 use crate::tables::{Pressure, TableStats, Tables};
 use crate::{Batch, Error, Moment, Pairs, Result, Value};
-use leeward_env::Env;
 use leeward_env::disk::Disk;
+use leeward_env::{Env, panic_text};
 use lsm_tree::compaction::Leveled;
 use lsm_tree::config::{BlockSizePolicy, PinningPolicy};
 use lsm_tree::{
@@ -37,6 +37,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of a table: small, because the last one of a compaction is synced while readers wait.
 const TABLE_BYTES: u64 = 8 << 20;
+/// A record of ours in each part that is flushed: its sequence number is the highest there, and it is never a tombstone.
+/// So the highest number in the tables does not fall when tombstones are dropped. Above all keys of [`crate::Kv`]'s users.
+const LAST: [u8; 8] = [0xff; 8];
 /// Runs in the first level that start a compaction.
 const RUNS_COMPACTED: u8 = 4;
 
@@ -64,7 +67,7 @@ impl LsmKv {
     /// # Errors
     /// Corrupt, Io, Full.
     pub fn open(env: Env, disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<LsmKv> {
-        let tables = LsmTables::open(dir, options.cache_bytes)?;
+        let tables = LsmTables::open(disk.clone(), dir, options.cache_bytes)?;
         Engine::start(env, disk, options.engine, tables)
     }
 }
@@ -78,18 +81,22 @@ pub struct LsmTables {
     /// Readers see records below this.
     visible: AtomicU64,
     readers: Readers,
-    /// Highest sequence number known to be in tables. (What the tables say falls when they lose tombstones.)
+    /// Highest sequence number known to be in tables. (What those of an older version say falls when they lose tombstones.)
     durable: AtomicU64,
+    /// See [`Tables::seq_held`].
+    held: Option<u64>,
     written_bytes: AtomicU64,
     /// Shared by flushes and compactions, so that leftovers are removed only while none runs.
     running: RwLock<()>,
     compacting: Mutex<()>,
     /// Ids of tables that a failed flush or compaction may have left.
     leftovers: Mutex<Vec<Range<u64>>>,
+    /// `dir` may be a path through the directory that this holds, which the tree uses until it is dropped.
+    _disk: Arc<dyn Disk>,
 }
 
 impl LsmTables {
-    fn open(dir: &Path, cache_bytes: u64) -> Result<LsmTables> {
+    fn open(disk: Arc<dyn Disk>, dir: &Path, cache_bytes: u64) -> Result<LsmTables> {
         files::settle(dir)?;
         files::check_manifest(dir)?;
         let seq = SequenceNumberCounter::default();
@@ -97,13 +104,15 @@ impl LsmTables {
         let tree = match guarded(|| config.open()) {
             Ok(AnyTree::Standard(tree)) => tree,
             Ok(AnyTree::Blob(_)) => return Err(Error::Corrupt("tables of another kind".into())),
-            // a manifest was there: what it names must be too
-            Err(Error::Io(e)) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Corrupt(format!("a file of the tables is missing: {e}")));
-            }
-            Err(e) => return Err(e),
+            Err(e) => return Err(files::damaged_table(dir).unwrap_or(e)),
         };
-        let durable = AtomicU64::new(tree.get_highest_persisted_seqno().unwrap_or(0));
+        for table in tree.current_version().iter_tables() {
+            files::check_name(&table.path, table.id())?;
+        }
+        let highest = tree.get_highest_persisted_seqno();
+        let is_certain = highest.is_none() || guarded(|| tree.get(LAST, u64::MAX))?.is_some();
+        let held = is_certain.then(|| highest.unwrap_or(0));
+        let durable = AtomicU64::new(highest.unwrap_or(0));
         Ok(LsmTables {
             tree,
             dir: dir.to_path_buf(),
@@ -111,10 +120,12 @@ impl LsmTables {
             visible: AtomicU64::new(1),
             readers: Readers::default(),
             durable,
+            held,
             written_bytes: AtomicU64::new(0),
             running: RwLock::new(()),
             compacting: Mutex::new(()),
             leftovers: Mutex::default(),
+            _disk: disk,
         })
     }
 
@@ -163,7 +174,7 @@ impl LsmTables {
         limit: usize,
         reverse: bool,
     ) -> lsm_tree::Result<Pairs> {
-        let range = (Bound::Included(from), Bound::Excluded(to));
+        let range = (Bound::Included(from), Bound::Excluded(to.min(&LAST[..])));
         let items = self.tree.range::<&[u8], _>(range, seq, None);
         let pair = |item: lsm_tree::IterGuardImpl| {
             item.into_inner().map(|(k, v)| (Arc::from(&*k), Value::from(&*v)))
@@ -239,6 +250,9 @@ impl Tables for LsmTables {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], limit: usize, reverse: bool) -> Result<Pairs> {
+        if *from >= LAST[..] {
+            return Ok(Pairs::new());
+        }
         self.read(|seq| self.scan_at(seq, from, to, limit, reverse))
     }
 
@@ -248,6 +262,11 @@ impl Tables for LsmTables {
     }
 
     fn seal(&self) {
+        let memtable = self.tree.active_memtable();
+        if memtable.size() > 0 {
+            let last = self.visible.load(Ordering::SeqCst).saturating_sub(1);
+            let _ = memtable.insert(InternalValue::from_components(LAST, [], last, ValueType::Value));
+        }
         self.tree.rotate_memtable();
     }
 
@@ -276,6 +295,10 @@ impl Tables for LsmTables {
         self.durable.load(Ordering::Acquire)
     }
 
+    fn seq_held(&self) -> Option<u64> {
+        self.held
+    }
+
     fn pressure(&self) -> Pressure {
         Pressure {
             active_bytes: self.tree.active_memtable().size(),
@@ -299,7 +322,7 @@ fn guarded<R>(f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
         Ok(Ok(r)) => Ok(r),
         Ok(Err(lsm_tree::Error::Io(e))) => Err(from_io(e)),
         Ok(Err(e)) => Err(Error::Corrupt(format!("tables: {e}"))),
-        Err(panic) => Err(Error::Corrupt(format!("tables: {}", message(&*panic)))),
+        Err(panic) => Err(Error::Corrupt(format!("tables: {}", panic_text(&*panic)))),
     }
 }
 
@@ -309,9 +332,4 @@ fn from_io(e: io::Error) -> Error {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Error::Corrupt(format!("tables: {e}")),
         _ => e.into(),
     }
-}
-
-fn message(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }

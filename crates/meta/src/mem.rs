@@ -179,6 +179,10 @@ impl Tables for MemTables {
         self.durable.load(Ordering::Acquire)
     }
 
+    fn seq_held(&self) -> Option<u64> {
+        Some(self.seq_durable())
+    }
+
     fn pressure(&self) -> Pressure {
         let map = self.map.read();
         let sealed = usize::from(map.sealed > self.seq_durable());

@@ -29,7 +29,7 @@ use slatedb::{
     CloseReason, CompactorBuilder, Db, DbIterator, DbSnapshot, ErrorKind, IterationOrder, Settings,
     WriteBatch,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -83,7 +83,6 @@ pub struct SlateKv {
     name: String,
     writer: Mutex<Writer>,
     released: Mutex<Vec<u64>>,
-    found: Mutex<Vec<Ride>>,
     broken: OnceLock<String>,
     written_bytes: AtomicU64,
     /// Commits that opening would read, and how many it may be.
@@ -132,7 +131,6 @@ impl SlateKv {
             name: name.to_string(),
             writer: Mutex::default(),
             released: Mutex::default(),
-            found: Mutex::default(),
             broken: OnceLock::new(),
             written_bytes: AtomicU64::new(0),
             unflushed: AtomicU64::new(0),
@@ -145,23 +143,24 @@ impl SlateKv {
     }
 
     fn find_rides(&self) -> Result<()> {
-        let range = vec![RIDE]..vec![RIDE + 1];
-        let pairs = read(&self.name, async {
-            let mut found =
-                self.db.scan_with_options(range, &scan_options(IterationOrder::Ascending)).await?;
-            take(&mut found, usize::MAX).await
-        })?;
-        let (mut writer, mut rides) = (self.writer.lock(), self.found.lock());
-        for (key, value) in pairs {
-            let number = <[u8; 8]>::try_from(&key[..]).map(u64::from_be_bytes);
-            let (Ok(number), Some(ride)) = (number, decode_ride(&value)) else {
-                return Err(Error::Corrupt(format!("{}: a ride", self.name)));
-            };
-            writer.next_ride = number + 1;
-            writer.rides.entry(ride.segment).or_default().push(number);
-            rides.push(ride);
-        }
-        Ok(())
+        let mut writer = self.writer.lock();
+        read(&self.name, async {
+            let options = scan_options(IterationOrder::Ascending);
+            let mut found = self.db.scan_with_options(vec![RIDE]..vec![RIDE + 1], &options).await?;
+            while let Some(pair) = found.next().await? {
+                let number = <[u8; 8]>::try_from(&pair.key[1..]).map(u64::from_be_bytes);
+                let (Ok(number), Some(ride)) = (number, decode_ride(&pair.value)) else {
+                    return Ok(Err(self.bad_ride()));
+                };
+                writer.next_ride = number + 1;
+                writer.rides.entry(ride.segment).or_default().push(number);
+            }
+            Ok(Ok(()))
+        })?
+    }
+
+    fn bad_ride(&self) -> Error {
+        Error::Corrupt(format!("{}: a ride", self.name))
     }
 
     fn write(&self, writer: &mut Writer, batch: &Batch) -> Result<()> {
@@ -251,8 +250,20 @@ impl Kv for SlateKv {
 
     fn insert(&self, _: Appended, _: &Batch) {}
 
-    fn take_rides(&self) -> Vec<Ride> {
-        std::mem::take(&mut self.found.lock())
+    fn ride_segments(&self) -> Vec<u64> {
+        self.writer.lock().rides.keys().copied().collect()
+    }
+
+    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
+        let numbers: BTreeSet<u64> = {
+            let writer = self.writer.lock();
+            of.iter().filter_map(|segment| writer.rides.get(segment)).flatten().copied().collect()
+        };
+        let ride = |number| {
+            let value = read(&self.name, self.db.get(ride_key(number)))?;
+            value.and_then(|value| decode_ride(&value)).ok_or_else(|| self.bad_ride())
+        };
+        numbers.into_iter().map(ride).collect()
     }
 
     fn release_ride(&self, segment: u64) {

@@ -68,6 +68,10 @@ pub trait Tables: Send + Sync {
     /// All batches up to this sequence number are durable here.
     fn seq_durable(&self) -> u64;
 
+    /// What [`Tables::seq_durable`] was at opening, if it was certain: nothing above was ever durable here. Tables that an
+    /// older version wrote do not say.
+    fn seq_held(&self) -> Option<u64>;
+
     /// What waits.
     fn pressure(&self) -> Pressure;
 

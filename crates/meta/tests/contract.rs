@@ -19,7 +19,7 @@ fn small() -> EngineOptions {
 }
 
 fn open_lsm(dir: &Path, engine: EngineOptions) -> Box<dyn Kv> {
-    let disk = Arc::new(RealDisk::new(dir));
+    let disk = Arc::new(RealDisk::open(dir).expect("a directory"));
     let options = Options { engine, ..Options::default() };
     Box::new(LsmKv::open(Env::real(), disk, &dir.join("tables"), options).expect("open"))
 }

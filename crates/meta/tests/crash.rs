@@ -3,7 +3,7 @@
 
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_meta::contract::{Model, Random, is_within};
+use leeward_meta::contract::{Model, Random, all_rides, is_within};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, EngineOptions, Error, Kv, Result, Ride};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ fn check(disk: &SimDisk, story: &Story, what: &str) -> (MemKv, Story) {
     let found = Model::of(&kv);
     let is_later = story.perhaps.as_ref() == Some(&found);
     assert!(found == story.acknowledged || is_later, "{what}: not a state that was");
-    let rides = kv.take_rides();
+    let rides = all_rides(&kv);
     assert!(is_within(&story.rides, &rides), "{what}: rides are missing");
     (kv, Story { acknowledged: found, rides: story.rides.clone(), ..Story::default() })
 }

@@ -20,7 +20,12 @@ fn small() -> Options {
 }
 
 fn open(dir: &Path, options: Options) -> Result<LsmKv> {
-    LsmKv::open(Env::real(), Arc::new(RealDisk::new(dir)), &dir.join("tables"), options)
+    LsmKv::open(
+        Env::real(),
+        Arc::new(RealDisk::open(dir).expect("a directory")),
+        &dir.join("tables"),
+        options,
+    )
 }
 
 /// Copies a directory while it is written to, as far as files are still there: the journal first. A table that the
@@ -159,9 +164,43 @@ fn a_missing_manifest_or_table_is_corrupt() {
         }
         let dir = root.path().join("damaged");
         copy(&whole, &dir);
-        fs::remove_file(dir.join(file.strip_prefix(&whole).expect("prefix"))).expect("remove");
-        assert!(matches!(open(&dir, Options::default()), Err(Error::Corrupt(_))), "{file:?}");
+        let name = file.strip_prefix(&whole).expect("prefix");
+        fs::remove_file(dir.join(name)).expect("remove");
+        assert!(refusal(&dir).contains("missing"), "{file:?}");
+        fs::write(dir.join(name), "").expect("empty");
+        let said = refusal(&dir);
+        assert!(
+            said.contains(name.strip_prefix("tables").expect("prefix").to_str().expect("UTF-8")),
+            "{said}"
+        );
         fs::remove_dir_all(dir).expect("remove");
+    }
+}
+
+#[test]
+fn tables_that_were_exchanged_are_refused() {
+    let root = tempfile::tempdir().expect("tempdir");
+    let kv = open(root.path(), Options::default()).expect("open");
+    for value in [b"1", b"2"] {
+        kv.commit(&puts(&[(b"a", value)])).expect("commit");
+        kv.seal();
+        settle(&kv);
+    }
+    drop(kv);
+    let tables = root.path().join("tables/tables");
+    let names = files(&tables);
+    assert_eq!(names.len(), 2, "{names:?}");
+    fs::rename(&names[0], tables.join("beside")).expect("rename");
+    fs::rename(&names[1], &names[0]).expect("rename");
+    fs::rename(tables.join("beside"), &names[1]).expect("rename");
+    assert!(refusal(root.path()).contains("is table"));
+}
+
+/// What opening says, which must be that something is damaged.
+fn refusal(dir: &Path) -> String {
+    match open(dir, Options::default()) {
+        Err(Error::Corrupt(what)) => what,
+        other => panic!("{:?}", other.map(drop)),
     }
 }
 

@@ -1,50 +1,62 @@
 //! How one commit looks in the journal. All numbers are little endian.
 //!
 //! ```text
-//!  0  u32  magic "LwJ1" (the 1 is the version)
+//!  0  u32  magic "LwJ2" (the 2 is the version)
 //!  4  u32  crc32c of everything from byte 8 to the end of the payload
-//!  8  u64  number of the file it was written to: records of a file's earlier life are not taken for new ones
-//! 16  u64  sequence number of the commit
-//! 24  u64  sequence number of the record before it: a missing record shows
-//! 32  u32  length of the payload
-//! 36  u32  zero
-//! 40       payload: u32 number of writes, u32 number of rides, then
+//!  8  16 bytes: the key of the file, see [`super::head`]
+//! 24  u64  sequence number of the commit
+//! 32  u64  sequence number of the record before it: a missing record shows
+//! 40  u64  sequence number of the last record before it that wrote to the tables, which must hold it if no file
+//!          of the journal does; 0: not known
+//! 48  u32  length of the payload
+//! 52  u32  zero
+//! 56       payload: u32 number of writes, u32 number of rides, then
 //!            each write: u16 length of the key, u32 length of the value (2^32-1: the key is removed), key, value
 //!            each ride: u64 segment, u32 offset, u32 volume, u64 inode, u64 offset in the file, u32 length, bytes
 //! ```
+//!
+//! Version 1 ("LwJ1", cells of format 7 and older) is read and not written: in place of the key it has the u64 number
+//! of the file, it lacks the u64 at 40, and its files have no head.
 
-use crate::{Batch, Error, Result, Ride};
+use super::head::FileKey;
+use crate::{Batch, Ride};
 use std::sync::Arc;
 
-const MAGIC: [u8; 4] = *b"LwJ1";
-const HEADER_BYTES: usize = 40;
+const MAGIC: [u8; 4] = *b"LwJ2";
+const MAGIC_1: [u8; 4] = *b"LwJ1";
+const HEADER_BYTES: usize = 56;
+const HEADER_BYTES_1: usize = 40;
 const CRC_FROM: usize = 8;
 const REMOVED: u32 = u32::MAX;
 const WRITE_BYTES: usize = 2 + 4;
 const RIDE_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 4;
 
-/// What stands before the payload, without magic, checksum and length.
+/// What shows that a record belongs to its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Version 1: the file's number.
+    Number(u64),
+    /// The key in the file's head.
+    Key(FileKey),
+}
+
+/// What stands before the payload, without magic, mark, checksum and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// File it was written to.
-    pub file: u64,
     /// Sequence number.
     pub seq: u64,
     /// Sequence number of the record before it.
     pub previous: u64,
+    /// The last one before it that wrote to the tables; 0: not known.
+    pub written: u64,
 }
 
 /// A record that was found whole.
 pub(super) struct Found<'a> {
     pub header: Header,
     pub payload: &'a [u8],
-}
-
-impl Found<'_> {
     /// Bytes of header and payload.
-    pub fn len(&self) -> usize {
-        HEADER_BYTES + self.payload.len()
-    }
+    pub len: usize,
 }
 
 /// Bytes that [`encode`] needs.
@@ -56,15 +68,16 @@ pub(super) fn encoded_len(batch: &Batch) -> usize {
 }
 
 /// Lays a record into the first [`encoded_len`] bytes of `out`.
-pub(super) fn encode(out: &mut [u8], header: Header, batch: &Batch) {
+pub(super) fn encode(out: &mut [u8], key: &FileKey, header: Header, batch: &Batch) {
     let len = encoded_len(batch);
     let out = &mut out[..len];
     let mut w = Writer { out, at: 0 };
     w.bytes(&MAGIC);
     w.u32(0);
-    w.u64(header.file);
+    w.bytes(key);
     w.u64(header.seq);
     w.u64(header.previous);
+    w.u64(header.written);
     w.u32(u32::try_from(len - HEADER_BYTES).expect("a batch below 4 GiB"));
     w.u32(0);
     w.u32(batch.writes.len() as u32);
@@ -80,29 +93,33 @@ pub(super) fn encode(out: &mut [u8], header: Header, batch: &Batch) {
     out[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The record at the start of `bytes`, if a whole one of this file is there.
-pub(super) fn find(bytes: &[u8], file: u64) -> Option<Found<'_>> {
-    let header = bytes.get(..HEADER_BYTES)?;
-    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-    if header[..4] != MAGIC || long(8) != file {
+/// The record at the start of `bytes`, if a whole one with this mark is there.
+pub(super) fn find(bytes: &[u8], mark: Mark) -> Option<Found<'_>> {
+    let mut r = Reader { rest: bytes };
+    let magic = r.array::<4>()?;
+    let crc = r.u32()?;
+    let (is_ours, header_bytes) = match mark {
+        Mark::Number(file) => (magic == MAGIC_1 && r.u64()? == file, HEADER_BYTES_1),
+        Mark::Key(key) => (magic == MAGIC && r.array::<16>()? == key, HEADER_BYTES),
+    };
+    if !is_ours {
         return None;
     }
-    let end = HEADER_BYTES.checked_add(word(32) as usize)?;
-    let checked = bytes.get(CRC_FROM..end)?;
-    (crc_fast::crc32_iscsi(checked) == word(4)).then(|| Found {
-        header: Header { file, seq: long(16), previous: long(24) },
-        payload: &bytes[HEADER_BYTES..end],
+    let (seq, previous) = (r.u64()?, r.u64()?);
+    let written = if matches!(mark, Mark::Key(_)) { r.u64()? } else { 0 };
+    let len = header_bytes.checked_add(r.u32()? as usize)?;
+    let whole = bytes.get(..len)?;
+    (crc_fast::crc32_iscsi(&whole[CRC_FROM..]) == crc).then(|| Found {
+        header: Header { seq, previous, written },
+        payload: &whole[header_bytes..],
+        len,
     })
 }
 
-/// The batch in a payload.
-///
-/// # Errors
-/// Corrupt, where a payload whose checksum is right does not parse.
-pub(super) fn decode(payload: &[u8]) -> Result<Batch> {
+/// The batch in a payload; `None` where a payload whose checksum is right does not parse.
+pub(super) fn decode(payload: &[u8]) -> Option<Batch> {
     let mut r = Reader { rest: payload };
-    read_batch(&mut r).filter(|_| r.rest.is_empty()).ok_or_else(|| Error::Corrupt("journal record".into()))
+    read_batch(&mut r).filter(|_| r.rest.is_empty())
 }
 
 fn read_batch(r: &mut Reader<'_>) -> Option<Batch> {
