@@ -522,7 +522,7 @@ impl Model {
         }
         let chown = (set.uid.is_some() || set.gid.is_some()) && !node.is_dir();
         if chown || set.size.is_some() && ctx.uid != 0 {
-            node.drop_setid();
+            node.drop_setid(ctx);
         }
         node.mode = set.mode.map_or(node.mode, |m| m & 0o7777);
         node.uid = set.uid.unwrap_or(node.uid);
@@ -555,7 +555,7 @@ impl Model {
         if !data.is_empty() {
             self.touch(ino)?.file_mut()?.write(offset, data);
             if ctx.uid != 0 {
-                self.node_mut(ino)?.drop_setid();
+                self.node_mut(ino)?.drop_setid(ctx);
             }
         }
         Ok(Reply::Written(data.len() as u64))

@@ -1,6 +1,7 @@
 //! One inode of the model.
 
 use crate::content::{Allocation, Content};
+use leeward_env::Ctx;
 use leeward_volume::op::{Attr, Kind, Make, Time};
 use leeward_volume::{Error, NodeId, Result};
 use std::collections::BTreeMap;
@@ -163,10 +164,11 @@ impl Node {
         }
     }
 
-    /// What a write by somebody else than root takes away: setuid, and setgid where the group may execute.
-    pub fn drop_setid(&mut self) {
+    /// What a write by somebody else than root takes away: setuid, and setgid where the group may execute or the caller is not in
+    /// it.
+    pub fn drop_setid(&mut self, ctx: &Ctx) {
         self.mode &= !0o4000;
-        if self.mode & 0o010 != 0 {
+        if self.mode & 0o010 != 0 || ctx.uid != 0 && ctx.gid != self.gid {
             self.mode &= !0o2000;
         }
     }

@@ -5,11 +5,14 @@
 //! `MODEL_TRACE=1` prints the steps, for a run that hangs.
 #![allow(missing_docs)]
 
+mod busy;
+
+use busy::BusyStore;
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
 use leeward_meta::mem::MemKv;
-use leeward_meta::{Batch, Kv};
+use leeward_meta::{Batch, EngineOptions, Kv};
 use leeward_model::Profile;
 use leeward_model::content::Allocation;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
@@ -27,24 +30,28 @@ struct SimCell {
     cell: Arc<Cell>,
 }
 
+/// A small journal of small files: its files come and go within some dozens of steps.
+fn open_engine(env: &Env, disk: &SimDisk) -> std::result::Result<Box<dyn Kv>, String> {
+    let mut options =
+        EngineOptions { memtable_bytes: 16 << 10, journal_bytes: 96 << 10, ..EngineOptions::default() };
+    options.journal.file_bytes = 32 << 10;
+    let kv = MemKv::open_with(env.clone(), Arc::new(disk.clone()), options);
+    Ok(Box::new(kv.map_err(|e| e.to_string())?))
+}
+
 fn engine(env: &Env, disk: &SimDisk) -> Box<dyn Kv> {
-    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Box::new(MemKv::open(env.clone(), disk).expect("the engine opens"))
+    open_engine(env, disk).expect("the engine opens")
 }
 
 fn start(env: &Env, disk: &SimDisk) -> std::result::Result<Arc<Cell>, String> {
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
-    let kv = MemKv::open(env.clone(), on.clone()).map_err(|e| e.to_string())?;
-    let store: Arc<dyn Store> = Arc::new(DirStore::new(on.clone(), "data"));
-    let pools = Arc::new(Directories(on));
-    Cell::start_with(
-        env,
-        Box::new(kv),
-        store,
-        &Config::default(),
-        ("0123456789abcdef0123456789abcdef", pools),
-    )
-    .map_err(|e| e.to_string())
+    let kv = open_engine(env, disk)?;
+    let store = BusyStore::new(env, Arc::new(DirStore::new(on.clone(), "data")));
+    let with = ("0123456789abcdef0123456789abcdef", Arc::new(Directories(on)) as Arc<dyn Opener>);
+    let cell =
+        Cell::start_with(env, kv, store.clone(), &Config::default(), with).map_err(|e| e.to_string())?;
+    store.serve(&cell);
+    Ok(cell)
 }
 
 /// Stores are directories of the same disk.
@@ -124,7 +131,13 @@ impl Target for SimCell {
 
     fn advance(&self, ms: u32) {
         self.env.advance(Duration::from_millis(ms.into()));
-        let _ = self.cell.step();
+        if self.env.random().is_multiple_of(2) {
+            let _ = self.cell.step();
+        }
+        // what threads do comes in any order
+        for _ in 0..self.env.random() % 12 {
+            let _ = self.cell.step_one(self.env.random());
+        }
     }
 
     fn settle(&self) -> std::result::Result<(), String> {
@@ -305,6 +318,16 @@ write /e 0 351848 375
 u1000 write /e 536576 222374 2
 u1000 truncate /e 188947
 reopen";
+    replay(|| SimCell::new(0), steps);
+}
+
+/// Data of two flows that touches, and is not in records yet.
+#[test]
+fn between_two_pieces_that_touch_is_no_hole() {
+    let steps = "make /a file 644 77
+u1000 write /a 1019639 747072 174218
+write /a 1137991 103897 65536
+seek /a 1112701 hole";
     replay(|| SimCell::new(0), steps);
 }
 

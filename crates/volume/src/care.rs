@@ -6,7 +6,7 @@
 use crate::error::Result;
 use crate::inode::{PoolRecord, SegmentRecord};
 use crate::pools::{Opened, Parts, Pool};
-use crate::shard::Shard;
+use crate::shard::{Shard, State};
 use crate::stores;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos, Work};
@@ -87,24 +87,20 @@ impl Shard {
             if was_short {
                 self.take_stock(id)?;
             }
+            // what was deleted while a store was away is still there
+            self.search_later([id]);
         }
         Ok(())
     }
 
-    /// Takes the object of a segment that was put without anybody noting so. In another pool than the cell's own it may be lost
-    /// without keeping the cell from opening.
-    pub(crate) fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) -> Result<()> {
+    /// Takes the object of a segment that was put without anybody noting so. If it cannot be read, the segment stays as it is:
+    /// what refers to it answers EIO and is found by fsck, all else is there.
+    pub(crate) fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) {
         match self.log.adopt(ctx, pool, segment) {
-            Ok(info) => {
-                self.lock().segments.sealed(info);
-                self.kv.release_ride(segment);
-                Ok(())
-            }
-            Err(e) if pool != 0 => {
-                tracing::error!("segment {segment} cannot be read in pool {pool}: {e}");
-                Ok(())
-            }
-            Err(e) => Err(e.into()),
+            Ok(info) => self.lock().is_stored_now(info),
+            Err(e) => tracing::error!(
+                "segment {segment} cannot be read in pool {pool}, files with data in it are damaged (lee fsck names them): {e}"
+            ),
         }
     }
 
@@ -119,7 +115,7 @@ impl Shard {
             };
             st.segments.iter().filter(here).map(|(segment, _)| segment).collect()
         };
-        unsealed.into_iter().try_for_each(|segment| self.adopt(&ctx, pool, segment))?;
+        unsealed.into_iter().for_each(|segment| self.adopt(&ctx, pool, segment));
         self.lock().moves.look_again();
         self.search_later([pool]);
         Ok(())
@@ -144,6 +140,11 @@ impl Shard {
         let next = self.unsearched.lock().pop_first();
         next.is_some_and(|pool| {
             self.find_leftovers(&Ctx::system(), pool);
+            if pool == 0
+                && let Err(e) = self.forget_stray_backrefs()
+            {
+                tracing::warn!("back references of segments that are gone stay until the next start: {e}");
+            }
             true
         })
     }
@@ -164,13 +165,70 @@ impl Shard {
                 return;
             }
         };
-        let _alone = self.housekeeping.lock(); // nothing is being rewritten: what is known is all there is
-        let mut st = self.lock();
-        let of_pool =
-            |(id, _): (ObjectId, u64)| Object { pool, segment: id.segment, generation: id.generation };
-        let is_unknown = |object: &Object| object.segment < next && !st.segments.knows(*object);
-        let leftovers: Vec<Object> = objects.into_iter().map(of_pool).filter(is_unknown).collect();
-        st.replaced.extend(leftovers);
+        let alone = self.housekeeping.lock(); // nothing is being rewritten: what is known is all there is
+        let mut leftovers: Vec<Object> = {
+            let st = self.lock();
+            let of_pool =
+                |(id, _): (ObjectId, u64)| Object { pool, segment: id.segment, generation: id.generation };
+            let is_unknown = |object: &Object| object.segment < next && !st.segments.knows(*object);
+            objects.into_iter().map(of_pool).filter(is_unknown).collect()
+        };
+        leftovers.retain(|object| !self.is_last_copy(ctx, *object));
+        self.lock().replaced.extend(leftovers);
+        drop(alone);
+        match self.find_lost(ctx, pool) {
+            Ok(0) => {}
+            Ok(lost) => tracing::error!(
+                "pool {}: {lost} objects cannot be read: lee fsck names the files",
+                self.pool_name(pool)
+            ),
+            Err(e) => {
+                tracing::warn!("pool {} cannot be searched for what is lost: {e}", self.pool_name(pool))
+            }
+        }
+    }
+
+    /// Whether an object that no record names is all that is left of one that a record names, in another pool: the same name is in
+    /// two pools only where a tier ended, or a pool did not take what rode in the journal. What is in doubt is not deleted.
+    pub(crate) fn is_last_copy(&self, ctx: &Ctx, object: Object) -> bool {
+        let record = self.lock().segments.get(object.segment).copied();
+        let Some(record) = record.filter(|r| r.sealed && r.object_bytes > 0) else { return false };
+        let named = record.object(object.segment);
+        if named.pool == object.pool || named.generation != object.generation {
+            return false;
+        }
+        let Err(e) = self.log.index(ctx, named) else { return false };
+        tracing::error!(
+            "segment {} cannot be read in pool {}, where it belongs: {e}; what pool {} has of it stays",
+            object.segment,
+            self.pool_name(named.pool),
+            self.pool_name(object.pool)
+        );
+        true
+    }
+
+    /// How many objects of a pool cannot be read, though records name them. The pool counts them as lost from now on.
+    pub(crate) fn find_lost(&self, ctx: &Ctx, pool: PoolId) -> leeward_pool::Result<u64> {
+        let Some(layout) = self.pools.get(pool).and_then(|p| p.layout()) else { return Ok(0) };
+        let is_here = |st: &State, id: &ObjectId| {
+            let here = |r: &&SegmentRecord| r.sealed && r.pool == pool && r.object_bytes > 0;
+            st.segments.get(id.segment).filter(here).is_some_and(|r| r.generation == id.generation)
+        };
+        let expected: Vec<(ObjectId, u64)> = {
+            let st = self.lock();
+            let all = st.segments.iter();
+            let all = all.map(|(segment, r)| (r.object(segment).id(), r.object_bytes));
+            all.filter(|(id, _)| is_here(&st, id)).collect()
+        };
+        let lacking = layout.lacking(ctx, &expected)?;
+        let lost: Vec<ObjectId> = {
+            // others were rewritten or removed meanwhile
+            let st = self.lock();
+            lacking.into_iter().map(|(id, _)| id).filter(|id| is_here(&st, id)).collect()
+        };
+        let count = lost.len() as u64;
+        layout.note_lost(lost);
+        Ok(count)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::figures::Figures;
 use crate::flows::{FlowRecord, FlowSettings};
 use crate::identity::{self, Identity};
 use crate::inode::{
-    Body, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
+    Body, Counters, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
 };
 use crate::keys::{self, Table};
 use crate::op::{Kind, NodeId, Time};
@@ -29,13 +29,16 @@ use crate::uploads::Uploads;
 use crate::{Config, Error, Op, Reply, Result, Turns};
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
+use leeward_env::disk::held::{HeldDir, sync_names};
 use leeward_env::disk::real::RealDisk;
-use leeward_env::{Activity, Ctx, Env, Flow};
+use leeward_env::{Activity, Ctx, Env, Flow, Wait, panic_text};
 use leeward_meta::{Batch, Kv, Ride};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -48,21 +51,30 @@ const NO_ID: &str = "00000000000000000000000000000000";
 const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
+/// Directories that only a cell has.
+const PARTS: [&str; 2] = ["meta", "data"];
+/// Tries for the lock of a cell that somebody may just be asking about, and the time between them.
+const LOCK_TRIES: u32 = 5;
+const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// How often a store that is away is tried when the cell is closed.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 /// Who publishes is woken when there is something to publish.
 const PUBLISH_LOOK: Duration = Duration::from_secs(60);
+/// Segments whose rides are in memory at a time when a cell is opened: at most 16 MiB each.
+const RESTORED_AT_ONCE: usize = 4;
 /// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
 const IDLE_TURNS: u64 = 20;
 
-/// A running cell. Holding the directory exclusively is the caller's business (`lee` takes a lock file).
+/// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
 pub struct Cell {
     pub(crate) shard: Arc<Shard>,
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held as long as the cache on disk is ours.
     pub(crate) cache_lock: Mutex<Option<File>>,
+    /// Held as long as a cell in a directory is ours.
+    dir_lock: Mutex<Option<File>>,
 }
 
 /// Hears of changes that a front end must drop from its caches. Called without locks held; must not call back.
@@ -81,40 +93,77 @@ pub(crate) fn failure(message: String) -> Failure {
 
 impl Cell {
     /// Makes a new cell in an existing, empty directory (files of the caller's, such as `leeward.toml` and `lock`, do
-    /// not count). Its root belongs to the calling user.
+    /// not count). Its root belongs to the calling user. Nothing that is there is removed.
     pub fn create(env: &Env, dir: &Path, config: &Config) -> std::result::Result<(), Failure> {
-        if Self::exists(dir) {
-            return Err(failure(format!("{} already holds a cell", dir.display())));
-        }
+        Self::create_in_dir(env, &hold(dir)?, config)
+    }
+
+    /// The same in a directory that is held.
+    pub fn create_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<(), Failure> {
         let at = |e: std::io::Error| Failure {
-            message: format!("cannot make a cell in {}: {e}", dir.display()),
+            message: format!("cannot make a cell in {}: {e}", dir.name().display()),
             errno: e.raw_os_error().unwrap_or(0),
         };
-        for entry in std::fs::read_dir(dir).map_err(at)? {
-            let name = entry.map_err(at)?.file_name();
-            let unfinished = name == "meta" || name == "data";
-            if !OTHERS.iter().any(|o| name == *o) && !unfinished {
+        let begun = Self::check_new(dir)?;
+        // what is here before the rest says that the rest is ours
+        let identity = match begun {
+            Some(identity) => identity,
+            None => Identity::new(env),
+        };
+        identity::begin(dir, &identity)?;
+        for part in PARTS {
+            match std::fs::DirBuilder::new().mode(0o700).create(dir.path().join(part)) {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(at(e)),
+                _ => {}
+            }
+        }
+        let named = |e: leeward_meta::Error| failure(format!("{}: {e}", dir.name().display()));
+        let _lock = lock(env, dir)?;
+        let kv = open_engine(env, dir, config, identity::FORMAT).map_err(named)?;
+        if kv.get(&keys::cell()).map_err(named)?.is_none() {
+            kv.commit(&first_batch_of_caller(env))
+                .map_err(|e| failure(format!("cannot write to {}: {e}", dir.name().display())))?;
+        }
+        drop(kv);
+        // the identity comes last: a directory with it is a whole cell
+        identity::finish(dir)?;
+        sync_names(dir.path()).map_err(at)
+    }
+
+    /// Whether a cell may be made in this directory: it is empty, but for files of the caller's, or the making of one was
+    /// interrupted there, whose identity is returned then.
+    fn check_new(dir: &HeldDir) -> std::result::Result<Option<Identity>, Failure> {
+        let name = dir.name().display();
+        if Self::exists(dir.path()) {
+            return Err(failure(format!("{name} already holds a cell")));
+        }
+        let at = |e: std::io::Error| Failure {
+            message: format!("cannot make a cell in {name}: {e}"),
+            errno: e.raw_os_error().unwrap_or(0),
+        };
+        let begun = identity::begun(dir);
+        for entry in std::fs::read_dir(dir.path()).map_err(at)? {
+            let other = entry.map_err(at)?.file_name();
+            let is_part = PARTS.iter().any(|part| other == *part);
+            let ours = OTHERS.iter().any(|o| other == *o)
+                || begun.is_some() && (other == identity::NEW || is_part)
+                || other == identity::NEW && is_blank_file(&dir.path().join(&other));
+            if is_part && begun.is_none() {
+                return Err(failure(parts_without_identity(&name.to_string(), &other.to_string_lossy())));
+            }
+            if !ours {
+                let other = other.display();
                 return Err(failure(format!(
-                    "{} is not a cell and not empty ({} is in it): name an empty or a new directory",
-                    dir.display(),
-                    name.display()
+                    "{name} is not a cell and not empty ({other} is in it): name an empty or a new directory"
                 )));
             }
         }
-        for part in ["meta", "data"] {
-            let path = dir.join(part);
-            if path.exists() {
-                // an interrupted creation: nobody can have stored anything yet
-                std::fs::remove_dir_all(&path).map_err(at)?;
-            }
-            std::fs::create_dir(&path).map_err(at)?;
+        // nothing was ever stored in a cell whose making was interrupted
+        let stored = std::fs::read_dir(dir.path().join("data")).is_ok_and(|mut found| found.next().is_some());
+        if stored {
+            return Err(failure(parts_without_identity(&name.to_string(), "data")));
         }
-        let kv = open_engine(env, dir, config).map_err(|e| failure(format!("{}: {e}", dir.display())))?;
-        kv.commit(&first_batch_of_caller(env))
-            .map_err(|e| failure(format!("cannot write to {}: {e}", dir.display())))?;
-        drop(kv);
-        // the identity comes last: a directory with it is a whole cell
-        identity::write(dir, &Identity::new(env))
+        Ok(begun)
     }
 
     /// Whether the directory holds a cell.
@@ -122,16 +171,31 @@ impl Cell {
         dir.join(identity::NAME).is_file()
     }
 
+    /// Refuses a directory where neither a cell is nor one can be made. Changes nothing.
+    pub fn check_place(dir: &Path) -> std::result::Result<(), Failure> {
+        if Self::exists(dir) { Ok(()) } else { Self::check_new(&hold(dir)?).map(drop) }
+    }
+
     /// Opens a cell and starts its threads.
     pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        let id = identity::check(dir)?.id;
+        Self::open_in_dir(env, &hold(dir)?, config)
+    }
+
+    /// The same in a directory that is held: whatever becomes of its path, the cell stays in it.
+    pub fn open_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
+        let identity = identity::check(dir)?;
         let at = |e: Error| Failure {
-            message: format!("cannot open the cell in {}: {e}", dir.display()),
+            message: format!("cannot open the cell in {}: {e}", dir.name().display()),
             errno: e.errno(),
         };
-        let kv = open_engine(env, dir, config).map_err(|e| at(e.into()))?;
-        let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(RealDisk::new(dir)), "data"));
+        let lock = lock(env, dir)?;
+        let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
+        identity::upgrade(dir, &identity)?; // nothing is written before that older programs would not understand
+        let id = identity.id;
+        let disk = RealDisk::open(dir.path()).map_err(|e| at(leeward_meta::Error::from(e).into()))?;
+        let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
         let cell = Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)?;
+        *cell.dir_lock.lock() = Some(lock);
         cell.use_disk_cache(&id, false);
         Ok(cell)
     }
@@ -195,6 +259,7 @@ impl Cell {
             closing: Arc::default(),
             threads: Mutex::default(),
             cache_lock: Mutex::default(),
+            dir_lock: Mutex::default(),
         });
         if !env.is_sim() {
             cell.spawn("commit", Shard::commit_turn);
@@ -216,9 +281,13 @@ impl Cell {
 
     fn start_thread(&self, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
         let (shard, closing) = (self.shard.clone(), self.closing.clone());
+        let who = name.to_string();
         let run = move || {
             while !closing.load(Ordering::Acquire) {
-                turn(&shard);
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(&shard))) {
+                    shard.break_down(&format!("the thread {who} panicked: {}", panic_text(&*panic)));
+                    return;
+                }
             }
         };
         self.shard.env.spawn(name, run)
@@ -226,35 +295,24 @@ impl Cell {
 
     /// In simulations: what the threads would do next. `true` when there was something to do.
     pub fn step(&self) -> Result<bool> {
-        self.shard.log.seal_older(Duration::ZERO);
         let mut did = false;
-        loop {
-            let before = self.shard.log.dirty_bytes();
-            let stepped = self.shard.log.step();
-            did |= stepped;
-            // a put that failed is tried again at the next step
-            if !stepped || self.shard.log.dirty_bytes() >= before {
-                break;
-            }
+        for step in STEPS {
+            did |= step(&self.shard)?;
         }
-        self.shard.watch_clock(STORE_SECS);
-        did |= self.shard.schedule_step()?;
-        self.shard.fold()?;
-        self.shard.commit_if_dirty()?;
-        did |= self.shard.engine_step()?;
-        self.shard.take_reserve();
-        self.shard.open_away()?;
-        did |= self.shard.delete_garbage()?;
-        did |= self.shard.bin_step()?;
-        did |= self.shard.upload_step()?;
-        did |= self.shard.reclaim_step()?;
-        did |= self.shard.trim_step()?;
-        did |= self.shard.clean_step()?;
-        did |= self.shard.search_step();
-        did |= self.shard.care_step();
-        did |= self.shard.scrub_if_due();
-        did |= self.shard.move_step()?;
         Ok(did)
+    }
+
+    /// In simulations: one part of [`Cell::step`], as threads do them in any order.
+    pub fn step_one(&self, choice: u64) -> Result<bool> {
+        STEPS[(choice % STEPS.len() as u64) as usize](&self.shard)
+    }
+
+    /// In simulations: what other threads may do at any moment, while this one waits for a store: commit, fold statistics,
+    /// move records to the tables, and (as an fsync does) commit content that need not wait.
+    pub fn step_beside(&self, choice: u64) -> Result<bool> {
+        const BESIDE: [Step; 4] =
+            [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::ride_step];
+        BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
     }
 
     /// Runs one operation.
@@ -389,7 +447,7 @@ impl Cell {
             return Err(failure(format!("{why}; what was not fsynced in the last second may be lost")));
         }
         self.shard.watch_clock(0);
-        let stored = self.close_log();
+        let stored = self.close_log().map_err(Error::from).and_then(|()| self.shard.apply_stored());
         let committed = self.shard.commit_if_dirty();
         let failed = |what: &str, e: Error| Failure {
             message: format!(
@@ -397,14 +455,88 @@ impl Cell {
             ),
             errno: e.errno(),
         };
-        stored.map_err(|e| failed("file data", e.into()))?;
-        committed.map_err(|e| failed("metadata", e))
+        if let Some(why) = self.shard.broken() {
+            self.dir_lock.lock().take();
+            return Err(failure(format!("{why}; what was not fsynced before may be lost")));
+        }
+        let closed = self.shard.kv.close();
+        self.dir_lock.lock().take();
+        stored.map_err(|e| failed("file data", e))?;
+        committed.map_err(|e| failed("metadata", e))?;
+        if let Err(e) = closed {
+            tracing::warn!("the metadata journal is left to the next opening: {e}");
+        }
+        Ok(())
+    }
+
+    /// What somebody must look at, in words: why nothing can be changed any more, or why written data does not get to the disk.
+    pub fn troubles(&self) -> Vec<String> {
+        let broken = self.shard.broken().map(|why| {
+            format!("nothing can be changed any more: {why}: repair what is below, then lee down and lee up")
+        });
+        let failing = self.shard.log.failing();
+        let failing = failing.map(|why| format!("what was written cannot be stored now: {why}"));
+        broken.into_iter().chain(failing).collect()
     }
 }
 
-fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
-    let meta = dir.join("meta");
-    let disk = Arc::new(RealDisk::new(&meta));
+/// Holds the directory that has this path now.
+fn hold(dir: &Path) -> std::result::Result<HeldDir, Failure> {
+    HeldDir::open(dir).map_err(|e| Failure {
+        message: format!("{}: {e}", dir.display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    })
+}
+
+/// Locks a cell. The lock is on a directory that only the owner can open, so nobody else can take it, and that cannot be
+/// removed without the cell, so no second process gets in.
+fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<File, Failure> {
+    let failed = |e: std::io::Error| Failure {
+        message: format!("{}: meta cannot be locked: {e}", dir.name().display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    };
+    let meta = File::open(dir.path().join("meta")).map_err(failed)?;
+    for _ in 0..LOCK_TRIES {
+        match meta.try_lock() {
+            Ok(()) => return Ok(meta),
+            Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
+            // some network file systems lock no directories; there the file `lock` alone counts
+            Err(TryLockError::Error(e)) if cannot_lock(&e) => return Ok(meta),
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+    }
+    Err(Failure {
+        message: format!("{} is in use by another process", dir.name().display()),
+        errno: libc::EBUSY,
+    })
+}
+
+fn cannot_lock(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EBADF | libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL))
+}
+
+/// What a power cut leaves of a file that was just being written.
+fn is_blank_file(path: &Path) -> bool {
+    let small = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() < 4096);
+    small && std::fs::read(path).is_ok_and(|text| text.iter().all(|b| *b == 0))
+}
+
+/// What to say of a place that has a part of a cell, and not what says that it is one.
+pub(crate) fn parts_without_identity(place: &str, part: &str) -> String {
+    format!(
+        "{place} has {part} of a cell, but not the file `cell`, which says that it is one: is it a backup that is not wholly restored? \
+         restore `cell`, too, or name an empty or a new directory. Nothing was changed"
+    )
+}
+
+fn open_engine(
+    env: &Env,
+    dir: &HeldDir,
+    config: &Config,
+    format: u32,
+) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
+    let disk = Arc::new(RealDisk::open(dir.path().join("meta"))?);
+    let tables = disk.root().path().join("tables");
     let mut options = leeward_meta::lsm::Options {
         cache_bytes: u64::from(config.metadata_cache_mib) << 19,
         ..leeward_meta::lsm::Options::default()
@@ -418,8 +550,9 @@ fn open_engine(env: &Env, dir: &Path, config: &Config) -> leeward_meta::Result<l
         reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
     }
     options.engine.journal.file_bytes = file_bytes;
+    options.engine.journal.may_be_old = format < identity::FORMAT_JOURNAL_2;
     options.engine.journal_bytes = 16 * file_bytes;
-    leeward_meta::lsm::LsmKv::open(env.clone(), disk, &meta.join("tables"), options)
+    leeward_meta::lsm::LsmKv::open(env.clone(), disk, &tables, options)
 }
 
 fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
@@ -485,14 +618,9 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
 fn load_state(kv: &dyn Kv) -> Result<State> {
     let counters =
         kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
-    let Pair(next_volume, next_segment) = Pair::decode(&counters)?;
+    let Counters { next_volume, reserved } = Counters::decode(&counters)?;
     let moment = kv.moment();
-    let mut st = State {
-        running_id: 1,
-        segments: Segments::new(next_segment),
-        next_volume: next_volume as u32,
-        ..State::default()
-    };
+    let mut st = State { running_id: 1, segments: Segments::new(reserved), next_volume, ..State::default() };
     each(&*moment, keys::table_range(Table::Pool), |key, v| {
         st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
         Ok(())
@@ -582,32 +710,94 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     Ok(st)
 }
 
+/// A part of the work in the background; `true` when there was something to do.
+type Step = fn(&Shard) -> Result<bool>;
+
+/// All of it, in the order of [`Cell::step`].
+const STEPS: [Step; 18] = [
+    |shard| {
+        shard.log.seal_older(Duration::ZERO);
+        Ok(false)
+    },
+    |shard| Ok(shard.put_all()),
+    |shard| {
+        shard.watch_clock(STORE_SECS);
+        shard.schedule_step()
+    },
+    Shard::fold_step,
+    Shard::commit_step,
+    Shard::engine_step,
+    |shard| {
+        shard.take_reserve();
+        Ok(false)
+    },
+    |shard| shard.open_away().map(|()| false),
+    Shard::delete_garbage,
+    Shard::bin_step,
+    Shard::upload_step,
+    Shard::reclaim_step,
+    Shard::trim_step,
+    Shard::clean_step,
+    |shard| Ok(shard.search_step()),
+    |shard| Ok(shard.care_step()),
+    |shard| Ok(shard.scrub_if_due()),
+    Shard::move_step,
+];
+
 impl Shard {
-    /// After opening: rides become segments, orphans are found, leftovers of the last run are noted as garbage.
-    fn recover(&self) -> Result<()> {
-        let ctx = Ctx::system();
-        let mut rides: BTreeMap<u64, Vec<Ride>> = BTreeMap::new();
-        for ride in self.kv.take_rides() {
-            rides.entry(ride.segment).or_default().push(ride);
-        }
-        self.open_pools();
-        let unsealed: Vec<(u64, PoolId)> = {
-            let st = self.lock();
-            st.segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, r)| (segment, r.pool)).collect()
-        };
-        for (segment, pool) in unsealed {
-            match rides.remove(&segment) {
-                Some(pieces) => {
-                    let info = self.put_rides(&ctx, pool, segment, pieces)?;
-                    self.lock().segments.sealed(info);
-                    self.kv.release_ride(segment);
-                }
-                // it is taken when the pool is there
-                None if self.is_away(pool) => {}
-                None => self.adopt(&ctx, pool, segment)?,
+    /// Puts what is sealed, until that makes no progress: a put that failed is tried again at the next step.
+    fn put_all(&self) -> bool {
+        let mut did = false;
+        loop {
+            let before = self.log.dirty_bytes();
+            let stepped = self.log.step();
+            did |= stepped;
+            if !stepped || self.log.dirty_bytes() >= before {
+                return did;
             }
         }
-        rides.keys().for_each(|segment| self.kv.release_ride(*segment));
+    }
+
+    fn fold_step(&self) -> Result<bool> {
+        self.fold().map(|()| false)
+    }
+
+    fn commit_step(&self) -> Result<bool> {
+        self.commit_if_dirty().map(|()| false)
+    }
+
+    /// Commits the content of some files that may ride in the journal.
+    fn ride_step(&self) -> Result<bool> {
+        let some: Vec<NodeId> = self.lock().files.keys().copied().take(4).collect();
+        let ctx = Ctx { wait: Wait::Never, ..Ctx::system() };
+        for node in some {
+            match self.stage(&ctx, node) {
+                Ok(()) | Err(Error::WouldBlock | Error::Stale) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.commit_step()
+    }
+
+    /// After opening: rides become segments, orphans are found, leftovers of the last run are noted as garbage.
+    fn recover(&self) -> Result<()> {
+        self.open_pools();
+        let riding: BTreeSet<u64> = self.kv.ride_segments().into_iter().collect();
+        let unsealed: BTreeMap<u64, SegmentRecord> = {
+            let st = self.lock();
+            st.segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, r)| (segment, *r)).collect()
+        };
+        let (with_rides, without): (Vec<_>, Vec<_>) =
+            unsealed.iter().partition(|(segment, _)| riding.contains(segment));
+        for (segment, record) in without {
+            self.recover_without_rides(*segment, record);
+        }
+        for some in with_rides.chunks(RESTORED_AT_ONCE) {
+            self.recover_with_rides(some)?;
+        }
+        for segment in riding.iter().filter(|segment| !unsealed.contains_key(segment)) {
+            self.kv.release_ride(*segment);
+        }
         self.find_orphans()?;
         self.find_bins()?;
         self.commit_if_dirty()?;
@@ -615,16 +805,45 @@ impl Shard {
         Ok(())
     }
 
-    /// What rode in the journal becomes an object: in pool 0 where its own pool does not take it, and from there it is moved
-    /// when that does. So the journal waits for no pool.
-    fn put_rides(&self, ctx: &Ctx, pool: PoolId, segment: u64, rides: Vec<Ride>) -> Result<SegmentInfo> {
-        let pieces = in_order(rides);
-        match self.log.restore(ctx, pool, segment, &pieces) {
+    /// Nothing of the segment is in the journal: its object was put without anybody noting so, or nothing is left that refers
+    /// to it.
+    fn recover_without_rides(&self, segment: u64, record: &SegmentRecord) {
+        if record.live_bytes == 0 {
+            self.lock().segments.touch(segment); // the next commit removes the record
+        } else if !self.is_away(record.pool) {
+            self.adopt(&Ctx::system(), record.pool, segment);
+        } // else it is taken when the pool is there
+    }
+
+    /// What rides in the journal becomes objects, where those that were on their way to the store are not there as a whole.
+    fn recover_with_rides(&self, segments: &[(&u64, &SegmentRecord)]) -> Result<()> {
+        let mut rides: BTreeMap<u64, Vec<Ride>> = BTreeMap::new();
+        for ride in self.kv.rides(&segments.iter().map(|(segment, _)| **segment).collect())? {
+            rides.entry(ride.segment).or_default().push(ride);
+        }
+        for (segment, record) in segments {
+            let pieces = in_order(rides.remove(segment).unwrap_or_default());
+            let info = self.restore_segment(record.pool, **segment, &pieces)?;
+            self.lock().is_stored_now(info);
+        }
+        Ok(())
+    }
+
+    /// The object of a segment of which these pieces are known: in pool 0 where its own pool does not take it, and from there it
+    /// is moved when that does. So the journal waits for no pool. An object that is there is not written over.
+    fn restore_segment(
+        &self,
+        pool: PoolId,
+        segment: u64,
+        pieces: &[(u32, leeward_data::Owner, Arc<[u8]>)],
+    ) -> Result<SegmentInfo> {
+        let ctx = Ctx::system();
+        match self.log.restore(&ctx, pool, segment, pieces) {
             Err(leeward_data::Error::Store(e)) if pool != 0 => {
                 tracing::warn!(
                     "segment {segment} goes to pool 0 for now, as pool {pool} does not take it: {e}"
                 );
-                Ok(self.log.restore(ctx, 0, segment, &pieces)?)
+                Ok(self.log.restore(&ctx, 0, segment, pieces)?)
             }
             other => Ok(other?),
         }
@@ -635,6 +854,9 @@ impl Shard {
         let half = Duration::from_millis(u64::from(self.config.commit_interval_ms) / 2);
         self.committer.wait(half);
         self.log.seal_older(half);
+        if self.broken().is_some() {
+            return self.env.sleep(half);
+        }
         did("folding statistics", self.fold().map(|()| true));
         if let Err(e) = self.commit_if_dirty() {
             tracing::warn!("commit: {e}");

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source, window_of, windows};
 use crate::inode::{Body, Inode, SegmentRecord};
-use crate::keys::{self, Key};
+use crate::keys::{self, Key, Table};
 use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
@@ -31,6 +31,16 @@ const LOOKUP_STEP: usize = 64;
 const FAILING_MAX: Nanos = 50_000_000;
 /// Back references that are forgotten in one hold of the lock.
 const FORGET_STEP: usize = 256;
+
+/// What became of a segment that was to be cleaned.
+pub(crate) enum Cleaned {
+    /// It has another object now.
+    Rewritten,
+    /// References to it changed while they were looked up, or it is gone: nothing was done.
+    Changed,
+    /// Fewer references were found than are counted: it is left alone.
+    Unclear,
+}
 
 impl Tx<'_> {
     /// The ranges of `segment` that a window of a file uses now. An inode that is gone uses nothing.
@@ -98,10 +108,13 @@ impl Shard {
     fn clean_worst(&self, tolerated_part: u64) -> Result<bool> {
         let Some((object, pool)) = self.worst_segment(tolerated_part) else { return Ok(false) };
         let done = self.clean(object, pool);
-        self.counters.cleaned_segments.fetch_add(u64::from(done == Ok(true)), Ordering::Relaxed);
-        if done.is_err() || done == Ok(false) {
+        match done {
+            Ok(Cleaned::Rewritten) => {
+                self.counters.cleaned_segments.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(Cleaned::Changed) => {}
             // not again before something about it changes
-            self.lock().segments.leave_alone(object.segment);
+            Ok(Cleaned::Unclear) | Err(_) => self.lock().segments.leave_alone(object.segment),
         }
         done.map(|_| true)
     }
@@ -132,28 +145,51 @@ impl Shard {
         worst.filter(|_| dead * tolerated_part > data).map(|(_, object, pool)| (object, pool))
     }
 
-    /// Rewrites one segment, into `pool`; `false` when it had better be left alone.
-    pub(crate) fn clean(&self, object: Object, pool: PoolId) -> Result<bool> {
+    /// Rewrites one segment, into `pool`.
+    pub(crate) fn clean(&self, object: Object, pool: PoolId) -> Result<Cleaned> {
         let mut ctx = self.work_ctx(Work::Cleaning, None);
         if self.is_space_short() {
             ctx.class = Class::Batch;
         }
+        // before anything is looked up: it may have to commit
+        let generation = self.next_generation(object.segment)?;
+        self.lock().segments.watch(object.segment);
+        let looked = self.users_of(&ctx, object).and_then(|used| self.lookup(&ctx, object.segment, used));
+        let (changed, record) = {
+            let mut st = self.lock();
+            (st.segments.end_watch(object.segment), st.segments.get(object.segment).copied())
+        };
+        let (live, found) = looked?;
+        let Some(record) = record.filter(|_| !changed) else { return Ok(Cleaned::Changed) };
+        if found < record.live_bytes || record.object(object.segment) != object {
+            return Ok(Cleaned::Unclear);
+        }
+        let info = self.log.rewrite(&ctx, object, &merged(live), (pool, generation))?;
+        self.replace_object(object, info);
+        Ok(Cleaned::Rewritten)
+    }
+
+    /// Windows of files that may use a segment: for which it was written, or which share data of others.
+    fn users_of(&self, ctx: &Ctx, object: Object) -> Result<BTreeSet<(NodeId, u32)>> {
         let mut used: BTreeSet<(NodeId, u32)> = BTreeSet::new();
-        for chunk in self.log.index(&ctx, object)? {
+        for chunk in self.log.index(ctx, object)? {
             let node = NodeId::new(chunk.owner.volume, chunk.owner.inode);
             let range = chunk.owner.offset..chunk.owner.offset + u64::from(chunk.len);
             used.extend(windows(range).map(|(window, ..)| (node, window)));
             debug_assert!(window_of(chunk.owner.offset) <= u32::MAX / 2);
         }
         used.extend(self.backrefs(object.segment)?);
-        let (live, found) = self.lookup(&ctx, object.segment, used)?;
-        let Some(record) = self.lock().segments.get(object.segment).copied() else { return Ok(true) };
-        if found < record.live_bytes || record.object(object.segment) != object {
-            return Ok(false);
+        Ok(used)
+    }
+
+    /// A generation for the next object of a segment, see [`crate::segments::Segments::next_generation`].
+    pub(crate) fn next_generation(&self, segment: u64) -> Result<u32> {
+        let give = || self.lock().segments.next_generation(segment);
+        if let Some(generation) = give() {
+            return Ok(generation);
         }
-        let info = self.log.rewrite(&ctx, object, &merged(live), pool)?;
-        self.replace_object(object, info);
-        Ok(true)
+        self.commit_whole()?; // which reserves more
+        give().ok_or_else(|| Error::Io("no names for new objects are left".into()))
     }
 
     /// A segment was rewritten: the next commit makes the new object count, and the old one garbage.
@@ -296,18 +332,52 @@ impl Shard {
         }
     }
 
-    pub(crate) fn forget_backrefs(&self, ctx: &Ctx, segment: u64) -> Result<()> {
-        let (from, to) = keys::backref_range(segment);
+    /// Back references of segments that are not there: a crash came between the removal of an object and theirs.
+    pub(crate) fn forget_stray_backrefs(&self) -> Result<()> {
+        let ctx = self.work_ctx(Work::Cleaning, None);
+        for segment in self.stray_backrefs()? {
+            self.forget_backrefs(&ctx, segment)?;
+        }
+        Ok(())
+    }
+
+    /// Segments that have back references, but no record and no object that is about to be deleted.
+    pub(crate) fn stray_backrefs(&self) -> Result<Vec<u64>> {
+        let (mut from, to) = keys::table_range(Table::Backref);
+        let mut strays = Vec::new();
         loop {
-            let (page, _) = self.scan(&from, &to, self.step_size(FORGET_STEP))?;
-            if page.is_empty() {
-                return Ok(());
+            let (page, next) = self.scan(&from, &to, 1)?;
+            if let Some((key, _)) = page.first() {
+                let segment = keys::table_id(key);
+                if self.lock().segments.get(segment).is_none() {
+                    strays.push(segment);
+                }
+                from = keys::backref_range(segment).1;
+            } else if let Some(next) = next {
+                from = next;
+            } else {
+                break;
             }
+        }
+        let garbage: BTreeSet<u64> =
+            self.standing_still(|| self.committer.garbage_so_far()).iter().map(|o| o.segment).collect();
+        strays.retain(|segment| !garbage.contains(segment));
+        Ok(strays)
+    }
+
+    pub(crate) fn forget_backrefs(&self, ctx: &Ctx, segment: u64) -> Result<()> {
+        let (mut from, to) = keys::backref_range(segment);
+        loop {
+            let (page, next) = self.scan(&from, &to, self.step_size(FORGET_STEP))?;
             let forget = |tx: &mut Tx<'_>| {
                 page.iter().for_each(|(key, _)| tx.remove(key.clone()));
                 Ok(())
             };
             self.in_turn(ctx, 0, || self.transact(ctx, forget))?;
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
         }
     }
 }

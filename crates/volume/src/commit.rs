@@ -7,7 +7,7 @@
 //! again before anything newer.
 
 use crate::error::{Error, Result};
-use crate::inode::Pair;
+use crate::inode::{Counters, Pair, Reserved};
 use crate::keys::{self, Key};
 use crate::op::NodeId;
 use crate::records::{Frozen, RecordCache};
@@ -62,8 +62,10 @@ struct FrozenTx {
     records: Frozen,
     rides: Vec<Ride>,
     garbage: Vec<Object>,
-    /// Numbers of segments below this are reserved by it, or were.
-    reserved: u64,
+    /// Segments whose rides may go when it is durable.
+    released: Vec<u64>,
+    /// Names of objects that are reserved by it, or were.
+    reserved: Reserved,
     /// Who changed most of it.
     most: Option<Flow>,
 }
@@ -171,6 +173,7 @@ impl State {
             && !self.snapshots.is_dirty()
             && !self.clock_due
             && self.replaced.is_empty()
+            && self.released.is_empty()
     }
 
     /// Puts what is kept beside records into records, and makes the running transaction the committing one.
@@ -199,9 +202,9 @@ impl State {
             }
             self.enter(keys::segment(segment), value, false, cache);
         }
-        if self.segments.reserve().is_some() || self.counters_dirty {
+        if self.segments.reserve() || self.counters_dirty {
             self.counters_dirty = false;
-            let counters = Pair(u64::from(self.next_volume), self.segments.reserved());
+            let counters = Counters { next_volume: self.next_volume, reserved: self.segments.reserved() };
             self.enter(keys::cell(), Some(counters.encode()), false, cache);
         }
         let running = std::mem::take(&mut self.running);
@@ -210,7 +213,8 @@ impl State {
         self.committing.push_back(records.clone());
         let id = self.running_id;
         self.running_id += 1;
-        FrozenTx { id, records, rides: running.rides, garbage, reserved: self.segments.reserved(), most }
+        let (released, reserved) = (std::mem::take(&mut self.released), self.segments.reserved());
+        FrozenTx { id, records, rides: running.rides, garbage, released, reserved, most }
     }
 }
 
@@ -351,6 +355,7 @@ impl Shard {
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.counters.committed_records.fetch_add(records, Ordering::Relaxed);
         self.committer.garbage.lock().extend(tx.garbage);
+        tx.released.into_iter().for_each(|segment| self.kv.release_ride(segment));
     }
 
     /// Keeps others from committing while `f` runs, and all is published: what is committed stands still.
@@ -381,9 +386,7 @@ impl Shard {
         };
         result.map_err(|e| {
             if !matches!(e, leeward_meta::Error::Full) {
-                tracing::error!("commit failed: {e}; nothing can be changed until the cell is opened again");
-                self.lock().broken = Some(e.to_string());
-                self.be_cautious();
+                self.break_down(&format!("a commit failed: {e}"));
             }
             e.into()
         })

@@ -66,7 +66,11 @@ pub struct Config {
     pub tls_trusted: String,
     /// Third-party copies at a time. 1 to 10000.
     pub transfers_max: u32,
-    /// Whether third-party copies reach addresses of this machine, too, and without TLS: for trials. Whoever may upload reaches all that listens there.
+    /// Networks that are not public and that third-party copies reach all the same, such as `"10.1.0.0/16"`. None: public addresses only.
+    pub transfers_networks: Vec<String>,
+    /// Ports that third-party copies reach. None: any.
+    pub transfers_ports: Vec<u16>,
+    /// Whether third-party copies reach any address and port, also of this machine, and without TLS: for trials. Whoever may upload reaches all that listens there.
     pub transfers_local: bool,
     /// The certificate that doors show, with those that sign it: a file in PEM format. Empty: doors are not encrypted, and of this machine only.
     pub tls_certificate: String,
@@ -212,6 +216,9 @@ pub fn check_issuer_url(url: &str) -> Result<(), String> {
     }
 }
 
+/// Where servers of the grid answer by HTTPS: the usual one, XRootD, dCache, StoRM and dCache.
+const TRANSFERS_PORTS: [u16; 6] = [443, 1094, 1095, 2880, 8443, 8446];
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -230,6 +237,8 @@ impl Default for Config {
             http: Vec::new(),
             tls_trusted: String::new(),
             transfers_max: 64,
+            transfers_networks: Vec::new(),
+            transfers_ports: TRANSFERS_PORTS.to_vec(),
             transfers_local: false,
             s3_domains: Vec::new(),
             upload_rest_days: 7,

@@ -32,12 +32,25 @@ struct Side<'a> {
     names: FxHashMap<u64, Name>,
     /// Directories that were read to find names, and where to go on; `None`: all of it is in `names`.
     read: FxHashMap<u64, Option<Key>>,
+    /// The inodes with several names of directories that were looked at as a whole, by directory and inode.
+    links: FxHashMap<u64, FxHashMap<u64, Vec<Name>>>,
+    /// The same of names that are gone since; `None`: not looked for yet.
+    gone: Option<FxHashMap<u64, Vec<Name>>>,
 }
 
 impl<'a> Side<'a> {
     fn new(shard: &'a Shard, volume: u32, top: u64) -> Side<'a> {
         let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
-        Side { shard, volume, top, paths, names: FxHashMap::default(), read: FxHashMap::default() }
+        Side {
+            shard,
+            volume,
+            top,
+            paths,
+            names: FxHashMap::default(),
+            read: FxHashMap::default(),
+            links: FxHashMap::default(),
+            gone: None,
+        }
     }
 
     fn node(&self, inode: u64) -> NodeId {
@@ -114,6 +127,67 @@ impl<'a> Side<'a> {
             self.read.insert(parent, next);
         }
         Ok(self.names.get(&inode).cloned())
+    }
+
+    /// All names of an inode. Where it has several, the directories are looked at in which it has names now; names that
+    /// are gone since are found by the deadlist.
+    fn names_of(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
+        if record.is_dir() || record.nlink < 2 {
+            return Ok(self.name_of(inode, record)?.into_iter().collect());
+        }
+        let mut found = BTreeSet::new();
+        let mut dirs = self.linked_dirs(inode)?;
+        dirs.insert(record.parent);
+        for dir in dirs {
+            if !self.links.contains_key(&dir) {
+                let mut links: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
+                self.list(dir, |name, entry| {
+                    if entry.kind != Kind::Dir {
+                        links.entry(entry.node.inode()).or_default().push((dir, name));
+                    }
+                })?;
+                self.links.insert(dir, links);
+            }
+            found.extend(self.links[&dir].get(&inode).into_iter().flatten().cloned());
+        }
+        if found.len() < record.nlink as usize {
+            found.extend(self.names_gone()?.get(&inode).into_iter().flatten().cloned());
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Directories in which an inode has names in the live volume.
+    fn linked_dirs(&self, inode: u64) -> Result<BTreeSet<u64>> {
+        let live = NodeId::new(self.shard.lock().live_node(self.node(inode)).volume(), inode);
+        let (mut from, to) = keys::tag_range(live, tag::LINK);
+        let mut dirs = BTreeSet::new();
+        loop {
+            let (page, next) = self.shard.scan(&from, &to, PAGE)?;
+            let rest = page.iter().filter_map(|(key, _)| keys::parse(key)?.rest.try_into().ok());
+            dirs.extend(rest.map(u64::from_be_bytes));
+            match next {
+                Some(next) => from = next,
+                None => return Ok(dirs),
+            }
+        }
+    }
+
+    /// Names that were there at the time of this side and are not any more, by inode.
+    fn names_gone(&mut self) -> Result<&FxHashMap<u64, Vec<Name>>> {
+        if self.gone.is_none() {
+            let mut all: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
+            let view = self.shard.lock().snapshot_of(self.volume);
+            if let Ok((volume, epoch)) = view {
+                let gone = self.shard.differing(volume, epoch, None, &mut |_| {})?;
+                for name in gone.names {
+                    if let Some(entry) = self.dentry(&name)? {
+                        all.entry(entry.node.inode()).or_default().push(name);
+                    }
+                }
+            }
+            self.gone = Some(all);
+        }
+        Ok(self.gone.get_or_insert_default())
     }
 
     /// The path of a directory; `None` when it is not below the top.
@@ -333,19 +407,21 @@ fn report_change(
     }
     // what is there now, and was below the directory before under some name: the same as a rule, and found sooner in what is
     // live than in a snapshot
-    let names: Vec<Name> = match moved {
-        Some(moved) if !moved.new.is_empty() => moved.new.clone(),
-        _ => new.name_of(inode, &is)?.into_iter().collect(),
-    };
-    let name = match names.first() {
-        Some(name) if old.leads_to(name, inode)? => Some(name.clone()),
-        _ => old.name_of(inode, &was)?,
-    };
-    let before = match &name {
-        Some(name) => old.path_of(name)?,
-        None if inode == old.top => Some(Vec::new()),
-        None => None,
-    };
+    let mut names: BTreeSet<Name> = moved.into_iter().flat_map(|moved| moved.new.iter().cloned()).collect();
+    if names.is_empty() || is.nlink > 1 && !is.is_dir() {
+        names.extend(new.names_of(inode, &is)?);
+    }
+    let names: Vec<Name> = names.into_iter().collect();
+    let mut before = (inode == old.top).then(Vec::new);
+    for name in &names {
+        if before.is_none() && old.leads_to(name, inode)? {
+            before = old.path_of(name)?;
+        }
+    }
+    if before.is_none() {
+        let names = old.names_of(inode, &was)?;
+        before = paths(old, &names)?.into_iter().next();
+    }
     if inode == new.top {
         changes.insert(Change {
             path: PathText::new(Vec::new()),

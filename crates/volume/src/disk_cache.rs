@@ -7,7 +7,7 @@ use leeward_env::Env;
 use leeward_env::disk::real::RealDisk;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 /// The file that the process locks whose cache it is.
@@ -37,14 +37,15 @@ impl Cell {
 }
 
 fn open(env: &Env, id: &str, config: &Config) -> io::Result<(DiskCache, File)> {
-    let dir = Path::new(&config.disk_cache);
-    std::fs::create_dir_all(dir)?;
-    let lock = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK))?;
+    std::fs::create_dir_all(&config.disk_cache)?;
+    let disk = RealDisk::open(&config.disk_cache)?;
+    let path = disk.root().path().join(LOCK);
+    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     lock.try_lock().map_err(|e| match e {
         TryLockError::WouldBlock => io::Error::other("another process uses it"),
         TryLockError::Error(e) => e,
     })?;
     let bytes = u64::from(config.disk_cache_mib) << 20;
-    let cache = DiskCache::open(env, &RealDisk::new(dir), &config.disk_cache, id, bytes)?;
+    let cache = DiskCache::open(env, &disk, &config.disk_cache, id, bytes)?;
     Ok((cache, lock))
 }

@@ -25,7 +25,8 @@ pub enum Source {
 }
 
 impl Source {
-    fn skip(self, bytes: u32) -> Source {
+    /// What follows so many bytes of it.
+    pub(crate) fn skip(self, bytes: u32) -> Source {
         match self {
             Source::Data(a) => Source::Data(Addr { segment: a.segment, offset: a.offset + bytes }),
             Source::Unwritten => Source::Unwritten,
@@ -204,6 +205,25 @@ impl Extents {
         }
         let touching = (low..count).map(extent).take_while(|(start, _)| *start < range.end);
         touching.map(|(start, end)| u64::from(end.min(range.end) - start.max(range.start))).sum()
+    }
+
+    /// How many extents touch a range, straight from the encoding.
+    pub fn count_encoded(bytes: &[u8], range: Range<u32>) -> usize {
+        let Some((_, list, each)) = Self::parts(bytes) else { return 0 };
+        let u32_at = |n: usize, at: usize| {
+            let b = &list[n * each + at..];
+            u32::from_be_bytes([b[0], b[1], b[2], b[3]])
+        };
+        let first_not = |is_before: &dyn Fn(usize) -> bool| {
+            let (mut low, mut high) = (0, list.len() / each);
+            while low < high {
+                let middle = (low + high) / 2;
+                if is_before(middle) { low = middle + 1 } else { high = middle }
+            }
+            low
+        };
+        let first = first_not(&|n| u32_at(n, 0).saturating_add(u32_at(n, 4)) <= range.start);
+        first_not(&|n| u32_at(n, 0) < range.end).saturating_sub(first)
     }
 
     /// Reads the encoding; `None` when it breaks an invariant.

@@ -52,6 +52,8 @@ pub struct Figures {
     pub damaged_reads: u64,
     /// Segments that were cleaned.
     pub cleaned_segments: u64,
+    /// Damaged records that background work leaves out.
+    pub unreadable_records: u64,
     /// Volumes that are not being removed.
     pub volumes: u64,
     /// Volumes whose removal goes on in the background.
@@ -90,6 +92,7 @@ impl Shard {
         };
         let st = self.lock();
         figures.broken = st.broken.is_some();
+        figures.unreadable_records = st.unreadable.count();
         figures.volumes_removing = st.volumes.values().filter(|v| v.removing).count() as u64;
         figures.volumes = st.volumes.len() as u64 - figures.volumes_removing;
         let held: i64 = st.volumes.keys().map(|id| st.snapshots.held(*id).held.bytes).sum();

@@ -1,23 +1,29 @@
-//! What says that a directory, or a prefix of a bucket, is a cell: a page of JSON named `cell`, written last.
+//! What says that a directory, or a prefix of a bucket, is a cell: a page of JSON named `cell`, written last. While the cell is being made it is
+//! there as `cell.new`, written first: without the one or the other nothing that is there is ours.
 
 use crate::admin::Failure;
 use crate::cell::failure;
 use leeward_env::Env;
 use leeward_env::disk::Disk;
+use leeward_env::disk::held::HeldDir;
 use leeward_env::disk::real::RealDisk;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 7;
+pub const FORMAT: u32 = 8;
+/// The first format whose journal has version 2.
+pub(crate) const FORMAT_JOURNAL_2: u32 = 8;
 /// Its name.
 pub(crate) const NAME: &str = "cell";
+/// Its name while the cell is being made, or gets another format.
+pub(crate) const NEW: &str = "cell.new";
 
 /// What a cell is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
     leeward: String,
-    format: u32,
+    /// See [`FORMAT`].
+    pub format: u32,
     /// 32 hex digits; the labels of stores have them.
     pub id: String,
     created_secs: i64,
@@ -58,29 +64,53 @@ impl Identity {
     }
 }
 
-/// Refuses a directory that is no cell of ours, or one of a newer program; an older cell gets our format.
-pub(crate) fn check(dir: &Path) -> Result<Identity, Failure> {
-    let path = dir.join(NAME);
-    let text = std::fs::read(&path).map_err(|e| Failure {
-        message: format!("{} cannot be read: {e}: is {} a cell?", path.display(), dir.display()),
+/// Refuses a directory that is no cell of ours, or one of a newer program.
+pub(crate) fn check(dir: &HeldDir) -> Result<Identity, Failure> {
+    let (path, name) = (dir.name().join(NAME), dir.name().display());
+    let text = std::fs::read(dir.path().join(NAME)).map_err(|e| Failure {
+        message: format!("{} cannot be read: {e}: is {name} a cell?", path.display()),
         errno: e.raw_os_error().unwrap_or(0),
     })?;
-    let identity = Identity::parse(&text, &path.display().to_string(), &dir.display().to_string())?;
-    if let Some(upgraded) = identity.clone().upgraded() {
-        write(dir, &upgraded)?;
-    }
-    Ok(identity)
+    Identity::parse(&text, &path.display().to_string(), &name.to_string())
 }
 
-/// Writes the file that makes a directory a cell, whole or not at all.
-pub(crate) fn write(dir: &Path, identity: &Identity) -> Result<(), Failure> {
-    let at = |e: std::io::Error| Failure {
-        message: format!("cannot write {}: {e}", dir.join(NAME).display()),
-        errno: e.raw_os_error().unwrap_or(0),
-    };
+/// Gives an older cell our format.
+pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
+    let Some(upgraded) = identity.clone().upgraded() else { return Ok(()) };
+    begin(dir, &upgraded)?;
+    finish(dir)
+}
+
+/// What the cell will be whose making was begun here and not finished.
+pub(crate) fn begun(dir: &HeldDir) -> Option<Identity> {
+    serde_json::from_slice(&std::fs::read(dir.path().join(NEW)).ok()?).ok()
+}
+
+/// Says, durably, what the directory is going to be.
+pub(crate) fn begin(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
     let text = identity.to_text()?;
-    let disk = RealDisk::new(dir);
-    let file = disk.create("cell.new", leeward_env::disk::Caching::Buffered).map_err(at)?;
-    file.write_at(0, text.as_bytes()).and_then(|()| file.sync()).map_err(at)?;
-    disk.rename("cell.new", NAME).and_then(|()| disk.sync_dir("")).map_err(at)
+    let write = || {
+        let disk = RealDisk::open(dir.path())?;
+        let file = disk.create(NEW, leeward_env::disk::Caching::Buffered)?;
+        file.write_at(0, text.as_bytes()).and_then(|()| file.sync())?;
+        disk.sync_dir("")
+    };
+    write().map_err(|e| unwritten(dir, NEW, &e))
+}
+
+/// From now on it is that, and all names in it are durable.
+pub(crate) fn finish(dir: &HeldDir) -> Result<(), Failure> {
+    let rename = || {
+        let disk = RealDisk::open(dir.path())?;
+        disk.sync_dir("")?;
+        disk.rename(NEW, NAME).and_then(|()| disk.sync_dir(""))
+    };
+    rename().map_err(|e| unwritten(dir, NAME, &e))
+}
+
+fn unwritten(dir: &HeldDir, name: &str, e: &std::io::Error) -> Failure {
+    Failure {
+        message: format!("cannot write {}: {e}", dir.name().join(name).display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    }
 }

@@ -849,8 +849,41 @@ impl StoreRecord {
     }
 }
 
-/// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's counters (next volume, segment
-/// numbers reserved up to).
+/// Up to which names of objects may be given out: what the cell's counters say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Numbers of segments are below this.
+    pub segments: u64,
+    /// Generations are below this; 0: none was ever reserved, as in cells of older programs.
+    pub generations: u32,
+}
+
+/// The cell's counters: what may be given out next. A [`Pair`]: generations reserved in the upper and next volume in the
+/// lower half of the first number, segment numbers reserved up to in the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The next volume's number.
+    pub next_volume: u32,
+    /// Names of objects that were or may be given out.
+    pub reserved: Reserved,
+}
+
+impl Counters {
+    /// The encoding.
+    pub fn encode(self) -> Value {
+        let first = u64::from(self.reserved.generations) << 32 | u64::from(self.next_volume);
+        Pair(first, self.reserved.segments).encode()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Counters> {
+        let Pair(first, segments) = Pair::decode(bytes)?;
+        let reserved = Reserved { segments, generations: (first >> 32) as u32 };
+        Ok(Counters { next_volume: first as u32, reserved })
+    }
+}
+
+/// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair(pub u64, pub u64);
 

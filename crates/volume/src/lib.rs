@@ -61,6 +61,7 @@ mod tell;
 mod tiers;
 mod trim;
 mod turns;
+mod unreadable;
 pub mod uploads;
 mod versions;
 mod wake;

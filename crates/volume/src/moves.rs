@@ -1,4 +1,4 @@
-//! Moving data between pools: a segment that is not in a pool of its volume is rewritten into one, as its next generation.
+//! Moving data between pools: a segment that is not in a pool of its volume is rewritten into one, as a later generation.
 //!
 //! Nothing is stored of a move but what the volume's record says: which pool its data belongs in, and which pools its
 //! directories name. A segment anywhere else is *misplaced*. So a move goes on after a crash, can be called off by naming
@@ -8,7 +8,7 @@
 //! Segments of cells before format 4 do not say whose they are, and may hold data of several volumes: when a volume is to leave
 //! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
 
-use crate::clean;
+use crate::clean::{self, Cleaned};
 use crate::error::{Error, Result};
 use crate::inode::SegmentRecord;
 use crate::pools::DEFAULT;
@@ -198,7 +198,7 @@ impl Shard {
         }
         let object = record.object(segment);
         // on the way is the cheapest time to clean
-        if !in_use && clean::is_worth(&record) && self.clean(object, home) == Ok(true) {
+        if !in_use && clean::is_worth(&record) && matches!(self.clean(object, home), Ok(Cleaned::Rewritten)) {
             return Ok(());
         }
         match self.copy_to(object, &record, home) {
@@ -225,7 +225,8 @@ impl Shard {
             },
             _ => {
                 let all = std::slice::from_ref(&(0..u32::MAX));
-                self.log.rewrite(&self.mover(record.volume), object, all, pool)?
+                let generation = self.next_generation(object.segment)?;
+                self.log.rewrite(&self.mover(record.volume), object, all, (pool, generation))?
             }
         };
         self.replace_object(object, info);

@@ -16,6 +16,11 @@ use leeward_data::Addr;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+/// What bringing one window that a change clears or fills into the records costs, in changes.
+const WINDOW_COST: usize = 16;
+/// Cost of a queue that takes no more changes before it is brought into the records: that is done in one hold of the lock.
+pub const QUEUE_COST_MAX: usize = 16_384;
+
 /// One change of content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -63,6 +68,8 @@ pub struct Pending {
     next: u64,
     run: u64,
     run_segment: u64,
+    /// What bringing the queue into the records costs at most, in changes.
+    cost: usize,
     /// The epoch of the volume that all changes belong to.
     pub epoch: u32,
     /// Size with all changes.
@@ -85,6 +92,16 @@ impl Pending {
     /// The changes in order, with their sequence numbers.
     pub fn queue(&self) -> impl Iterator<Item = &(u64, Change)> {
         self.queue.iter()
+    }
+
+    /// Whether the queue is to be brought into the records before it takes more.
+    pub fn is_full(&self) -> bool {
+        self.cost >= QUEUE_COST_MAX
+    }
+
+    /// Notes that the last changes clear or fill so many windows of records.
+    pub fn add_windows(&mut self, windows: usize) {
+        self.cost += windows * WINDOW_COST;
     }
 
     /// Adds a change; `dead` hears of data that nobody will need.
@@ -116,6 +133,7 @@ impl Pending {
             Change::Fill { .. } => {}
         }
         self.queue.push_back((sequence, change));
+        self.cost += 1;
     }
 
     /// Shows a hole that the last pushed [`Change::Fill`] allocates.
@@ -236,7 +254,7 @@ impl Pending {
         self.pieces.retain(|_, p| p.sequence > last);
         if self.queue.is_empty() {
             debug_assert!(self.pieces.is_empty());
-            self.run_segment = 0;
+            (self.run_segment, self.cost) = (0, 0);
         }
         let left = self.segments();
         before.retain(|segment| left.binary_search(segment).is_err());
@@ -262,13 +280,19 @@ impl Pending {
         all
     }
 
-    /// Bytes in the queue.
-    pub fn bytes(&self) -> u64 {
-        self.data().iter().map(|(_, len)| u64::from(*len)).sum()
+    /// Bytes in the queue, and changes.
+    pub fn amount(&self) -> (u64, usize) {
+        (self.data().iter().map(|(_, len)| u64::from(*len)).sum(), self.queue.len())
+    }
+
+    /// From here on the queue leaves nothing of the file; `u64::MAX`: it does not say so.
+    pub fn nothing_from(&self) -> u64 {
+        let last = self.pieces.last_key_value().filter(|(_, p)| p.end == u64::MAX && p.source.is_none());
+        last.map_or(u64::MAX, |(start, _)| *start)
     }
 
     /// Ranges that the queue allocates.
-    pub fn allocated_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub fn allocated_ranges(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.pieces.iter().filter(|(_, p)| p.source.is_some()).map(|(s, p)| *s..p.end)
     }
 }

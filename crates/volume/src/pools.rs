@@ -10,6 +10,7 @@
 use crate::config::Config;
 use crate::inode::{PoolRecord, StoreRecord, TierRecord};
 use leeward_data::PoolId;
+use leeward_data::format::is_whole;
 use leeward_env::disk::Space;
 use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
@@ -79,6 +80,15 @@ struct Members {
     missing: Vec<String>,
     /// There are enough to read it.
     readable: bool,
+}
+
+impl Members {
+    /// Why it cannot be read.
+    fn why_not(&self) -> String {
+        let open = self.members.iter().filter(|member| matches!(member, Member::Open(_))).count();
+        let why: String = self.missing.iter().map(|why| format!("; {why}")).collect();
+        format!("{open} of its stores can be had, {} are needed{why}", self.spec.layout.data())
+    }
 }
 
 /// A pool with the hot one in front of it, if it has one, by numbers.
@@ -287,10 +297,10 @@ impl Pools {
             return self.open_tier(parts.id, tier, self.open_members(tier.hot, hot)?, cold);
         }
         if !cold.readable {
-            return Err(cold.missing.join("; "));
+            return Err(cold.why_not());
         }
-        let layout =
-            assemble(&self.env, &self.activity, &cold.spec, cold.members).map_err(|e| e.to_string())?;
+        let layout = assemble(&self.env, &self.activity, &cold.spec, cold.members, is_whole)
+            .map_err(|e| e.to_string())?;
         let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
         Ok(Opened { store, layout: Some(layout), tier: None, gates, missing, partly: false })
     }
@@ -311,11 +321,12 @@ impl Pools {
         let missing = [hot.missing.clone(), cold.missing.clone()].concat();
         let gates = [hot.gates.clone(), cold.gates.clone()].concat();
         if !hot.readable && !cold.readable {
-            return Err(missing.join("; "));
+            return Err(format!("{}; {}", hot.why_not(), cold.why_not()));
         }
         let partly = !hot.readable || !cold.readable;
-        let whole =
-            |m: Members| assemble(&self.env, &self.activity, &m.spec, m.members).map_err(|e| e.to_string());
+        let whole = |m: Members| {
+            assemble(&self.env, &self.activity, &m.spec, m.members, is_whole).map_err(|e| e.to_string())
+        };
         let (hot, cold) = (whole(hot)?, whole(cold)?);
         let tier = match self.get(id).and_then(|pool| pool.tier()) {
             Some(before) => before.anew(hot, cold, tier.options),
@@ -372,13 +383,18 @@ impl Pools {
         let now = self.env.now();
         let begun = *self.asked.lock().entry(url.into()).or_insert(now);
         if now - begun <= OPEN_WAIT {
-            let (asked, url) = (self.asked.clone(), url.to_string());
+            let (asked, of) = (self.asked.clone(), url.to_string());
             let job = move || {
                 let done = job();
-                asked.lock().remove(&url);
+                asked.lock().remove(&of);
                 let _ = sender.send(done); // or nobody waits any more
             };
-            if self.env.is_sim() { job() } else { drop(self.env.spawn("open-store", job)) }
+            if self.env.is_sim() {
+                job();
+            } else if let Err(e) = self.env.try_spawn("open-store", job) {
+                tracing::warn!("{url}: no thread to ask it: {e}");
+                self.asked.lock().remove(url);
+            }
         }
         answer
     }

@@ -182,6 +182,7 @@ pub(crate) enum Effect {
         changes: Vec<Change>,
         grows: i64,
         fills: Vec<Range<u64>>,
+        windows: usize,
         size: u64,
         allocated: u64,
     },
@@ -245,6 +246,9 @@ pub struct Tx<'a> {
     changed_before: Vec<Key>,
     /// The last stamp that this operation gave to something in the recycle bin.
     pub(crate) last_stamp: u64,
+    /// Volumes in which this attempt has allocated inodes, and the first of them. Each attempt allocates others: a record of
+    /// theirs that had to be loaded would be missing again in the next attempt, for ever.
+    pub(crate) fresh: Vec<(u32, u64)>,
     /// Unsealed data that nobody needs any more.
     pub dead: Vec<(Addr, u32)>,
 }
@@ -272,6 +276,7 @@ impl<'a> Tx<'a> {
             died: Vec::new(),
             changed_before: Vec::new(),
             last_stamp: 0,
+            fresh: Vec::new(),
             dead: Vec::new(),
         }
     }
@@ -289,7 +294,17 @@ impl<'a> Tx<'a> {
         if let Some(value) = self.st.overlay(key) {
             return Ok(value);
         }
+        if self.is_fresh(key) {
+            return Ok(None);
+        }
         self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
+    }
+
+    /// Whether the record would be of an inode that this attempt has allocated: what of those is not in its writes is nowhere.
+    fn is_fresh(&self, key: &Key) -> bool {
+        let volume = keys::volume_of(key);
+        let first = self.fresh.iter().find(|(v, _)| *v == volume);
+        first.is_some_and(|(_, first)| keys::table_id(key) >= *first)
     }
 
     /// Writes a record without versions.
@@ -623,7 +638,7 @@ impl State {
             Effect::Reclaim(node) => self.reclaim.push_back(node),
             Effect::Binned { volume, stamp } => self.bins.add(volume, stamp),
             Effect::DropQuota(dir) => self.quotas.remove(dir),
-            Effect::Change { node, changes, grows, fills, size, allocated } => {
+            Effect::Change { node, changes, grows, fills, windows, size, allocated } => {
                 let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
                 let new = || Pending::new(size, allocated, epoch);
                 let pending = self.files.entry(node).or_insert_with(new);
@@ -636,6 +651,7 @@ impl State {
                     pending.push(change, |addr, len| dead.push((addr, len)));
                 }
                 fills.into_iter().for_each(|hole| pending.fill(hole));
+                pending.add_windows(windows);
                 pending.allocated = pending.allocated.saturating_add_signed(grows);
             }
             Effect::Applied { node, last, size, allocated } => {

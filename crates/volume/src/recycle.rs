@@ -41,6 +41,8 @@ fn nanos(time: Time) -> u64 {
 struct Bin {
     /// No entry is older.
     oldest: u64,
+    /// The oldest that can be read; `None`: there is none.
+    due: Option<u64>,
     /// No entry is newer.
     newest: u64,
     /// Moves of directories in the volume so far.
@@ -58,7 +60,10 @@ pub struct Bins {
 impl Bins {
     /// Puts in a stored bin.
     pub fn load(&mut self, volume: u32, oldest: u64, newest: u64) {
-        self.volumes.insert(volume, Bin { oldest, newest, moves: 0, searched: FxHashMap::default() });
+        self.volumes.insert(
+            volume,
+            Bin { oldest, due: Some(oldest), newest, moves: 0, searched: FxHashMap::default() },
+        );
     }
 
     /// Whether something may be in the bin.
@@ -73,8 +78,11 @@ impl Bins {
 
     /// Something went to the bin with this stamp.
     pub fn add(&mut self, volume: u32, stamp: u64) {
-        let new = || Bin { oldest: stamp, newest: stamp, moves: 0, searched: FxHashMap::default() };
-        self.volumes.entry(volume).or_insert_with(new).newest = stamp;
+        let due = Some(stamp);
+        let new = || Bin { oldest: stamp, due, newest: stamp, moves: 0, searched: FxHashMap::default() };
+        let bin = self.volumes.entry(volume).or_insert_with(new);
+        bin.newest = stamp;
+        bin.due = bin.due.or(due);
     }
 
     /// A directory has another parent now.
@@ -200,12 +208,16 @@ impl Tx<'_> {
     /// Looks what is oldest in the bin now.
     fn look_for_oldest(&mut self, volume: u32) -> TxResult<()> {
         let (from, to) = keys::bin_range(volume, 0);
-        let first = self.scan(&from, &to, 1, false)?;
-        match first.first().and_then(|(key, _)| keys::parse_binned(key)) {
+        // what is damaged stays in front
+        let first = self.scan(&from, &to, self.st.unreadable.count() as usize + 1, false)?;
+        let stamp = |key: &Key| keys::parse_binned(key).map(|(stamp, _)| stamp);
+        let readable = first.iter().find(|(key, _)| !self.st.unreadable.has(key));
+        let due = readable.and_then(|(key, _)| stamp(key));
+        match first.first().map(|(key, _)| stamp(key).unwrap_or(0)) {
             None => self.st.bins.drop_volume(volume),
-            Some((stamp, _)) => {
+            Some(oldest) => {
                 if let Some(bin) = self.st.bins.volumes.get_mut(&volume) {
-                    bin.oldest = stamp;
+                    (bin.oldest, bin.due) = (oldest, due);
                 }
             }
         }
@@ -251,7 +263,8 @@ impl Shard {
         loop {
             let (page, next) = self.scan(&from, &to, STEP_ENTRIES)?;
             for (key, _) in &page {
-                if self.transact(&Ctx::system(), |tx| tx.purge_below(key, dir))?.is_some() {
+                let purged = self.transact(&Ctx::system(), |tx| tx.purge_below(key, dir));
+                if self.left_out(key, purged)?.is_some() {
                     let stamp = keys::parse_binned(key).map_or(0, |(stamp, _)| stamp);
                     self.lock().bins.note_searched(dir, moves, stamp);
                     return Ok(true);
@@ -295,20 +308,33 @@ impl Shard {
 
     /// Purges some entries with stamps up to `upto`, oldest first, until so many bytes count no longer. Returns how many.
     fn purge_oldest(&self, volume: u32, upto: u64, bytes: i64) -> Result<usize> {
-        let (from, to) = keys::bin_range(volume, 0);
+        let from = self.lock().bins.volumes.get(&volume).and_then(|bin| bin.due).unwrap_or(0);
+        let (from, to) = keys::bin_range(volume, from);
         let ctx = self.work_ctx(Work::Purge, Some(volume));
         let (page, _) = self.scan(&from, &to, STEP_ENTRIES)?;
         let (mut purged, mut freed) = (0, 0);
         for (key, _) in &page {
-            if keys::parse_binned(key).is_none_or(|(stamp, _)| stamp > upto) || freed >= bytes {
+            if keys::parse_binned(key).is_some_and(|(stamp, _)| stamp > upto) || freed >= bytes {
                 break;
             }
-            let by = self.in_turn(&ctx, volume, || self.transact(&ctx, |tx| tx.purge(key)))?;
+            let by = self.in_turn(&ctx, volume, || self.transact(&ctx, |tx| tx.purge(key)));
+            let by = self.left_out(key, by)?;
             purged += usize::from(by.is_some());
             freed += by.map_or(0, |by| by.bytes);
         }
         self.transact(&ctx, |tx| tx.look_for_oldest(volume))?;
         Ok(purged)
+    }
+
+    /// An entry that cannot be purged, as something of it is damaged, keeps no other.
+    fn left_out(&self, key: &Key, purged: Result<Option<Stats>>) -> Result<Option<Stats>> {
+        match purged {
+            Err(Error::Corrupt(why)) => {
+                self.lock().unreadable.note("the recycle bin", key, &why);
+                Ok(None)
+            }
+            other => other,
+        }
     }
 
     /// Frees and cleans until `bytes` fit or there is nothing to do.
@@ -336,7 +362,7 @@ impl Shard {
                     0 => u64::MAX,
                     days => now.saturating_sub(u64::from(days) * DAY_NANOS),
                 };
-                (bin.oldest <= upto).then_some((*volume, upto))
+                (bin.due? <= upto).then_some((*volume, upto))
             })
         };
         let Some((volume, upto)) = due else { return Ok(false) };
@@ -348,7 +374,8 @@ impl Shard {
     pub(crate) fn empty_bin(&self, volume: u32, mut each: impl FnMut(u64)) -> Result<u64> {
         let upto = nanos(self.now());
         let mut all = 0;
-        while self.lock().bins.volumes.get(&volume).is_some_and(|bin| bin.oldest <= upto) {
+        let is_due = |bin: &Bin| bin.due.is_some_and(|due| due <= upto);
+        while self.lock().bins.volumes.get(&volume).is_some_and(is_due) {
             all += self.purge_oldest(volume, upto, i64::MAX)? as u64;
             each(all);
         }

@@ -5,7 +5,7 @@
 //! process still writes or deletes can do harm.
 
 use crate::admin::Failure;
-use crate::cell::{failure, first_batch_of_caller};
+use crate::cell::{failure, first_batch_of_caller, parts_without_identity};
 use crate::identity::{self, Identity};
 use crate::pools::Opener;
 use crate::stores::{self, Stores};
@@ -25,7 +25,9 @@ pub const SETTINGS: &str = "leeward.toml";
 /// Who serves the cell: a note for people, nothing relies on it.
 pub const SERVED: &str = "served";
 /// What may be below a prefix before it becomes a cell.
-const OTHERS: [&str; 4] = [SETTINGS, SERVED, "meta/", "data/"];
+const OTHERS: [&str; 5] = [SETTINGS, SERVED, META, DATA, identity::NEW];
+const META: &str = "meta/";
+const DATA: &str = "data/";
 
 fn refused(e: Error) -> Failure {
     let errno = match e {
@@ -45,17 +47,29 @@ impl Cell {
     }
 
     /// Makes a new cell below a prefix where nothing else is. Its root belongs to the calling user. Of several that do so at the
-    /// same time all succeed or fail with the same cell.
+    /// same time all succeed or fail with the same cell. Nothing that is there is removed.
     pub fn create_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<(), Failure> {
         let place = bucket.place();
-        if let Some(other) =
-            bucket.names().map_err(refused)?.iter().find(|name| !OTHERS.contains(&name.as_str()))
-        {
+        let names = bucket.names().map_err(refused)?;
+        if let Some(other) = names.iter().find(|name| !OTHERS.contains(&name.as_str())) {
             let what =
                 if other == identity::NAME { "already holds a cell" } else { "is not a cell and not empty" };
             return Err(failure(format!("{place} {what} ({other} is in it): name another prefix")));
         }
+        let is_begun = names.iter().any(|name| name == identity::NEW);
+        // nothing was ever stored in a cell whose making was interrupted
+        let strange = |name: &&String| *name == DATA || *name == META && !is_begun;
+        if let Some(part) = names.iter().find(strange) {
+            return Err(failure(parts_without_identity(&place.to_string(), part)));
+        }
         check_conditions(env, bucket)?;
+        let mut text = Identity::new(env).to_text()?.into();
+        match bucket.create(identity::NEW, Bytes::clone(&text)) {
+            Err(Error::Exists(_)) => {
+                text = bucket.get(identity::NEW).map_err(refused)?.unwrap_or(text);
+            }
+            other => other.map_err(refused)?,
+        }
         let kv = open_engine(env, bucket, config)?;
         let at = |e: leeward_meta::Error| failure(format!("cannot make a cell in {place}: {e}"));
         // an interrupted creation, or one beside us, may have come so far
@@ -63,11 +77,11 @@ impl Cell {
             kv.commit(&first_batch_of_caller(env)).map_err(at)?;
         }
         drop(kv);
-        let text = Identity::new(env).to_text()?;
-        match bucket.create(identity::NAME, text.into()) {
-            Err(Error::Exists(_)) => Ok(()),
-            other => other.map_err(refused),
+        match bucket.create(identity::NAME, text) {
+            Err(Error::Exists(_)) => {}
+            other => other.map_err(refused)?,
         }
+        bucket.delete(identity::NEW).map_err(refused)
     }
 
     /// Opens a cell, taking it over from whoever has it open, and starts its threads.

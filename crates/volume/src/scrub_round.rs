@@ -72,6 +72,10 @@ impl Reached {
     }
 }
 
+fn failed(e: leeward_pool::Error) -> Error {
+    leeward_data::Error::from(e).into()
+}
+
 /// A scrub that goes on.
 pub(crate) struct Round<'a> {
     shard: &'a Shard,
@@ -127,6 +131,11 @@ impl<'a> Round<'a> {
         }
         if stages.last() == Some(&SEGMENTS) {
             self.scrub_segments()?;
+        } else {
+            // what too few stores have, or none, no layout can miss
+            let ctx = self.shard.work_ctx(Work::Scrub, None);
+            self.shard.find_lost(&ctx, self.pool).map_err(failed)?;
+            self.found.lost_objects = pieces.iter().map(|layout| layout.health().lost_objects).sum();
         }
         Ok(self.found.clone())
     }
@@ -146,7 +155,6 @@ impl<'a> Round<'a> {
         let Some(scrub) = layout.scrub() else { return Ok(()) };
         let stage = layout.spec().id;
         let (name, repaired) = (&layout.spec().name, layout.health().repair.objects_done);
-        let failed = |e: leeward_pool::Error| Error::from(leeward_data::Error::from(e));
         if let Some(after) = self.enter(stage) {
             scrub.begin(after);
             let ctx = self.shard.work_ctx(Work::Scrub, None);

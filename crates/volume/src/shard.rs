@@ -26,6 +26,7 @@ use crate::segments::Segments;
 use crate::snapshots::Snapshots;
 use crate::statistics::Unfolded;
 use crate::tell::Told;
+use crate::unreadable::Unreadable;
 use crate::uploads::Uploads;
 use crate::wake::Wake;
 use crate::{Config, Turns, Watcher};
@@ -77,6 +78,8 @@ pub struct State {
     pub volumes_dirty: BTreeSet<u32>,
     /// Objects that cleaning replaced: garbage once the next commit is durable.
     pub replaced: Vec<Object>,
+    /// Segments whose rides are not needed any more once the next commit is durable: it says that they are stored.
+    pub released: Vec<u64>,
     /// Whether the cell's counters must be written.
     pub counters_dirty: bool,
     /// Number of the next volume.
@@ -113,6 +116,8 @@ pub struct State {
     pub sweep: Option<Sweep>,
     /// How far trim is: behind this key nothing is left of that pair of that volume.
     pub trimmed: Option<(u32, EpochPair, Key)>,
+    /// Damaged records that background work leaves out.
+    pub unreadable: Unreadable,
     /// Why nothing more can be changed, once the engine is broken.
     pub broken: Option<String>,
 }
@@ -374,6 +379,20 @@ impl Shard {
         self.cautious.store(true, Ordering::SeqCst);
     }
 
+    /// From now on nothing can be changed until the cell is opened again: what is in memory may not be what it should be, or cannot
+    /// be stored. What can be read still is; whoever waits for something to be durable gets an error.
+    pub(crate) fn break_down(&self, why: &str) {
+        tracing::error!("{why}; nothing can be changed until the cell is opened again");
+        self.lock().broken.get_or_insert_with(|| why.to_string());
+        self.be_cautious();
+        self.committer.wake();
+    }
+
+    /// Why nothing can be changed any more, if so.
+    pub(crate) fn broken(&self) -> Option<String> {
+        if self.is_cautious() { self.lock().broken.clone() } else { None }
+    }
+
     /// See [`Shard::be_cautious`].
     pub(crate) fn is_cautious(&self) -> bool {
         self.cautious.load(Ordering::Relaxed)
@@ -455,9 +474,9 @@ impl Shard {
         }
     }
 
-    /// Changes whose data became durable enter the running transaction, inode by inode.
+    /// Changes whose data became durable enter the running transaction, inode by inode. What cannot stays pending: whoever
+    /// syncs the file tries again, and is told.
     fn apply_segment(&self, segment: u64) {
-        let ctx = Ctx::system();
         let mut from = Bound::Unbounded;
         loop {
             // nothing is added to it any more
@@ -468,11 +487,38 @@ impl Shard {
             let Some(last) = batch.last() else { return };
             from = Bound::Excluded(*last);
             for node in batch {
-                if let Err(e) = self.transact(&ctx, |tx| tx.apply_ready(node)) {
-                    tracing::error!("content of {node:?} cannot enter its records: {e}");
+                if let Err(e) = self.apply_content(&Ctx::system(), node) {
+                    tracing::error!("{e}");
                 }
             }
         }
+    }
+
+    /// The changes of a file whose data is durable enter the running transaction.
+    ///
+    /// # Errors
+    /// Those of reading its records, which are damaged or out of reach then.
+    pub(crate) fn apply_content(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
+        self.transact(ctx, |tx| tx.apply_ready(node)).map_err(|e| match e {
+            Error::WouldBlock | Error::Stale => e,
+            e => Error::Io(format!(
+                "what was written to {} cannot enter its records: {e}",
+                self.describe(node)
+            )),
+        })
+    }
+
+    /// [`Shard::apply_content`] of all files. All are tried; the error is the first.
+    pub(crate) fn apply_stored(&self) -> Result<()> {
+        let nodes: Vec<NodeId> = self.lock().files.keys().copied().collect();
+        let mut first = Ok(());
+        for node in nodes {
+            match self.apply_content(&Ctx::system(), node) {
+                Err(Error::Stale) => {}
+                done => first = first.and(done),
+            }
+        }
+        first
     }
 }
 
@@ -498,6 +544,12 @@ impl State {
     /// Whether changes that brought data to this segment may enter the records.
     pub fn is_stored(&self, segment: u64) -> bool {
         self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
+    }
+
+    /// A segment's object is durable. Its rides may go with the commit that says so.
+    pub(crate) fn is_stored_now(&mut self, info: SegmentInfo) {
+        self.released.push(info.object.segment);
+        self.segments.sealed(info);
     }
 
     /// The queue of `node` mentions these segments no more.
@@ -556,8 +608,12 @@ impl Catalog for Shard {
                 st.vanished.insert(segment);
             }
         }
+        st.released.push(segment);
         drop(st);
         self.apply_segment(segment);
-        self.kv.release_ride(segment);
+    }
+
+    fn panicked(&self, what: &str) {
+        self.break_down(what);
     }
 }

@@ -269,9 +269,9 @@ impl Snapshots {
         left
     }
 
-    /// Something that trim can free.
-    pub fn doomed(&self) -> Option<(u32, EpochPair)> {
-        self.doomed.first().copied()
+    /// Something that trim can free, besides these.
+    pub fn doomed(&self, besides: &BTreeSet<(u32, EpochPair)>) -> Option<(u32, EpochPair)> {
+        self.doomed.iter().find(|pair| !besides.contains(pair)).copied()
     }
 
     /// The end of the last lock, seconds since 1970; 0: there is none.

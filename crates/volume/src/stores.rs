@@ -2,8 +2,8 @@
 
 use crate::pools::Opener;
 use leeward_bucket::{Bucket, BucketUrl, Place as BucketPlace};
+use leeward_env::disk::held::sync_names;
 use leeward_env::disk::pinned::PinnedDisk;
-use leeward_env::disk::real::RealDisk;
 use leeward_pool::label::LABEL;
 use leeward_pool::place::Place;
 use leeward_pool::{DirStore, Error, Result, S3Store, Store};
@@ -24,7 +24,11 @@ impl Opener for Stores {
             return Err(Error::Refused(what.into()));
         };
         let dir = Path::new(dir);
-        let label = DirStore::new(Arc::new(RealDisk::new(dir)), "").path(LABEL);
+        let label = DirStore::path_below("", LABEL);
+        if !dir.join(&label).exists() {
+            // it is about to get its first objects, and may itself be new
+            sync_names(dir)?;
+        }
         Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(dir, &label)?), "")))
     }
 

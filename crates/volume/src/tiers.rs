@@ -79,13 +79,14 @@ impl Shard {
 
     /// Ends a tier whose hot pool has become empty.
     pub(crate) fn end_if_drained(&self, id: PoolId) -> Result<()> {
-        let drained = || self.pools.get(id).and_then(|pool| pool.tier()).filter(|tier| tier.is_drained());
-        if drained().is_none() {
+        let open = || self.pools.get(id).and_then(|pool| pool.tier());
+        if !open().is_some_and(|tier| tier.is_drained()) {
             return Ok(());
         }
         let _alone = self.alone(); // and nobody changes the pool's stores
         let Some(tier) = self.lock().pools.get(&id).and_then(|r| r.tier) else { return Ok(()) };
-        if drained().is_none() || !tier.options.ending {
+        // from here on nothing gets to the hot pool, also where the record cannot be written now
+        if !tier.options.ending || !open().is_some_and(|tier| tier.end()) {
             return Ok(());
         }
         self.set_tier(id, None)?;

@@ -70,7 +70,7 @@ impl Shard {
             let mut st = self.lock();
             // what died before the last snapshot that saw it went
             st.list_the_dead(&self.cache);
-            let Some((volume, pair)) = st.snapshots.doomed() else { return Ok(false) };
+            let Some((volume, pair)) = st.snapshots.doomed(st.unreadable.pairs()) else { return Ok(false) };
             let at = st.trimmed.as_ref().filter(|(v, p, _)| (*v, *p) == (volume, pair));
             (volume, pair, at.map_or_else(|| keys::dead_range(volume, pair).0, |(.., key)| key.clone()))
         };
@@ -81,8 +81,30 @@ impl Shard {
         if self.committer.is_behind() {
             self.commit_now(&ctx)?;
         }
-        let (entries, next) = self.scan(&from, &keys::dead_range(volume, pair).1, STEP_ENTRIES)?;
-        let entries: Vec<_> = entries.into_iter().map(|e| parsed(volume, pair, e)).collect::<Result<_>>()?;
+        let range = (keys::dead_range(volume, pair).0, keys::dead_range(volume, pair).1);
+        let (page, next) = match self.scan(&from, &range.1, STEP_ENTRIES) {
+            Err(Error::Corrupt(why)) => {
+                let mut st = self.lock();
+                st.unreadable.note("trim", &range.0, &why);
+                st.unreadable.leave_pair(volume, pair);
+                return Ok(true);
+            }
+            other => other?,
+        };
+        let mut entries = Vec::with_capacity(page.len());
+        for entry in page {
+            let key = entry.0.clone();
+            match parsed(volume, pair, entry) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => {
+                    // the whole pair: the data of a version that stays must not count as free
+                    let mut st = self.lock();
+                    st.unreadable.note("trim", &key, &why);
+                    st.unreadable.leave_pair(volume, pair);
+                    return Ok(true);
+                }
+            }
+        }
         let (mut left, most) = (&entries[..], self.step_size(HOLD_COUNT));
         while !left.is_empty() {
             let (some, others) = left.split_at(hold(left, most));

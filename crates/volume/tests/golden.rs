@@ -8,8 +8,8 @@ use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::extents::{Extents, Source};
 use leeward_volume::flows::FlowRecord;
 use leeward_volume::inode::{
-    BinRecord, Body, Dentry, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
-    StoreRecord, StoredDentry, TierRecord, VolumeRecord, Who, encode_xattr,
+    BinRecord, Body, Counters, Dentry, Inode, Pair, PoolRecord, Properties, Reserved, SegmentRecord,
+    SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, Who, encode_xattr,
 };
 use leeward_volume::keys::{self, Dead, EpochPair};
 use leeward_volume::op::{Kind, Time};
@@ -122,6 +122,12 @@ fn small_records_are_as_they_were() {
     };
     assert_eq!(hex(&segment.encode()), "010100000003000000000000000100000000000000020000000000001000");
     assert_eq!(SegmentRecord::decode(&segment.encode()), Ok(segment));
+
+    let counters = Counters { next_volume: 3, reserved: Reserved { segments: 2, generations: 1 } };
+    assert_eq!(hex(&counters.encode()), "0100000001000000030000000000000002");
+    assert_eq!(Counters::decode(&counters.encode()), Ok(counters));
+    let before = Counters { next_volume: 1, reserved: Reserved { segments: 2, generations: 0 } };
+    assert_eq!(Counters::decode(&Pair(1, 2).encode()), Ok(before), "of a cell of before there were any");
 
     let pair = Pair(1, 2);
     assert_eq!(hex(&pair.encode()), "0100000000000000010000000000000002");

@@ -8,10 +8,11 @@ mod shelf;
 use leeward_env::Ctx;
 use leeward_env::disk::Disk;
 use leeward_meta::{Batch, Kv};
+use leeward_pool::label::LABEL;
 use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
 use leeward_volume::admin::{Reply as Answer, Request, StoreChange};
 use leeward_volume::inode::SegmentRecord;
-use leeward_volume::op::{Make, XattrMode};
+use leeward_volume::op::{Make, Over, XattrMode};
 use leeward_volume::{Error, NodeId, Op, Reply, keys};
 use rig::{engine, noise};
 use shelf::{Rig, start};
@@ -529,4 +530,101 @@ fn segments_of_old_cells_are_moved() {
     assert_eq!((rig.own_objects(), rig.objects("two")), (1, 1));
     assert_eq!(rig.read(a, ours.len()), Ok(ours));
     assert_eq!(rig.read(b, others.len()), Ok(others));
+}
+
+/// Objects in a store, its label aside.
+fn names(rig: &Rig, url: &str) -> Vec<ObjectId> {
+    rig.all_in(url).into_iter().filter(|id| *id != LABEL).collect()
+}
+
+/// As if the disk had been put back to an earlier state.
+fn roll_back(rig: &Rig, url: &str) {
+    let store = DirStore::new(Arc::new(rig.shelf.disk(url)), "");
+    names(rig, url).into_iter().for_each(|id| store.delete(&Ctx::system(), id).expect("deleted"));
+}
+
+#[test]
+fn what_too_few_stores_have_is_said_to_be_lost() {
+    for (layout, stores, spared) in [("erasure(2+1)", 3, 1), ("replica(2)", 2, 1), ("erasure(4+2)", 6, 2)] {
+        let mut rig = Rig::new();
+        rig.make_pool_of("wide", layout, &SIX[..stores]);
+        let root = rig.new_volume("v", "wide");
+        rig.file(root, "a", &noise(900_000, 1));
+        rig.sync();
+        let scrub = |rig: &Rig| match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
+            Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
+            other => panic!("{other:?}"),
+        };
+        for lost in spared + 1..=stores {
+            SIX[..lost].iter().for_each(|url| roll_back(&rig, url));
+            rig.reopen();
+            rig.rest();
+            let health = rig.show("wide").health.expect("there");
+            assert_eq!(health.lost_objects, 1, "{layout} without {lost}: it is known soon");
+            let found = scrub(&rig);
+            assert_eq!(found.lost_objects, 1, "{layout} without {lost}: {found:?}");
+            assert_eq!(rig.show("wide").health.expect("there").lost_objects, 1, "{layout} without {lost}");
+            match rig.ask(&Request::Fsck) {
+                Ok(Answer::Fsck(report)) => assert!(report.findings.iter().any(|f| f.kind == "damaged-data")),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_deleted_while_a_store_was_away_is_a_leftover_when_it_is_back() {
+    let mut rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(2+1)", &SIX[..3]);
+    let root = rig.new_volume("v", "wide");
+    rig.file(root, "a", &noise(900_000, 1));
+    rig.sync();
+    rig.plug("s0", false);
+    rig.reopen();
+    rig.call(Op::Unlink { dir: root, name: b"a", over: Over::Any }).expect("removed");
+    rig.sync();
+    rig.rest();
+    assert_eq!((rig.objects("s0"), rig.objects("s1")), (1, 0));
+    rig.plug("s0", true);
+    rig.env.advance(Duration::from_secs(10));
+    rig.cell.step().expect("a step");
+    rig.clean();
+    rig.rest();
+    assert_eq!(rig.objects("s0"), 0);
+}
+
+#[test]
+fn no_name_of_an_object_is_used_twice() {
+    let mut rig = Rig::with_two();
+    let root = rig.new_volume("v", "two");
+    let mut before = 0;
+    for round in 0..3u64 {
+        for n in 0..2 {
+            rig.file(root, &format!("f{round}.{n}"), &noise(900_000, 10 * round + n));
+        }
+        rig.sync();
+        let first = names(&rig, "two");
+        rig.call(Op::Unlink { dir: root, name: format!("f{round}.0").as_bytes(), over: Over::Any })
+            .expect("removed");
+        rig.sync();
+        rig.rest();
+        let rewritten: Vec<_> = names(&rig, "two").into_iter().filter(|id| !first.contains(id)).collect();
+        let [id] = rewritten[..] else { panic!("{rewritten:?}") };
+        // a leftover of an earlier process, or of an earlier attempt, may have any lower one
+        assert!(id.generation > before, "{id:?} after {before}");
+        before = id.generation;
+        rig.clean();
+        if round == 1 { rig.crash() } else { rig.reopen() }
+    }
+    assert!(before > 3, "generations are not counted anew for each segment");
+}
+
+#[test]
+fn the_last_copy_is_not_taken_away_without_a_word() {
+    let rig = Rig::with_two();
+    let change = StoreChange::Remove { store: "two".into() };
+    rig.refused(
+        &Request::PoolStore { name: "two".into(), change, force: true },
+        &["two stays as it is", "0 of its stores can be had", "1 are needed"],
+    );
 }

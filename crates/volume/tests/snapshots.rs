@@ -7,7 +7,7 @@ mod rig;
 
 use leeward_volume::admin::{Change, ChangeKind, Reply as AdminReply, Request, Usage};
 use leeward_volume::op::{Kind, Make, XattrMode};
-use leeward_volume::{Error, Op, Reply};
+use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, noise};
 use std::collections::BTreeMap;
 
@@ -175,6 +175,35 @@ fn differences_are_what_changed() {
     let wrong = Request::SnapDiff { path: "/d".into(), from: "2".into(), to: Some("1".into()) };
     assert_eq!(rig.cell.admin(&wrong, &mut |_| {}).expect_err("refused").errno, libc::EINVAL);
     rig.clean();
+}
+
+#[test]
+fn a_file_with_several_names_is_changed_under_all_of_them() {
+    let mut rig = Rig::new();
+    rig.dir("d");
+    let (one, two) = (rig.dir("d/one"), rig.dir("d/two"));
+    let node = rig.file("d/one/a", b"content");
+    let link = |rig: &Rig, dir, name: &str| {
+        rig.call(Op::Link { node, dir, name: name.as_bytes() }).expect("linked");
+    };
+    link(&rig, one, "b");
+    link(&rig, two, "c");
+    link(&rig, NodeId::ROOT, "outside");
+    rig.dir("d/.snap/1");
+    rig.overwrite("d/two/c", 0, b"CONTENT");
+    let all = ["M one/a", "M one/b", "M two/c"];
+    assert_eq!(rig.diff("/d", "1", None), all);
+    rig.dir("d/.snap/2");
+    assert_eq!(rig.diff("/d", "1", Some("2")), all);
+    rig.unlink("d/two/c");
+    rig.unlink("d/one/a");
+    assert_eq!(rig.diff("/d", "1", Some("2")), all, "names that are gone since");
+    rig.unlink("d/one/b");
+    rig.unlink("outside");
+    rig.clean();
+    assert_eq!(rig.diff("/d", "1", Some("2")), all, "the file is gone since");
+    rig.reopen();
+    assert_eq!(rig.diff("/d", "1", Some("2")), all);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::pools::spec_of;
 use crate::records::Effect;
 use crate::shard::Shard;
 use leeward_data::PoolId;
-use leeward_env::Ctx;
-use leeward_pool::StoreState;
+use leeward_env::{Ctx, dates};
+use leeward_pool::{Condition, Health, StoreState};
 
 /// Scrubbing that began anew all the time would be of no use.
 const SCRUB_EVERY_SECS_MIN: u32 = 3600;
@@ -52,6 +52,7 @@ impl Shard {
         self.settle()?;
         self.set_pool(parts.id, Ok(opened));
         plan.gone.iter().for_each(|store| self.pools.let_go(id, store));
+        self.search_later([parts.id]); // what the stores lack now is known soon
         self.care.wake();
         Ok(Reply::Pool(Box::new(self.pool_info(id))))
     }
@@ -137,11 +138,15 @@ impl Shard {
     /// Whether a pool can do without a store that it may still need.
     fn may_lose(&self, id: PoolId, store: &StoreRecord, force: bool) -> Result<(), Failure> {
         let Some(health) = self.health_of(id) else { return Ok(()) };
-        let counts = health.stores.iter().any(|s| {
-            s.slot == store.slot && s.url == store.url && s.condition != leeward_pool::Condition::Missing
-        });
-        if !counts || health.may_lose > 0 || force {
+        let counts = health
+            .stores
+            .iter()
+            .any(|s| s.slot == store.slot && s.url == store.url && s.condition != Condition::Missing);
+        if !counts || health.may_lose > 0 {
             return Ok(());
+        }
+        if force {
+            return self.holds_no_lock(id, &health, store);
         }
         let message = format!(
             "without {} data of pool {} would be lost: drain it (lee pool store drain), wait for repair, or add --force",
@@ -151,11 +156,34 @@ impl Shard {
         Err(no(libc::EBUSY, message))
     }
 
+    /// A locked snapshot is not to be removed by whoever is in a hurry: while one is locked `--force` takes away no store that
+    /// could still be read. One that fails holds nothing that anybody could keep.
+    fn holds_no_lock(&self, id: PoolId, health: &Health, store: &StoreRecord) -> Result<(), Failure> {
+        let of_store = health.stores.iter().find(|s| s.slot == store.slot && s.url == store.url);
+        let is_there =
+            of_store.is_some_and(|s| !matches!(s.condition, Condition::Missing | Condition::Failing));
+        let until = self.lock().snapshots.locked_until();
+        let clock = self.lock_clock();
+        if !is_there || until <= clock {
+            return Ok(());
+        }
+        let message = format!(
+            "a snapshot is locked until {}, and without {} data of pool {} would be lost, perhaps its data: drain it (lee pool store drain)",
+            dates::minute(until),
+            store.url,
+            self.pool_name(id)
+        );
+        Err(no(libc::EPERM, message))
+    }
+
     fn is_drained(&self, id: PoolId, store: &StoreRecord, force: bool) -> Result<(), Failure> {
         let left = self.pools.objects_on(id, store).map_err(|why| no(libc::EIO, why));
         match left {
             Ok(0) => Ok(()),
-            _ if force => Ok(()),
+            _ if force => match self.health_of(id) {
+                Some(health) => self.holds_no_lock(id, &health, store),
+                None => Ok(()),
+            },
             Ok(left) => {
                 let message = format!(
                     "{left} objects are still on {}: they are being moved, see lee pool show",

@@ -96,6 +96,7 @@ impl Shard {
     fn reopen(&self, id: PoolId, name: &str) -> Answer {
         let (id, opened) = self.open_pool(id).map_err(|why| no(libc::EIO, format!("pool {name}: {why}")))?;
         self.set_pool(id, Ok(opened));
+        self.search_later([id]);
         self.care.wake();
         Ok(Reply::Pool(Box::new(self.pool_info(id))))
     }

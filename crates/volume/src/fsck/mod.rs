@@ -11,7 +11,7 @@ mod uploads;
 use crate::admin::{Finding, FsckReport, Progress};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
-use crate::inode::{BinRecord, Body, Dentry, Inode, SegmentRecord, Stats, VolumeRecord};
+use crate::inode::{BinRecord, Body, Counters, Dentry, Inode, Reserved, SegmentRecord, Stats, VolumeRecord};
 use crate::keys::{self, Key, Table, tag};
 use crate::op::{Kind, NodeId};
 use crate::records::each;
@@ -69,6 +69,7 @@ struct Census {
     orphans: FxHashSet<NodeId>,
     kept: Kept,
     segments: FxHashMap<u64, SegmentRecord>,
+    reserved: Reserved,
     /// What the quotas in memory count as used, when nothing else was in memory only.
     quotas: Vec<(NodeId, Stats)>,
     report: FsckReport,
@@ -281,6 +282,28 @@ impl Census {
             }
         }
         bad.into_iter().for_each(|detail| self.say("live-bytes", None, detail));
+        self.check_names();
+    }
+
+    /// Names of objects that are in use must be reserved, or they are given out again.
+    fn check_names(&mut self) {
+        let Reserved { segments, generations } = self.reserved;
+        let is_reserved =
+            |(segment, r): &(&u64, &SegmentRecord)| **segment < segments && r.generation < generations;
+        let mut bad: Vec<(u64, u32)> = self
+            .segments
+            .iter()
+            .filter(|of| !is_reserved(of))
+            .map(|(segment, r)| (*segment, r.generation))
+            .collect();
+        bad.sort_unstable();
+        for (segment, generation) in bad {
+            let detail = format!(
+                "segment {segment} has generation {generation}; reserved are numbers below {segments}, \
+                 generations below {generations}"
+            );
+            self.say("not-reserved", None, detail);
+        }
     }
 }
 
@@ -344,6 +367,8 @@ impl Shard {
             c.inodes.entry(dir).or_default().unfolded = Stats::decode(v)?;
             Ok(())
         })?;
+        let counters = moment.scan(&keys::cell(), &keys::after(&keys::cell()), 1)?.pop();
+        c.reserved = counters.map(|(_, v)| Counters::decode(&v)).transpose()?.unwrap_or_default().reserved;
         each(moment, keys::table_range(Table::Segment), |k, v| {
             c.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
             Ok(())
@@ -429,7 +454,16 @@ impl Shard {
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
             // cleaning may have rewritten or removed it meanwhile, or found nothing to keep: then it has no object
-            let record = self.lock().segments.get(*segment).copied();
+            let (record, is_open) = {
+                let st = self.lock();
+                (st.segments.get(*segment).copied(), st.segments.is_open(*segment))
+            };
+            if record.is_some_and(|r| !r.sealed && r.live_bytes > 0 && !is_open && !self.is_away(r.pool)) {
+                let detail = format!("segment {segment} has no object, and nothing of it is in the journal");
+                c.say("missing-object", None, detail);
+                damage.entry(*segment).or_default().push(0..u32::MAX);
+                continue;
+            }
             let Some(record) = record.filter(|r| r.sealed && (r.object_bytes > 0 || r.live_bytes > 0)) else {
                 continue;
             };
@@ -468,6 +502,13 @@ impl Shard {
     fn check_objects(&self, c: &mut Census) {
         while self.search_step() {} // what a crash left is known then
         let _alone = self.housekeeping.lock(); // nothing is being rewritten or deleted
+        match self.stray_backrefs() {
+            Ok(strays) => strays.into_iter().for_each(|segment| {
+                let detail = format!("back references of segment {segment}, which is not there");
+                c.say("stray-backref", None, detail);
+            }),
+            Err(e) => c.say("unreadable", None, format!("back references: {e}")),
+        }
         for (pool, found) in self.pools.all() {
             let Ok(store) = found.store() else { continue };
             let next = self.lock().segments.next();
@@ -493,6 +534,14 @@ impl Shard {
             });
             for o in unknown {
                 let name = self.pool_name(pool);
+                if self.is_last_copy(&Ctx::system(), o) {
+                    let detail = format!(
+                        "object {:016x}.{} in pool {name} is all that is left of segment {}, which its record has elsewhere",
+                        o.segment, o.generation, o.segment
+                    );
+                    c.say("misplaced-object", None, detail);
+                    continue;
+                }
                 let detail = format!(
                     "object {:016x}.{} in pool {name} belongs to no segment",
                     o.segment, o.generation

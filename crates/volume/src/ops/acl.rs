@@ -163,7 +163,13 @@ impl Tx<'_> {
     }
 
     /// Before an ACL is stored: the mode follows it. Returns the value to store, `None` when the mode says it all.
-    pub(crate) fn stored_acl(inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    /// setgid falls when somebody sets it who is not in the group: the new mode could give its rights to others.
+    pub(crate) fn stored_acl(
+        &self,
+        inode: &mut Inode,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
         let mut acl = Acl::parse(value)?;
         if name == DEFAULT {
             if !inode.is_dir() {
@@ -175,6 +181,9 @@ impl Tx<'_> {
             return Ok(None);
         }
         inode.mode = inode.mode & 0o7000 | acl.mode();
+        if inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
+            inode.mode &= !0o2000;
+        }
         Ok((!acl.is_mode()).then(|| value.to_vec()))
     }
 }

@@ -3,17 +3,29 @@
 use super::check_name;
 use super::content::windows_touching;
 use crate::error::{Error, Result};
-use crate::extents::WINDOW;
+use crate::extents::{WINDOW, window_of};
 use crate::inode::{Body, Inode, time};
 use crate::op::{Attr, Kind, NodeId, Reply, SetAttr, SetTime, StatFs};
 use crate::pending::Change;
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
-use leeward_env::Ctx;
 use leeward_env::limits::FILE_BYTES_MAX;
+use leeward_env::{Ctx, Door};
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Windows that one step of a large truncation frees.
 const STEP_WINDOWS: usize = 64;
+
+/// A step of a truncation.
+struct ResizeStep {
+    change: Change,
+    /// How the allocated bytes change.
+    grows: i64,
+    /// Windows that it frees.
+    windows: usize,
+    is_last: bool,
+}
 
 impl Tx<'_> {
     /// Attributes with pending changes.
@@ -81,7 +93,7 @@ impl Tx<'_> {
                 Some(self.resize_step(node, &inode, size)?)
             }
         };
-        let finished = resize.is_none_or(|(size, _)| Some(size) == set.size);
+        let finished = resize.as_ref().is_none_or(|step| step.is_last);
         if finished {
             self.set_owner(&mut inode, set);
             self.set_mode(node, &mut inode, set)?;
@@ -89,55 +101,81 @@ impl Tx<'_> {
         }
         match resize {
             None => self.put_inode(node, &inode)?,
-            Some((size, grows)) => {
+            Some(ref step) => {
                 self.drop_privileges(&mut inode);
-                self.change(node, &mut inode, vec![Change::Resize { size }], grows, Vec::new())?;
+                let changes = vec![step.change.clone()];
+                self.change(node, &mut inode, changes, step.grows, Vec::new(), step.windows)?;
             }
         }
         let mut attr = self.attr(node, &inode);
-        if let Some((size, grows)) = resize {
+        if let Some(step) = resize {
             // the change itself takes effect when the operation succeeds
-            let allocated = self.size_of(node, &before).1.saturating_add_signed(grows);
-            (attr.size, attr.blocks) = (size, allocated.div_ceil(512));
+            let allocated = self.size_of(node, &before).1.saturating_add_signed(step.grows);
+            attr.blocks = allocated.div_ceil(512);
+            attr.size = set.size.unwrap_or(attr.size);
         }
         Ok(finished.then_some(attr))
     }
 
-    /// The next size on the way to `size`, and how the allocated bytes change.
-    fn resize_step(&self, node: NodeId, inode: &Inode, size: u64) -> TxResult<(u64, i64)> {
+    /// The next step on the way to `size`: frees windows from the end on, at most [`STEP_WINDOWS`], whatever the queue of
+    /// pending changes holds.
+    fn resize_step(&self, node: NodeId, inode: &Inode, size: u64) -> TxResult<ResizeStep> {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooBig.into());
         }
         let (old, _) = self.size_of(node, inode);
+        let change = Change::Resize { size };
         if size >= old {
-            return Ok((size, 0));
+            return Ok(ResizeStep { change, grows: 0, windows: 0, is_last: true });
         }
-        let mut to = size;
-        if !self.st.files.contains_key(&node) {
-            let last =
-                self.windows_in(node, inode, windows_touching(&(size..u64::MAX)), STEP_WINDOWS + 1, true)?;
-            if last.len() > STEP_WINDOWS {
-                to = to.max(u64::from(last[1]) * WINDOW).min(old);
+        let end = self.st.pending_of(node).map_or(u64::MAX, |p| p.nothing_from());
+        let touched = windows_touching(&(size..end.max(size)));
+        let stored = self.windows_in(node, inode, touched.clone(), STEP_WINDOWS + 1, true)?;
+        let mut last: BTreeSet<u32> = stored.into_iter().collect();
+        if let Some(pending) = self.st.pending_of(node) {
+            let of_piece = |r: Range<u64>| (window_of(r.start)..=window_of(r.end - 1)).rev();
+            let pending = pending.allocated_ranges().rev().flat_map(of_piece);
+            let mut distinct = BTreeSet::new();
+            for window in pending.take_while(|w| touched.contains(w)) {
+                distinct.insert(window);
+                if distinct.len() > STEP_WINDOWS {
+                    break;
+                }
             }
+            last.extend(distinct);
         }
-        let windows = self.occupied(node, inode, windows_touching(&(to..u64::MAX)), usize::MAX / 2)?;
-        Ok((to, -(self.allocated_within(node, inode, &windows, to..u64::MAX)? as i64)))
+        let mut step = ResizeStep { change, grows: 0, windows: last.len(), is_last: true };
+        let mut cut = size;
+        if let Some(n) = last.len().checked_sub(STEP_WINDOWS).filter(|n| *n > 0) {
+            last = last.into_iter().skip(n).collect();
+            cut = last.first().map_or(size, |first| u64::from(*first) * WINDOW).max(size);
+            (step.is_last, step.windows) = (false, STEP_WINDOWS);
+            step.change = match cut < old {
+                true => Change::Resize { size: cut },
+                // space that is reserved past the end
+                false => Change::Zero { range: cut..u64::MAX, allocated: false },
+            };
+        }
+        step.grows = -(self.allocated_within(node, inode, &last, cut..u64::MAX)? as i64);
+        Ok(step)
     }
 
     fn set_owner(&self, inode: &mut Inode, set: &SetAttr) {
+        // by the group that it had
+        if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
+            self.take_set_ids(inode);
+        }
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
-        if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
-            inode.mode &= !0o4000;
-            if inode.mode & 0o010 != 0 {
-                inode.mode &= !0o2000;
-            }
-        }
     }
 
     fn set_mode(&mut self, node: NodeId, inode: &mut Inode, set: &SetAttr) -> TxResult<()> {
         if let Some(mode) = set.mode {
             inode.mode = mode & 0o7777;
+            // of what comes by the mount the kernel has taken it away
+            if self.ctx.door != Door::Mount && inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
+                inode.mode &= !0o2000;
+            }
             self.chmod_acl(node, inode)?;
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! Content of files: reading, writing, and how changes enter the records.
 
+use super::merge::MERGES_MAX;
 use crate::error::{Error, Result};
 use crate::extents::{self, Extents, Source, WINDOW, window_of};
 use crate::inode::{Body, Inode, Stats};
 use crate::keys;
 use crate::op::{Kind, NodeId, Reply};
-use crate::pending::Change;
-use crate::records::{Effect, Tx, TxResult};
+use crate::pending::{Change, Pending};
+use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use crate::versions::Place;
 use leeward_data::{Addr, Owner, PoolId};
@@ -113,16 +114,31 @@ impl Tx<'_> {
 
     /// What a range of the file is made of, pending changes included.
     pub(crate) fn view(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<Vec<Piece>> {
-        let mut out = Vec::new();
-        let mut at = range.start;
-        if let Some(pending) = self.st.pending_of(node) {
-            for (part, source) in pending.within(range.clone()) {
-                self.view_records(node, inode, at..part.start, &mut out)?;
-                at = part.end;
-                out.push((part, source));
+        let mut stored = Vec::new();
+        self.view_records(node, inode, range.clone(), &mut stored)?;
+        let Some(pending) = self.st.pending_of(node) else { return Ok(stored) };
+        let mut out = Vec::with_capacity(stored.len());
+        let mut first = 0;
+        let mut show_stored = |part: Range<u64>, out: &mut Vec<Piece>| {
+            if part.is_empty() {
+                return; // nothing lies between two pieces that touch: not even a hole
             }
+            while first < stored.len() && stored[first].0.end <= part.start {
+                first += 1;
+            }
+            let within = stored[first..].iter().take_while(|(r, _)| r.start < part.end);
+            out.extend(within.map(|(r, source)| {
+                let from = r.start.max(part.start);
+                (from..r.end.min(part.end), source.map(|s| s.skip((from - r.start) as u32)))
+            }));
+        };
+        let mut at = range.start;
+        for (part, source) in pending.within(range.clone()) {
+            show_stored(at..part.start, &mut out);
+            at = part.end;
+            out.push((part, source));
         }
-        self.view_records(node, inode, at..range.end, &mut out)?;
+        show_stored(at..range.end, &mut out);
         Ok(out)
     }
 
@@ -193,8 +209,8 @@ impl Tx<'_> {
         let mut found: BTreeSet<u32> = found.into_iter().collect();
         if let Some(pending) = self.st.pending_of(node) {
             for range in pending.allocated_ranges() {
-                let last = window_of(range.end - 1);
-                found.extend((window_of(range.start)..=last).filter(|w| windows.contains(w)));
+                let (first, last) = (window_of(range.start), window_of(range.end - 1));
+                found.extend(first.max(windows.start)..(last + 1).min(windows.end));
             }
         }
         Ok(found)
@@ -225,8 +241,9 @@ impl Tx<'_> {
     }
 
     /// Changes of content by an operation: queued behind pending ones, or (when they bring no data) done at once.
-    /// `grows`: change of allocated bytes, charged here. `fills`: the holes that a Fill among them allocates. Writes
-    /// `inode`. The operation's last step.
+    /// `grows`: change of allocated bytes, charged here. `fills`: the holes that a Fill among them allocates. `windows`: how many
+    /// windows of the records they clear or fill. Writes `inode`. The operation's last step. A queue that is full is brought
+    /// into the records first, so that this takes bounded time.
     pub(crate) fn change(
         &mut self,
         node: NodeId,
@@ -234,7 +251,11 @@ impl Tx<'_> {
         changes: Vec<Change>,
         grows: i64,
         fills: Vec<Range<u64>>,
+        windows: usize,
     ) -> TxResult<()> {
+        if self.st.files.get(&node).is_some_and(Pending::is_full) {
+            return Err(Fail::Stage(node));
+        }
         if inode.is_counted() {
             let by = Stats { bytes: grows, ..Stats::default() };
             self.charge(Self::counted_in(node, inode), by)?;
@@ -253,6 +274,7 @@ impl Tx<'_> {
             changes,
             grows,
             fills,
+            windows,
             size: inode.size,
             allocated: inode.allocated,
         });
@@ -377,11 +399,25 @@ impl Tx<'_> {
     /// setuid and setgid do not survive a change of content by others than root.
     pub(crate) fn drop_privileges(&self, inode: &mut Inode) {
         if self.ctx.uid != 0 && inode.mode & 0o6000 != 0 {
-            inode.mode &= !0o4000;
-            if inode.mode & 0o010 != 0 {
-                inode.mode &= !0o2000;
-            }
+            self.take_set_ids(inode);
         }
+    }
+
+    /// Clears setuid, and setgid where it means something, or the caller could not set it.
+    pub(crate) fn take_set_ids(&self, inode: &mut Inode) {
+        inode.mode &= !0o4000;
+        if inode.mode & 0o2010 == 0o2010 || inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
+            inode.mode &= !0o2000;
+        }
+    }
+
+    /// Whether the caller is root or in the group of the inode: others cannot give its rights away.
+    pub(crate) fn may_set_gid(&self, inode: &Inode) -> bool {
+        let ctx = self.ctx;
+        ctx.uid == 0
+            || ctx.gid == inode.gid
+            || ctx.gids.contains(inode.gid)
+            || ctx.groups().contains(&inode.gid)
     }
 
     /// The pieces of a read, already cut at the end of the file.
@@ -471,21 +507,32 @@ impl Shard {
         let pool = self.pool_of(ctx, node)?;
         self.need_room(ctx, node.volume(), pool, len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
+        let mut merges = 0;
         loop {
             let addr = self.log.append(ctx, pool, owner, data)?;
             let done = self.attempt(ctx, &mut |tx| {
                 let mut inode = tx.file(node)?;
+                if merges < MERGES_MAX
+                    && let Some(chunk) = tx.crowded_chunk(node, &inode, &range)?
+                {
+                    return Ok(Some(chunk));
+                }
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
                 inode.touch(tx.now);
                 tx.drop_privileges(&mut inode);
-                tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new())
+                tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
+                Ok(None)
             });
-            if !matches!(done, Ok(Ok(()))) {
+            if !matches!(done, Ok(Ok(None))) {
                 self.log.dead(addr, len as u32);
             }
             self.log.unhold(addr.segment);
             match done? {
-                Ok(()) => return Ok(Reply::Written(len)),
+                Ok(None) => return Ok(Reply::Written(len)),
+                Ok(Some(chunk)) => {
+                    self.merge_chunk(ctx, node, chunk)?;
+                    merges += 1;
+                }
                 // not while the segment is held: older content may be in the same
                 Err(older) => self.stage(ctx, older)?,
             }

@@ -47,15 +47,21 @@ impl Tx<'_> {
         Ok(len)
     }
 
-    /// Shares one step's extents; `false` when content came in meanwhile that must be drained first.
+    /// Shares one step's extents; `false` when that cannot be: some are not in records, as content is being written there, or the
+    /// place is in too many pieces already.
     fn share(&mut self, c: &Copy) -> TxResult<bool> {
-        if self.st.pending_of(c.from).is_some() || self.st.files.contains_key(&c.to) {
+        let range = c.from_offset..c.from_offset + c.len;
+        let is_written = self.st.pending_of(c.from).is_some_and(|p| p.within(range).next().is_some());
+        if is_written || self.st.files.contains_key(&c.to) {
             return Ok(false);
         }
         let source = self.file(c.from)?;
         let plan: Vec<Piece> = self.view(c.from, &source, c.from_offset..c.from_offset + c.len)?;
         let mut inode = self.file(c.to)?;
         let range = c.to_offset..c.to_offset + c.len;
+        if self.crowded_chunk(c.to, &inode, &range)?.is_some() {
+            return Ok(false);
+        }
         let was = self.allocated_in(c.to, &inode, range.clone())?;
         let is: u64 = plan.iter().filter(|(_, s)| s.is_some()).map(|(r, _)| r.end - r.start).sum();
         if inode.is_counted() {
@@ -104,7 +110,7 @@ impl Shard {
         let len = self.transact(ctx, |tx| tx.copy_len(c))?;
         let source = self.lock().live_node(c.from);
         if source.volume() != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
-            return self.copy_bytes(ctx, &Copy { len, ..*c });
+            return self.copy_bytes(ctx, &Copy { len, ..*c }).map(Reply::Written);
         }
         let mut done = 0;
         while done < len {
@@ -118,12 +124,20 @@ impl Shard {
             self.drain(ctx, c.to)?;
             if self.transact(ctx, |tx| tx.share(&step))? {
                 done += step.len;
+                continue;
+            }
+            // somebody writes to one of them: what cannot be shared is copied, so that this ends all the same
+            let copied = self.copy_bytes(ctx, &step)?;
+            done += copied;
+            if copied < step.len {
+                break;
             }
         }
-        Ok(Reply::Written(len))
+        Ok(Reply::Written(done))
     }
 
-    fn copy_bytes(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
+    /// Reads and writes; less than asked for where the source has become shorter.
+    fn copy_bytes(&self, ctx: &Ctx, c: &Copy) -> Result<u64> {
         let mut done = 0;
         while done < c.len {
             let n = (c.len - done).min(WRITE_BYTES_MAX as u64);
@@ -134,6 +148,6 @@ impl Shard {
             self.write(ctx, c.to, c.to_offset + done, &data)?;
             done += data.len() as u64;
         }
-        Ok(Reply::Written(done))
+        Ok(done)
     }
 }

@@ -117,6 +117,9 @@ impl Tx<'_> {
         let birth = v.epoch;
         v.next_inode += 1;
         self.st.volumes_dirty.insert(volume);
+        if self.fresh.iter().all(|(v, _)| *v != volume) {
+            self.fresh.push((volume, node.inode()));
+        }
         Ok((node, birth))
     }
 }

@@ -7,6 +7,7 @@ mod copy;
 mod link;
 mod list;
 mod make;
+mod merge;
 mod place;
 mod remove;
 mod rename;

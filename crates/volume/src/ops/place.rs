@@ -23,7 +23,7 @@ pub struct Placing<'a> {
 
 impl Tx<'_> {
     /// [`Op::Place`](crate::Op::Place); `Err`: the content of this file must be in the records first.
-    fn place_file(&mut self, p: &Placing<'_>) -> TxResult<Result<Reply, NodeId>> {
+    fn place_file(&mut self, p: &Placing<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         self.live_dir(p.dir)?;
         check_name(p.name)?;
         if p.node.volume() != p.dir.volume() {
@@ -38,7 +38,7 @@ impl Tx<'_> {
         }
         let old = self.dentry(p.dir, p.name)?;
         self.check_over(old, p.over)?;
-        if self.st.files.contains_key(&p.node) {
+        if self.must_be_staged(p.node, staged) {
             return Ok(Err(p.node));
         }
         if let Some(old) = old {
@@ -47,7 +47,7 @@ impl Tx<'_> {
         }
         self.count_first_name(p, &mut inode)?;
         self.place(p.dir, p.name, Dentry { node: p.node, kind: Kind::File })?;
-        Ok(Ok(Reply::Attr(inode.attr(p.node))))
+        Ok(Ok(Reply::Attr(self.attr(p.node, &inode))))
     }
 
     /// Whether what has a name is what an operation may take it from.
@@ -93,17 +93,21 @@ impl Shard {
         p: &Placing<'_>,
         mut and: impl FnMut(&mut Tx<'_>) -> TxResult<()>,
     ) -> error::Result<Reply> {
-        let mut place = |tx: &mut Tx<'_>| {
-            let placed = tx.place_file(p)?;
+        let mut staged = Vec::new();
+        let mut place = |tx: &mut Tx<'_>, staged: &[NodeId]| {
+            let placed = tx.place_file(p, staged)?;
             if placed.is_ok() {
                 and(tx)?;
             }
             Ok(placed)
         };
         loop {
-            match self.transact(ctx, &mut place)? {
+            match self.transact(ctx, |tx| place(tx, &staged))? {
                 Ok(reply) => return Ok(reply),
-                Err(node) => self.stage(ctx, node)?,
+                Err(node) => {
+                    self.stage(ctx, node)?;
+                    staged.push(node);
+                }
             }
         }
     }

@@ -78,11 +78,17 @@ impl Tx<'_> {
         }
     }
 
+    /// Whether content of a file must enter the records before the file gets a name. `staged`: files whose content did since
+    /// the operation began: what others write to them meanwhile is not waited for.
+    pub(crate) fn must_be_staged(&self, node: NodeId, staged: &[NodeId]) -> bool {
+        self.st.files.contains_key(&node) && !staged.contains(&node)
+    }
+
     /// [`Op::Rename`](crate::Op::Rename); `Err`: this file is to take the place of another one, and its content must be in the
     /// records first.
-    fn rename(&mut self, r: &Rename<'_>) -> TxResult<Result<Reply, NodeId>> {
+    fn rename(&mut self, r: &Rename<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         let Some((source, target)) = self.rename_ends(r)? else { return Ok(Ok(Reply::Done)) };
-        if target.is_some() && self.st.files.contains_key(&source.node) {
+        if target.is_some() && self.must_be_staged(source.node, staged) {
             return Ok(Err(source.node));
         }
         let exchange = r.mode == RenameMode::Exchange;
@@ -197,12 +203,16 @@ impl Tx<'_> {
 
 impl Shard {
     /// [`Op::Rename`](crate::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
-    /// a crash leaves the old file whole or the new file whole.
+    /// a crash leaves the old file whole or the new file whole: the content that it has when the operation begins.
     pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<Reply> {
+        let mut staged = Vec::new();
         loop {
-            match self.transact(ctx, |tx| tx.rename(r)) {
+            match self.transact(ctx, |tx| tx.rename(r, &staged)) {
                 Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(node)) => self.stage(ctx, node)?,
+                Ok(Err(node)) => {
+                    self.stage(ctx, node)?;
+                    staged.push(node);
+                }
                 Err(Error::Quota) if self.purge_what_moves(ctx, r)? => {}
                 Err(e) => return Err(e),
             }

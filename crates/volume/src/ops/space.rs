@@ -1,6 +1,7 @@
 //! fallocate and the searches for data and holes. Large ranges go in steps, so that nobody waits long.
 
 use super::content::windows_touching;
+use super::merge::MERGES_MAX;
 use crate::error::{Error, Result};
 use crate::extents::{Source, WINDOW, window_of};
 use crate::inode::Inode;
@@ -17,16 +18,22 @@ const STEP_BYTES: u64 = 64 * WINDOW;
 
 impl Tx<'_> {
     /// Allocates what of `range` is a hole.
-    fn reserve(&mut self, node: NodeId, range: Range<u64>, keep_size: bool) -> TxResult<()> {
-        let mut inode = self.file(node)?;
+    fn reserve(
+        &mut self,
+        node: NodeId,
+        mut inode: Inode,
+        range: Range<u64>,
+        keep_size: bool,
+    ) -> TxResult<()> {
         let view = self.view(node, &inode, range.clone())?;
         let holes: Vec<_> = view.into_iter().filter(|(_, s)| s.is_none()).map(|(r, _)| r).collect();
         let grows: u64 = holes.iter().map(|r| r.end - r.start).sum();
+        let windows = windows_touching(&range).len();
         inode.touch(self.now);
         self.drop_privileges(&mut inode);
         let mut changes = self.grown(node, &inode, range.end, keep_size);
         changes.push(Change::Fill { range });
-        self.change(node, &mut inode, changes, grows as i64, holes)
+        self.change(node, &mut inode, changes, grows as i64, holes, windows)
     }
 
     /// The change of size that comes first, where the range is to be within the file.
@@ -38,16 +45,23 @@ impl Tx<'_> {
     }
 
     /// Makes `range` a hole or zeros.
-    fn zero(&mut self, node: NodeId, range: Range<u64>, allocated: bool, keep_size: bool) -> TxResult<()> {
-        let mut inode = self.file(node)?;
+    fn zero(
+        &mut self,
+        node: NodeId,
+        mut inode: Inode,
+        range: Range<u64>,
+        allocated: bool,
+        keep_size: bool,
+    ) -> TxResult<()> {
         let windows = self.occupied(node, &inode, windows_touching(&range), usize::MAX / 2)?;
         let was = self.allocated_within(node, &inode, &windows, range.clone())?;
         let is = if allocated { range.end - range.start } else { 0 };
         inode.touch(self.now);
         self.drop_privileges(&mut inode);
         let mut changes = self.grown(node, &inode, range.end, keep_size || !allocated);
+        let count = if allocated { windows_touching(&range).len() } else { windows.len() };
         changes.push(Change::Zero { range, allocated });
-        self.change(node, &mut inode, changes, is as i64 - was as i64, Vec::new())
+        self.change(node, &mut inode, changes, is as i64 - was as i64, Vec::new(), count)
     }
 
     /// The end of what a hole can be punched in.
@@ -111,11 +125,24 @@ impl Shard {
         let mut at = offset;
         while at < end {
             let next = end.min((at / STEP_BYTES + 1) * STEP_BYTES);
-            self.transact(ctx, |tx| match mode {
-                Allocate::Reserve { keep_size } => tx.reserve(node, at..next, keep_size),
-                Allocate::PunchHole => tx.zero(node, at..next, false, true),
-                Allocate::ZeroRange { keep_size } => tx.zero(node, at..next, true, keep_size),
-            })?;
+            let mut merges = 0;
+            while let Some(chunk) = self.transact(ctx, |tx| {
+                let inode = tx.file(node)?;
+                if merges < MERGES_MAX
+                    && let Some(chunk) = tx.crowded_chunk(node, &inode, &(at..next))?
+                {
+                    return Ok(Some(chunk));
+                }
+                match mode {
+                    Allocate::Reserve { keep_size } => tx.reserve(node, inode, at..next, keep_size)?,
+                    Allocate::PunchHole => tx.zero(node, inode, at..next, false, true)?,
+                    Allocate::ZeroRange { keep_size } => tx.zero(node, inode, at..next, true, keep_size)?,
+                }
+                Ok(None)
+            })? {
+                self.merge_chunk(ctx, node, chunk)?;
+                merges += 1;
+            }
             at = next;
         }
         Ok(Reply::Done)

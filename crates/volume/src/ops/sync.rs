@@ -12,6 +12,9 @@ use leeward_meta::Ride;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Pending changes that ride in the journal at most: each is a record of its own there.
+const RIDE_CHANGES_MAX: usize = 4096;
+
 /// What must happen before the content of a file can be committed.
 enum Staged {
     /// Nothing: it is in the running transaction.
@@ -38,6 +41,7 @@ impl Shard {
         for segment in segments {
             self.log.wait_durable(ctx, segment)?;
         }
+        self.apply_stored()?;
         self.commit_now(ctx)?;
         Ok(Reply::Done)
     }
@@ -52,6 +56,8 @@ impl Shard {
             let (durable, waited) = self.timed(wait);
             waits::note(Cause::Put, None, waited);
             durable?;
+            // as a rule nothing is left to do
+            self.apply_content(ctx, node)?;
         }
         Ok(())
     }
@@ -59,7 +65,8 @@ impl Shard {
     fn stage_step(&self, tx: &mut Tx<'_>, node: NodeId) -> TxResult<Staged> {
         let Some(pending) = tx.st.files.get(&node) else { return Ok(Staged::Done) };
         let queue: Vec<(u64, Change)> = pending.queue().cloned().collect();
-        if pending.bytes() > RIDE_BYTES_MAX as u64 {
+        let (bytes, changes) = pending.amount();
+        if bytes > RIDE_BYTES_MAX as u64 || changes > RIDE_CHANGES_MAX {
             return Ok(Staged::Segments(pending.segments()));
         }
         let mut rides = Vec::new();
@@ -86,17 +93,18 @@ impl Shard {
         Ok(Staged::Done)
     }
 
-    /// Waits until no content of `node` is pending.
+    /// Waits until the content that `node` has now is in its records. What is written meanwhile is not waited for: whoever
+    /// writes on and on would keep the caller for ever.
     pub(crate) fn drain(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
-        loop {
-            let segments = match self.lock().files.get(&node) {
-                None => return Ok(()),
-                Some(pending) => pending.segments(),
-            };
-            Self::may_wait(ctx)?;
-            for segment in segments {
-                self.log.wait_durable(ctx, segment).map_err(Error::from)?;
-            }
-        }
+        let segments = match self.lock().files.get(&node) {
+            None => return Ok(()),
+            Some(pending) => pending.segments(),
+        };
+        Self::may_wait(ctx)?;
+        segments
+            .into_iter()
+            .try_for_each(|segment| self.log.wait_durable(ctx, segment).map_err(Error::from))?;
+        // as a rule nothing is left to do
+        self.apply_content(ctx, node)
     }
 }

@@ -165,7 +165,7 @@ impl Tx<'_> {
             _ => {}
         }
         let stored = match name.starts_with(b"system.") {
-            true => Self::stored_acl(&mut inode, name, value)?,
+            true => self.stored_acl(&mut inode, name, value)?,
             false => Some(value.to_vec()),
         };
         if inode.xattrs > 0 {
@@ -202,7 +202,9 @@ impl Tx<'_> {
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
         if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {
-            return Err(Error::NoData.into());
+            // an ACL that is not there is as good as removed: so do the kernel's local file systems
+            let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
+            return if is_acl { Ok(Reply::Done) } else { Err(Error::NoData.into()) };
         }
         inode.xattrs -= 1;
         inode.times[time::C] = self.now;

@@ -139,7 +139,8 @@ impl Tx<'_> {
         if self.is_snapshot_dir(to, name) || self.dentry(to, name)?.is_some() {
             return Err(Error::Exists.into());
         }
-        if self.st.files.contains_key(&node) {
+        let epoch = self.epoch(node.volume())?;
+        if self.st.files.get(&node).is_some_and(|p| p.epoch < epoch) {
             // content of a file without a name may be of an earlier epoch; with a name it would be in that snapshot
             return Err(Fail::Stage(node));
         }

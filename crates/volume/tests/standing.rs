@@ -1,0 +1,147 @@
+//! What a cell stands on: a directory that is one, is only opened once, and threads that live.
+#![allow(missing_docs)]
+
+use leeward_bucket::Bucket;
+use leeward_bucket::server::{KEY, Server};
+use leeward_env::disk::Space;
+use leeward_env::disk::sim::SimDisk;
+use leeward_env::{Ctx, Env};
+use leeward_meta::Kv;
+use leeward_meta::mem::MemKv;
+use leeward_pool::{AlignedBuf, ObjectId, Result, Store};
+use leeward_volume::op::Make;
+use leeward_volume::{Cell, Config, NodeId, Op, Reply, first_batch};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn config() -> Config {
+    Config { dirty_mib: 16, cache_mib: 1, metadata_cache_mib: 8, ..Config::default() }
+}
+
+/// Every file below a directory, with what is in it.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(dir).expect("listed") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.insert(path.clone(), fs::read(&path).expect("read"));
+        }
+    }
+    all
+}
+
+#[test]
+fn half_a_cell_is_refused_and_stays_as_it_is() {
+    let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+    let dir = dir.path();
+    Cell::create(&env, dir, &config()).expect("made");
+    fs::write(dir.join("data/something"), "stored").expect("written");
+    fs::remove_file(dir.join("cell")).expect("gone");
+    for part in ["meta", "data"] {
+        let before = files(dir);
+        let refused = Cell::create(&env, dir, &config()).expect_err("half a cell").message;
+        assert!(refused.contains("restore `cell`"), "{refused}");
+        assert!(Cell::check_place(dir).is_err());
+        assert_eq!(files(dir), before);
+        fs::remove_dir_all(dir.join(part)).expect("removed");
+    }
+    Cell::create(&env, dir, &config()).expect("empty by now");
+    fs::write(dir.join("foreign"), "").expect("written");
+    fs::remove_file(dir.join("cell")).expect("gone");
+    assert!(Cell::create(&env, dir, &config()).is_err());
+}
+
+#[test]
+fn making_a_cell_goes_on_where_it_was_interrupted() {
+    let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+    let dir = dir.path();
+    // a power cut took what was written of it
+    fs::write(dir.join("cell.new"), [0; 100]).expect("written");
+    Cell::create(&env, dir, &config()).expect("made");
+    let identity = fs::read(dir.join("cell")).expect("an identity");
+    fs::rename(dir.join("cell"), dir.join("cell.new")).expect("renamed");
+    Cell::create(&env, dir, &config()).expect("finished");
+    assert_eq!(fs::read(dir.join("cell")).expect("an identity"), identity);
+    Cell::open(&env, dir, &config()).expect("open").close().expect("closed");
+    // nothing is stored before the end
+    fs::rename(dir.join("cell"), dir.join("cell.new")).expect("renamed");
+    fs::write(dir.join("data/something"), "stored").expect("written");
+    assert!(Cell::create(&env, dir, &config()).is_err());
+}
+
+#[test]
+fn a_cell_is_open_once() {
+    let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+    Cell::create(&env, dir.path(), &config()).expect("made");
+    let cell = Cell::open(&env, dir.path(), &config()).expect("open");
+    let refused = Cell::open(&env, dir.path(), &config()).map(drop).expect_err("open already");
+    assert!(refused.message.contains("in use"), "{}", refused.message);
+    cell.close().expect("closed");
+    Cell::open(&env, dir.path(), &config()).expect("free again").close().expect("closed");
+}
+
+#[test]
+fn half_a_cell_in_a_bucket_is_refused() {
+    let (env, server) = (Env::real(), Server::start("b"));
+    let bucket = Bucket::with_keys(&server.place("half"), KEY, "secret").expect("a bucket");
+    bucket.create("data/00/0000000000000001.0", "stored".into()).expect("put");
+    for part in ["data/00/0000000000000001.0", "meta/manifest/1"] {
+        let before = server.names();
+        let refused = Cell::create_in(&env, &bucket, &config()).expect_err("half a cell").message;
+        assert!(refused.contains("restore `cell`"), "{refused}");
+        assert_eq!(server.names(), before);
+        bucket.delete(part).expect("deleted");
+        if part.starts_with("data") {
+            bucket.create("meta/manifest/1", "a manifest".into()).expect("put");
+        }
+    }
+    Cell::create_in(&env, &bucket, &config()).expect("made");
+    assert!(!server.names().iter().any(|name| name.ends_with("cell.new")));
+}
+
+/// A store with a defect.
+struct Panicking;
+
+impl Store for Panicking {
+    fn put(&self, _: &Ctx, _: ObjectId, _: &AlignedBuf) -> Result<()> {
+        panic!("a defect")
+    }
+    fn get(&self, _: &Ctx, id: ObjectId, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(leeward_pool::Error::NotFound(id))
+    }
+    fn len(&self, _: &Ctx, id: ObjectId) -> Result<u64> {
+        Err(leeward_pool::Error::NotFound(id))
+    }
+    fn delete(&self, _: &Ctx, _: ObjectId) -> Result<()> {
+        Ok(())
+    }
+    fn list(&self, _: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        Ok(Vec::new())
+    }
+    fn space(&self) -> Result<Space> {
+        Ok(Space { total_bytes: 1 << 40, available_bytes: 1 << 40, ..Space::default() })
+    }
+}
+
+#[test]
+fn a_thread_that_panics_breaks_the_cell_and_nobody_waits_for_it() {
+    let env = Env::real();
+    let kv = MemKv::open(env.clone(), Arc::new(SimDisk::new(1))).expect("an engine");
+    kv.commit(&first_batch(&env, 0, 0)).expect("the first commit");
+    let cell = Cell::start(&env, Box::new(kv), Arc::new(Panicking), &config()).expect("open");
+    let ctx = Ctx::system();
+    let make = |name| Op::Make { dir: NodeId::ROOT, name, make: Make::File, mode: 0o644, umask: 0 };
+    let Ok(Reply::Attr(file)) = cell.call(&ctx, make(b"file")) else { panic!("no file") };
+    let data = vec![7; 1 << 20];
+    cell.call(&ctx, Op::Write { node: file.node, offset: 0, data: &data }).expect("written to memory");
+    let told = cell.call(&ctx, Op::Fsync { node: file.node }).expect_err("nothing can be stored");
+    assert_eq!(told.errno(), 5, "{told}");
+    assert!(cell.call(&ctx, make(b"another")).is_err(), "nothing can be changed");
+    let troubles = cell.troubles().join("\n");
+    assert!(troubles.contains("a defect") && troubles.contains("nothing can be changed"), "{troubles}");
+    assert!(cell.close().is_err(), "not everything is durable");
+}
