@@ -43,8 +43,10 @@ const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 ///
 /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
 /// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS (the
-/// kernel's own are right while one mount is the only way in), EXPORT_SUPPORT.
-const WANTED: [InitFlags; 9] = [
+/// kernel's own are right while one mount is the only way in), EXPORT_SUPPORT, ASYNC_DIO (after a
+/// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
+/// while it was under way: they stay stale).
+const WANTED: [InitFlags; 8] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -53,7 +55,6 @@ const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_ASYNC_DIO,
 ];
 
 /// The file system as fuser sees it.
@@ -376,13 +377,18 @@ impl Filesystem for Door {
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let op = Op::Write { node: node(ino), offset, data };
-        self.gate.run(ctx(req), op, answer_written(reply));
+        if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            // the kernel takes pages for clean then, however few were written
+            self.gate.run(ctx(req), op, answer_written(reply));
+        } else {
+            self.gate.run_in_part(ctx(req), op, answer_written(reply));
+        }
     }
 
     /// Answered once; close then costs nothing.

@@ -18,5 +18,6 @@ mod listing;
 mod mount;
 mod mountinfo;
 mod notify;
+mod subdir;
 
-pub use mount::{Access, Mount, MountError, Options, Unmounted, mount};
+pub use mount::{Access, Mount, MountError, Options, Restrictions, Unmounted, mount};

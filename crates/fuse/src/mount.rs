@@ -7,6 +7,7 @@
 use crate::door::Door;
 use crate::mountinfo;
 use crate::notify::Announcer;
+use crate::subdir::show_only;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use leeward_env::Env;
 use leeward_vfs::Gate;
@@ -37,12 +38,30 @@ pub struct Options {
     pub access: Access,
     /// What mount tables show as the source: the directory of the cell.
     pub source: PathBuf,
+    /// What the mount does not allow.
+    pub restrictions: Restrictions,
+    /// The directory of the file system that is shown, from its root on; `None`: all. For root only.
+    pub subdir: Option<PathBuf>,
+}
+
+/// What a mount does not allow, as the options of the same names of mount(8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// No changes by way of this mount.
+    pub read_only: bool,
+    /// Set-user-ID, set-group-ID and file capabilities have no effect. Always so for a mount of an ordinary user.
+    pub no_suid: bool,
+    /// Device files cannot be opened. Always so for a mount of an ordinary user.
+    pub no_dev: bool,
+    /// Programs cannot be run.
+    pub no_exec: bool,
 }
 
 impl Options {
     /// The usual: everybody if that is allowed.
     pub fn new(source: &Path) -> Options {
-        Options { access: Access::Auto, source: source.to_path_buf() }
+        let restrictions = Restrictions::default();
+        Options { access: Access::Auto, source: source.to_path_buf(), restrictions, subdir: None }
     }
 }
 
@@ -111,6 +130,12 @@ pub enum MountError {
         "access for everybody needs the line user_allow_other in /etc/fuse.conf; add it as root, or mount for yourself"
     )]
     OwnerOnly,
+    /// A part of the file system was asked for by a user who cannot mount it.
+    #[error("subdir={0}: only root can mount a part of a cell; mount the whole")]
+    PartByUser(PathBuf),
+    /// A part of the file system was asked for that cannot be had.
+    #[error("subdir={0}: {1}; name a directory by its path in the cell, without symbolic links")]
+    NoPart(PathBuf, io::Error),
     /// The kernel or fusermount3 refused for another reason.
     #[error("{0}: cannot mount: {1}; the kernel's log (dmesg) may say more")]
     Refused(PathBuf, String),
@@ -135,8 +160,8 @@ pub enum Unmounted {
 pub struct Mount {
     env: Env,
     at: PathBuf,
-    /// `major:minor` of the mount.
-    device: String,
+    /// Number of the mount in mount tables.
+    id: Option<u64>,
     session: Mutex<Option<BackgroundSession>>,
     end: Arc<End>,
 }
@@ -164,6 +189,9 @@ impl Drop for EndOnDrop {
 /// See [`MountError`]; nothing is left mounted then.
 pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
     let at = prepare(at)?;
+    if let Some(subdir) = options.subdir.as_ref().filter(|_| !is_root()) {
+        return Err(MountError::PartByUser(subdir.clone()));
+    }
     let config = config(&options, gate.reading_threads())?;
     let end = Arc::new(End::default());
     let fs = gate.fs().clone();
@@ -171,13 +199,18 @@ pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount
     let refused = |e: io::Error| refused(&at, &e);
     let session = Session::new(door, &at, &config).and_then(Session::spawn).map_err(refused)?;
     fs.watch(Arc::new(Announcer::start(env, session.notifier())));
-    let device = mountinfo::find(&at).map(|m| m.device).unwrap_or_default();
-    raise_read_ahead(&device);
-    Ok(Mount { env: env.clone(), at, device, session: Mutex::new(Some(session)), end })
+    if let Some(subdir) = &options.subdir {
+        // dropping the session unmounts
+        show_only(&at, subdir).map_err(|e| MountError::NoPart(subdir.clone(), e))?;
+    }
+    let mounted = mountinfo::find(&at);
+    let id = mounted.as_ref().map(|m| m.id);
+    raise_read_ahead(&mounted.map(|m| m.device).unwrap_or_default());
+    Ok(Mount { env: env.clone(), at, id, session: Mutex::new(Some(session)), end })
 }
 
 impl Mount {
-    /// Where it is mounted (absolute, without symbolic links).
+    /// Where it was mounted (absolute, without symbolic links). A directory above may have been renamed since.
     pub fn at(&self) -> &Path {
         &self.at
     }
@@ -214,6 +247,10 @@ impl Mount {
         match self.detach() {
             Ok(Unmounted::Clean) => {
                 self.wait_for(END_WAIT);
+                if mountinfo::find(&self.at).is_some() {
+                    // As below: ours was under another path by now, and another's is at this one.
+                    std::mem::forget(session);
+                }
                 Ok(Unmounted::Clean)
             }
             Ok(Unmounted::Detached) => {
@@ -233,23 +270,29 @@ impl Mount {
             if !self.is_alive() {
                 return Ok(Unmounted::Clean);
             }
-            match mountinfo::find(&self.at) {
-                None => {
-                    return Ok(if self.wait_for(BUSY_STEP) { Unmounted::Clean } else { Unmounted::Detached });
-                }
-                Some(top) if top.device != self.device => return Err(MountError::Covered(self.at.clone())),
-                Some(_) => (),
-            }
-            match unmount_path(&self.at, Lazily::No) {
+            let Some(at) = self.at_now()? else {
+                return Ok(if self.wait_for(BUSY_STEP) { Unmounted::Clean } else { Unmounted::Detached });
+            };
+            match unmount_path(&at, Lazily::No) {
                 Ok(()) => return Ok(Unmounted::Clean),
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) => self.env.sleep(BUSY_STEP),
-                Err(e) => return Err(MountError::Stuck(self.at.clone(), e.to_string())),
+                Err(e) => return Err(MountError::Stuck(at, e.to_string())),
             }
         }
-        tracing::warn!("{}: still in use; detached from the tree", self.at.display());
-        let stuck = |e: io::Error| MountError::Stuck(self.at.clone(), e.to_string());
-        unmount_path(&self.at, Lazily::Yes).map_err(stuck)?;
+        let Some(at) = self.at_now()? else { return Ok(Unmounted::Detached) };
+        tracing::warn!("{}: still in use; detached from the tree", at.display());
+        let stuck = |e: io::Error| MountError::Stuck(at.clone(), e.to_string());
+        unmount_path(&at, Lazily::Yes).map_err(stuck)?;
         Ok(Unmounted::Detached)
+    }
+
+    /// Where it is mounted now, if anywhere: a directory above may have been renamed.
+    fn at_now(&self) -> Result<Option<PathBuf>, MountError> {
+        let Some(own) = self.id.and_then(mountinfo::find_id) else { return Ok(None) };
+        match mountinfo::find(&own.at) {
+            Some(top) if top.id == own.id => Ok(Some(own.at)),
+            _ => Err(MountError::Covered(own.at)),
+        }
     }
 }
 
@@ -353,8 +396,12 @@ fn config(options: &Options, threads: usize) -> Result<Config, MountError> {
     let subtype = MountOption::CUSTOM(format!("subtype={SUBTYPE}"));
     let mut config = Config::default();
     config.mount_options = vec![subtype, MountOption::DefaultPermissions];
+    let Restrictions { read_only, no_suid, no_dev, no_exec } = options.restrictions;
+    config.mount_options.extend(read_only.then_some(MountOption::RO));
+    config.mount_options.extend(no_exec.then_some(MountOption::NoExec));
     if is_root() {
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+        config.mount_options.push(if no_dev { MountOption::NoDev } else { MountOption::Dev });
+        config.mount_options.push(if no_suid { MountOption::NoSuid } else { MountOption::Suid });
         config.mount_options.push(MountOption::FSName(source.into_owned()));
     } else {
         let escaped = source.replace('\\', "\\\\").replace(',', "\\,");

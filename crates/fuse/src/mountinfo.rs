@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
+    /// Number of the mount: no other one gets it while this one is there.
+    pub(crate) id: u64,
     /// `major:minor`, as in /sys/class/bdi.
     pub(crate) device: String,
     pub(crate) at: PathBuf,
@@ -22,6 +24,12 @@ pub(crate) fn find(at: &Path) -> Option<Entry> {
     parse(&text).filter(|e| e.at == at).last()
 }
 
+/// The mount with this number, wherever it is now: a directory above it may have been renamed.
+pub(crate) fn find_id(id: u64) -> Option<Entry> {
+    let text = std::fs::read("/proc/self/mountinfo").ok()?;
+    parse(&text).find(|e| e.id == id)
+}
+
 fn parse(text: &[u8]) -> impl Iterator<Item = Entry> + '_ {
     text.split(|b| *b == b'\n').filter_map(parse_line)
 }
@@ -29,10 +37,12 @@ fn parse(text: &[u8]) -> impl Iterator<Item = Entry> + '_ {
 /// `36 35 98:0 /root /at rw,noatime optional... - kind source options`
 fn parse_line(line: &[u8]) -> Option<Entry> {
     let mut fields = line.split(|b| *b == b' ');
-    let device = fields.nth(2)?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?;
     let at = fields.nth(1)?;
     let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
     Some(Entry {
+        id,
         device: String::from_utf8_lossy(device).into_owned(),
         at: unescape(at),
         kind: String::from_utf8_lossy(rest.next()?).into_owned(),
@@ -72,6 +82,7 @@ mod tests {
         assert_eq!(
             entry,
             Entry {
+                id: 36,
                 device: "0:58".into(),
                 at: "/mnt/a b\\c".into(),
                 kind: "fuse.leeward".into(),

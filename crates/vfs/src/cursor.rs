@@ -1,15 +1,18 @@
 //! Where a directory stream is: the map from the small numbers that a caller resumes with (cookies) to names.
 //!
 //! Entries are listed in name order and each listing starts after a name, so an entry that exists throughout is handed
-//! out exactly once whatever happens around it. What has to be remembered is which name a cookie stands for:
+//! out exactly once whatever happens around it. Cookies count entries: the one after `c` gets `c + 1`, also when the same part
+//! is listed again (`seekdir`), so that this needs no more memory, and positions stay good after a look at the start. Where
+//! another name has that cookie already, as the directory has changed, numbers that nobody had come next. What has to be
+//! remembered is which name a cookie stands for:
 //!
 //! * every cookie of the last few replies: callers resume after any entry of the latest one (their buffer was smaller);
-//! * of older replies the last cookie and those that somebody resumed from;
-//! * for any other old cookie (`seekdir` far back) the reply it was in: found again by counting from where that reply
-//!   began, which is exact as long as nothing changed in between.
+//! * of older replies the last cookie, and those that somebody resumed from;
+//! * any other old cookie (`seekdir` far back) is found again by counting from the nearest one below that is remembered,
+//!   which is exact as long as nothing changed in between.
 //!
-//! Invariants: a cookie is given once and never means another name; memory grows with the number of replies, not of
-//! entries. Callers serialise access to one cursor.
+//! Invariants: a cookie that is remembered never means another name; what is remembered is bounded, whatever the caller
+//! does. Callers serialise access to one cursor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -20,18 +23,22 @@ const DOT: u64 = 1;
 const FIRST: u64 = 3;
 /// Replies are remembered whole up to this many names.
 const NAMES_WHOLE_MAX: u64 = 4096;
+/// Names of older replies that are remembered. Beyond that every second one is forgotten: then counting takes longer.
+const NAMES_OLD_MAX: usize = 8192;
 
 /// Position of one directory stream.
 #[derive(Debug)]
 pub struct Cursor {
-    /// The cookie that the next entry gets.
+    /// The cookie that the next entry gets, if no other name has it.
     next: u64,
+    /// The lowest cookie that was never given.
+    unused: u64,
     /// Names that are remembered, by cookie.
     marks: BTreeMap<u64, Mark>,
-    /// Replies by their first cookie: the name that each started after.
-    replies: BTreeMap<u64, Box<[u8]>>,
     /// Cookies of the replies that are still remembered whole, oldest first, the current one last.
     whole: VecDeque<Range<u64>>,
+    /// What [`Cursor::unmark`] takes back.
+    last: Option<Given>,
 }
 
 #[derive(Debug)]
@@ -39,6 +46,17 @@ struct Mark {
     name: Box<[u8]>,
     /// Somebody resumed here: may come back.
     pinned: bool,
+}
+
+/// What was noted of the last entry.
+#[derive(Debug)]
+struct Given {
+    next: u64,
+    unused: u64,
+    /// From this mark on they are new.
+    new_from: Option<u64>,
+    cookie: u64,
+    new_range: bool,
 }
 
 /// Where to go on listing.
@@ -54,59 +72,88 @@ pub struct Place {
 
 impl Default for Cursor {
     fn default() -> Cursor {
-        Cursor { next: FIRST, marks: BTreeMap::new(), replies: BTreeMap::new(), whole: VecDeque::new() }
+        Cursor { next: FIRST, unused: FIRST, marks: BTreeMap::new(), whole: VecDeque::new(), last: None }
     }
 }
 
 impl Cursor {
-    /// Begins a reply that goes on after `cookie` (0: from the start, which forgets everything).
+    /// Begins a reply that goes on after `cookie` (0: from the start).
     pub fn begin(&mut self, cookie: u64) -> Place {
-        if cookie == 0 {
-            *self = Cursor { next: self.next, ..Cursor::default() };
-        }
         let place = self.place(cookie);
         self.thin();
-        if place.skip == 0 {
-            self.start(place.after.clone());
-        }
+        self.next = match cookie {
+            ..FIRST => FIRST,
+            _ if cookie < self.unused => cookie + 1,
+            // made up by the caller: the position that counting leads to gets a number of its own
+            _ => self.unused + 1,
+        };
+        self.unused = self.unused.max(self.next);
+        self.last = None;
+        self.open_range();
         place
     }
 
     /// Says where the counting asked for by [`Place::skip`] ended: the reply starts after this name.
     pub fn skipped_to(&mut self, name: &[u8]) {
-        self.start(name.into());
+        if self.next > FIRST {
+            self.marks.insert(self.next - 1, Mark { name: name.into(), pinned: true });
+        }
     }
 
     /// Records an entry that was handed out; returns its cookie.
     pub fn mark(&mut self, name: &[u8]) -> u64 {
-        let cookie = self.next;
-        self.next += 1;
-        self.marks.insert(cookie, Mark { name: name.into(), pinned: false });
+        let (next, unused) = (self.next, self.unused);
+        let known = self.marks.get(&next).map(|mark| *mark.name == *name);
+        let (cookie, new_from) = match known {
+            Some(true) => (next, None),
+            None => (next, Some(next)),
+            Some(false) => {
+                // the position before it gets a number, too: the one to count from
+                let before = self.marks.get(&(next - 1)).map(|mark| mark.name.clone()).unwrap_or_default();
+                self.marks.insert(unused, Mark { name: before, pinned: true });
+                self.next = unused + 1;
+                self.open_range();
+                (unused + 1, Some(unused))
+            }
+        };
+        if new_from.is_some() {
+            self.marks.insert(cookie, Mark { name: name.into(), pinned: false });
+        }
+        self.next = cookie + 1;
+        self.unused = unused.max(self.next);
         if let Some(current) = self.whole.back_mut() {
             current.end = self.next;
         }
+        self.last = Some(Given { next, unused, new_from, cookie, new_range: known == Some(false) });
         cookie
     }
 
-    /// Takes back the last entry: it did not fit.
+    /// Takes back the last entry: it did not fit. Only once after each [`Cursor::mark`].
     pub fn unmark(&mut self) {
-        self.next -= 1;
-        self.marks.remove(&self.next);
+        let Some(last) = self.last.take() else { return };
+        if let Some(from) = last.new_from {
+            (from..=last.cookie).for_each(|cookie| {
+                self.marks.remove(&cookie);
+            });
+        }
+        (self.next, self.unused) = (last.next, last.unused);
+        if last.new_range {
+            self.whole.pop_back();
+        }
         if let Some(current) = self.whole.back_mut() {
-            current.end = self.next;
+            current.end = self.next.max(current.start);
         }
     }
 
-    /// Names and replies that are remembered.
+    /// Names that are remembered.
     pub fn remembered(&self) -> usize {
-        self.marks.len() + self.replies.len()
+        self.marks.len()
     }
 
-    fn start(&mut self, after: Box<[u8]>) {
+    fn open_range(&mut self) {
         if self.whole.back().is_some_and(Range::is_empty) {
             self.whole.pop_back();
         }
-        self.replies.insert(self.next, after);
         self.whole.push_back(self.next..self.next);
     }
 
@@ -115,27 +162,36 @@ impl Cursor {
             return Place { dots: (cookie + DOT)..FIRST, after: Box::default(), skip: 0 };
         }
         let dots = FIRST..FIRST;
-        if let Some(mark) = self.marks.get_mut(&cookie) {
-            mark.pinned = true;
-            return Place { dots, after: mark.name.clone(), skip: 0 };
-        }
-        match self.replies.range(..=cookie).next_back() {
-            Some((first, after)) => Place { dots, after: after.clone(), skip: cookie - first + 1 },
+        match self.marks.range_mut(..=cookie).next_back() {
+            Some((known, mark)) => {
+                mark.pinned |= *known == cookie;
+                Place { dots, after: mark.name.clone(), skip: cookie - known }
+            }
             None => Place { dots, after: Box::default(), skip: cookie - FIRST + 1 },
         }
     }
 
-    /// Forgets the inner names of replies beyond the budget, oldest first, but never of the last two.
+    /// Forgets the inner names of replies beyond the budget, oldest first, but never of the last two; and of what is left of
+    /// older ones every second, when that is too much.
     fn thin(&mut self) {
         let mut names: u64 = self.whole.iter().map(|r| r.end - r.start).sum();
         while names > NAMES_WHOLE_MAX && self.whole.len() > 2 {
             let Some(old) = self.whole.pop_front() else { return };
             names -= old.end - old.start;
             for cookie in old.start..old.end.saturating_sub(1) {
-                if self.marks.get(&cookie).is_some_and(|m| !m.pinned) {
+                let is_whole = self.whole.iter().any(|r| r.contains(&cookie));
+                if !is_whole && self.marks.get(&cookie).is_some_and(|m| !m.pinned) {
                     self.marks.remove(&cookie);
                 }
             }
+        }
+        if self.marks.len() > NAMES_OLD_MAX + NAMES_WHOLE_MAX as usize {
+            let whole = &self.whole;
+            let mut odd = false;
+            self.marks.retain(|cookie, _| {
+                odd = !odd;
+                odd || whole.iter().any(|r| r.contains(cookie) || r.start == cookie + 1)
+            });
         }
     }
 }

@@ -17,21 +17,24 @@
 mod alarm;
 mod asking;
 mod failures;
+mod runners;
 
 use crate::background::{Background, Meeting};
+use crate::held::{Held, Hold};
 use crate::jobs::Jobs;
 use crate::ledger::{Account, Ledger, Outcome, Queues, Report, Totals};
+use crate::owners::Owners;
 use crate::people::{People, Strangers};
 use crate::shares::Shares;
 use crate::waiting::Waiting;
 use crate::{Fs, OwnedOp};
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
-use leeward_env::{Activity, Class, Ctx, Door, Env, Flow, Nanos, Wait};
+use leeward_env::{Activity, Ctx, Door, Env, Flow, Nanos, Wait, panic_text};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use leeward_volume::flows::FlowSettings;
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -73,8 +76,12 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Wakes the thread that watches ceilings.
     alarm: Condvar,
+    /// Wakes the threads that run turns of doors.
+    runner: Condvar,
     jobs: Mutex<Jobs>,
     waiting: Waiting,
+    /// Bytes of what waits.
+    held: Held,
     failures: FailureLog,
 }
 
@@ -92,6 +99,8 @@ struct State {
     shared_until: Nanos,
     ledger: Ledger,
     shares: Shares,
+    owners: Owners,
+    runners: runners::Runners,
     /// When the thread that watches ceilings looks again; `None`: there is none.
     alarm_at: Option<Nanos>,
 }
@@ -105,6 +114,32 @@ struct Queued {
     behind: Option<Flow>,
     bytes: usize,
     job: Job,
+}
+
+/// How much of an operation is kept while it waits.
+#[derive(Clone, Copy)]
+enum Keep {
+    Whole,
+    /// Of a write as much as its user may have waiting.
+    Part,
+}
+
+/// An operation that waits, with its bytes counted.
+struct Kept {
+    op: OwnedOp,
+    _hold: Hold,
+}
+
+impl Kept {
+    // Closures call these rather than use the field: they would capture that alone, without the hold.
+
+    fn as_op(&self) -> Op<'_> {
+        self.op.as_op()
+    }
+
+    fn shape(&self) -> Op<'static> {
+        self.op.shape()
+    }
 }
 
 /// What came of an attempt at a request of several operations.
@@ -152,8 +187,10 @@ impl Gate {
             people,
             state: Mutex::default(),
             alarm: Condvar::new(),
+            runner: Condvar::new(),
             jobs: Mutex::default(),
             waiting,
+            held: Held::default(),
             failures,
         }));
         if options.fair {
@@ -212,27 +249,60 @@ impl Gate {
 
     /// Runs one operation when it is its turn and answers it.
     pub fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.run_op(ctx, (op, Keep::Whole), answer);
+    }
+
+    /// The same for a write that may be answered short: where it has to wait and its user has too
+    /// many bytes waiting already, only its first piece is written.
+    pub fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.run_op(ctx, (op, Keep::Part), answer);
+    }
+
+    fn run_op(
+        &self,
+        ctx: Ctx,
+        (op, keep): (Op<'_>, Keep),
+        answer: impl FnOnce(Result<Reply>) + Send + 'static,
+    ) {
         let mut arrival = self.arrive(ctx, bytes_of(&op));
         arrival.asked = !matches!(op, Op::Forget { .. });
         if let Some(turn) = self.pass(&mut arrival) {
-            let account = self.attempt(arrival, op, answer);
+            let account = self.attempt(arrival, (op, keep), answer);
             self.leave(turn, &arrival, account);
             return;
         }
-        let op = OwnedOp::from(op);
-        let bytes = op.byte_count();
-        self.queue(arrival, bytes, move |gate, arrival| gate.attempt(arrival, op.as_op(), answer));
+        let kept = self.keep(&arrival, (op, keep));
+        let bytes = kept.op.byte_count();
+        self.queue(arrival, bytes, move |gate, arrival| gate.attempt_kept(arrival, kept, answer));
+    }
+
+    /// Copies what waits, and counts its bytes.
+    fn keep(&self, arrival: &Arrival, (op, keep): (Op<'_>, Keep)) -> Kept {
+        let uid = arrival.line.flow.uid;
+        match (op, keep) {
+            (Op::Write { node, offset, data }, Keep::Part) => {
+                let hold = self.0.held.part(uid, offset, data.len());
+                let op = Op::Write { node, offset, data: &data[..hold.bytes()] };
+                Kept { op: op.into(), _hold: hold }
+            }
+            _ => {
+                let op = OwnedOp::from(op);
+                let hold = self.0.held.whole(uid, op.byte_count());
+                Kept { op, _hold: hold }
+            }
+        }
     }
 
     /// Runs one operation that waits by its nature on a thread that may.
     pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         let mut arrival = self.arrive(ctx, 0);
-        if self.may_begin(&mut arrival) {
-            return self.wait_with(arrival, op, answer);
+        let may_begin = self.may_begin(&mut arrival);
+        let kept = self.keep(&arrival, (op, Keep::Whole));
+        if may_begin {
+            return self.wait_with(arrival, kept, answer);
         }
-        let op = OwnedOp::from(op);
         let go = move |gate: &Gate, arrival| {
-            gate.wait_with(arrival, op.as_op(), answer);
+            gate.wait_with(arrival, kept, answer);
             None
         };
         self.queue(arrival, 0, go);
@@ -337,12 +407,15 @@ impl Gate {
     /// Notes who comes and what he gets, and decides under the same lock.
     fn see<R>(&self, arrival: &mut Arrival, decide: impl FnOnce(&mut State, &Arrival, Options) -> R) -> R {
         let mut state = self.0.state.lock();
-        let ask = state.see(arrival);
+        let (groups, owners) = (state.see(arrival), state.owners.are_old(arrival.at));
         self.0.activity.share(state.shared_until);
         let decision = decide(&mut state, arrival, self.0.options);
         drop(state);
-        if ask {
+        if groups {
             self.find_groups();
+        }
+        if owners {
+            self.find_owners();
         }
         decision
     }
@@ -356,27 +429,25 @@ impl Gate {
     ) {
         let mut state = self.0.state.lock();
         state.push(arrival, bytes, Box::new(job));
-        let next = state.next(self.0.options, arrival.at);
-        self.watch_ceilings(&mut state);
-        drop(state);
-        self.see_to(next, arrival.ctx.door);
+        self.go_on(state, arrival.ctx.door, arrival.at);
     }
 
     /// Ends a turn and sees to what is next, until there is nothing or others do.
     fn leave(&self, turn: Turn, arrival: &Arrival, account: Option<Account>) {
-        let next = self.end(turn, arrival.at, account);
-        self.see_to(next, arrival.ctx.door);
+        let (state, now) = self.end(turn, arrival.at, account);
+        self.go_on(state, arrival.ctx.door, now);
     }
 
-    /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve: another thread does it then, in nobody's
-    /// name, as the turn is given already.
-    fn see_to(&self, next: Option<(Turn, Queued)>, door: Door) {
-        if next.is_none() || door == Door::Mount {
-            return self.run_turns(next);
-        }
-        let gate = self.clone();
-        let line = Line { flow: Flow::SYSTEM, class: Class::Interactive };
-        self.0.waiting.submit(line, Share::USUAL.weight, move || gate.run_turns(next));
+    /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve:
+    /// another thread does it then.
+    fn go_on(&self, mut state: MutexGuard<'_, State>, door: Door, now: Nanos) {
+        let next = match door {
+            Door::Mount => state.next(self.0.options, now),
+            _ => self.run_elsewhere(&mut state, now),
+        };
+        self.watch_ceilings(&mut state);
+        drop(state);
+        self.run_turns(next);
     }
 
     fn run_turns(&self, mut next: Option<(Turn, Queued)>) {
@@ -385,11 +456,13 @@ impl Gate {
             let mut arrival = queued.arrival;
             arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
             let account = (queued.job)(self, arrival);
-            next = self.end(turn, begun, account);
+            let (mut state, now) = self.end(turn, begun, account);
+            next = state.next(self.0.options, now);
+            self.watch_ceilings(&mut state);
         }
     }
 
-    fn end(&self, turn: Turn, begun: Nanos, account: Option<Account>) -> Option<(Turn, Queued)> {
+    fn end(&self, turn: Turn, begun: Nanos, account: Option<Account>) -> (MutexGuard<'_, State>, Nanos) {
         let now = self.0.env.now();
         let cost = now.saturating_sub(begun);
         let mut state = self.0.state.lock();
@@ -398,38 +471,64 @@ impl Gate {
         if let Some(account) = account {
             state.ledger.enter(account, cost, now);
         }
-        let next = state.next(self.0.options, now);
-        self.watch_ceilings(&mut state);
-        next
+        (state, now)
     }
 
     /// One attempt that may not wait; `None` when the operation goes on elsewhere.
     fn attempt(
         &self,
         arrival: Arrival,
-        op: Op<'_>,
+        (op, keep): (Op<'_>, Keep),
         answer: impl FnOnce(Result<Reply>) + Send + 'static,
     ) -> Option<Account> {
-        waits::take();
-        match self.call(&arrival.ctx.with_wait(Wait::Never), op) {
+        match self.try_now(&arrival, op) {
             Err(Error::WouldBlock) => {
-                self.wait_with(arrival, op, answer);
+                self.wait_with(arrival, self.keep(&arrival, (op, keep)), answer);
                 None
             }
-            result => {
-                let account = self.account(&arrival, &op, Outcome::of(&op, &result));
-                answer(result);
-                Some(account)
-            }
+            result => Some(self.answer(&arrival, &op, result, answer)),
         }
     }
 
-    fn wait_with(&self, arrival: Arrival, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        let (gate, op) = (self.clone(), OwnedOp::from(op));
-        let like = op.shape();
+    /// The same for what is copied already.
+    fn attempt_kept(
+        &self,
+        arrival: Arrival,
+        kept: Kept,
+        answer: impl FnOnce(Result<Reply>) + Send + 'static,
+    ) -> Option<Account> {
+        match self.try_now(&arrival, kept.as_op()) {
+            Err(Error::WouldBlock) => {
+                self.wait_with(arrival, kept, answer);
+                None
+            }
+            result => Some(self.answer(&arrival, &kept.shape(), result, answer)),
+        }
+    }
+
+    fn try_now(&self, arrival: &Arrival, op: Op<'_>) -> Result<Reply> {
+        waits::take();
+        self.call(&arrival.ctx.with_wait(Wait::Never), op)
+    }
+
+    fn answer(
+        &self,
+        arrival: &Arrival,
+        op: &Op<'_>,
+        result: Result<Reply>,
+        answer: impl FnOnce(Result<Reply>),
+    ) -> Account {
+        let account = self.account(arrival, op, Outcome::of(op, &result));
+        answer(result);
+        account
+    }
+
+    fn wait_with(&self, arrival: Arrival, kept: Kept, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        let gate = self.clone();
+        let like = kept.shape();
         let run = move |ctx: &Ctx| {
-            let result = gate.call(ctx, op.as_op());
-            let outcome = Outcome::of(&op.shape(), &result);
+            let result = gate.call(ctx, kept.as_op());
+            let outcome = Outcome::of(&kept.shape(), &result);
             answer(result);
             outcome
         };
@@ -473,6 +572,8 @@ impl Gate {
 impl State {
     /// Notes who comes (from the second flow on they share) and what he gets; says whether somebody must find out about his groups.
     fn see(&mut self, arrival: &mut Arrival) -> bool {
+        let payer = self.owners.of(arrival.line.flow.uid);
+        (arrival.line.flow.uid, arrival.ctx.flow.uid) = (payer, payer);
         let flow = arrival.line.flow;
         if arrival.asked && self.last_flow.replace(flow).is_some_and(|last| are_two(last, flow)) {
             self.shared_until = arrival.at + SHARED_FOR;
@@ -573,12 +674,4 @@ fn bytes_of(op: &Op<'_>) -> u64 {
         Op::Write { data, .. } => data.len() as u64,
         _ => 0,
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
 }

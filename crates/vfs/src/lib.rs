@@ -12,9 +12,11 @@
 mod background;
 mod cursor;
 mod gate;
+mod held;
 mod jobs;
 pub mod ledger;
 mod owned;
+mod owners;
 mod people;
 mod shares;
 mod waiting;
@@ -23,7 +25,7 @@ pub use cursor::{Cursor, Place};
 pub use gate::{Attempt, Gate, Options as GateOptions};
 pub use ledger::Outcome;
 pub use owned::OwnedOp;
-pub use people::People;
+pub use people::{People, Subordinates};
 
 use leeward_env::{Activity, Ctx};
 use leeward_volume::uploads::Uploads;

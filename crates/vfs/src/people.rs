@@ -10,6 +10,21 @@ pub trait People: Send + Sync + 'static {
     fn groups_of(&self, uid: u32) -> Vec<u32>;
     /// The job that a process belongs to, if it is there and belongs to one.
     fn job_of(&self, pid: u32) -> Option<String>;
+    /// Who owns which users of containers, if that has changed since it was last asked for.
+    fn subordinates(&self) -> Option<Vec<Subordinates>> {
+        None
+    }
+}
+
+/// Users of containers who belong to one user, as in `/etc/subuid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subordinates {
+    /// The first of them.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+    /// Whose they are.
+    pub owner: u32,
 }
 
 /// Knows nobody.

@@ -2,8 +2,10 @@
 //!
 //! Threads are started when there is work and none idle, up to a bound, and end when idle for a while. Who is next is the fair
 //! queue's business; a single user may hold only some of the threads, so that one user's thousand fsyncs leave a thread for the next
-//! user's first. How much can be queued is bounded by the front end (every job is a request that some process waits for,
-//! or background read-ahead up to the kernel's `max_background`).
+//! user's first. Where several users hold all of them, in a store that hangs say, a user who has few
+//! is given one of a reserve. How many jobs can be queued is bounded by the front end (every job is
+//! a request that some process waits for, or background read-ahead up to the kernel's
+//! `max_background`); how many bytes, by `held`.
 //!
 //! One lock, held for a few instructions, never while a job runs or a thread starts.
 
@@ -16,6 +18,8 @@ use std::time::Duration;
 
 /// Threads that one user may hold at a time.
 const THREADS_PER_USER_MAX: usize = limits::BLOCKING_THREADS_MAX * 3 / 4;
+/// A user who holds fewer gets one more also where all others are held.
+const THREADS_PER_USER_SURE: usize = 4;
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -36,6 +40,8 @@ struct State {
     queue: FairQueue<Job>,
     threads: usize,
     idle: usize,
+    /// Idle threads that were woken and do not run yet.
+    called: usize,
 }
 
 impl Waiting {
@@ -47,9 +53,10 @@ impl Waiting {
     pub(crate) fn submit(&self, line: Line, weight: u32, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.queue.push(line, weight, Box::new(job));
-        self.0.work.notify_one();
-        // A thread that was woken counts as idle until it runs, so each waiting job needs one of its own.
-        if state.queue.len() > state.idle && state.threads < limits::BLOCKING_THREADS_MAX {
+        if state.idle > state.called {
+            state.called += 1;
+            self.0.work.notify_one();
+        } else if state.threads < state.threads_for(line) {
             state.threads += 1;
             drop(state);
             self.start_thread();
@@ -93,6 +100,7 @@ impl Shared {
             state.idle += 1;
             let timed_out = self.work.wait_for(&mut state, IDLE).timed_out();
             state.idle -= 1;
+            state.called = state.called.saturating_sub(usize::from(!timed_out)).min(state.idle);
             if timed_out && state.queue.is_empty() {
                 state.threads -= 1;
                 return;
@@ -111,6 +119,18 @@ impl Shared {
 
 impl State {
     fn next(&mut self) -> Option<(Turn, Job)> {
-        self.queue.pop_if(|_, running| running < THREADS_PER_USER_MAX)
+        let most = most_of_one(self.queue.running());
+        self.queue.pop_if(|_, running| running < most)
     }
+
+    /// How many threads there may be while a job of this line waits.
+    fn threads_for(&self, line: Line) -> usize {
+        let sure = self.queue.running_of(line) < THREADS_PER_USER_SURE;
+        limits::BLOCKING_THREADS_MAX + if sure { limits::BLOCKING_THREADS_RESERVE } else { 0 }
+    }
+}
+
+/// Threads that one user may hold while so many are held.
+fn most_of_one(held: usize) -> usize {
+    if held < limits::BLOCKING_THREADS_MAX { THREADS_PER_USER_MAX } else { THREADS_PER_USER_SURE }
 }

@@ -121,3 +121,65 @@ fn an_entry_that_did_not_fit_is_not_skipped() {
     assert_eq!(cursor.begin(a).after, b"a"[..].into());
     assert_eq!(cursor.mark(b"b"), a + 1);
 }
+
+#[test]
+fn a_saved_position_is_good_after_a_look_at_the_start() {
+    let dir: BTreeSet<Name> = (0..500).map(name).collect();
+    let mut cursor = Cursor::default();
+    for _ in 0..3 {
+        let (mut cookie, mut all) = (0, Vec::new());
+        while let Some(last) = reply(&mut cursor, &dir, cookie, 40).last().map(|last| last.0) {
+            all.extend(reply(&mut cursor, &dir, cookie, 40));
+            cookie = last;
+        }
+        let saved = all[300].clone();
+        reply(&mut cursor, &dir, 0, 40);
+        let got = reply(&mut cursor, &dir, saved.0, 1);
+        assert_eq!(got[0].1, all[301].1, "after {}", saved.1.escape_ascii());
+    }
+}
+
+/// Who seeks and reads on and on, in a directory that he changes each time.
+#[test]
+fn memory_does_not_grow_with_requests() {
+    let mut dir: BTreeSet<Name> = (0..2000).map(name).collect();
+    let mut cursor = Cursor::default();
+    let first = reply(&mut cursor, &dir, 0, 2000);
+    let cookies: Vec<u64> = first.iter().map(|e| e.0).collect();
+    for n in 0..40_000usize {
+        reply(&mut cursor, &dir, cookies[n * 7 % cookies.len()], 3);
+        assert!(cursor.remembered() < 20_000, "{} after {n}", cursor.remembered());
+    }
+    let same = cursor.remembered();
+    assert!(same < 5_000, "{same} names of 2000 entries");
+    for n in 0..40_000usize {
+        let changed = name((n % 2000) as u16);
+        if !dir.remove(&changed) {
+            dir.insert(changed);
+        }
+        reply(&mut cursor, &dir, cookies[n * 7 % cookies.len()], 3);
+        assert!(cursor.remembered() < 20_000, "{} after {n}", cursor.remembered());
+    }
+}
+
+#[test]
+fn what_did_not_fit_leaves_nothing() {
+    let mut cursor = Cursor::default();
+    cursor.begin(0);
+    let a = cursor.mark(b"a");
+    let c = cursor.mark(b"c");
+    // b is new: c has its number
+    cursor.begin(a);
+    let before = cursor.remembered();
+    let b = cursor.mark(b"b");
+    assert!(b > c, "a number that nobody had");
+    cursor.unmark();
+    assert_eq!(cursor.remembered(), before);
+    assert_eq!(cursor.begin(c).after, b"c"[..].into());
+    cursor.begin(a);
+    let again = cursor.mark(b"b");
+    let next = cursor.mark(b"c");
+    assert_eq!((again, next), (b, b + 1));
+    assert_eq!(cursor.begin(again).after, b"b"[..].into());
+    assert_eq!(cursor.begin(c).after, b"c"[..].into());
+}

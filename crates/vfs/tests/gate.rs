@@ -2,9 +2,9 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 use leeward_env::waits::{self, Cause};
-use leeward_env::{Class, Ctx, Env, Flow, Wait, Work};
+use leeward_env::{Class, Ctx, Door, Env, Flow, Wait, Work};
 use leeward_vfs::ledger::ROWS_MAX;
-use leeward_vfs::{Fs, Gate, GateOptions, People};
+use leeward_vfs::{Fs, Gate, GateOptions, People, Subordinates};
 use leeward_volume::flows::{FlowRecord, FlowSettings};
 use leeward_volume::inode::Who;
 use leeward_volume::{Error, NodeId, Op, Reply, Result, Turns, Watcher};
@@ -14,11 +14,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Answers at once, except: reads of node 2 stand still until released, node 3 would wait, node 4 panics.
+/// Answers at once, except: reads of node 2 stand still until released, node 3 would wait, node 4
+/// panics, node 5 would wait for a store that hangs until it is mended.
 #[derive(Default)]
 struct Standing {
     released: Mutex<bool>,
+    mended: Mutex<bool>,
+    hanging: Mutex<usize>,
     changed: Condvar,
+    changed_store: Condvar,
     order: Mutex<Vec<u32>>,
     turns: Mutex<Option<Arc<dyn Turns>>>,
 }
@@ -26,11 +30,26 @@ struct Standing {
 const STANDS: NodeId = NodeId(2);
 const WAITS: NodeId = NodeId(3);
 const PANICS: NodeId = NodeId(4);
+const HANGS: NodeId = NodeId(5);
 
 impl Standing {
     fn release(&self) {
         *self.released.lock() = true;
         self.changed.notify_all();
+    }
+
+    fn mend(&self) {
+        *self.mended.lock() = true;
+        self.changed_store.notify_all();
+    }
+
+    fn hang(&self) {
+        *self.hanging.lock() += 1;
+        let mut mended = self.mended.lock();
+        while !*mended {
+            self.changed_store.wait(&mut mended);
+        }
+        *self.hanging.lock() -= 1;
     }
 }
 
@@ -44,7 +63,8 @@ impl Fs for Standing {
                     self.changed.wait(&mut released);
                 }
             }
-            Some(WAITS) if ctx.wait == Wait::Never => return Err(Error::WouldBlock),
+            Some(WAITS | HANGS) if ctx.wait == Wait::Never => return Err(Error::WouldBlock),
+            Some(HANGS) => self.hang(),
             Some(WAITS) => waits::note(Cause::Commit, Some(Flow { uid: 77, job: 0 }), 5_000_000),
             Some(PANICS) => panic!("as told"),
             _ => (),
@@ -203,7 +223,9 @@ fn what_would_wait_is_repeated_where_it_may_and_its_waits_are_told() {
     assert_eq!(usage.waited_nanos["commit"], 5_000_000);
     assert_eq!(usage.behind_nanos[&77], 5_000_000);
     let totals = gate.totals();
-    let waits = totals.waits.iter().map(|w| (w.uid, w.waited_nanos[Cause::Commit as usize], w.behind_nanos));
+    // behind the system it may have waited for a thread: the gate looks up users at first
+    let of_users = totals.waits.iter().filter(|w| w.uid != Flow::SYSTEM.uid);
+    let waits = of_users.map(|w| (w.uid, w.waited_nanos[Cause::Commit as usize], w.behind_nanos));
     assert_eq!(waits.collect::<Vec<_>>(), [(5, 5_000_000, 0), (77, 0, 5_000_000)]);
     assert_eq!(totals.latency.len(), 1);
     assert_eq!((totals.latency[0].operation, totals.latency[0].latency.count()), ("read", 1));
@@ -447,4 +469,129 @@ fn a_step_of_background_work_waits_when_no_slot_is_free_and_users_go_first() {
         gate.report().flows.iter().any(|f| f.uid == 50 && f.usage.behind_nanos.contains_key(&1))
     });
     assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("the slot is free again").is_ok());
+}
+
+/// One hung store holds up who waits for it, and nobody else: all threads that may wait do so
+/// there, and still no slot is lost and others' requests go on, by the mount and by doors.
+#[test]
+fn a_store_that_hangs_holds_no_slot() {
+    let (fs, gate) = shared_gate(2, true);
+    let (done, hung) = channel();
+    for n in 0..400 {
+        let done = done.clone();
+        gate.run_waiting(user(1 + n % 2), Op::Fsync { node: HANGS }, move |_| _ = done.send(()));
+    }
+    until("all threads hang", || *fs.hanging.lock() >= leeward_env::limits::BLOCKING_THREADS_MAX);
+    // a door's operation has the only slot, and another one waits for it
+    let by_door = |uid| Ctx { door: Door::S3, ..user(uid) };
+    let (done, answers) = channel();
+    let (first, standing) = (done.clone(), gate.clone());
+    let reader = thread::spawn(move || {
+        standing.run(by_door(5), read(STANDS), move |_| _ = first.send(5));
+    });
+    until("it is inside", || fs.order.lock().contains(&5));
+    let run = |ctx: Ctx, node| {
+        let (done, uid) = (done.clone(), ctx.uid);
+        gate.run(ctx, read(node), move |_| _ = done.send(uid));
+    };
+    run(by_door(6), NodeId(9));
+    let work = work(&fs, 50);
+    until("both wait", || gate.report().waiting_for_turn == 2);
+    fs.release();
+    reader.join().expect("the door's thread goes on");
+    let mut told = [(); 2].map(|()| answers.recv_timeout(PATIENCE).expect("an answer while others hang"));
+    told.sort_unstable();
+    assert_eq!(told, [5, 6]);
+    work.recv_timeout(PATIENCE).expect("background work goes on, too");
+    // what must wait, but not for that store, has a thread
+    for (ctx, node) in [(user(7), NodeId(9)), (by_door(8), NodeId(9)), (user(9), WAITS), (by_door(10), WAITS)]
+    {
+        run(ctx, node);
+        assert_eq!(answers.recv_timeout(PATIENCE), Ok(ctx.uid));
+    }
+    assert!(hung.try_recv().is_err(), "the others hang all the time");
+    fs.mend();
+    (0..400).for_each(|_| hung.recv_timeout(PATIENCE).expect("answered in the end"));
+}
+
+#[test]
+fn bytes_that_wait_are_bounded_and_shared_between_users() {
+    const WRITES: usize = 3000;
+    let (fs, gate) = gate(2, true);
+    let data = vec![7; 64 << 10];
+    let (done, answers) = channel();
+    let write = |uid, node| {
+        let done = done.clone();
+        gate.run_in_part(user(uid), Op::Write { node, offset: 0, data: &data }, move |result| {
+            let Ok(Reply::Written(count)) = result else { panic!("{result:?}") };
+            let _ = done.send((uid, count as usize));
+        });
+    };
+    (0..WRITES).for_each(|_| write(1, HANGS));
+    write(2, HANGS);
+    write(1, NodeId(9));
+    assert_eq!(answers.recv_timeout(PATIENCE), Ok((1, data.len())), "what need not wait is whole");
+    let (done, whole) = channel();
+    gate.run(user(1), Op::Write { node: HANGS, offset: 0, data: &data }, move |r| _ = done.send(r));
+    fs.mend();
+    let mut written = [0; 3];
+    for _ in 0..=WRITES {
+        let (uid, count) = answers.recv_timeout(PATIENCE).expect("an answer");
+        assert!(count > 0, "a program takes nothing for an error");
+        written[uid as usize] += count;
+    }
+    assert!(written[1] <= (64 << 20) + WRITES * (16 << 10), "{} bytes waited", written[1]);
+    assert!(written[1] >= 64 << 20, "only {} bytes waited", written[1]);
+    assert_eq!(written[2], data.len(), "another user's first write is whole");
+    let whole = whole.recv_timeout(PATIENCE).expect("an answer");
+    assert!(matches!(whole, Ok(Reply::Written(n)) if n as usize == data.len()), "not to be cut: {whole:?}");
+    until("all is accounted for", || gate.report().waiting_for_thread == 0);
+}
+
+/// Users from 100,000 on belong to user 5, as those of a rootless container.
+struct Container;
+
+impl People for Container {
+    fn groups_of(&self, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn job_of(&self, _: u32) -> Option<String> {
+        None
+    }
+
+    fn subordinates(&self) -> Option<Vec<Subordinates>> {
+        Some(vec![Subordinates { first: 100_000, count: 65_536, owner: 5 }])
+    }
+}
+
+#[test]
+fn users_of_a_container_share_what_its_owner_gets() {
+    let fs = Arc::new(Standing::default());
+    let options = GateOptions { threads: 2, fair: true, jobs: false };
+    let gate = Gate::with_people(fs.clone(), &Env::real(), options, Arc::new(Container));
+    gate.set_flows(settings(Who::User(5), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    gate.run(user(0), read(NodeId(9)), |_| ());
+    until("the ranges are known", || gate.share_of(100_000).weight == 300);
+    for uid in 100_000..100_100 {
+        gate.run(user(uid), read(NodeId::new(3, 9)), |_| ());
+    }
+    gate.run(user(5), read(NodeId::new(3, 9)), |_| ());
+    let of_volume = gate.report().flows.into_iter().filter(|f| f.volume == 3);
+    assert_eq!(of_volume.map(|f| (f.uid, f.usage.operations)).collect::<Vec<_>>(), [(5, 101)]);
+
+    // a hundred of its users wait in one line: a quiet user's request is the second, not the last
+    let first = asked(&gate, 90, STANDS);
+    until("it is inside", || fs.order.lock().contains(&90));
+    fs.order.lock().clear();
+    let (done, answers) = channel();
+    for uid in (100_000..100_100).chain([6]) {
+        let done = done.clone();
+        gate.run(user(uid), read(NodeId(9)), move |_| _ = done.send(()));
+    }
+    fs.release();
+    assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+    (0..101).for_each(|_| answers.recv_timeout(PATIENCE).expect("all are answered"));
+    let order = fs.order.lock();
+    assert!(order.iter().position(|uid| *uid == 6) <= Some(2), "{order:?}");
 }

@@ -10,7 +10,10 @@ const LINE: Line = Line { flow: Flow::SYSTEM, class: Class::Interactive };
 impl Gate {
     /// What a user gets, as far as it is known.
     pub fn share_of(&self, uid: u32) -> Share {
-        let (share, ask) = self.0.state.lock().shares.of(uid, self.0.env.now());
+        let mut state = self.0.state.lock();
+        let owner = state.owners.of(uid);
+        let (share, ask) = state.shares.of(owner, self.0.env.now());
+        drop(state);
         if ask {
             self.find_groups();
         }
@@ -57,6 +60,15 @@ impl Gate {
                     let gids = gate.0.people.groups_of(uid);
                     gate.0.state.lock().shares.found(uid, &gids, gate.0.env.now());
                 }
+            }
+        });
+    }
+
+    pub(super) fn find_owners(&self) {
+        let gate = self.clone();
+        self.0.waiting.submit(LINE, Line::USUAL, move || {
+            if let Some(ranges) = gate.0.people.subordinates() {
+                gate.0.state.lock().owners.set(ranges);
             }
         });
     }

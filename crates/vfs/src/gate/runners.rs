@@ -1,0 +1,77 @@
+//! Threads that run the turns of doors.
+//!
+//! A door's thread has sockets to serve and runs no turns, and the threads that may wait
+//! (`waiting`) may all do so. A slot must not be held by a turn that waits for a thread. So these
+//! threads take a turn, and with it a slot, only when they run. There are as many as slots at most,
+//! so one of them is free, or can be started, whenever a slot is.
+
+use super::{Gate, Queued, State};
+use leeward_env::Nanos;
+use leeward_gate::Turn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// An idle thread ends after this time.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// How many there are. One that was woken counts as idle until it runs.
+#[derive(Default)]
+pub(super) struct Runners {
+    threads: usize,
+    idle: usize,
+}
+
+impl Gate {
+    /// Has a thread of its own run what may run now. A turn comes back when the system refuses the
+    /// only thread: the caller runs it.
+    #[must_use]
+    pub(super) fn run_elsewhere(&self, state: &mut State, now: Nanos) -> Option<(Turn, Queued)> {
+        if self.wake_runner(state, now) { None } else { state.next(self.0.options, now) }
+    }
+
+    /// Whether there is a thread for what may run now, or nothing may.
+    fn wake_runner(&self, state: &mut State, now: Nanos) -> bool {
+        state.queue.advance(now);
+        if !state.queue.has_ready() || state.running() >= state.slots(self.0.options, now) {
+            return true;
+        }
+        if state.runners.idle > 0 {
+            self.0.runner.notify_one();
+            return true;
+        }
+        if state.runners.threads >= self.0.options.threads {
+            // all of them run a turn, and look for the next at its end
+            return true;
+        }
+        state.runners.threads += 1;
+        let gate = self.clone();
+        let start = || self.0.env.spawn("gate-turns", move || gate.serve_turns());
+        if catch_unwind(AssertUnwindSafe(start)).is_err() {
+            state.runners.threads -= 1;
+        }
+        state.runners.threads > 0
+    }
+
+    fn serve_turns(&self) {
+        let mut state = self.0.state.lock();
+        loop {
+            let now = self.0.env.now();
+            let next = state.next(self.0.options, now);
+            self.watch_ceilings(&mut state);
+            if next.is_some() {
+                self.wake_runner(&mut state, now);
+                drop(state);
+                self.run_turns(next);
+                state = self.0.state.lock();
+                continue;
+            }
+            state.runners.idle += 1;
+            let timed_out = self.0.runner.wait_for(&mut state, IDLE).timed_out();
+            state.runners.idle -= 1;
+            if timed_out && !state.queue.has_ready() {
+                state.runners.threads -= 1;
+                return;
+            }
+        }
+    }
+}
