@@ -34,4 +34,5 @@ pub mod xml;
 
 pub use server::{Dav, Report, Settings};
 pub use third::Transfers;
+pub use third::reach::Reach;
 pub use third::remote::Remote;

@@ -4,7 +4,7 @@ use crate::asked::Asked;
 use crate::body::{self, Answer, Body};
 use crate::locks::Locks;
 use crate::oops::{Oops, Result};
-use crate::ops::{aside, copy, get, lock, propfind, proppatch, put, remove};
+use crate::ops::{aside, copy, get, lock, moved, propfind, proppatch, put, remove};
 use crate::path::DavPath;
 use crate::third::{NoPlan, Plan, Transfers};
 use crate::xml::request::BODY_BYTES_MAX;
@@ -16,10 +16,10 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use leeward_auth::{Authority, Refusal, Verdict, Via};
+use leeward_auth::{Authority, Grants, Refusal, Verdict, Via};
 use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Answer as Answering, Busy, Certificate, Client, Site, Told, Turn, Turns};
-use leeward_door::{Files, Share, Who};
+use leeward_door::{Files, Path, Share, Shares, Who};
 use leeward_env::{Door, Env, Wait};
 use std::future::Future;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ const FETCHING_TIMES: usize = 40;
 /// How long it waits in between.
 const FETCHING_PAUSE: Duration = Duration::from_millis(250);
 
-/// Makes the storage resource report, as JSON. May take a while.
-pub type Report = Arc<dyn Fn() -> std::result::Result<String, String> + Send + Sync>;
+/// Makes the storage resource report, as JSON: of the whole cell, or of these paths alone. May take a while.
+pub type Report = Arc<dyn Fn(Option<Vec<String>>) -> std::result::Result<String, String> + Send + Sync>;
 
 /// Where the report is, for all who have a credential.
 const REPORT: &str = "/.well-known/srr";
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) transfers: Transfers,
     pub(crate) turns: Turns,
+    /// Memory for what MOVEs between volumes have copied, which users share: bytes.
+    pub(crate) moved: Shares,
     fetching: Semaphore,
     pub(crate) settings: Settings,
 }
@@ -84,7 +86,8 @@ impl Dav {
         let env = files.env().clone();
         let locks = Locks::new(&env);
         let fetching = Semaphore::new(FETCHING_MAX);
-        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, fetching, settings }))
+        let moved = Shares::new(moved::MOVED_BYTES_MAX);
+        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, moved, fetching, settings }))
     }
 }
 
@@ -160,16 +163,36 @@ impl Shared {
         })
     }
 
-    /// The storage resource report, for who has a credential.
+    /// The storage resource report, for who has a credential; of what that is limited to.
     async fn report(&self, verdict: &Verdict) -> Result<Answer> {
         if verdict.via == Via::Nothing {
             return Err(Oops::new(StatusCode::UNAUTHORIZED, "the report is for users").ask_who());
         }
-        let report = self.settings.report.clone();
-        let made = tokio::task::spawn_blocking(move || report()).await;
+        let (report, paths) = (self.settings.report.clone(), self.paths_of(verdict).await);
+        let made = tokio::task::spawn_blocking(move || report(paths)).await;
         let text = made.map_err(|e| e.to_string()).flatten();
         let text = text.map_err(|why| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, why))?;
         Ok(body::headers(body::with(StatusCode::OK, text), [(header::CONTENT_TYPE, "application/json")]))
+    }
+
+    /// The paths that a credential is limited to, those that its user can reach; `None`: it is not limited.
+    async fn paths_of(&self, verdict: &Verdict) -> Option<Vec<String>> {
+        let Grants::Rules(rules) = &verdict.grants else { return None };
+        let who = &verdict.who;
+        let user = Who::new(&who.name, who.uid, who.gid(), who.other_gids());
+        let tree = self.files.tree(&user, Door::Http, &Path::default());
+        let mut paths = Vec::new();
+        for rule in rules.iter().filter(|rule| !rule.rights.is_empty()) {
+            let path = rule.path.clone().with_dir(false).to_string();
+            let found = match Path::parse(path.trim_start_matches('/').as_bytes()) {
+                Ok(at) => tree.stat(&at, &[]).await.is_ok(),
+                Err(_) => false,
+            };
+            if found && !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        Some(paths)
     }
 
     /// The content of a request that says there what is to be done, in memory that users share; the body of any other as it is.

@@ -256,7 +256,13 @@ fn macaroons_narrow() {
 #[test]
 fn the_report_is_for_users() {
     let rig = Rig::new();
-    assert_eq!(rig.must(200, "GET", "/.well-known/srr", &[], b"").body, b"{}");
+    assert_eq!(rig.must(200, "GET", "/.well-known/srr", &[], b"").body, b"{\"paths\": None}");
+    let token = rig.token("storage.read:/");
+    let limited = rig.ask_as(&token, "GET", "/.well-known/srr", &[], b"");
+    assert_eq!(limited.text(), r#"{"paths": Some(["/atlas"])}"#, "what the token is for, and no more");
+    let token = rig.token("storage.read:/none");
+    let nothing = rig.ask_as(&token, "GET", "/.well-known/srr", &[], b"");
+    assert_eq!(nothing.text(), r#"{"paths": Some([])}"#);
     assert_eq!(rig.ask_as("", "GET", "/.well-known/srr", &[], b"").status, 401);
 }
 

@@ -89,8 +89,11 @@ fn what_cannot_be_copied_is_told() {
     serving.end();
     drop(serving);
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    let got = copy(&here, "/home/f", &[("source", &format!("http://{free}/f"))]);
-    assert!(last(&got).starts_with("failure: connecting to 127.0.0.1"), "{}", got.text());
+    let refused = copy(&here, "/home/f", &[("source", &format!("http://{free}/f"))]);
+    let nobody = copy(&here, "/home/f", &[("source", "http://nobody.invalid/f")]);
+    assert!(last(&refused).starts_with("failure: 127.0.0.1 cannot be reached"), "{}", refused.text());
+    let same = last(&nobody).replace("nobody.invalid", "127.0.0.1");
+    assert_eq!(same, last(&refused), "what is there and what is not are told in the same words");
     assert_eq!(here.names("home"), [""; 0]);
 }
 

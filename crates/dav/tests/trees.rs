@@ -10,6 +10,7 @@ use leeward_volume::admin::Request as Admin;
 use leeward_volume::op::{Attr, Make, SetAttr};
 use leeward_volume::{NodeId, Op, Reply};
 use rig::{BOB, BOB_UID, Rig};
+use std::task::Poll;
 use std::time::Duration;
 
 fn set_mode(rig: &Rig, path: &str, mode: u32) {
@@ -172,6 +173,86 @@ fn a_move_to_another_volume_removes_only_what_it_copied() {
     assert_eq!(rig.must(200, "GET", "/v/d/link", &[], b"").body, b"x");
     rig.must(201, "MOVE", "/v/d/link", &[("destination", "/home/link")], b"");
     assert_eq!(attr(&rig, "home/link").kind, leeward_volume::op::Kind::Symlink);
+}
+
+/// Begins a MOVE between volumes, stops it when `until` says so, does something else, and lets it go on.
+fn move_and_meanwhile(rig: &Rig, to: &str, until: impl Fn() -> bool, meanwhile: impl FnOnce()) -> u16 {
+    let request = Request::builder().method("MOVE").uri("/home/d").header("authorization", BOB);
+    let request = request.header("destination", to).body(Body::default()).expect("a request");
+    let client =
+        Client { address: "127.0.0.1:1".parse().expect("an address"), tls: false, certificate: None };
+    let mut moving = rig.dav.clone().answer(request, client);
+    rig.runtime.block_on(async {
+        let copied = std::future::poll_fn(|cx| match moving.as_mut().poll(cx) {
+            Poll::Ready(answer) => panic!("it was done already: {}", answer.status()),
+            Poll::Pending if until() => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        });
+        copied.await;
+    });
+    meanwhile();
+    rig.runtime.block_on(moving).status().as_u16()
+}
+
+fn is_there(rig: &Rig, path: &str) -> bool {
+    let mut dir = NodeId::ROOT;
+    path.split('/').all(|name| {
+        match rig.cell.call(&Ctx::system(), Op::Lookup { dir, name: name.as_bytes() }) {
+            Ok(Reply::Attr(attr)) => {
+                dir = attr.node;
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+#[test]
+fn a_move_to_another_volume_leaves_what_others_do_meanwhile() {
+    for replaces in [false, true] {
+        let rig = Rig::new();
+        volume(&rig);
+        for dir in ["/home/d", "/home/d/a", "/home/d/a/gone", "/home/d/a/swapped", "/home/d/b", "/home/other"]
+        {
+            rig.must(201, "MKCOL", dir, &[], b"");
+        }
+        for file in ["a/kept", "a/changed", "a/replaced", "a/gone/x", "a/swapped/x"] {
+            rig.must(201, "PUT", &format!("/home/d/{file}"), &[], b"old");
+        }
+        rig.must(201, "PUT", "/home/other/x", &[], b"another");
+        let two = Op::Link { node: rig.node("home/d/a/kept"), dir: rig.node("home/d/b"), name: b"too" };
+        rig.cell.call(&Ctx::system(), two).expect("a second name");
+        // these are copied after `a`, and not all in one go
+        for n in 0..60 {
+            rig.must(201, "PUT", &format!("/home/d/b/{n}"), &[], b"x");
+        }
+        if replaces {
+            rig.must(201, "MKCOL", "/v/d", &[], b"");
+            rig.must(201, "PUT", "/v/d/before", &[], b"x");
+        }
+        // what replaces something is made beside it, under another name
+        let until = || rig.names("v").iter().any(|name| is_there(&rig, &format!("v/{name}/b/0")));
+        let meanwhile = || {
+            rig.must(201, "PUT", "/home/d/a/new", &[], b"new");
+            rig.must(204, "PUT", "/home/d/a/replaced", &[], b"newer");
+            let changed = rig.node("home/d/a/changed");
+            rig.cell
+                .call(&Ctx::system(), Op::Write { node: changed, offset: 0, data: b"newer" })
+                .expect("written");
+            rig.must(204, "DELETE", "/home/d/a/gone", &[], b"");
+            rig.must(204, "DELETE", "/home/d/a/swapped", &[], b"");
+            rig.must(201, "MOVE", "/home/other", &[("destination", "/home/d/a/swapped")], b"");
+        };
+        let status = move_and_meanwhile(&rig, "/v/d", until, meanwhile);
+        assert_eq!(status, 207, "it says that something stays");
+        assert_eq!(rig.names("home/d"), ["a"], "what was copied is gone");
+        assert_eq!(rig.names("home/d/a"), ["changed", "new", "replaced", "swapped"]);
+        assert_eq!(rig.must(200, "GET", "/home/d/a/changed", &[], b"").body, b"newer");
+        assert_eq!(rig.must(200, "GET", "/home/d/a/replaced", &[], b"").body, b"newer");
+        assert_eq!(rig.must(200, "GET", "/home/d/a/swapped/x", &[], b"").body, b"another");
+        assert_eq!(rig.names("v/d/a"), ["changed", "gone", "kept", "replaced", "swapped"]);
+        assert_eq!(rig.names("v/d/b").len(), 61);
+    }
 }
 
 #[test]

@@ -176,6 +176,9 @@ impl Files {
     }
 }
 
+/// Notes of a directory that its mode was changed by [`Tree::open_to_all`].
+const OPENED: &[u8] = b"user.leeward.opened";
+
 /// Something that only reads, entered as this kind of operation.
 pub(crate) const LOOK: (Op<'static>, u64) = (Op::Lookup { dir: NodeId::ROOT, name: b"" }, 0);
 const LIST: (Op<'static>, u64) = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
@@ -360,6 +363,37 @@ impl Tree {
             }
             let set = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
             steps.call(Op::SetAttr { node: attr.node, set })?;
+            steps.fsync(attr.node)
+        })
+        .await
+    }
+
+    /// Lets everybody list and enter a directory of this user's own, durably; or not any more, where this let them.
+    ///
+    /// # Errors
+    /// As `chmod` gives them.
+    pub async fn open_to_all(&self, path: &Path, open: bool) -> Result<()> {
+        let path = path.clone();
+        let mut done = false;
+        self.run(SET, move |steps, base| {
+            let attr = *steps.walk(base, &path, true)?.found()?;
+            if !done {
+                if steps.ctx.uid != attr.uid {
+                    return Err(Error::NotPermitted);
+                }
+                let opened = steps.xattr(attr.node, OPENED)?.is_some();
+                let mode = match open {
+                    true => attr.mode | R | X,
+                    false if opened => attr.mode & !(R | X),
+                    false => attr.mode,
+                };
+                if mode != attr.mode {
+                    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+                    steps.call(Op::SetAttr { node: attr.node, set })?;
+                    set_user_xattr(steps, attr.node, OPENED, open.then_some(b"1"))?;
+                }
+                done = true;
+            }
             steps.fsync(attr.node)
         })
         .await

@@ -1,18 +1,18 @@
 //! Who asks: keys and their secrets, for signatures; and what is checked before a request's body is read.
 
 use crate::call::Slot;
-use crate::error;
 use crate::names::{pairs, unescaped};
+use crate::pace::Holding;
+use crate::{error, headers};
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::{Method, Uri};
-use leeward_door::Who;
 use leeward_door::listen::Certificate;
+use leeward_door::{Shares, Who};
 use leeward_env::Env;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
-use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::sync::{Arc, OnceLock};
 
 /// What who has no key may ask for, of a bucket that is public.
 const ANYBODY: [&str; 8] = [
@@ -66,8 +66,6 @@ pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
 pub(crate) const XML_BYTES_IN_ALL: usize = 32 << 20;
 /// XML up to this size always has room: a connection's head may take as much.
 const XML_BYTES_EASY: usize = 64 << 10;
-/// Headers that want objects encrypted.
-const ENCRYPTION: [&str; 2] = ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
 /// How long a presigned URL may be good, seconds: as S3.
 const EXPIRES_SECS_MAX: u64 = 7 * 86_400;
 /// What a presigned URL of version 2 may ask for, and what else may be in its query.
@@ -113,6 +111,29 @@ pub trait Keys: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Certified(pub(crate) Result<Who, NotFound>);
 
+/// Who is worked for where nobody has said who he is.
+const NOBODY: u32 = 65534;
+
+/// Whose request it is, once that is known: before its body is read.
+#[derive(Clone, Default)]
+pub(crate) struct Asker(Arc<OnceLock<u32>>);
+
+impl Asker {
+    /// It is this user's.
+    pub(crate) fn is(&self, uid: u32) {
+        let _ = self.0.set(uid);
+    }
+
+    /// The user's id.
+    pub(crate) fn uid(&self) -> u32 {
+        self.0.get().copied().unwrap_or(NOBODY)
+    }
+}
+
+/// The library takes the time from `x-amz-date`, which was made of `Date`: what was signed has that time in it, and not this header.
+#[derive(Clone, Copy)]
+pub(crate) struct DateOnly;
+
 /// The same for the library that checks signatures.
 pub(crate) struct Secrets(pub(crate) Arc<dyn Keys>);
 
@@ -142,11 +163,11 @@ fn not_found(why: NotFound) -> S3Error {
 
 /// What who has shown a certificate may send without a signature: no forms, which other sites' pages can make browsers send, and no chunks, which are known by
 /// their signature.
-fn unsigned(certified: Option<Certified>, operation: Option<&str>, headers: &HeaderMap) -> S3Result<()> {
-    certified.map_or(Err(no_key()), |certified| certified.0.map_err(not_found))?;
+fn unsigned(certified: Option<Certified>, operation: Option<&str>, headers: &HeaderMap) -> S3Result<u32> {
+    let who = certified.map_or(Err(no_key()), |certified| certified.0.map_err(not_found))?;
     let chunked = |kind: &HeaderValue| kind.as_bytes().starts_with(b"STREAMING-");
     match operation == Some(FORM) || headers.get("x-amz-content-sha256").is_some_and(chunked) {
-        false => Ok(()),
+        false => Ok(who.uid),
         true => Err(S3Error::with_message(
             S3ErrorCode::AccessDenied,
             "Forms, and content in chunks, need a signature, also of who has a certificate.",
@@ -161,8 +182,10 @@ pub(crate) struct Checks {
     pub(crate) forms: bool,
     /// The clock.
     pub(crate) env: Env,
-    /// Bytes of large XML that may yet be read.
-    pub(crate) xml: Arc<Semaphore>,
+    /// Who has which key.
+    pub(crate) keys: Arc<dyn Keys>,
+    /// Bytes of large XML that is read, which users share.
+    pub(crate) xml: Shares,
 }
 
 #[async_trait::async_trait]
@@ -174,39 +197,68 @@ impl S3Access for Checks {
             slot.lock().operation = operation;
         }
         let certified = cx.extensions_mut().get::<Certified>().cloned();
-        match (cx.credentials(), operation) {
+        let query = query_of(cx.uri());
+        let asker = match (cx.credentials(), operation) {
             (None, operation) if certified.is_some() => unsigned(certified, operation, cx.headers())?,
-            (None, Some(operation)) if ANYBODY.contains(&operation) => {}
-            (None, _) => return Err(no_key()),
-            (Some(_), Some(FORM)) => {}
-            (Some(_), operation) => {
-                covered(operation, cx.uri(), cx.headers(), self.env.wall() / 1_000_000_000)?;
+            (None, Some(operation)) if ANYBODY.contains(&operation) => {
+                if query.iter().any(|(name, _)| name.starts_with("response-")) {
+                    let why = "Request specific response headers cannot be used for anonymous GET requests.";
+                    return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
+                }
+                NOBODY
             }
+            (None, _) => return Err(no_key()),
+            (Some(credentials), operation) => {
+                let who = find(&*self.keys, &credentials.access_key).await?.who;
+                let date_only = cx.extensions_mut().get::<DateOnly>().is_some();
+                if operation != Some(FORM) {
+                    let now_secs = self.env.wall() / 1_000_000_000;
+                    covered(operation, cx.uri(), cx.headers(), date_only, now_secs)?;
+                }
+                who.uid
+            }
+        };
+        if let Some(known) = cx.extensions_mut().get::<Asker>() {
+            known.is(asker);
         }
         let operation = operation.ok_or_else(|| error::not_implemented("Requests of this kind"))?;
-        if cx.headers().keys().any(|name| ENCRYPTION.iter().any(|start| name.as_str().starts_with(start))) {
-            return Err(error::not_implemented("Encryption by the server, and with keys of clients"));
-        }
+        headers::check(cx.headers(), &query)?;
         if (operation == FORM) != self.forms {
             let why = "Only a form with an object is sent as multipart/form-data.";
             return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
         }
-        self.make_room(cx, operation)
+        self.make_room(cx, operation, asker)
     }
 }
 
 impl Checks {
-    /// Memory for XML, until the request has been answered.
-    fn make_room(&self, cx: &mut S3AccessContext<'_>, operation: &str) -> S3Result<()> {
-        let bytes = body_bytes(cx.headers()).min(XML_BYTES_MAX);
-        if STREAMED.contains(&operation) || *cx.method() == Method::GET || bytes <= XML_BYTES_EASY {
+    /// Memory for XML, until the request has been answered; larger XML than any is refused unread.
+    fn make_room(&self, cx: &mut S3AccessContext<'_>, operation: &str, asker: u32) -> S3Result<()> {
+        let bytes = body_bytes(cx.headers());
+        if STREAMED.contains(&operation) || *cx.method() == Method::GET {
             return Ok(());
         }
-        let room = self.xml.clone().try_acquire_many_owned(bytes as u32);
-        let room = room.map_err(|_| error::later("Too many large requests are on their way: try again."))?;
+        if bytes > XML_BYTES_MAX {
+            let why = "XML has at most 2 MiB, and its Content-Length is said.";
+            return Err(S3Error::with_message(S3ErrorCode::MaxMessageLengthExceeded, why));
+        }
+        if bytes <= XML_BYTES_EASY {
+            return Ok(());
+        }
+        let room = self.xml.try_take(asker, bytes);
+        let room =
+            room.ok_or_else(|| error::later("Too many large requests are on their way: try again."))?;
         cx.extensions_mut().insert(Arc::new(room));
+        if let Some(holding) = cx.extensions_mut().get::<Holding>() {
+            holding.begin();
+        }
         Ok(())
     }
+}
+
+/// Names and values of a query.
+pub(crate) fn query_of(uri: &Uri) -> Vec<(String, String)> {
+    pairs(uri.query().unwrap_or_default()).map(|(name, value)| (unescaped(name), unescaped(value))).collect()
 }
 
 /// Bytes that a body may have.
@@ -220,14 +272,18 @@ pub(crate) fn no_key() -> S3Error {
 }
 
 /// What is asked for must be covered by the signature: a presigned URL is for what its signer meant, so nobody may add headers that make it mean
-/// something else (`x-amz-copy-source`).
+/// something else (`x-amz-copy-source`). `date_only`: see [`DateOnly`].
 ///
 /// # Errors
 /// `AccessDenied`, `InvalidRequest`, `AuthorizationQueryParametersError`.
-fn covered(operation: Option<&str>, uri: &Uri, headers: &HeaderMap, now_secs: u64) -> S3Result<()> {
-    let query: Vec<(String, String)> = pairs(uri.query().unwrap_or_default())
-        .map(|(name, value)| (unescaped(name), unescaped(value)))
-        .collect();
+pub(crate) fn covered(
+    operation: Option<&str>,
+    uri: &Uri,
+    headers: &HeaderMap,
+    date_only: bool,
+    now_secs: u64,
+) -> S3Result<()> {
+    let query = query_of(uri);
     let parameter = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     let presigned = parameter("X-Amz-Signature").is_some();
     let signed = if parameter("Signature").is_some() {
@@ -242,7 +298,8 @@ fn covered(operation: Option<&str>, uri: &Uri, headers: &HeaderMap, now_secs: u6
     };
     let signed = signed.ok_or_else(old_signature)?;
     let is_covered = |name: &str| signed.split(';').any(|signed| signed == name);
-    let is_free = |name: &str| presigned && name == "x-amz-content-sha256";
+    let is_free =
+        |name: &str| presigned && name == "x-amz-content-sha256" || date_only && name == "x-amz-date";
     let mut names = own_headers(headers).filter(|name| !is_free(name) && !is_covered(name));
     match names.next().or((!is_covered("host")).then_some("host")) {
         None => is_text(headers),
@@ -316,7 +373,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let request = request.body(()).expect("a request");
-        covered(Some("PutObject"), request.uri(), request.headers(), 1000)
+        covered(Some("PutObject"), request.uri(), request.headers(), false, 1000)
             .map_err(|e| e.code().as_str().to_owned())
     }
 
@@ -361,6 +418,6 @@ mod tests {
         }
         assert_eq!(check(&url(1001 + EXPIRES_SECS_MAX, ""), &[]), code("AuthorizationQueryParametersError"));
         let uri = url(1060, "").parse().expect("a URI");
-        assert!(covered(Some("DeleteBucket"), &uri, &HeaderMap::new(), 1000).is_err());
+        assert!(covered(Some("DeleteBucket"), &uri, &HeaderMap::new(), false, 1000).is_err());
     }
 }

@@ -8,7 +8,7 @@ use leeward_door::listen::{Told, Turn, Turns};
 use leeward_door::{Files, Path, Tree, Who};
 use leeward_env::Door;
 use parking_lot::Mutex;
-use s3s::{S3Request, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 use std::sync::Arc;
 
 /// Where a request leaves what the door's log and figures are to know of it.
@@ -64,7 +64,30 @@ impl Shared {
             _ => self.who(request).await?,
         };
         let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
-        Ok(Call { who, bucket, tree })
+        let call = Call { who, bucket, tree };
+        if let Some(owner) = request.headers.get("x-amz-expected-bucket-owner") {
+            let _turn = self.turn(&call).await?;
+            call.expect_owner(&call.tree, Some(owner.to_str().unwrap_or_default())).await?;
+        }
+        Ok(call)
+    }
+
+    /// Compares a bucket's owner with whom a client expects.
+    ///
+    /// # Errors
+    /// As of [`Call::expect_owner`].
+    pub(crate) async fn expect_owner<T>(
+        &self,
+        request: &S3Request<T>,
+        bucket: &str,
+        owner: Option<&str>,
+    ) -> S3Result<()> {
+        if owner.is_none() {
+            return Ok(());
+        }
+        let call = self.call(request, bucket).await?;
+        let _turn = self.turn(&call).await?;
+        call.expect_owner(&call.tree, owner).await
     }
 
     /// A bucket.
@@ -90,6 +113,22 @@ impl Call {
     /// Another bucket's files as the same user.
     pub(crate) fn tree_of(&self, shared: &Shared, bucket: &Bucket) -> Tree {
         shared.0.files.tree(&self.who, Door::S3, &bucket.path)
+    }
+
+    /// Compares the owner of a bucket with whom a client expects: a name, which is the asker's own, or a user id.
+    ///
+    /// # Errors
+    /// `AccessDenied`: it is somebody else.
+    pub(crate) async fn expect_owner(&self, tree: &Tree, owner: Option<&str>) -> S3Result<()> {
+        let Some(owner) = owner else { return Ok(()) };
+        let is = tree.access(&Call::root(), 0).await.map_err(error::of_root)?.uid;
+        if owner == is.to_string() || owner == &*self.who.name && is == self.who.uid {
+            return Ok(());
+        }
+        Err(S3Error::with_message(
+            S3ErrorCode::AccessDenied,
+            "The bucket is not of the owner who is expected.",
+        ))
     }
 
     /// The bucket itself.

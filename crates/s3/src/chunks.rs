@@ -2,17 +2,20 @@
 //! its size.
 //!
 //! Chunks without signatures are cut into pieces as they come, so that none is held; honest clients send a whole part as one. A signed chunk cannot
-//! be cut. It may have up to 16 MiB, and above what every client sends it waits for memory, which it gives back when it was read.
+//! be cut. It may have up to 16 MiB, and above what every client sends it waits for memory, which users share and it gives back when it was read.
 
+use crate::access::Asker;
+use crate::pace::Holding;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{Stream, StreamExt, TryStreamExt, try_unfold};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Frame;
 use hyper::header::HeaderMap;
+use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Body, BodyError};
+use leeward_door::{Share, Shares};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::Duration;
 
 /// Memory for signed chunks larger than [`SIGNED_BYTES_EASY`], of all requests.
 pub(crate) const SIGNED_BYTES_IN_ALL: usize = 64 << 20;
@@ -23,8 +26,19 @@ const SIGNED_BYTES_EASY: usize = 128 << 10;
 /// Longest line before a chunk.
 const LINE_BYTES_MAX: usize = 1024;
 
+/// Memory for a chunk that cannot be cut.
+#[derive(Clone)]
+pub(crate) struct Room {
+    /// Bytes, which users share.
+    pub(crate) shares: Shares,
+    /// Who asks, once that is known.
+    pub(crate) asker: Asker,
+    /// Told while a chunk holds some.
+    pub(crate) holding: Holding,
+}
+
 /// The body of a request with these headers, in chunks that can be held, if it is in chunks.
-pub(crate) fn bounded(headers: &HeaderMap, body: Body, room: &Arc<Semaphore>) -> Body {
+pub(crate) fn bounded(headers: &HeaderMap, body: Body, room: &Room) -> Body {
     let kind = headers.get("x-amz-content-sha256").map_or(&b""[..], |kind| kind.as_bytes());
     if !kind.starts_with(b"STREAMING-") {
         return body;
@@ -34,11 +48,7 @@ pub(crate) fn bounded(headers: &HeaderMap, body: Body, room: &Arc<Semaphore>) ->
     StreamBody::new(cut(pieces, is_signed, room.clone()).map_ok(Frame::data)).boxed_unsync()
 }
 
-fn cut<S>(
-    pieces: S,
-    is_signed: bool,
-    room: Arc<Semaphore>,
-) -> impl Stream<Item = Result<Bytes, BodyError>> + Send
+fn cut<S>(pieces: S, is_signed: bool, room: Room) -> impl Stream<Item = Result<Bytes, BodyError>> + Send
 where
     S: Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
 {
@@ -62,9 +72,9 @@ struct Cutter {
     out: VecDeque<Bytes>,
     at: At,
     is_signed: bool,
-    room: Arc<Semaphore>,
+    room: Room,
     /// Memory for the chunk that is read.
-    held: Option<OwnedSemaphorePermit>,
+    held: Option<Share>,
 }
 
 /// Where in the body.
@@ -90,6 +100,7 @@ impl Cutter {
             // the chunk before was read when more is wanted
             if matches!(self.at, At::Line | At::Trailer) {
                 self.held = None;
+                self.room.holding.end();
             }
             if self.rest.is_empty() {
                 match self.pieces.next().await {
@@ -131,7 +142,10 @@ impl Cutter {
             return Err("a signed chunk has at most 16 MiB".into());
         }
         if self.is_signed && bytes > SIGNED_BYTES_EASY {
-            self.held = Some(self.room.clone().acquire_many_owned(bytes as u32).await?);
+            let time = Duration::from_secs(TURN_SECS_MAX);
+            let share = self.room.shares.take_within(self.room.asker.uid(), bytes, time).await;
+            self.held = Some(share.ok_or("this user's large signed chunks take as much memory as they may")?);
+            self.room.holding.begin();
         }
         if self.is_signed || bytes == 0 {
             self.out.push_back(line.freeze());
@@ -182,11 +196,14 @@ mod tests {
     use futures_util::FutureExt;
     use futures_util::stream::iter;
 
+    fn room(bytes: usize) -> Room {
+        Room { shares: Shares::new(bytes), asker: Asker::default(), holding: Holding::default() }
+    }
+
     fn cut_up(text: &[u8], by: usize, is_signed: bool) -> Result<Vec<Bytes>, String> {
         let pieces: Vec<Result<Bytes, BodyError>> =
             text.chunks(by).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let room = Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL));
-        let all = cut(iter(pieces), is_signed, room).try_collect::<Vec<_>>();
+        let all = cut(iter(pieces), is_signed, room(SIGNED_BYTES_IN_ALL)).try_collect::<Vec<_>>();
         all.now_or_never().expect("it need not wait").map_err(|e| e.to_string())
     }
 
@@ -229,13 +246,35 @@ mod tests {
     #[test]
     fn a_large_signed_chunk_waits_for_memory_and_gives_it_back() {
         let bytes = SIGNED_BYTES_EASY + 1;
-        let room = Arc::new(Semaphore::new(bytes));
+        let room = room(bytes);
         let chunk = [format!("{bytes:x};\r\n").as_bytes(), &vec![0; bytes], LINE_END].concat();
         let text = [&chunk[..], &chunk, b"0;\r\n"].concat();
         let pieces: Vec<Result<Bytes, BodyError>> = vec![Ok(text.into())];
         let all = cut(iter(pieces), true, room.clone());
-        let pieces = all.map(|_| room.available_permits()).collect::<Vec<_>>();
-        let free = pieces.now_or_never().expect("the second has the memory of the first");
-        assert!(free.contains(&0) && room.available_permits() == bytes, "{free:?}");
+        let pieces = all.map(|_| room.shares.taken()).collect::<Vec<_>>();
+        let taken = pieces.now_or_never().expect("the second has the memory of the first");
+        assert!(taken.contains(&bytes) && room.shares.taken() == 0, "{taken:?}");
+    }
+
+    #[tokio::test]
+    async fn one_users_slow_chunks_leave_memory_to_another() {
+        let room = room(SIGNED_BYTES_IN_ALL);
+        let slow = |uid: u32| {
+            let asker = Asker::default();
+            asker.is(uid);
+            let text = [format!("{SIGNED_BYTES_MAX:x};\r\n").as_bytes(), b"some of it"].concat();
+            let first = iter([Ok::<_, BodyError>(Bytes::from(text))]);
+            let pieces = first.chain(futures_util::stream::pending());
+            Box::pin(cut(pieces, true, Room { asker, ..room.clone() }))
+        };
+        let mut mine: Vec<_> = (0..4).map(|_| slow(1)).collect();
+        for chunks in &mut mine {
+            // the line, what has come, and it waits
+            while chunks.next().now_or_never().is_some() {}
+        }
+        let mut other = slow(2);
+        assert!(other.next().now_or_never().is_some(), "there is room for it");
+        drop((mine, other));
+        assert_eq!(room.shares.taken(), 0);
     }
 }

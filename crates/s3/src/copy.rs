@@ -6,7 +6,8 @@ use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::{Kept, kept};
 use crate::names::{only_version, path_of};
-use crate::objects::{open, private};
+use crate::objects::{open, private, without_chunks};
+use crate::service::checked_tags;
 use hyper::header::{IF_MATCH, IF_NONE_MATCH};
 use leeward_door::notes::{Sums, etag_of};
 use leeward_door::{Path, Tree};
@@ -28,8 +29,10 @@ impl Shared {
         let none_match = conditions::in_header(&request.headers, IF_NONE_MATCH)?;
         let mut input = request.input;
         private(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+        input.content_encoding = input.content_encoding.as_deref().and_then(without_chunks);
         let to = path_of(&input.key)?;
-        let (from_tree, from) = self.source(&call, &input.copy_source)?;
+        let expected = input.expected_source_bucket_owner.as_deref();
+        let (from_tree, from) = self.source(&call, &input.copy_source, expected).await?;
         let _turn = self.turn(&call).await?;
         let (object, file) = open(&from_tree, &from).await?;
         let conditions = Conditions::of(
@@ -53,9 +56,10 @@ impl Shared {
             false => {
                 object.noted.headers.iter().fold(Kept::default(), |kept, (n, v)| kept.header(n, Some(v)))
             }
-            true => kept!(input),
+            true => kept!(input).checked()?,
         };
-        let tags = if new_tags { input.tagging.take() } else { Some(object.noted.tags.clone()) };
+        let tags =
+            if new_tags { checked_tags(input.tagging.take())? } else { Some(object.noted.tags.clone()) };
         let over = self.over(&call.tree, &to, matches.as_ref(), none_match.as_ref()).await?;
         let Some(file) = file else {
             // as clients do it that change a directory's metadata, or its name key by key
@@ -75,13 +79,20 @@ impl Shared {
     }
 
     /// The tree and the path that a copy is made from.
-    pub(crate) fn source(&self, call: &Call, source: &CopySource) -> S3Result<(Tree, Path)> {
+    pub(crate) async fn source(
+        &self,
+        call: &Call,
+        source: &CopySource,
+        owner: Option<&str>,
+    ) -> S3Result<(Tree, Path)> {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(not_implemented("Access points"));
         };
         only_version(version_id.as_deref())?;
         let bucket = self.bucket(bucket)?;
-        Ok((call.tree_of(self, &bucket), path_of(key)?))
+        let tree = call.tree_of(self, &bucket);
+        call.expect_owner(&tree, owner).await?;
+        Ok((tree, path_of(key)?))
     }
 }
 

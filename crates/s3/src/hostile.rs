@@ -1,9 +1,11 @@
 //! Fuzz targets: what strangers send, in all shapes, before anything is known of them. `docs/TESTING.md` says how they are run for longer.
 
+use crate::access::Asker;
 use crate::access::{Checks, Found, Keys, NotFound, XML_BYTES_IN_ALL};
-use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
+use crate::chunks::{self, Room, SIGNED_BYTES_IN_ALL};
 use crate::host::Domains;
 use crate::names::path_of;
+use crate::pace::Holding;
 use crate::{cors, site};
 use bolero::check;
 use bytes::{Buf, Bytes, BytesMut};
@@ -12,8 +14,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RANGE};
 use hyper::{Method, Request, StatusCode, Uri};
-use leeward_door::Who;
 use leeward_door::listen::BodyError;
+use leeward_door::{Shares, Who};
 use leeward_env::Env;
 use leeward_volume::buckets::is_name;
 use object_store::aws::{AwsAuthorizer, AwsCredential};
@@ -24,7 +26,6 @@ use s3s::dto::*;
 use s3s::{S3, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use soup::{one, soup, text, unescaped};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 #[path = "../../door/tests/soup/mod.rs"]
 mod soup;
@@ -143,10 +144,11 @@ const DOMAIN: &str = "s3.example.org";
 impl Target {
     fn new(forms: bool, open: bool) -> Target {
         let seen = Slot::default();
-        let xml = Arc::new(Semaphore::new(XML_BYTES_IN_ALL));
-        let checks = Watched { checks: Checks { forms, env: Env::real(), xml }, open, seen: seen.clone() };
+        let (keys, xml) = (Arc::new(OneKey), Shares::new(XML_BYTES_IN_ALL));
+        let checks =
+            Watched { checks: Checks { forms, env: Env::real(), keys, xml }, open, seen: seen.clone() };
         let domains = Domains::new(&[DOMAIN.to_owned()]).expect("a name");
-        let service = site::service(Noting(seen.clone()), Arc::new(OneKey), checks, &domains, forms);
+        let service = site::service(Noting(seen.clone()), Arc::new(OneKey), checks, &domains, forms, None);
         Target { service, seen }
     }
 
@@ -412,8 +414,12 @@ fn a_range_is_within_the_object() {
     );
 }
 
+fn room() -> Room {
+    Room { shares: Shares::new(SIGNED_BYTES_IN_ALL), asker: Asker::default(), holding: Holding::default() }
+}
+
 /// What came of a body in chunks; pieces of these sizes, in turns.
-fn through(body: &[u8], sizes: &[u8], signed: bool, room: &Arc<Semaphore>) -> Result<Vec<Bytes>, String> {
+fn through(body: &[u8], sizes: &[u8], signed: bool, room: &Room) -> Result<Vec<Bytes>, String> {
     let mut headers = HeaderMap::new();
     let kind =
         if signed { "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" } else { "STREAMING-UNSIGNED-PAYLOAD-TRAILER" };
@@ -450,10 +456,10 @@ fn content_of(mut body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn chunks_come_out_as_they_were_put_in() {
-    let room = Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL));
     type Input = (Vec<Vec<u8>>, Vec<u8>, bool);
     let input = bolero::produce::<Input>();
     check!().with_iterations(3000).with_generator(input).for_each(|(chunks, sizes, signed)| {
+        let room = room();
         let sizes = if sizes.is_empty() { &[255][..] } else { &sizes[..] };
         let (mut body, signature) = (BytesMut::new(), if *signed { ";chunk-signature=0" } else { "" });
         for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
@@ -475,12 +481,12 @@ const CHUNKS: &str = "\
 
 #[test]
 fn chunks_of_strangers_are_never_made_larger_or_different() {
-    let room = Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL));
     let input = (soup(CHUNKS), bolero::produce::<Vec<u8>>(), bolero::produce::<bool>());
     check!().with_iterations(5000).with_generator(input).for_each(|(body, sizes, signed)| {
+        let room = room();
         let sizes = if sizes.is_empty() { &[7][..] } else { &sizes[..] };
         let out = through(body, sizes, *signed, &room);
-        assert_eq!(room.available_permits(), SIGNED_BYTES_IN_ALL, "memory is given back");
+        assert_eq!(room.shares.taken(), 0, "memory is given back");
         let Ok(pieces) = out else { return };
         let out = pieces.concat();
         if *signed {

@@ -10,6 +10,7 @@
 //! `Debug` here.
 
 mod access;
+mod answers;
 mod buckets;
 mod call;
 mod chunks;
@@ -18,6 +19,7 @@ mod copy;
 mod cors;
 mod delete;
 mod error;
+mod headers;
 mod host;
 #[cfg(test)]
 mod hostile;
@@ -25,6 +27,7 @@ mod list;
 mod meta;
 mod names;
 mod objects;
+mod pace;
 mod parts;
 mod service;
 mod site;

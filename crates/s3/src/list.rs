@@ -93,7 +93,7 @@ impl Shared {
         Ok(S3Response::new(ListObjectsV2Output {
             name: Some(input.bucket),
             prefix: Some(text(Some(page.prefix.clone())).unwrap_or_default()),
-            delimiter: text(input.delimiter.clone()),
+            delimiter: text(input.delimiter.filter(|delimiter| !delimiter.is_empty())),
             max_keys: Some(page.limit as i32),
             key_count: Some((listed.contents.len() + listed.prefixes.len()) as i32),
             continuation_token: token,
@@ -126,7 +126,7 @@ impl Shared {
         Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
             prefix: Some(text(Some(page.prefix.clone())).unwrap_or_default()),
-            delimiter: text(input.delimiter.clone()),
+            delimiter: text(input.delimiter.filter(|delimiter| !delimiter.is_empty())),
             marker: Some(text(input.marker).unwrap_or_default()),
             max_keys: Some(page.limit as i32),
             is_truncated: Some(listed.next.is_some()),

@@ -14,6 +14,9 @@ pub(crate) const NOTED: &[&[u8]] = &[SUMS, HEADERS, TAGS];
 /// What begins the name of a header with metadata of the user.
 const OWN: &str = "x-amz-meta-";
 
+/// Bytes of metadata of the user, names and values: as S3.
+const OWN_BYTES_MAX: usize = 2048;
+
 /// What is noted of an object.
 pub(crate) struct Noted {
     pub(crate) sums: Sums,
@@ -99,6 +102,21 @@ impl Kept {
                 .map(|(name, value)| (format!("{OWN}{}", name.to_ascii_lowercase()), value)),
         );
         self
+    }
+
+    /// The same, if metadata of the user are no more than S3 takes.
+    ///
+    /// # Errors
+    /// `MetadataTooLarge`.
+    pub(crate) fn checked(self) -> S3Result<Kept> {
+        let own = self.0.iter().filter_map(|(name, value)| Some(name.strip_prefix(OWN)?.len() + value.len()));
+        if own.sum::<usize>() > OWN_BYTES_MAX {
+            return Err(S3Error::with_message(
+                S3ErrorCode::MetadataTooLarge,
+                "Metadata have at most 2 KB, names and values.",
+            ));
+        }
+        Ok(self)
     }
 
     /// Adds when it expires.

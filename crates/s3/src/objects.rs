@@ -3,9 +3,11 @@
 use crate::call::{Call, Posted, Shared};
 use crate::conditions::Conditions;
 use crate::error::{self, not_implemented};
+use crate::headers;
 use crate::list::timestamp;
 use crate::meta::{Kept, NOTED, Noted, TAGS, kept};
 use crate::names::{only_version, path_of};
+use crate::service::checked_tags;
 use crate::sums::{self, Claims, Hasher, checksums, with_sums};
 use bytes::BytesMut;
 use futures_util::StreamExt;
@@ -20,13 +22,24 @@ use leeward_volume::op::{Attr, Kind, Over, Time};
 use s3s::dto::{
     Checksum, ChecksumMode, ETag, GetObjectAttributesInput, GetObjectAttributesOutput,
     GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    ObjectAttributes, ObjectCannedACL, PutObjectInput, PutObjectOutput, Range, StorageClass, StreamingBlob,
+    ObjectAttributes, ObjectCannedACL, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput,
+    Range, StorageClass, StreamingBlob,
 };
+use s3s::post_policy::PostPolicyCondition;
 use s3s::stream::ByteStream;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
 /// Digits of an MD5 in an ETag: those of files that the mount wrote are made otherwise.
 const MD5_DIGITS: usize = 32;
+
+/// What can be asked of an object.
+const ATTRIBUTES: [&str; 5] = [
+    ObjectAttributes::ETAG,
+    ObjectAttributes::CHECKSUM,
+    ObjectAttributes::OBJECT_PARTS,
+    ObjectAttributes::STORAGE_CLASS,
+    ObjectAttributes::OBJECT_SIZE,
+];
 
 /// What is there under a key.
 pub(crate) struct Object {
@@ -157,7 +170,11 @@ impl Shared {
         let object = self.find(&call, &input.key, input.version_id.as_deref()).await?;
         // botocore names them in one header, others in several
         let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
-        let names: Vec<&str> = names.map(str::trim).collect();
+        let names: Vec<&str> = names.map(str::trim).filter(|name| !name.is_empty()).collect();
+        if names.is_empty() || names.iter().any(|name| !ATTRIBUTES.contains(name)) {
+            let why = "x-amz-object-attributes names some of ETag, Checksum, ObjectParts, StorageClass and ObjectSize.";
+            return Err(S3Error::with_message(S3ErrorCode::InvalidArgument, why));
+        }
         let wanted = |name: &str| names.contains(&name);
         let checksum = sums::checksum_of(&object.noted.sums);
         let has_sum = checksum.checksum_type.is_some();
@@ -183,12 +200,9 @@ impl Shared {
         let mut input = request.input;
         let path = path_of(&input.key)?;
         private(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-        let encrypted = input.server_side_encryption.is_some() || input.sse_customer_key.is_some();
-        if input.write_offset_bytes.is_some() || encrypted {
-            return Err(not_implemented("Appending, and encryption with keys of clients"));
-        }
         input.content_encoding = input.content_encoding.as_deref().and_then(without_chunks);
-        let kept = kept!(input);
+        input.tagging = checked_tags(input.tagging.take())?;
+        let kept = kept!(input).checked()?;
         let given = checksums!(input);
         let claims = Claims::of(
             input.content_md5.take(),
@@ -213,6 +227,75 @@ impl Shared {
         let output =
             PutObjectOutput { e_tag, checksum_type: sums::type_of(&sums), ..PutObjectOutput::default() };
         Ok(S3Response::new(with_sums!(PutObjectOutput, sums::checksum_of(&sums), output)))
+    }
+
+    /// An object from a form: what its fields say counts as headers do.
+    pub(crate) async fn post(
+        &self,
+        request: S3Request<PostObjectInput>,
+    ) -> S3Result<S3Response<PostObjectOutput>> {
+        let form = &request.input;
+        let conditions = form.policy.as_ref().map(|policy| &policy.conditions[..]).unwrap_or_default();
+        let says = |wanted: &str| {
+            conditions.iter().any(|condition| match condition {
+                PostPolicyCondition::Eq { field, .. } => field == wanted,
+                // any bucket is none
+                PostPolicyCondition::StartsWith { field, prefix } => {
+                    field == wanted && !(prefix.is_empty() && wanted == "bucket")
+                }
+                PostPolicyCondition::ContentLengthRange { .. } => false,
+            })
+        };
+        if form.policy.is_some() && !says("bucket") {
+            let why = "Invalid according to Policy: it has no condition for the bucket.";
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, why));
+        }
+        // each field of a form is in its policy, but for those that encrypt
+        let encrypts = form.server_side_encryption.is_some() || form.sse_customer_algorithm.is_some();
+        if encrypts || form.sse_customer_key.is_some() || form.ssekms_key_id.is_some() {
+            return Err(not_implemented("Encryption by the server, and with keys of clients"));
+        }
+        if says("tagging") {
+            return Err(not_implemented(
+                "Tags as XML in forms: x-amz-tagging in a form's fields are; others",
+            ));
+        }
+        for condition in conditions {
+            if let PostPolicyCondition::Eq { field, value }
+            | PostPolicyCondition::StartsWith { field, prefix: value } = condition
+            {
+                headers::check_one(field, value)?;
+            }
+        }
+        let owner = form.expected_bucket_owner.clone();
+        self.expect_owner(&request, &request.input.bucket, owner.as_deref()).await?;
+        let put = request.map_input(|form| PutObjectInput {
+            acl: form.acl,
+            body: form.body,
+            bucket: form.bucket,
+            cache_control: form.cache_control,
+            checksum_algorithm: form.checksum_algorithm,
+            checksum_crc32: form.checksum_crc32,
+            checksum_crc32c: form.checksum_crc32c,
+            checksum_crc64nvme: form.checksum_crc64nvme,
+            checksum_sha1: form.checksum_sha1,
+            checksum_sha256: form.checksum_sha256,
+            content_disposition: form.content_disposition,
+            content_encoding: form.content_encoding,
+            content_language: form.content_language,
+            content_length: form.content_length,
+            content_md5: form.content_md5,
+            content_type: form.content_type,
+            expires: form.expires,
+            if_match: form.if_match,
+            if_none_match: form.if_none_match,
+            key: form.key,
+            metadata: form.metadata,
+            tagging: form.tagging,
+            ..PutObjectInput::default()
+        });
+        let put = self.put(put).await?;
+        Ok(put.map_output(|put| PostObjectOutput { e_tag: put.e_tag, ..PostObjectOutput::default() }))
     }
 
     /// `PUT` of a key that ends in `/` makes a directory, which keeps headers and tags as an object does.
@@ -433,11 +516,15 @@ fn parts_of(etag: &ETag) -> Option<GetObjectAttributesParts> {
     Some(GetObjectAttributesParts { total_parts_count, ..GetObjectAttributesParts::default() })
 }
 
-/// `aws-chunked` says how a request came, not what the content is.
-fn without_chunks(encoding: &str) -> Option<String> {
+/// `aws-chunked` says how a request came, not what the content is. All else is kept as it was said.
+pub(crate) fn without_chunks(encoding: &str) -> Option<String> {
+    let is_chunks = |e: &str| e.trim().eq_ignore_ascii_case("aws-chunked");
+    if !encoding.split(',').any(is_chunks) {
+        return Some(encoding.to_owned()).filter(|encoding| !encoding.is_empty());
+    }
     let kept: Vec<&str> =
-        encoding.split(',').map(str::trim).filter(|e| !e.is_empty() && *e != "aws-chunked").collect();
-    (!kept.is_empty()).then(|| kept.join(","))
+        encoding.split(',').map(str::trim).filter(|e| !e.is_empty() && !is_chunks(e)).collect();
+    (!kept.is_empty()).then(|| kept.join(", "))
 }
 
 fn check_part_number(part: Option<i32>) -> S3Result<()> {
@@ -465,4 +552,24 @@ fn broken(e: BodyError) -> S3Error {
     }
     let why = format!("The content ended early, or is not in the chunks that it is said to be in: {text}");
     S3Error::with_message(S3ErrorCode::IncompleteBody, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_chunks;
+
+    #[test]
+    fn encodings_are_kept_as_they_are_said() {
+        for (said, kept) in [
+            ("gzip", Some("gzip")),
+            ("gzip, br", Some("gzip, br")),
+            ("gzip,br", Some("gzip,br")),
+            ("aws-chunked", None),
+            ("AWS-chunked,gzip", Some("gzip")),
+            ("gzip, aws-chunked, br", Some("gzip, br")),
+            ("", None),
+        ] {
+            assert_eq!(without_chunks(said).as_deref(), kept, "{said}");
+        }
+    }
 }

@@ -10,7 +10,8 @@ use crate::error::{self, not_implemented};
 use crate::list::timestamp;
 use crate::meta::kept;
 use crate::names::path_of;
-use crate::objects::{Incoming, private};
+use crate::objects::{Incoming, private, without_chunks};
+use crate::service::checked_tags;
 use crate::sums::{self, Claims, checksums, with_sums};
 use crate::uploads::{Begun, Piece, Uploading, etag_of_part, full_key, id_of, no_such_upload};
 use leeward_door::Upload;
@@ -19,10 +20,11 @@ use leeward_env::hex;
 use leeward_volume::{Error, NodeId};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
-    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
-    CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, ListMultipartUploadsInput,
-    ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, ObjectCannedACL,
-    Part as DtoPart, Range, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+    CommonPrefix, CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
+    CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, EncodingType, Initiator,
+    ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload,
+    ObjectCannedACL, Owner, Part as DtoPart, Range, StorageClass, UploadPartCopyInput, UploadPartCopyOutput,
+    UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
@@ -59,9 +61,10 @@ impl Shared {
         }
         // what S3 takes where the client does not say
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
-        let kept = kept!(input);
+        input.content_encoding = input.content_encoding.as_deref().and_then(without_chunks);
+        let kept = kept!(input).checked()?;
         kept.attribute()?;
-        let begun = Begun::new(kept, input.tagging.take(), algorithm, composite);
+        let begun = Begun::new(kept, checked_tags(input.tagging.take())?, algorithm, composite);
         let key = full_key(&call.bucket.name, &input.key);
         let _turn = self.turn(&call).await?;
         // whoever may not write there hears it now
@@ -108,7 +111,8 @@ impl Shared {
         let input = request.input;
         let number = check_number(input.part_number)?;
         let (uploading, _) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
-        let (tree, from) = self.source(&call, &input.copy_source)?;
+        let expected = input.expected_source_bucket_owner.as_deref();
+        let (tree, from) = self.source(&call, &input.copy_source, expected).await?;
         let _turn = self.turn(&call).await?;
         let file = tree.open(&from, crate::meta::NOTED).await.map_err(error::of)?;
         let noted = crate::meta::Noted::of(&file.xattrs, &file.attr);
@@ -122,15 +126,7 @@ impl Shared {
         conditions.check(&etag, &file.attr, false)?;
         let range = match &input.copy_source_range {
             None => 0..file.attr.size,
-            Some(text) => {
-                let wrong = || {
-                    S3Error::with_message(
-                        S3ErrorCode::InvalidArgument,
-                        "The range of the source cannot be had.",
-                    )
-                };
-                Range::parse(text).map_err(|_| wrong())?.check(file.attr.size).map_err(|_| wrong())?
-            }
+            Some(text) => range_of_source(text, file.attr.size)?,
         };
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
@@ -229,6 +225,11 @@ impl Shared {
                 "The parts have not so many bytes in all.",
             ));
         }
+        let claimed = input.checksum_type.as_ref().filter(|_| begun.algorithm().is_some());
+        if claimed.is_some_and(|claimed| *claimed != checksum_type(begun.composite)) {
+            let why = "The checksum of the whole is of another type than was said at CreateMultipartUpload.";
+            return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
+        }
         let mut sums = sums_of(&begun, &pieces);
         if sums.get("etag").is_none() {
             sums.set("etag", &format!("{}-{}", self.some_etag(), pieces.len()));
@@ -309,8 +310,11 @@ impl Shared {
             key: Some(input.key),
             upload_id: Some(input.upload_id),
             max_parts: Some(limit as i32),
-            part_number_marker: input.part_number_marker,
-            next_part_number_marker: parts.last().and_then(|p| p.part_number),
+            part_number_marker: Some(after as i32),
+            next_part_number_marker: Some(parts.last().and_then(|p| p.part_number).unwrap_or(0)),
+            owner: Some(owner_of(&call)),
+            initiator: Some(initiator_of(&call)),
+            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
             is_truncated: Some(is_truncated),
             checksum_algorithm: begun.algorithm().map(sums::algorithm_of),
             parts: Some(parts),
@@ -325,26 +329,96 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let _turn = self.turn(&call).await?;
-        let limit = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
+        let wanted = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
         let prefix = input.prefix.clone().unwrap_or_default();
-        let after = input.key_marker.as_deref().unwrap_or_default();
-        let after = (after, input.upload_id_marker.as_deref().filter(|id| !id.is_empty()));
-        let mut uploads = self.0.uploads.of_bucket(&call, &prefix, after, limit + 1);
-        let is_truncated = limit > 0 && uploads.len() > limit;
-        uploads.truncate(limit);
-        let last = uploads.last().filter(|_| is_truncated);
+        let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
+        let url = input.encoding_type.as_ref().is_some_and(|e| e.as_str() == EncodingType::URL);
+        let text = |text: &str| if url { crate::names::encoded(text) } else { text.to_owned() };
+        let (mut uploads, mut prefixes): (Vec<Uploading>, Vec<String>) = Default::default();
+        let mut after = (
+            input.key_marker.clone().unwrap_or_default(),
+            input.upload_id_marker.clone().filter(|id| !id.is_empty()),
+        );
+        // where the next page begins, if there is one
+        let mut next = None;
+        'page: loop {
+            let found = self.0.uploads.of_bucket(&call, &prefix, (&after.0, after.1.as_deref()), wanted + 1);
+            if found.is_empty() || wanted == 0 {
+                break;
+            }
+            for upload in found {
+                let name = upload.record.name().to_owned();
+                let grouped = delimiter.as_deref().and_then(|delimiter| {
+                    let at = name.get(prefix.len()..)?.find(delimiter)?;
+                    Some(name[..prefix.len() + at + delimiter.len()].to_owned())
+                });
+                if uploads.len() + prefixes.len() == wanted {
+                    next = Some(after);
+                    break 'page;
+                }
+                match grouped {
+                    Some(grouped) => {
+                        // all that is below it is told by this
+                        after = (grouped.clone() + "\u{10ffff}", None);
+                        prefixes.push(grouped);
+                        continue 'page;
+                    }
+                    None => {
+                        after = (name, Some(id_of(upload.id)));
+                        uploads.push(upload);
+                    }
+                }
+            }
+        }
+        let is_truncated = next.is_some();
+        let (next_key, next_id) = next.unwrap_or_default();
+        let dto = |upload: &Uploading| {
+            let dto = dto_upload(upload, &call);
+            MultipartUpload { key: dto.key.map(|key| text(&key)), ..dto }
+        };
         Ok(S3Response::new(ListMultipartUploadsOutput {
             bucket: Some(input.bucket),
-            prefix: input.prefix,
-            key_marker: input.key_marker,
-            upload_id_marker: input.upload_id_marker,
-            max_uploads: Some(limit as i32),
+            prefix: Some(text(&prefix)),
+            delimiter: delimiter.as_deref().map(text),
+            key_marker: Some(text(&input.key_marker.unwrap_or_default())),
+            upload_id_marker: Some(input.upload_id_marker.unwrap_or_default()),
+            max_uploads: Some(wanted as i32),
             is_truncated: Some(is_truncated),
-            next_key_marker: last.map(|u| u.record.name().to_owned()),
-            next_upload_id_marker: last.map(|u| id_of(u.id)),
-            uploads: Some(uploads.iter().map(dto_upload).collect()),
+            next_key_marker: Some(text(&next_key)),
+            next_upload_id_marker: Some(next_id.unwrap_or_default()),
+            uploads: Some(uploads.iter().map(dto).collect()),
+            common_prefixes: Some(prefixes.iter().map(|p| CommonPrefix { prefix: Some(text(p)) }).collect()),
+            encoding_type: input.encoding_type,
             ..ListMultipartUploadsOutput::default()
         }))
+    }
+}
+
+fn owner_of(call: &Call) -> Owner {
+    let name = Some(call.who.name.to_string());
+    Owner { id: name.clone(), display_name: name }
+}
+
+fn initiator_of(call: &Call) -> Initiator {
+    let name = Some(call.who.name.to_string());
+    Initiator { id: name.clone(), display_name: name }
+}
+
+/// The part of a source that is copied: all of it is there, or nothing is copied.
+///
+/// # Errors
+/// `InvalidArgument`, `InvalidRange`.
+fn range_of_source(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
+    match Range::parse(text) {
+        Ok(Range::Int { first, last: Some(last) }) if last < size => Ok(first..last + 1),
+        Ok(Range::Int { last: Some(_), .. }) => Err(S3Error::with_message(
+            S3ErrorCode::InvalidRange,
+            format!("The range is not in the source, which has {size} bytes."),
+        )),
+        _ => Err(S3Error::with_message(
+            S3ErrorCode::InvalidArgument,
+            "x-amz-copy-source-range is bytes=FIRST-LAST.",
+        )),
     }
 }
 
@@ -367,13 +441,16 @@ fn missing_part() -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidPart, "A part is missing, or another one by now.")
 }
 
-fn dto_upload(uploading: &Uploading) -> MultipartUpload {
+fn dto_upload(uploading: &Uploading, call: &Call) -> MultipartUpload {
     let algorithm = Begun::of(&uploading.record.note).ok().and_then(|begun| begun.algorithm());
     MultipartUpload {
         key: Some(uploading.record.name().to_owned()),
         upload_id: Some(id_of(uploading.id)),
         initiated: Some(timestamp(uploading.record.at)),
         checksum_algorithm: algorithm.map(|name: &str| -> ChecksumAlgorithm { sums::algorithm_of(name) }),
+        owner: Some(owner_of(call)),
+        initiator: Some(initiator_of(call)),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         ..MultipartUpload::default()
     }
 }
@@ -447,6 +524,18 @@ fn without_count(sum: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_a_source_is_there_as_a_whole() {
+        let range = |text: &str| range_of_source(text, 10).map_err(|e| e.code().as_str().to_owned());
+        assert_eq!((range("bytes=0-9"), range("bytes=3-3")), (Ok(0..10), Ok(3..4)));
+        for text in ["bytes=0-10", "bytes=10-11"] {
+            assert_eq!(range(text), Err("InvalidRange".to_owned()), "{text}");
+        }
+        for text in ["0-2", "bytes=0", "bytes=-2", "bytes=1-", "bytes=0-2,3-5", "bytes=a-b", "bytes=5-2"] {
+            assert_eq!(range(text), Err("InvalidArgument".to_owned()), "{text}");
+        }
+    }
 
     #[test]
     fn a_claim_that_cannot_be_checked_is_refused() {

@@ -42,6 +42,10 @@ impl S3 for Shared {
         self.put(req).await
     }
 
+    async fn post_object(&self, req: S3Request<PostObjectInput>) -> Answer<PostObjectOutput> {
+        self.post(req).await
+    }
+
     async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         self.copy(req).await
     }
@@ -112,8 +116,12 @@ impl S3 for Shared {
         let wanted = move |b: &Arc<crate::Bucket>| b.name.starts_with(&prefix) && *b.name > *after;
         let looks = self.0.buckets.all().into_iter().filter(wanted).map(|bucket| {
             let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
-            // those that the user may enter
-            async move { tree.access(&Call::root(), 1).await.is_ok().then_some(bucket) }.boxed()
+            let uid = who.uid;
+            // those that are his own
+            async move {
+                    tree.access(&Call::root(), 0).await.is_ok_and(|root| root.uid == uid).then_some(bucket)
+                }
+                .boxed()
         });
         let found = stream::iter(looks).buffered(BUCKETS_AT_ONCE).filter_map(std::future::ready);
         let mut found: Vec<_> = found.take(limit + 1).collect().await;
@@ -161,9 +169,7 @@ impl S3 for Shared {
 
     async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
         let who = self.who(&req).await?;
-        if req.input.object_lock_enabled_for_bucket == Some(true) {
-            return Err(not_implemented("Locks of objects"));
-        }
+        private(req.input.acl.as_ref().map(BucketCannedACL::as_str))?;
         let name = req.input.bucket;
         self.0.buckets.create(&who, &name).await.map_err(error::of_bucket)?;
         Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
@@ -399,6 +405,14 @@ fn parse_policy(text: &str, bucket: &str) -> S3Result<PublicPolicy> {
     Err(not_implemented(
         "Policies other than that anybody may read (s3:GetObject, s3:ListBucket): modes, ACLs and volumes say who may what; others",
     ))
+}
+
+/// Tags in a header, as they are kept.
+///
+/// # Errors
+/// `InvalidTag`.
+pub(crate) fn checked_tags(text: Option<String>) -> S3Result<Option<String>> {
+    text.filter(|text| !text.is_empty()).map(|text| text_of(&tags_of(&text))).transpose()
 }
 
 /// Tags as they are kept.

@@ -1,19 +1,21 @@
 //! The door: requests of `leeward_door::listen` to the service, answers back.
 
-use crate::access::{Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
+use crate::access::{Asker, Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
+use crate::answers::{self, Whole};
 use crate::buckets::Buckets;
 use crate::call::{Parts, Posted, Shared, Slot};
-use crate::chunks::{self, SIGNED_BYTES_IN_ALL};
+use crate::chunks::{self, Room, SIGNED_BYTES_IN_ALL};
 use crate::host::Domains;
 use crate::names::encoded;
+use crate::pace::{self, Holding};
 use crate::uploads::Uploads;
 use crate::{cors, error};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, LOCATION, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
-use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
+use leeward_door::{Files, Shares};
 use leeward_env::Door;
 use leeward_volume::buckets::is_name;
 use s3s::access::S3Access;
@@ -22,15 +24,16 @@ use s3s::host::DomainError;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::validation::NameValidation;
 use s3s::{HttpError, HttpResponse, S3, S3Error, S3ErrorCode};
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Largest object from a form, which is held in memory.
 const FORM_FILE_BYTES_MAX: u64 = 16 << 20;
 /// All other fields of a form.
 const FORM_BYTES_MAX: usize = 64 << 10;
-/// Forms that are read at a time; they are read before it is known whether their sender may write.
+/// Forms that are read at a time, which addresses share: they are read before it is known who sends them, and whether he may write.
 const FORMS_MAX: usize = 8;
 /// How long a form may take to come and to be written.
 const FORM_WAIT: Duration = Duration::from_secs(120);
@@ -53,10 +56,10 @@ pub struct S3Door {
     service: S3Service,
     /// The same for forms, whose signatures may be older.
     forms: S3Service,
-    /// Forms that may yet be read.
-    forms_left: Semaphore,
-    /// Bytes of large signed chunks that may yet be read.
-    chunks_left: Arc<Semaphore>,
+    /// Forms that are read: of addresses.
+    forms_read: Shares,
+    /// Bytes of large signed chunks that are read.
+    chunks_read: Shares,
     shared: Shared,
     domains: Domains,
 }
@@ -82,16 +85,17 @@ impl S3Door {
             region,
         }));
         let domains = Domains::new(&options.domains)?;
-        let xml = Arc::new(Semaphore::new(XML_BYTES_IN_ALL));
-        let service = |forms: bool| {
-            let checks = Checks { forms, env: files.env().clone(), xml: xml.clone() };
-            service(shared.clone(), keys.clone(), checks, &domains, forms)
+        let xml = Shares::new(XML_BYTES_IN_ALL);
+        let service = |forms: bool, route: Option<Whole>| {
+            let checks = Checks { forms, env: files.env().clone(), keys: keys.clone(), xml: xml.clone() };
+            service(shared.clone(), keys.clone(), checks, &domains, forms, route)
         };
+        let whole = Whole { service: service(false, None), keys: keys.clone(), env: files.env().clone() };
         Ok(S3Door {
-            service: service(false),
-            forms: service(true),
-            forms_left: Semaphore::new(FORMS_MAX),
-            chunks_left: Arc::new(Semaphore::new(SIGNED_BYTES_IN_ALL)),
+            service: service(false, Some(whole)),
+            forms: service(true, None),
+            forms_read: Shares::new(FORMS_MAX),
+            chunks_read: Shares::new(SIGNED_BYTES_IN_ALL),
             shared,
             domains,
         })
@@ -125,16 +129,17 @@ impl S3Door {
             let who = self.shared.0.keys.certified(certificate).await;
             request.extensions_mut().insert(Certified(who));
         }
-        let result = match is_form(&request) {
-            true => self.form(request, client.tls).await,
-            false => {
-                let (head, body) = request.into_parts();
-                let body = chunks::bounded(&head.headers, body, &self.chunks_left);
-                self.service.call(Request::from_parts(head, s3s::Body::http_body_unsync(body))).await
-            }
+        answers::date(&mut request);
+        let region = answers::other_region(request.uri(), request.headers(), &self.shared.0.region);
+        let result = match (region, is_form(&request)) {
+            (Some(answer), _) => Ok(answer),
+            (None, true) => self.form(request, &client).await,
+            (None, false) => self.service.call(self.bounded(request)).await,
         };
         let mut response = match result {
             Ok(response) => {
+                let operation = slot.lock().operation;
+                let response = answers::finish(self.shared.0.files.env(), operation, response);
                 slot.lock().error = code_of(&response);
                 response.map(|body| body.boxed_unsync())
             }
@@ -156,9 +161,21 @@ impl S3Door {
         response
     }
 
+    /// A request whose body takes no more memory than its user's share, and holds that no longer than it must.
+    fn bounded(&self, mut request: Request<Body>) -> Request<s3s::Body> {
+        let (asker, holding) = (Asker::default(), Holding::default());
+        request.extensions_mut().insert(asker.clone());
+        request.extensions_mut().insert(holding.clone());
+        let (head, body) = request.into_parts();
+        let body = pace::paced(self.shared.0.files.env(), body, &holding);
+        let room = Room { shares: self.chunks_read.clone(), asker, holding };
+        let body = chunks::bounded(&head.headers, body, &room);
+        Request::from_parts(head, s3s::Body::http_body_unsync(body))
+    }
+
     /// A form, which is in memory as a whole: its turn, its size and its time have bounds, as nothing is known of its sender.
-    async fn form(&self, mut request: Request<Body>, tls: bool) -> Result<HttpResponse, HttpError> {
-        let Ok(_room) = self.forms_left.try_acquire() else {
+    async fn form(&self, mut request: Request<Body>, client: &Client) -> Result<HttpResponse, HttpError> {
+        let Some(_room) = self.forms_read.try_take(network(client.address.ip()), 1) else {
             return refused(error::later("Too many forms are on their way: try again."));
         };
         if body_bytes(request.headers()) as u64 > FORM_FILE_BYTES_MAX + 2 * FORM_BYTES_MAX as u64 {
@@ -166,13 +183,18 @@ impl S3Door {
             return refused(S3Error::with_message(S3ErrorCode::EntityTooLarge, why));
         }
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let scheme = if tls { "https" } else { "http" };
+        let scheme = if client.tls { "https" } else { "http" };
         let at = format!("{scheme}://{host}{}", request.uri().path().trim_end_matches('/'));
         let posted = Posted::default();
         request.extensions_mut().insert(posted.clone());
-        let answer = self.forms.call(request.map(s3s::Body::http_body_unsync));
+        let holding = Holding::default();
+        holding.begin();
+        let env = self.shared.0.files.env();
+        let body = |body| s3s::Body::http_body_unsync(pace::paced(env, body, &holding));
+        let answer = self.forms.call(request.map(body));
         let late = |_| refused(S3Error::with_message(S3ErrorCode::RequestTimeout, "The form took too long."));
-        let mut answer = tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)?;
+        let answer = tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)?;
+        let mut answer = answers::refused_by_policy(answer);
         if let Some(key) = posted.lock().take()
             && let Ok(value) = HeaderValue::from_str(&format!("{at}/{}", encoded(&key)))
         {
@@ -183,13 +205,26 @@ impl S3Door {
     }
 }
 
-/// The library as the door uses it; `forms`: for forms.
+/// Whom an address belongs to, as far as that can be told, as a number: of IPv6 a network of 64 bits.
+fn network(address: IpAddr) -> u32 {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.to_bits(),
+        IpAddr::V6(v6) => {
+            let mut hasher = rustc_hash::FxHasher::default();
+            (v6.to_bits() >> 64).hash(&mut hasher);
+            hasher.finish() as u32
+        }
+    }
+}
+
+/// The library as the door uses it; `forms`: for forms; `route`: what is answered otherwise.
 pub(crate) fn service(
     operations: impl S3,
     keys: Arc<dyn Keys>,
     checks: impl S3Access,
     domains: &Domains,
     forms: bool,
+    route: Option<Whole>,
 ) -> S3Service {
     let mut builder = S3ServiceBuilder::new(operations);
     builder.set_auth(Secrets(keys));
@@ -197,6 +232,9 @@ pub(crate) fn service(
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config(forms)))));
     builder.set_host(domains.clone());
     builder.set_validation(BucketNames);
+    if let Some(route) = route {
+        builder.set_route(route);
+    }
     builder.build()
 }
 

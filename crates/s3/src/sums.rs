@@ -18,6 +18,8 @@ const HEADER: &str = "x-amz-checksum-";
 /// What else begins with it.
 const NO_VALUES: [&str; 3] = ["algorithm", "mode", "type"];
 
+const MD5_BYTES: usize = 16;
+
 /// Hashes content as it comes.
 pub(crate) struct Hasher {
     md5: Md5,
@@ -78,6 +80,10 @@ impl Claims {
         algorithm: Option<&ChecksumAlgorithm>,
         headers: &HeaderMap,
     ) -> S3Result<Claims> {
+        if md5.as_ref().is_some_and(|md5| decode(md5).is_none_or(|bytes| bytes.len() != MD5_BYTES)) {
+            let why = "Content-MD5 is 128 bits in base64.";
+            return Err(S3Error::with_message(S3ErrorCode::InvalidDigest, why));
+        }
         let asked = algorithm.map(|algorithm| known(algorithm.as_str())).transpose()?;
         for name in headers.keys().filter_map(|name| name.as_str().strip_prefix(HEADER)) {
             if !NO_VALUES.contains(&name) {
@@ -242,6 +248,10 @@ pub(crate) fn md5_of(bytes: &[u8]) -> Vec<u8> {
     fast_md5::digest(bytes).to_vec()
 }
 
+fn decode(text: &str) -> Option<Vec<u8>> {
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
 pub(crate) fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
@@ -323,6 +333,10 @@ mod tests {
         let value = || Some("AAAAAA==".to_owned());
         let one = Checksum { checksum_crc32: value(), ..Checksum::default() };
         let two = Checksum { checksum_crc32: value(), checksum_sha1: value(), ..Checksum::default() };
+        for wrong in ["", "x", "AAAA", "XUFAKrxLKna5cZ2REBfFkg"] {
+            let refused = Claims::of(Some(wrong.into()), &Checksum::default(), None, &HeaderMap::new());
+            assert_eq!(refused.expect_err(wrong).code(), &S3ErrorCode::InvalidDigest);
+        }
         let of = |values: &Checksum, trailers: Option<&str>| {
             let mut headers = HeaderMap::new();
             headers.insert("x-amz-checksum-type", "FULL_OBJECT".parse().expect("a value"));

@@ -463,3 +463,32 @@ fn what_is_no_request_is_answered_and_ended() {
     let answer = rig.say("GET /open/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
 }
+
+#[test]
+fn a_request_names_its_host_once() {
+    let rig = Rig::new();
+    for hosts in ["", "Host: a\r\nHost: b\r\n", "Host: a b\r\n"] {
+        let answer = rig.say(&format!("GET /open HTTP/1.1\r\nConnection: close\r\n{hosts}\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{hosts}: {answer}");
+    }
+    assert!(rig.say("GET /open HTTP/1.0\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.0 200"));
+}
+
+#[test]
+fn who_has_no_key_says_nothing_of_answers() {
+    let rig = Rig::new();
+    let ask = |what: &str, more: &str| {
+        rig.say(&format!("GET /open{what} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n"))
+    };
+    let answer = ask("", "").to_lowercase();
+    assert!(
+        answer.contains("x-content-type-options: nosniff") && answer.contains("x-amz-request-id: "),
+        "{answer}"
+    );
+    let answer = ask("/none?response-content-type=text/html", "");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("<Code>InvalidRequest</Code>"), "{answer}");
+    let answer = ask("/none", "x-amz-expected-bucket-owner: ann\r\n");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("<RequestId>"), "{answer}");
+    assert!(ask("/none", "x-amz-expected-bucket-owner: 0\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask("/none", "Range: lines=1-2\r\n").starts_with("HTTP/1.1 404"));
+}

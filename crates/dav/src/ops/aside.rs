@@ -68,11 +68,6 @@ impl Note {
 }
 
 impl Aside {
-    /// What is at this place is to go.
-    pub(crate) fn at(asked: &Asked, place: Place) -> Aside {
-        Aside { dav: asked.dav.clone(), place: Some(place), note: None }
-    }
-
     /// A name beside this place, which is in this directory.
     ///
     /// # Errors

@@ -4,8 +4,9 @@
 //! replaces it is whole.
 
 use super::aside::Aside;
+use super::moved::Moved;
 use super::put::Target;
-use super::remove::Failures;
+use super::remove::{Failures, remove_moved};
 use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place};
 use crate::body::{self, Answer};
@@ -26,9 +27,10 @@ const AT_ONCE: usize = 16;
 
 /// What both have in common.
 struct Errand {
-    /// By the directory that it is in.
+    /// By the directory that it is in, and that directory.
     from: Place,
-    /// The same, and that directory.
+    from_dir: NodeId,
+    /// The same.
     to: Place,
     dir: NodeId,
     /// What is there: for COPY what a symbolic link leads to.
@@ -67,7 +69,7 @@ pub(crate) async fn copy(asked: &Asked) -> Result<Answer> {
     let to = destination(asked)?;
     let how = How { deep: depth == Depth::Infinity, moves: false };
     let errand = errand(asked, Activity::Read, &to, how).await?;
-    let failures = copy_all(asked, &errand).await?;
+    let failures = copy_all(asked, &errand, None).await?;
     Ok(failures.answer().unwrap_or_else(|| done(&errand)))
 }
 
@@ -84,19 +86,30 @@ pub(crate) async fn rename(asked: &Asked) -> Result<Answer> {
         Some(_) if errand.exchanges() => RenameMode::Exchange,
         Some(_) => RenameMode::Replace,
     };
+    // noted before anything is done
+    let replaced = match mode {
+        RenameMode::Exchange => Some(Aside::beside(asked, from, errand.from_dir).await?),
+        _ => None,
+    };
     let done_by = match errand.is_link() {
         // one name fewer: renaming would leave both
         true => from.tree.remove_if(&from.path, Over::This(errand.attr.node, errand.attr.ctime), false).await,
         false => from.tree.rename(&from.path, &to.tree, &to.path, mode).await,
     };
     let failures = match done_by {
-        // what was there is under the old name now
-        Ok(()) if mode == RenameMode::Exchange => Aside::at(asked, from.clone()).remove().await?,
-        Ok(()) => Failures::default(),
-        Err(Error::CrossVolume) => match copy_all(asked, &errand).await? {
-            failures if failures.count() > 0 => return Ok(failures.answer().expect("there are some")),
-            _ => Aside::at(asked, from.clone()).remove().await?,
+        Ok(()) => match replaced {
+            Some(aside) => remove_replaced(&errand, aside).await?,
+            None => Failures::default(),
         },
+        Err(Error::CrossVolume) => {
+            if let Some(aside) = replaced {
+                aside.remove().await?;
+            }
+            match move_tree(asked, &errand).await? {
+                (failures, false) => return Ok(failures.answer().expect("there are some")),
+                (failures, true) => failures,
+            }
+        }
         Err(Error::Exists | Error::Changed) => return Err(Oops::precondition()),
         Err(e) => return Err(from.oops(&e)),
     };
@@ -105,6 +118,43 @@ pub(crate) async fn rename(asked: &Asked) -> Result<Answer> {
         asked.dav.locks.forget_tree(&to.dav);
     }
     Ok(failures.answer().unwrap_or_else(|| done(&errand)))
+}
+
+/// What was replaced has the old name now. It is removed under one that nobody guesses: what others make under the old name stays.
+async fn remove_replaced(errand: &Errand, aside: Aside) -> Result<Failures> {
+    let (from, at) = (&errand.from, &aside.place().path);
+    let old = errand.old.as_ref().map(|old| old.node);
+    match from.tree.rename(&from.path, &from.tree, at, RenameMode::NoReplace).await {
+        Ok(()) => {}
+        // somebody else has taken it
+        Err(Error::NotFound) => return aside.remove().await,
+        Err(e) => {
+            aside.remove().await?;
+            return Err(from.oops(&e));
+        }
+    }
+    let there = from.tree.spot(at, false).await.map_err(|e| from.oops(&e))?.attr;
+    if there.is_some_and(|there| Some(there.node) != old) {
+        // something else has come to the old name already
+        let back = from.tree.rename(at, &from.tree, &from.path, RenameMode::NoReplace).await;
+        back.map_err(|e| from.oops(&e))?;
+    }
+    aside.remove().await
+}
+
+/// MOVE to another volume: all is copied, then what was copied is removed, to the end also when the client goes away. What came there or was
+/// changed meanwhile stays, and is told. `false`: it could not all be copied, and nothing was removed.
+async fn move_tree(asked: &Asked, errand: &Errand) -> Result<(Failures, bool)> {
+    let dav = &asked.dav;
+    let mut moved = Moved::new(&dav.env, &dav.moved, asked.verdict.who.uid);
+    let copied = copy_all(asked, errand, Some(&mut moved)).await?;
+    if copied.count() > 0 {
+        return Ok((copied, false));
+    }
+    let (from, dir, was) = (errand.from.clone(), errand.from_dir, errand.attr);
+    let removed = tokio::spawn(async move { remove_moved(&from, dir, &was, &moved).await }).await;
+    let removed = removed.unwrap_or_else(|e| Err(Error::Io(e.to_string())));
+    removed.map(|failures| (failures, true)).map_err(|e| errand.from.oops(&e))
 }
 
 fn done(errand: &Errand) -> Answer {
@@ -166,7 +216,8 @@ async fn errand(asked: &Asked, activity: Activity, to: &DavPath, how: How) -> Re
         return Err(within(&at, &to));
     }
     let dir = *spot.above.last().ok_or_else(|| place.oops(&Error::NotFound))?;
-    Ok(Errand { from: from.by(&source), to: place.by(&spot), dir, attr, old: spot.attr, how })
+    let from_dir = *source.above.last().ok_or_else(|| from.oops(&Error::NotFound))?;
+    Ok(Errand { from: from.by(&source), from_dir, to: place.by(&spot), dir, attr, old: spot.attr, how })
 }
 
 fn within(at: &DavPath, to: &DavPath) -> Oops {
@@ -198,14 +249,14 @@ fn allowed(
 }
 
 /// Copies what is asked for to where it is to be, in one step where something is replaced.
-async fn copy_all(asked: &Asked, errand: &Errand) -> Result<Failures> {
+async fn copy_all(asked: &Asked, errand: &Errand, moved: Option<&mut Moved>) -> Result<Failures> {
     let to = &errand.to;
     if !errand.exchanges() {
         let over = if errand.old.is_some() { Over::Any } else { Over::Nothing };
-        return copy_tree(errand, to, over).await;
+        return copy_tree(errand, to, over, moved).await;
     }
     let beside = Aside::beside(asked, to, errand.dir).await?;
-    let copied = copy_tree(errand, beside.place(), Over::Nothing).await;
+    let copied = copy_tree(errand, beside.place(), Over::Nothing, moved).await;
     if copied.as_ref().map_or(true, |failures| failures.count() > 0) {
         let _ = beside.remove().await;
         return copied;
@@ -220,29 +271,38 @@ async fn copy_all(asked: &Asked, errand: &Errand) -> Result<Failures> {
 }
 
 /// Copies what there is to a place where nothing is, or (`over`) a file that may be replaced.
-async fn copy_tree(errand: &Errand, to: &Place, over: Over) -> Result<Failures> {
+async fn copy_tree(errand: &Errand, to: &Place, over: Over, moved: Option<&mut Moved>) -> Result<Failures> {
     let (from, how) = (&errand.from, errand.how);
     if errand.attr.kind != Kind::Dir {
         let copied = copy_entry(errand.attr.kind, (&from.tree, &from.path), (&to.tree, &to.path), over, how);
-        copied.await.map_err(|e| errand.to.oops(&e))?;
+        let was = copied.await.map_err(|e| errand.to.oops(&e))?;
+        if let (Some(moved), Some(name)) = (moved, errand.from.dav.name()) {
+            moved.add(errand.from_dir, name, &was).map_err(|e| errand.from.oops(&e))?;
+        }
         return Ok(Failures::default());
     }
     let made = to.tree.make_private_dir(&to.path).await.map_err(|e| match e {
         Error::Exists => Oops::precondition(),
         e => errand.to.oops(&e),
     })?;
-    let (from, into) = (from.tree.within(errand.attr.node), to.tree.within(made.node));
+    let into = to.tree.within(made.node);
     if how.deep {
-        return Ok(fill(from, into, made.node, errand).await);
+        return Ok(fill(&from.tree, into, made.node, errand, moved).await);
     }
-    into.make_like(&from, how.moves).await.map_err(|e| errand.to.oops(&e))?;
+    into.make_like(&from.tree.within(errand.attr.node), how.moves).await.map_err(|e| errand.to.oops(&e))?;
     Ok(Failures::default())
 }
 
 /// Copies all that is in a directory to an empty one, which then becomes like it.
-async fn fill(from: Tree, into: Tree, top: NodeId, errand: &Errand) -> Failures {
+async fn fill(
+    from: &Tree,
+    into: Tree,
+    top: NodeId,
+    errand: &Errand,
+    mut moved: Option<&mut Moved>,
+) -> Failures {
     let (how, mut failures) = (errand.how, Failures::default());
-    let mut walk = Walk::new(from, &errand.to.dav, into);
+    let mut walk = Walk::new(from, errand.attr.node, &errand.to.dav, into);
     while let Some(step) = walk.next().await {
         let failed = match step {
             Step::Entries(entries) => {
@@ -250,7 +310,11 @@ async fn fill(from: Tree, into: Tree, top: NodeId, errand: &Errand) -> Failures 
                     entries.into_iter().map(|e| copy_one(walk.tree().clone(), walk.with().clone(), e, how));
                 let mut copies = stream::iter(copies).buffer_unordered(AT_ONCE);
                 while let Some((name, copied)) = copies.next().await {
-                    if let Err(e) = copied {
+                    let noted = copied.and_then(|was| match moved.as_deref_mut() {
+                        Some(moved) => moved.add(walk.node(), &name, &was),
+                        None => Ok(()),
+                    });
+                    if let Err(e) = noted {
                         failures.add(&walk.at(&name), &e);
                     }
                 }
@@ -263,7 +327,11 @@ async fn fill(from: Tree, into: Tree, top: NodeId, errand: &Errand) -> Failures 
                 let entered = match made {
                     Ok(made) => {
                         let into = walk.with().within(made.node);
-                        walk.enter(&dir, into).await
+                        let note = |above: NodeId, there: &Attr| match moved.as_deref_mut() {
+                            Some(moved) => moved.add(above, &dir.name, there),
+                            None => Ok(()),
+                        };
+                        walk.enter(&dir, into, note).await
                     }
                     Err(e) => Err(e),
                 };
@@ -286,19 +354,25 @@ async fn fill(from: Tree, into: Tree, top: NodeId, errand: &Errand) -> Failures 
     failures
 }
 
-async fn copy_one(from: Tree, into: Tree, entry: Entry, how: How) -> (Box<[u8]>, leeward_volume::Result<()>) {
+async fn copy_one(
+    from: Tree,
+    into: Tree,
+    entry: Entry,
+    how: How,
+) -> (Box<[u8]>, leeward_volume::Result<Attr>) {
     let name = path_of(&entry.name);
     let copied = copy_entry(entry.kind, (&from, &name), (&into, &name), Over::Nothing, how).await;
     (entry.name, copied)
 }
 
+/// Returns what was copied, as it was before it was read.
 async fn copy_entry(
     kind: Kind,
     from: (&Tree, &Path),
     to: (&Tree, &Path),
     over: Over,
     how: How,
-) -> leeward_volume::Result<()> {
+) -> leeward_volume::Result<Attr> {
     match kind {
         Kind::File => copy_file(from, to, over, how).await,
         Kind::Symlink => copy_link(from, to).await,
@@ -313,7 +387,7 @@ async fn copy_file(
     (to, new): (&Tree, &Path),
     over: Over,
     how: How,
-) -> leeward_volume::Result<()> {
+) -> leeward_volume::Result<Attr> {
     let file = from.open(name, &[]).await?;
     let mut upload = to.create(new, Some(file.attr.size)).await?;
     upload.copy(&file, 0..file.attr.size).await?;
@@ -326,12 +400,15 @@ async fn copy_file(
     // of what was changed meanwhile nobody knows the checksums
     xattrs.retain(|(name, _)| is_same || name != notes::SUMS);
     let modified = is_same.then_some(file.attr.mtime);
-    upload.finish(Finish { over, xattrs, modified, ..Finish::default() }).await.map(drop)
+    upload.finish(Finish { over, xattrs, modified, ..Finish::default() }).await?;
+    Ok(file.attr)
 }
 
 /// A link, as it is.
-async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_volume::Result<()> {
-    to.make_link(new, &from.read_link(name).await?).await
+async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_volume::Result<Attr> {
+    let was = from.spot(name, false).await?.attr.ok_or(Error::NotFound)?;
+    to.make_link(new, &from.read_link(name).await?).await?;
+    Ok(was)
 }
 
 /// Where a third-party copy, or a copy of a single file, may write: as PUT, and `Overwrite` counts.

@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod dead;
 pub(crate) mod get;
 pub(crate) mod lock;
+pub(crate) mod moved;
 pub(crate) mod pages;
 pub(crate) mod propfind;
 pub(crate) mod proppatch;

@@ -1,5 +1,6 @@
 //! DELETE, and MKCOL.
 
+use super::moved::Moved;
 use super::put::is_conditional;
 use super::walk::{Step, Walk, path_of};
 use crate::asked::{Asked, Place};
@@ -15,8 +16,8 @@ use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::Tree;
-use leeward_volume::Error;
-use leeward_volume::op::{Entry, Over};
+use leeward_volume::op::{Attr, Kind, Over};
+use leeward_volume::{Error, NodeId};
 
 /// What is removed at a time: commits are shared by all who wait for one.
 const AT_ONCE: usize = 64;
@@ -24,6 +25,9 @@ const AT_ONCE: usize = 64;
 const FAILURES_MAX: usize = 100;
 /// Most bytes of their paths.
 const FAILURE_BYTES_MAX: usize = 256 << 10;
+
+/// How often it is looked at again what was changed just before it was to be removed.
+const LINKS_TRIES: usize = 8;
 
 /// DELETE: a directory with everything below it.
 pub(crate) async fn delete(asked: &Asked) -> Result<Answer> {
@@ -127,28 +131,66 @@ async fn remove_if(place: &Place, over: Over) -> Result<Failures> {
     }
     let spot = tree.spot(name, false).await.map_err(|e| place.oops(&e))?;
     let dir = spot.attr.ok_or_else(|| place.oops(&Error::NotFound))?;
-    let failures = clear(tree.within(dir.node), &place.dav).await;
+    let failures = clear(tree, dir.node, &place.dav, None).await;
     if failures.count() == 0 {
         tree.remove_dir(name).await.map_err(|e| place.oops(&e))?;
     }
     Ok(failures)
 }
 
-/// Removes all that is in the directory that is the root of this tree.
-async fn clear(tree: Tree, at: &DavPath) -> Failures {
+/// Removes what was copied from a place in this directory, where this was. What came there or was changed since then stays, with what is above
+/// it, and is told.
+///
+/// # Errors
+/// As of [`remove_tree`].
+pub(crate) async fn remove_moved(
+    place: &Place,
+    dir: NodeId,
+    was: &Attr,
+    moved: &Moved,
+) -> leeward_volume::Result<Failures> {
+    let (tree, name) = (&place.tree, &place.path);
     let mut failures = Failures::default();
-    let mut walk = Walk::new(tree, at, 0);
+    let removed = match was.kind {
+        Kind::Dir => {
+            failures = clear(tree, was.node, &place.dav, Some(moved)).await;
+            let there = tree.spot(name, false).await?.attr;
+            match there.is_some_and(|there| there.node == was.node) && failures.count() == 0 {
+                true => tree.remove_dir(name).await,
+                // another one by now, or not empty
+                false => Ok(()),
+            }
+        }
+        _ => remove_if_moved(tree, dir, place.dav.name().unwrap_or_default(), moved).await,
+    };
+    match removed {
+        Ok(()) | Err(Error::NotFound) => {}
+        Err(e) => failures.add(&place.dav, &e),
+    }
+    Ok(failures)
+}
+
+/// Removes all that is in a directory; of a MOVE, only what it has copied.
+async fn clear(tree: &Tree, dir: NodeId, at: &DavPath, moved: Option<&Moved>) -> Failures {
+    let mut failures = Failures::default();
+    let mut walk = Walk::new(tree, dir, at, 0);
     while let Some(step) = walk.next().await {
         match step {
             Step::Entries(entries) => {
-                let removals = entries.into_iter().map(|entry| remove_entry(walk.tree().clone(), entry));
+                let removals = entries
+                    .into_iter()
+                    .map(|entry| remove_entry(walk.tree().clone(), (walk.node(), entry.name), moved));
                 let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
                 while let Some((name, removed)) = removals.next().await {
                     tell(&mut failures, &walk, &name, removed);
                 }
             }
             Step::Dir(dir) => {
-                let entered = walk.enter(&dir, failures.count()).await;
+                let known = |above: NodeId, there: &Attr| match moved {
+                    Some(moved) if !moved.has(above, &dir.name, there) => Err(Error::Changed),
+                    _ => Ok(()),
+                };
+                let entered = walk.enter(&dir, failures.count(), known).await;
                 tell(&mut failures, &walk, &dir.name, entered);
             }
             Step::Failed(e) => tell(&mut failures, &walk, b"", Err(e)),
@@ -171,7 +213,31 @@ fn tell(failures: &mut Failures, walk: &Walk<usize>, name: &[u8], done: leeward_
     }
 }
 
-async fn remove_entry(tree: Tree, entry: Entry) -> (Box<[u8]>, leeward_volume::Result<()>) {
-    let removed = tree.remove(&path_of(&entry.name), false).await;
-    (entry.name, removed)
+async fn remove_entry(
+    tree: Tree,
+    (dir, name): (NodeId, Box<[u8]>),
+    moved: Option<&Moved>,
+) -> (Box<[u8]>, leeward_volume::Result<()>) {
+    let removed = match moved {
+        None => tree.remove(&path_of(&name), false).await,
+        Some(moved) => remove_if_moved(&tree, dir, &name, moved).await,
+    };
+    (name, removed)
+}
+
+/// Removes an entry of the directory that is the root of this tree if it was copied and is what it was then.
+async fn remove_if_moved(tree: &Tree, dir: NodeId, name: &[u8], moved: &Moved) -> leeward_volume::Result<()> {
+    let path = path_of(name);
+    // of a file with several names each that goes changes the others
+    for _ in 0..LINKS_TRIES {
+        let there = tree.spot(&path, false).await?.attr.ok_or(Error::NotFound)?;
+        if !moved.has(dir, name, &there) {
+            return Err(Error::Changed);
+        }
+        match tree.remove_if(&path, Over::This(there.node, there.ctime), false).await {
+            Err(Error::Changed) => {}
+            removed => return removed,
+        }
+    }
+    Err(Error::Changed)
 }

@@ -6,8 +6,8 @@
 use crate::path::{DEPTH_MAX, DavPath};
 use leeward_door::limits::LIST_STEP;
 use leeward_door::{Path, Tree};
-use leeward_volume::op::{Entry, Kind};
-use leeward_volume::{Error, Result};
+use leeward_volume::op::{Attr, Entry, Kind};
+use leeward_volume::{Error, NodeId, Result};
 
 /// Fewest names that are looked at at a time, however deep it goes.
 const NAMES_MIN: usize = 16;
@@ -20,6 +20,7 @@ pub(crate) struct Walk<T> {
 
 struct Level<T> {
     tree: Tree,
+    node: NodeId,
     name: Box<[u8]>,
     after: Box<[u8]>,
     dirs: std::vec::IntoIter<Entry>,
@@ -45,16 +46,16 @@ pub(crate) fn path_of(name: &[u8]) -> Path {
 }
 
 impl<T> Walk<T> {
-    /// Through the directory that is the root of this tree; `at`: how it is called.
-    pub(crate) fn new(tree: Tree, at: &DavPath, with: T) -> Walk<T> {
+    /// Through the directory with this number, as the user of this tree; `at`: how it is called.
+    pub(crate) fn new(tree: &Tree, node: NodeId, at: &DavPath, with: T) -> Walk<T> {
         let mut walk = Walk { top: at.clone().with_slash(false), levels: Vec::new() };
-        walk.push(tree, Box::default(), with);
+        walk.push(tree.within(node), node, Box::default(), with);
         walk
     }
 
-    fn push(&mut self, tree: Tree, name: Box<[u8]>, with: T) {
+    fn push(&mut self, tree: Tree, node: NodeId, name: Box<[u8]>, with: T) {
         let dirs = Vec::new().into_iter();
-        self.levels.push(Level { tree, name, after: Box::default(), dirs, at_end: false, with });
+        self.levels.push(Level { tree, node, name, after: Box::default(), dirs, at_end: false, with });
     }
 
     /// The next thing to do; `None`: that was all.
@@ -88,11 +89,16 @@ impl<T> Walk<T> {
         }
     }
 
-    /// Goes on in a directory of the current one, which was met under this name.
+    /// Goes on in a directory of the current one, which was met under this name, if `may` says so of what has the name now.
     ///
     /// # Errors
-    /// As `stat` gives them; [`Error::NotDir`]: it is none any more; [`Error::NameTooLong`]: too deep.
-    pub(crate) async fn enter(&mut self, dir: &Entry, with: T) -> Result<()> {
+    /// As `stat` gives them; [`Error::NotDir`]: it is none any more; [`Error::NameTooLong`]: too deep; those of `may`.
+    pub(crate) async fn enter(
+        &mut self,
+        dir: &Entry,
+        with: T,
+        may: impl FnOnce(NodeId, &Attr) -> Result<()>,
+    ) -> Result<()> {
         if self.levels.len() >= DEPTH_MAX {
             return Err(Error::NameTooLong);
         }
@@ -100,7 +106,8 @@ impl<T> Walk<T> {
         if there.kind != Kind::Dir {
             return Err(Error::NotDir);
         }
-        self.push(self.tree().within(there.node), dir.name.clone(), with);
+        may(self.node(), &there)?;
+        self.push(self.tree().within(there.node), there.node, dir.name.clone(), with);
         Ok(())
     }
 
@@ -111,6 +118,11 @@ impl<T> Walk<T> {
     /// The current directory.
     pub(crate) fn tree(&self) -> &Tree {
         &self.here().tree
+    }
+
+    /// Its number.
+    pub(crate) fn node(&self) -> NodeId {
+        self.here().node
     }
 
     /// What is remembered of it.

@@ -6,6 +6,7 @@
 
 mod body;
 pub mod plan;
+pub mod reach;
 pub mod remote;
 mod verify;
 
@@ -196,7 +197,7 @@ impl Transfer {
         let answer =
             self.remote.send(Method::GET, there, &self.headers(), |_| Outgoing::empty(), peer).await?;
         if answer.response.status() != StatusCode::OK {
-            return Err(remote::refusal("the source", answer).await);
+            return Err(remote::refusal("the source", &answer));
         }
         let remote::Answer { response, connection: _connection, .. } = answer;
         let claims = digest::claims(response.headers());
@@ -214,7 +215,7 @@ impl Transfer {
             if pace.is_slow(self.env.now().saturating_sub(asked), self.progress.sent.bytes()) {
                 return Err(Failed(format!("{} sends too slowly", shown(there))));
             }
-            let frame = frame.map_err(|e| Failed(format!("{}: {e}", shown(there))))?;
+            let frame = frame.map_err(|_| Failed(format!("{} ended early", shown(there))))?;
             if let Ok(bytes) = frame.into_data() {
                 self.progress.sent.add(bytes.len() as u64);
                 writing.write(bytes).await.map_err(ours)?;
@@ -267,7 +268,7 @@ impl Transfer {
         let peer = |at| *self.progress.peer.lock() = Some(at);
         let answer = self.remote.send(Method::PUT, &self.plan.there, &self.headers(), body, peer).await?;
         if !answer.response.status().is_success() {
-            return Err(remote::refusal("the destination", answer).await);
+            return Err(remote::refusal("the destination", &answer));
         }
         let claims = digest::claims(answer.response.headers());
         drop(answer);

@@ -3,10 +3,12 @@
 //! A connection of our own, and not a client library's pool: performance markers name the peer while bytes flow, and a
 //! transfer that is given up must be gone at once. Nothing that is sent or answered is logged: credentials are in it.
 //!
-//! Whoever may upload may make this server fetch an address. So addresses of this machine and of its link are refused, unless the
-//! operator says otherwise (trials).
+//! Whoever may upload may make this server fetch an address. So which may be reached is a setting ([`Reach`]); each address is judged that is
+//! connected to, whatever a name led to before, also after redirects. Why one could not be reached is in the log: the client is told of all the
+//! same words, and of an answer the status, or it could look around in networks that it does not see.
 
 use super::body::Outgoing;
+use super::reach::Reach;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -42,8 +44,6 @@ const HARMLESS: [HeaderName; 4] = [
 ];
 /// Most redirects that are followed.
 const REDIRECTS_MAX: usize = 8;
-/// Most of an error's body that is passed on, bytes.
-const SAID_BYTES_MAX: usize = 300;
 
 /// Why the other server could not be used; may be shown to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub struct Failed(pub String);
 #[derive(Clone)]
 pub struct Remote {
     tls: Arc<ClientConfig>,
-    local: bool,
+    reach: Arc<Reach>,
 }
 
 /// An answer, with who gave it.
@@ -79,12 +79,11 @@ impl Drop for Connection {
 }
 
 impl Remote {
-    /// Trusts whom this machine trusts, and the certificates in `trusted`: a file in PEM, or a directory of such. `local`: reaches
-    /// addresses of this machine, too, and without TLS.
+    /// Trusts whom this machine trusts, and the certificates in `trusted`: a file in PEM, or a directory of such.
     ///
     /// # Errors
     /// Which file cannot be used.
-    pub fn new(trusted: Option<&Path>, local: bool) -> Result<Remote, String> {
+    pub fn new(trusted: Option<&Path>, reach: Reach) -> Result<Remote, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = trusted {
@@ -100,7 +99,7 @@ impl Remote {
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|e| format!("TLS: {e}"))?;
         let tls = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-        Ok(Remote { tls, local })
+        Ok(Remote { tls, reach: Arc::new(reach) })
     }
 
     /// Whether it can be asked at all.
@@ -154,7 +153,7 @@ impl Remote {
     ) -> Result<Answer, Failed> {
         let tls = match uri.scheme_str() {
             Some("https" | "davs") => true,
-            Some("http" | "dav") if self.local => false,
+            Some("http" | "dav") if self.reach.is_everything() => false,
             _ => return Err(Failed(format!("{} is not https", shown(uri)))),
         };
         let host = uri.host().ok_or_else(|| Failed("the URL names no host".into()))?.trim_matches(['[', ']']);
@@ -164,10 +163,9 @@ impl Remote {
         let request = request(method, uri, host, headers, body)?;
         let sends_body = *method == Method::PUT;
         let (response, connection) = if tls {
-            let name = ServerName::try_from(host.to_string())
-                .map_err(|_| Failed(format!("{host} is no name of a server")))?;
+            let name = ServerName::try_from(host.to_string()).map_err(|_| unreachable(host))?;
             let connecting = TlsConnector::from(self.tls.clone()).connect(name, stream);
-            let stream = within(CONNECT, "TLS with", host, connecting).await?;
+            let stream = within(CONNECT, "TLS with", (host, port), connecting).await?;
             exchange(stream, request, host, sends_body).await?
         } else {
             exchange(stream, request, host, sends_body).await?
@@ -177,22 +175,29 @@ impl Remote {
 
     /// The first address that answers.
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failed> {
-        let found = within(CONNECT, "looking up", host, tokio::net::lookup_host((host, port))).await?;
-        let mut last = Failed(format!("{host} has no address that may be used from here"));
-        let own = if self.local { Vec::new() } else { own_addresses()? };
-        let may = |ip: IpAddr| self.local || may_reach(ip) && !own.contains(&ip.to_canonical());
-        let found: Vec<SocketAddr> = found.filter(|address| may(address.ip())).collect();
+        let found =
+            within(CONNECT, "looking up", (host, port), tokio::net::lookup_host((host, port))).await?;
+        let own = if self.reach.is_everything() { Vec::new() } else { own_addresses()? };
         for address in found {
-            match within(CONNECT, "connecting to", host, TcpStream::connect(address)).await {
-                Ok(stream) => {
-                    let _ = stream.set_nodelay(true);
-                    return Ok((stream, address));
-                }
-                Err(failed) => last = failed,
+            if !self.reach.may(address.ip(), address.port(), &own) {
+                tracing::info!(
+                    "third-party copy: {host} is {address}, which the settings do not let copies reach"
+                );
+                continue;
+            }
+            let stream = TcpStream::connect(address);
+            if let Ok(stream) = within(CONNECT, "connecting to", (host, port), stream).await {
+                let _ = stream.set_nodelay(true);
+                return Ok((stream, address));
             }
         }
-        Err(last)
+        Err(unreachable(host))
     }
+}
+
+/// What is told of a server that is not there, does not answer, is not to be reached from here, or is not who it should be.
+fn unreachable(host: &str) -> Failed {
+    Failed(format!("{host} cannot be reached by copies from here, or not by TLS: the server's log says why"))
 }
 
 /// The certificates in a file, or in all files of a directory; what in a directory is none is left out.
@@ -228,25 +233,6 @@ fn own_addresses() -> Result<Vec<IpAddr>, Failed> {
         v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
     };
     Ok(all.filter_map(ip).collect())
-}
-
-/// Addresses that are not of loopback, nor of the link, nor of many.
-fn may_reach(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            !(ip.is_loopback()
-                || ip.is_link_local()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || ip.is_broadcast())
-        }
-        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
-            Some(ip) => may_reach(IpAddr::V4(ip)),
-            None => {
-                !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_unicast_link_local())
-            }
-        },
-    }
 }
 
 fn request(
@@ -298,7 +284,10 @@ async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = |e: hyper::Error| Failed(format!("{host}: {e}"));
+    let said = |e: hyper::Error| {
+        tracing::info!("third-party copy: {host}: {e}");
+        Failed(format!("{host} does not answer as it should"))
+    };
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
     let sent = request.body().sent();
@@ -319,17 +308,20 @@ where
     }
 }
 
+/// What went wrong is noted, and not told.
 async fn within<T, E: std::fmt::Display>(
     limit: Duration,
     doing: &str,
-    host: &str,
+    (host, port): (&str, u16),
     what: impl Future<Output = Result<T, E>>,
 ) -> Result<T, Failed> {
-    match tokio::time::timeout(limit, what).await {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(e)) => Err(Failed(format!("{doing} {host}: {e}"))),
-        Err(_) => Err(Failed(format!("{doing} {host}: no answer"))),
-    }
+    let why = match tokio::time::timeout(limit, what).await {
+        Ok(Ok(done)) => return Ok(done),
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => "no answer".into(),
+    };
+    tracing::info!("third-party copy: {doing} {host}:{port}: {why}");
+    Err(unreachable(host))
 }
 
 /// Where an answer leads on to.
@@ -362,46 +354,14 @@ pub fn shown(uri: &Uri) -> String {
     format!("{}://{host}{}", uri.scheme_str().unwrap_or_default(), uri.path())
 }
 
-/// What a server said when it refused, for the client: status and the beginning of the text, on one line.
-pub async fn refusal(what: &str, answer: Answer) -> Failed {
-    use http_body_util::BodyExt;
-    let status = answer.response.status();
-    let Answer { response, uri, connection: _connection, .. } = answer;
-    let mut body = response.into_body();
-    let mut said = Vec::new();
-    while said.len() < SAID_BYTES_MAX
-        && let Ok(Some(Ok(frame))) = tokio::time::timeout(IDLE, body.frame()).await
-    {
-        said.extend(frame.into_data().unwrap_or_default().iter().take(SAID_BYTES_MAX - said.len()));
-    }
-    let text = String::from_utf8_lossy(&said);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Failed(format!("{what} {}: {status} {text}", shown(&uri)).trim_end().to_string())
+/// That a server refused: its status, and nothing of what it wrote.
+pub fn refusal(what: &str, answer: &Answer) -> Failed {
+    Failed(format!("{what} {}: {}", shown(&answer.uri), answer.response.status()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_of_this_machine_are_not_reached() {
-        for text in [
-            "127.0.0.1",
-            "127.9.9.9",
-            "169.254.169.254",
-            "0.0.0.0",
-            "::1",
-            "::",
-            "fe80::1",
-            "::ffff:127.0.0.1",
-            "224.0.0.1",
-        ] {
-            assert!(!may_reach(text.parse().unwrap()), "{text}");
-        }
-        for text in ["192.0.2.1", "10.1.2.3", "2001:db8::1", "fd00::1"] {
-            assert!(may_reach(text.parse().unwrap()), "{text}");
-        }
-    }
 
     #[test]
     fn addresses_of_its_interfaces_are_known() {

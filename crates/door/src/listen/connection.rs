@@ -19,10 +19,11 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use leeward_env::{Env, Nanos};
 use std::convert::Infallible;
@@ -497,10 +498,20 @@ async fn answer(
         let wanted = if body.is_end_stream() { Arc::default() } else { wanted.clone() };
         Coming { body, env, figures, patience, received, wanted }
     };
+    let names_host = names_host(request.version(), request.headers());
     let request = request.map(|body| coming(body).boxed_unsync());
-    // a panic costs the request that had it
-    let answer = AssertUnwindSafe(hall.site.clone().answer(request, client)).catch_unwind();
-    let mut response = answer.await.unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR));
+    let mut response = match names_host {
+        // a panic costs the request that had it
+        true => AssertUnwindSafe(hall.site.clone().answer(request, client))
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR)),
+        false => {
+            let mut response = refusal(StatusCode::BAD_REQUEST);
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+    };
     noted.status = response.status().as_u16();
     noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
     noted.complete = response.body().is_end_stream();
@@ -511,6 +522,19 @@ async fn answer(
     let told = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let length = told.or(response.body().size_hint().exact());
     Ok(response.map(|body| Going { body, length, noted }))
+}
+
+/// Whether a request names its host as it must (RFC 9112, 3.2): once, by what can be one; with HTTP/1.0 perhaps not at all.
+fn names_host(version: Version, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => version < Version::HTTP_11,
+        (Some(host), None) => {
+            let host = host.as_bytes();
+            host.is_empty() || !host.contains(&b'@') && Authority::try_from(host).is_ok()
+        }
+        _ => false,
+    }
 }
 
 /// A path as it is noted: of a long one the beginning.
@@ -526,6 +550,29 @@ fn refusal(status: StatusCode) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use super::{HOST, HeaderMap, HeaderValue, Version, names_host};
+
+    #[test]
+    fn a_request_names_its_host_once() {
+        let named = |version, hosts: &[&'static str]| {
+            let hosts = hosts.iter().map(|host| (HOST, HeaderValue::from_static(host)));
+            let mut headers = HeaderMap::new();
+            hosts.for_each(|(name, host)| {
+                headers.append(name, host);
+            });
+            names_host(version, &headers)
+        };
+        for host in ["a", "a:80", "[::1]:80", "127.0.0.1", ""] {
+            assert!(named(Version::HTTP_11, &[host]) && named(Version::HTTP_10, &[host]), "{host}");
+        }
+        assert!(named(Version::HTTP_10, &[]) && !named(Version::HTTP_11, &[]));
+        for version in [Version::HTTP_10, Version::HTTP_11] {
+            for hosts in [&["a", "b"][..], &["a", "a"], &["a b"], &["a/b"], &["u@a"], &["a, b"]] {
+                assert!(!named(version, hosts), "{hosts:?}");
+            }
+        }
+    }
+
     #[test]
     fn of_a_long_path_the_beginning_is_noted() {
         let path = format!("/{}", "é".repeat(super::PATH_BYTES_MAX));
