@@ -1,6 +1,7 @@
 """Reading and writing: append, holes, allocation, copies."""
 
 import errno
+import mmap
 import os
 import random
 
@@ -10,6 +11,7 @@ from harness import (
     ON_CELL,
     PUNCH_HOLE,
     ZERO_RANGE,
+    AsyncIo,
     case,
     drop_caches,
     fails,
@@ -213,3 +215,40 @@ def copy_file_range_copies():
     assert read("a") == data, "a change of the copy reached the original"
     for fd in (a, b, c):
         os.close(fd)
+
+
+@case
+def direct_writes_nobody_waits_for_are_seen_by_buffered_readers():
+    """What a buffered read brings into the page cache while a direct write is under way is not kept beyond its end."""
+    block, count, rounds = 1 << 16, 8, 40
+    write("f", bytes(block * count))
+    fd, direct = os.open("f", os.O_RDONLY), os.open("f", os.O_WRONLY | os.O_DIRECT)
+    over = FORK.Event()
+
+    def read_all_the_time():
+        while not over.is_set():
+            for n in range(count):
+                os.pread(fd, block, n * block)
+
+    readers = [FORK.Process(target=read_all_the_time) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    buffers = [mmap.mmap(-1, block) for _ in range(count)]
+    writes = AsyncIo(count)
+    try:
+        for number in range(1, rounds + 1):
+            for n, buffer in enumerate(buffers):
+                buffer[:] = bytes([number]) * block
+                writes.submit_write(direct, buffer, n * block)
+                os.pread(fd, block, n * block)
+            same(writes.wait(count), [block] * count, "bytes written")
+            for n in range(count):
+                found = set(os.pread(fd, block, n * block))
+                same(found, {number}, f"what block {n} is of in round {number}")
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+        writes.close()
+        os.close(fd)
+        os.close(direct)

@@ -3,9 +3,11 @@
 import errno
 import os
 import stat
+import struct
+import tempfile
 import time
 
-from harness import OTHER, USER, case, child, fails, read, same, write
+from harness import OTHER, USER, case, child, fails, fallocate, read, same, write
 
 
 @case
@@ -110,3 +112,134 @@ def setuid_is_dropped_by_a_write():
     os.chmod("f", 0o6777)
     os.chown("f", OTHER, OTHER)
     same(stat.S_IMODE(os.stat("f").st_mode) & 0o6010 & ~0o2000, 0o010, "mode after chown")
+
+
+GROUP = 7007
+SPECIAL = (0, 0o2000, 0o4000, 0o6000)
+BITS = (0o777, 0o776, 0o767, 0o766, 0o666, 0o665, 0o677)
+
+
+def _acl(*entries):
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *e) for e in entries)
+
+
+def _set_acl(path, *more):
+    entries = [(0x01, 7, 2**32 - 1), (0x04, 7, 2**32 - 1), (0x20, 6, 2**32 - 1), *more]
+    os.setxattr(path, "system.posix_acl_access", _acl(*sorted(entries)))
+
+
+def _opened(flags, change):
+    def operation(path):
+        fd = os.open(path, flags)
+        try:
+            change(fd)
+        finally:
+            os.close(fd)
+
+    return operation
+
+
+def _copied(path):
+    with open(path + ".from", "rb") as source, open(path, "r+b") as target:
+        os.copy_file_range(source.fileno(), target.fileno(), 8)
+
+
+SET_ID_OPERATIONS = {
+    "nothing": lambda path: None,
+    "write": _opened(os.O_WRONLY, lambda fd: os.write(fd, b"x")),
+    "write nothing": _opened(os.O_WRONLY, lambda fd: os.write(fd, b"")),
+    "append": _opened(os.O_WRONLY | os.O_APPEND, lambda fd: os.write(fd, b"x")),
+    "truncate": lambda path: os.truncate(path, 2),
+    "extend": lambda path: os.truncate(path, 2000),
+    "same size": lambda path: os.truncate(path, 8),
+    "open to truncate": _opened(os.O_WRONLY | os.O_TRUNC, lambda fd: None),
+    "allocate": _opened(os.O_WRONLY, lambda fd: fallocate(fd, 0, 0, 100_000)),
+    "punch": _opened(os.O_WRONLY, lambda fd: fallocate(fd, 3, 0, 4)),
+    "copy": _copied,
+    "times": lambda path: os.utime(path),
+    "attribute": lambda path: os.setxattr(path, "user.x", b"y"),
+    "same mode": lambda path: os.chmod(path, stat.S_IMODE(os.stat(path).st_mode)),
+    "other mode": lambda path: os.chmod(path, 0o6771),
+    "same owner": lambda path: os.chown(path, os.stat(path).st_uid, -1),
+    "same group": lambda path: os.chown(path, -1, os.stat(path).st_gid),
+    "own group": lambda path: os.chown(path, -1, os.getgid()),
+    "plain acl": _set_acl,
+    "acl": lambda path: _set_acl(path, (0x02, 7, 4711), (0x10, 7, 2**32 - 1)),
+    "no acl": lambda path: os.removexattr(path, "system.posix_acl_access"),
+    "rename": lambda path: os.rename(path, path),
+    "link": lambda path: os.link(path, path + ".link"),
+}
+WHO = {
+    "root": dict(uid=0, gid=0),
+    "owner in the group": dict(uid=USER, gid=USER, groups=(GROUP,)),
+    "owner with the group": dict(uid=USER, gid=GROUP),
+    "owner not in the group": dict(uid=USER, gid=USER),
+    "another in the group": dict(uid=OTHER, gid=OTHER, groups=(GROUP,)),
+    "another": dict(uid=OTHER, gid=OTHER),
+}
+
+
+def _set_ids_after(top):
+    """What becomes of the bits below a directory, by who, mode and operation."""
+    made = {}
+    os.chmod(top, 0o777)
+    for number, who in enumerate(WHO):
+        for name, operation in SET_ID_OPERATIONS.items():
+            for mode in (special | bits for special in SPECIAL for bits in BITS):
+                path = f"{top}/{number}.{name}.{mode:o}"
+                for made_path in (path, path + ".from"):
+                    write(made_path, b"12345678")
+                    os.chown(made_path, USER, GROUP)
+                os.chmod(path + ".from", 0o644)
+                os.chmod(path, mode)
+                made[who, name, oct(mode)] = path
+        directory = f"{top}/{number}"
+        os.mkdir(directory)
+        os.chown(directory, USER, GROUP)
+        os.chmod(directory, 0o2777)
+
+    def operate(who, directory):
+        os.umask(0)
+        errors = {}
+        for (whose, name, mode), path in made.items():
+            if whose == who:
+                try:
+                    SET_ID_OPERATIONS[name](path)
+                except OSError as e:
+                    errors[whose, name, mode] = e.errno
+        # in a directory that hands its group down
+        for special in SPECIAL:
+            for bits in (0o775, 0o664):
+                path = f"{directory}/{special | bits:o}"
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, special | bits))
+                with open(path, "ab") as file:
+                    errors[who, "made", path.rsplit("/", 1)[1]] = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                    file.write(b"x")
+                errors[who, "made and written", path.rsplit("/", 1)[1]] = stat.S_IMODE(os.stat(path).st_mode)
+                os.mkdir(path + ".dir", special | bits)
+                os.chmod(path + ".dir", special | bits)
+                errors[who, "dir", path.rsplit("/", 1)[1]] = stat.S_IMODE(os.stat(path + ".dir").st_mode)
+                _set_acl(path + ".dir")
+                errors[who, "dir with acl", path.rsplit("/", 1)[1]] = stat.S_IMODE(os.stat(path + ".dir").st_mode)
+        return errors
+
+    after = {}
+    for number, (who, ids) in enumerate(WHO.items()):
+        after.update(child(operate, who, f"{top}/{number}", **ids))
+    for key, path in made.items():
+        after[key] = (after.get(key), oct(stat.S_IMODE(os.stat(path).st_mode)))
+    return after
+
+
+@case
+def set_ids_fall_as_on_the_local_disk():
+    os.mkdir("here")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as local:
+        # the process's own directory is not the way to it for others
+        os.chmod(local, 0o755)
+        wanted = _set_ids_after(local)
+    found = _set_ids_after(os.path.abspath("here"))
+    wrong = {key: (found[key], wanted[key]) for key in wanted if found[key] != wanted[key]}
+    same(len(found), len(wanted))
+    shown = [f"{' / '.join(key)}: {is_now}, on the local disk {was}" for key, (is_now, was) in wrong.items()]
+    assert not wrong, f"{len(wrong)} of {len(wanted)} differ: " + "; ".join(shown[:12])

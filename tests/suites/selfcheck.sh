@@ -46,6 +46,23 @@ tree_same_sees() {
   return 0
 }
 
+# A unit test that fails is counted once, and what it said is shown.
+failed_test_is_shown() {
+  mkdir "$WORK/bin"
+  cat >"$WORK/bin/cargo" <<'END'
+#!/bin/sh
+case "$*" in *--no-run*) exit 0 ;; esac
+printf '%s\n' "test good ... ok" "test bad ... FAILED" "---- bad stdout ----" "because" "test result: FAILED. 1 passed; 1 failed;"
+exit 101
+END
+  chmod +x "$WORK/bin/cargo"
+  local status=0
+  PATH=$WORK/bin:$PATH "$ROOT/test" unit >"$WORK/unit.out" 2>&1 || status=$?
+  [ "$status" = 1 ]
+  grep -q '^because$' "$WORK/unit.out"
+  [ "$(tail -n 1 "$WORK/unit.out")" = "1 passed, 1 failed" ]
+}
+
 cell_start
 run notes_hold write_and_verify
 run lost_tail damage 'truncate -s $(($(stat -c %s append/log) / 2)) append/log'
@@ -59,4 +76,5 @@ run name_came_back damage 'f=$(ls names/b | grep file | head -n 1); cp names/b/$
 run lost_lazy damage 'rm -f lazy/lazy1'
 run lost_link damage 'rm -f lazy/lazy3.link'
 run tree_comparison tree_same_sees
+run failed_unit_test failed_test_is_shown
 suite_end

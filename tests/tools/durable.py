@@ -146,12 +146,13 @@ def verify_overwrite_blocks(top, notes, _crash):
 
 
 def replace_files(top, notes, rng):
-    """Saving as editors do: write beside, rename over. With fsync of the new file, or without any."""
-    version = 0
+    """Saving as editors do: write beside, rename over. With fsync of the new file, or, when there is an old one, without any."""
+    version, there = 0, set()
     while True:
         version += 1
         name = f"document{rng.randrange(10)}"
-        careful = rng.random() < 0.5
+        careful = rng.random() < 0.5 or name not in there
+        there.add(name)
         with open(f"{top}/{name}.new", "wb") as file:
             file.write(content(name, version, 1 + length_of(name, version)))
             file.flush()

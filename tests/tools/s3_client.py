@@ -229,8 +229,20 @@ def buckets():
     assert [b["Name"] for b in first["Buckets"]] == ["another"]
     rest = s3.list_buckets(MaxBuckets=1, ContinuationToken=first["ContinuationToken"])
     assert [b["Name"] for b in rest["Buckets"]] == [BUCKET] and "ContinuationToken" not in rest
+    # its owner's alone, until he says that anybody may read
+    mode = lambda: os.stat(f"{MNT}/new/another").st_mode & 0o777
+    assert mode() == 0o700, oct(mode())
+    s3.put_object(Bucket="another", Key="x", Body=b"x")
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/another/x"
+    may_read = '{"Statement":[{"Effect":"Allow","Principal":"*","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::another/*"]}]}'
+    s3.put_bucket_policy(Bucket="another", Policy=may_read)
+    assert urllib.request.urlopen(url).read() == b"x" and mode() == 0o705, oct(mode())
+    s3.delete_bucket_policy(Bucket="another")
+    assert mode() == 0o700, oct(mode())
+    s3.delete_object(Bucket="another", Key="x")
     os.chmod(f"{MNT}/new/another", 0o000)
     os.chown(f"{MNT}/new/another", 0, 0)
+    assert [b["Name"] for b in s3.list_buckets()["Buckets"]] == [BUCKET], "one's own are listed"
     for ask in [s3.get_bucket_cors, s3.get_bucket_policy, s3.get_bucket_location]:
         refused("AccessDenied", ask, Bucket="another")
     # its directory is gone, as when the door ends in a DeleteBucket

@@ -87,7 +87,7 @@ def old_signatures():
     assert status == 400 and "version 4" in text, text
 
 
-def form(signed_at, end):
+def form(signed_at, end, conditions_more=({"bucket": BUCKET},), more=()):
     """The answer to a form that was signed at some time, and is good until another."""
     day, at = signed_at.strftime("%Y%m%d"), signed_at.strftime("%Y%m%dT%H%M%SZ")
     fields = {
@@ -96,7 +96,8 @@ def form(signed_at, end):
         "x-amz-credential": f"{ID}/{day}/us-east-1/s3/aws4_request",
         "x-amz-date": at,
     }
-    conditions = [{name: value} for name, value in fields.items()] + [{"bucket": BUCKET}]
+    fields |= dict(more)
+    conditions = [{name: value} for name, value in fields.items()] + list(conditions_more)
     policy = {"expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ"), "conditions": conditions}
     fields["policy"] = base64.b64encode(json.dumps(policy).encode()).decode()
     key = f"AWS4{SECRET}".encode()

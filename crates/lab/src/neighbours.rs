@@ -360,13 +360,24 @@ impl Run<'_> {
         Ok((span, did))
     }
 
-    /// Probes for some time, and notes when that was.
+    /// Probes for some time, and notes when that was. On a busy machine, or in a storm, a round may
+    /// take longer than that: it goes on until one has ended, or should have.
     fn span(&mut self, time: Duration, name: &str) -> Span {
         let (from, cpu) = (self.env.now(), CpuTimes::now());
         let before = self.done_ms;
         self.listen(time, name);
+        let last = self.env.now() + self.plan.deadline.as_nanos() as Nanos;
+        while !self.has_measured(from) && self.env.now() < last && !self.stop.asked() {
+            self.done_ms = before;
+            self.listen(TICK, name);
+        }
         self.done_ms = before + time.as_millis() as u64;
         Span { from, to: self.env.now(), cpu_busy: CpuTimes::now().busy_since(cpu) }
+    }
+
+    /// Whether a round that began since then has ended.
+    fn has_measured(&self, from: Nanos) -> bool {
+        self.rounds.iter().rev().any(|round| round.began >= from && round.stuck.is_none())
     }
 
     fn listen(&mut self, time: Duration, name: &str) {

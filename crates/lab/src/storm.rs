@@ -329,7 +329,9 @@ impl Crew {
             let (env, stop) = (self.env.clone(), stop.clone());
             self.env.spawn("lab-storm", move || {
                 let mut did = Did::default();
-                while !stop.asked() {
+                // at least one step: on a busy machine a short storm is over before this thread runs
+                let mut first = true;
+                while std::mem::take(&mut first) || !stop.asked() {
                     match hand.step(&stop) {
                         Ok(ops) => did.ops += ops,
                         Err(e) => {
@@ -508,13 +510,13 @@ impl Hand {
         let mut dir = root.clone();
         let mut made = 0;
         for _ in 0..DEPTH.min(self.files as u32) {
-            if stop.asked() {
-                break;
-            }
             fs::create_dir(&dir)?;
             File::create(dir.join("f"))?;
             made += 2;
             dir.push("d");
+            if stop.asked() {
+                break;
+            }
         }
         place::remove_tree(&root)?;
         Ok(made)

@@ -7,7 +7,7 @@
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::serve::{Front, Started, Wish};
-use crate::{logging, output};
+use crate::{logging, mount_options, output};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -76,6 +76,9 @@ fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
     command.arg("up").arg(FLAG).arg(pipe.to_string());
     if let Some(at) = &wish.mount {
         command.arg("--mount").arg(at);
+    }
+    for word in &wish.options {
+        command.arg("--options").arg(mount_options::text(word));
     }
     for address in &wish.metrics {
         command.arg("--metrics").arg(address.to_string());
@@ -193,7 +196,7 @@ fn tell(mut pipe: File, told: &Told) -> io::Result<()> {
 
 /// From here on what is said goes to the log.
 fn write_to_log(cell: &CellDir) -> io::Result<()> {
-    let path = cell.log();
+    let path = cell.within().join("log");
     if std::fs::metadata(&path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {
         std::fs::rename(&path, path.with_extension("1"))?;
     }

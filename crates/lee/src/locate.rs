@@ -9,10 +9,12 @@
 use crate::fail::{Fail, text};
 use crate::{mounts, system};
 use leeward_bucket::{BucketUrl, Place};
+use leeward_env::disk::held::HeldDir;
 use leeward_volume::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The variable that names a cell where `--cell` does not.
 const VARIABLE: &str = "LEE_CELL";
@@ -24,10 +26,11 @@ const PLACE: &str = "place";
 
 /// The directory of a cell, or the state directory of one in a bucket: absolute, without symbolic links, so that it means the
 /// same in every process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CellDir {
     dir: PathBuf,
     place: Option<Place>,
+    held: Option<Arc<HeldDir>>,
 }
 
 impl CellDir {
@@ -41,7 +44,7 @@ impl CellDir {
 
     fn of(dir: PathBuf) -> CellDir {
         let place = std::fs::read(dir.join(PLACE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        CellDir { dir, place }
+        CellDir { dir, place, held: None }
     }
 
     /// That of a cell in a bucket; it need not exist.
@@ -52,7 +55,7 @@ impl CellDir {
         let place = Place::find(url).map_err(|e| Fail::new(e.to_string()))?;
         let dir = states().join(place.fingerprint());
         // as mounts name it
-        Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place) })
+        Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place), held: None })
     }
 
     /// Which bucket it is in; `None`: in this directory.
@@ -92,9 +95,32 @@ impl CellDir {
         Ok(())
     }
 
-    /// The path.
+    /// Holds the directory: from now on what is opened in it is in this one, whatever becomes of its path.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn hold(&mut self) -> std::io::Result<Arc<HeldDir>> {
+        let held = match &self.held {
+            Some(held) => held.clone(),
+            None => Arc::new(HeldDir::open(&self.dir)?),
+        };
+        self.held = Some(held.clone());
+        Ok(held)
+    }
+
+    /// The path, for messages and as the name of the cell.
     pub fn path(&self) -> &Path {
         &self.dir
+    }
+
+    /// By which path things in it are opened: of the directory itself where it is held.
+    pub fn within(&self) -> &Path {
+        self.held.as_ref().map_or(&self.dir, |held| held.path())
+    }
+
+    /// The directory that is held.
+    pub fn held(&self) -> Option<&Arc<HeldDir>> {
+        self.held.as_ref()
     }
 
     /// What people call it: the directory, or the URL.

@@ -1,23 +1,32 @@
-//! One process has a cell open at a time: flock on `DIR/lock`, which says who holds it and since when.
+//! One process has a cell open at a time: flock on `DIR/lock`, which says who holds it and since when, and inside `Cell` on
+//! `DIR/meta`, which nobody can remove.
 //!
 //! The kernel frees the lock when the process ends, however it ends; what the file says counts only while the lock
-//! is held. The descriptor is close-on-exec, so no child keeps the lock alive.
+//! is held. The descriptor is close-on-exec, so no child keeps the lock alive. Only the owner can open the file: whoever can
+//! open it can lock it, and so keep the cell from being opened.
 
+use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
-use crate::{system, when};
+use crate::system::Process;
+use crate::{mounts, system, when};
 use leeward_env::Env;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LOCK_TRIES: u32 = 5;
 const LOCK_STEP: Duration = Duration::from_millis(10);
-/// Each of these takes `LOCK_TRIES + 1` steps: about ten seconds.
-const COMMAND_TRIES: u32 = 160;
+/// How long a command that has the cell open is waited for.
+const COMMAND_WAIT: Duration = Duration::from_secs(10);
+/// How long a process is waited for that writes what it has in memory and ends.
+const ENDING_WAIT: Duration = Duration::from_secs(60);
+/// The file's name.
+const LOCK: &str = "lock";
 
 /// Who holds a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,59 +92,127 @@ pub enum NotTaken {
 /// # Errors
 /// See [`NotTaken`].
 pub fn take(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
-    let path = cell.lock();
+    let path = cell.within().join(LOCK);
     let failed = |e: io::Error| {
         NotTaken::Failed(Fail::new(format!(
             "{}: cannot take the lock: {}: run as the user who owns {cell}",
-            path.display(),
+            cell.lock().display(),
             text(&e)
         )))
     };
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-    if !lock_soon(env, &file).map_err(failed)? {
+    let mut file = open(&path).map_err(failed)?;
+    let mut locked = lock_soon(env, &file).map_err(failed)?;
+    if is_open_to_others(&file).map_err(failed)? {
+        // An older program made it, and others may have it open for as long as they like.
+        let holder = read(&mut file);
+        if locked || holder.as_ref().is_some_and(|h| h.is_here() && Process::open(h.pid).is_none()) {
+            file = replace(&path).map_err(failed)?;
+            locked = true;
+        }
+    }
+    if !locked || !is_at(&file, &path).map_err(failed)? {
         return Err(NotTaken::Held(read(&mut file)));
+    }
+    if is_opened(env, cell).map_err(failed)? {
+        return Err(NotTaken::Held(None)); // somebody removed the file of who holds it
     }
     let holder = Holder::me(env, command);
     write(&mut file, &holder).map_err(failed)?;
-    // Everybody who finds the cell in use may read who uses it.
-    file.set_permissions(Permissions::from_mode(0o644)).map_err(failed)?;
     Ok(CellLock { _file: file, holder })
 }
 
-/// As [`take`], but waits some seconds for a command that has the cell open just to answer something.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn is_open_to_others(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.permissions().mode() & 0o077 != 0)
+}
+
+/// Puts a file of our own, which we have locked, in the place of one.
+fn replace(path: &Path) -> io::Result<File> {
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let file = open(&new)?;
+    let taken = try_lock(&file)?;
+    std::fs::rename(&new, path)?;
+    if taken { Ok(file) } else { Err(io::ErrorKind::WouldBlock.into()) }
+}
+
+/// Whether the file still has this path: it may have been replaced between our opening and locking it.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (ours, there) = (file.metadata()?, std::fs::metadata(path));
+    Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())))
+}
+
+/// Whether a process has the cell itself open, whatever became of the file that says so.
+fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
+    let meta = match File::open(cell.within().join("meta")) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    for _ in 0..LOCK_TRIES {
+        match meta.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
+            // a file system that locks no directories
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// As [`take`], but waits some seconds for a command that has the cell open just to answer something, and longer for a process that
+/// has served it and is ending.
 ///
 /// # Errors
 /// As [`take`].
-pub fn take_after_commands(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
-    let passes = |holder: &Option<Holder>| holder.as_ref().is_none_or(|h| h.command != "up" && h.is_here());
+pub fn take_after_others(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
+    let begun = env.now();
     let mut taken = take(env, cell, command);
-    for _ in 0..COMMAND_TRIES {
-        match &taken {
-            Err(NotTaken::Held(holder)) if passes(holder) => env.sleep(LOCK_STEP),
-            _ => break,
+    loop {
+        let wait = match &taken {
+            Err(NotTaken::Held(Some(h))) if !h.is_here() => None,
+            Err(NotTaken::Held(Some(h))) if h.command == "up" => is_ending(cell).then_some(ENDING_WAIT),
+            Err(NotTaken::Held(_)) => Some(COMMAND_WAIT),
+            _ => None,
+        };
+        if wait.is_none_or(|wait| u128::from(env.now() - begun) > wait.as_nanos()) {
+            return taken;
         }
+        env.sleep(LOCK_STEP);
         taken = take(env, cell, command);
     }
-    taken
+}
+
+/// Whether the process that holds the lock serves no more, or not yet: it does not listen, or its mount is gone.
+fn is_ending(cell: &CellDir) -> bool {
+    match Client::connect(cell) {
+        Ok(_) => !mounts::all().iter().any(|mount| mount.cell == cell.path()),
+        Err(Unreached::Silent) => true,
+        Err(Unreached::Failed(_)) => false,
+    }
 }
 
 /// Who holds the lock: `None` when nobody does. Asks by trying a shared lock for an instant.
 ///
 /// # Errors
 /// When the lock file cannot be read.
-pub fn holder(cell: &CellDir) -> Result<Option<Option<Holder>>, Fail> {
-    let path = cell.lock();
-    let mut file = match File::open(&path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => {
-            return Err(Fail::new(format!("{}: {}: run as the owner of the cell", path.display(), text(&e))));
-        }
+pub fn holder(env: &Env, cell: &CellDir) -> Result<Option<Option<Holder>>, Fail> {
+    let unreadable = |path: PathBuf, e: io::Error| {
+        Fail::new(format!("{}: {}: run as the owner of the cell", path.display(), text(&e)))
     };
-    // SAFETY: a valid descriptor.
-    let free = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
-    Ok(if free { None } else { Some(read(&mut file)) })
+    match File::open(cell.within().join(LOCK)) {
+        Ok(mut file) => {
+            // SAFETY: a valid descriptor.
+            let free = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0;
+            if !free {
+                return Ok(Some(read(&mut file)));
+            }
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(unreadable(cell.lock(), e)),
+    }
+    let opened = is_opened(env, cell).map_err(|e| unreadable(cell.path().join("meta"), e))?;
+    Ok(opened.then_some(None))
 }
 
 /// Tries for a moment: somebody may just be asking who holds it (see [`holder`]).

@@ -2,7 +2,7 @@
 //! `LEE_LOG`: `error`, `warn` (the default), `info`, `debug`, `trace`, or per part, such as `leeward_data=debug`.
 
 use crate::output;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "LEE_LOG";
@@ -19,7 +19,23 @@ pub fn start() {
     // An error means that there is a subscriber already: it stays.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Unfailing)
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .try_init();
+}
+
+/// Standard error, where what cannot be written is left out: a full disk, a terminal or a reader that is gone must never end a thread
+/// that only has something to say.
+struct Unfailing;
+
+impl Write for Unfailing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

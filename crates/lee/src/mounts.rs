@@ -2,12 +2,17 @@
 //! on a dead one), and what a path of this machine is called in the cell.
 
 use crate::fail::{Fail, text};
+use leeward_env::Env;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
+/// A mount that nobody serves says so at once.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
 const KIND: &[u8] = b"fuse.leeward";
 
 /// One mount of a cell.
@@ -120,11 +125,37 @@ fn clean(path: &Path) -> Option<String> {
 }
 
 /// Takes away what killed processes left mounted of this cell. Only for who holds the cell's lock: then none of
-/// its mounts can be alive.
-pub fn detach_all_of(cell: &Path) -> Vec<Result<PathBuf, Fail>> {
-    let stale: Vec<CellMount> = all().into_iter().filter(|m| m.cell == cell).collect();
+/// its mounts can be alive; one that is, is of a cell that was in this directory before that was renamed, and stays.
+pub fn detach_all_of(env: &Env, cell: &Path) -> Vec<Result<PathBuf, Fail>> {
+    let stale: Vec<CellMount> =
+        all().into_iter().filter(|m| m.cell == cell && !is_alive(env, &m.at)).collect();
     // The last one made lies on top.
     stale.into_iter().rev().map(|m| detach_stale(&m.at)).collect()
+}
+
+/// Where a cell of this directory is mounted by a process that still serves it.
+pub fn alive_of(env: &Env, cell: &Path) -> Option<PathBuf> {
+    all().into_iter().find(|m| m.cell == cell && is_alive(env, &m.at)).map(|m| m.at)
+}
+
+/// What to say of a served cell whose directory is not where it was.
+pub fn moved(cell: &str, at: &Path) -> String {
+    let at = at.display();
+    format!(
+        "{cell} cannot be reached by this path: its directory was renamed, or its disk unmounted, while it is served at {at}: name its new \
+         path, or end it with `umount {at}`"
+    )
+}
+
+/// Whether a mount answers, or has not said within a moment that nobody serves it.
+fn is_alive(env: &Env, at: &Path) -> bool {
+    let (tell, told) = channel();
+    let path = at.to_path_buf();
+    // the call may hang for as long as a stopped server is stopped
+    env.spawn("mount-look", move || {
+        let _ = tell.send(std::fs::File::open(path).err());
+    });
+    told.recv_timeout(ANSWER_WAIT).map_or(true, |failed| failed.is_none())
 }
 
 fn detach_stale(at: &Path) -> Result<PathBuf, Fail> {

@@ -1,15 +1,35 @@
-//! What the gate and the doors ask about users and processes of this machine: users and groups from the user database, jobs
-//! from the cgroups that processes are in (docs/decisions/0013).
+//! What the gate and the doors ask about users and processes of this machine: users and groups from
+//! the user database, the users of rootless containers from `/etc/subuid`, jobs from the cgroups
+//! that processes are in (docs/decisions/0013).
 
 use crate::system;
 use leeward_auth::UserDatabase;
-use leeward_vfs::People;
+use leeward_vfs::{People, Subordinates};
+use parking_lot::Mutex;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Longest name of a job, in characters; the rest is left out.
 const NAME_MAX: usize = 64;
 
+/// Who owns which users of containers.
+const SUBORDINATES: &str = "/etc/subuid";
+
 /// The machine that this process runs on.
-pub struct Machine;
+pub struct Machine {
+    subordinates: PathBuf,
+    /// The file as it was when it was read; `None` as long as it was not.
+    read: Mutex<Option<Stamp>>,
+}
+
+/// What changes with a file: device, inode, size, changed at. All 0: there is none.
+type Stamp = (u64, u64, u64, (i64, i64));
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine { subordinates: SUBORDINATES.into(), read: Mutex::default() }
+    }
+}
 
 impl People for Machine {
     fn groups_of(&self, uid: u32) -> Vec<u32> {
@@ -19,6 +39,43 @@ impl People for Machine {
     fn job_of(&self, pid: u32) -> Option<String> {
         job_in(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
     }
+
+    fn subordinates(&self) -> Option<Vec<Subordinates>> {
+        let mut read = self.read.lock();
+        let stamp = stamp(&self.subordinates);
+        if *read == Some(stamp) {
+            return None;
+        }
+        let text = std::fs::read_to_string(&self.subordinates).unwrap_or_default();
+        // where the user database does not answer, the file is read again next time
+        let ranges = subordinates_in(&text, &system::uid_named).ok()?;
+        *read = Some(stamp);
+        Some(ranges)
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    std::fs::metadata(path)
+        .map_or(Stamp::default(), |m| (m.dev(), m.ino(), m.size(), (m.ctime(), m.ctime_nsec())))
+}
+
+/// The lines OWNER:FIRST:COUNT of `/etc/subuid`, the owner by name or number. A line that is
+/// anything else, or of a user who is not known, says nothing.
+fn subordinates_in<E>(
+    text: &str,
+    uid_of: &dyn Fn(&str) -> Result<Option<u32>, E>,
+) -> Result<Vec<Subordinates>, E> {
+    let mut ranges = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.trim().splitn(3, ':');
+        let (Some(owner), Some(first), Some(count)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (Ok(first), Ok(count)) = (first.parse(), count.parse()) else { continue };
+        let owner = owner.parse().map_or_else(|_| uid_of(owner), |uid| Ok(Some(uid)))?;
+        ranges.extend(owner.map(|owner| Subordinates { first, count, owner }));
+    }
+    Ok(ranges)
 }
 
 impl UserDatabase for Machine {
@@ -93,8 +150,34 @@ mod tests {
     fn this_process_is_somewhere() {
         let pid = std::process::id();
         let cgroups = std::fs::read_to_string("/proc/self/cgroup").expect("cgroups");
-        assert_eq!(Machine.job_of(pid), job_in(&cgroups));
-        assert_eq!(Machine.job_of(u32::MAX), None);
-        assert!(Machine.groups_of(0).contains(&0), "root is in its group");
+        let machine = Machine::default();
+        assert_eq!(machine.job_of(pid), job_in(&cgroups));
+        assert_eq!(machine.job_of(u32::MAX), None);
+        assert!(machine.groups_of(0).contains(&0), "root is in its group");
+    }
+
+    #[test]
+    fn subordinates_are_read_when_they_change() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("subuid");
+        let machine = Machine { subordinates: file.clone(), read: Mutex::default() };
+        assert_eq!(machine.subordinates(), Some(Vec::new()), "there is none");
+        assert_eq!(machine.subordinates(), None, "nothing has changed");
+        std::fs::write(&file, "root:100000:65536\n").expect("write");
+        let range = |first, owner| Subordinates { first, count: 65_536, owner };
+        assert_eq!(machine.subordinates(), Some(vec![range(100_000, 0)]));
+        assert_eq!(machine.subordinates(), None);
+        std::fs::write(&file, "root:100000:65536\n1000:165536:65536\n").expect("write");
+        assert_eq!(machine.subordinates(), Some(vec![range(100_000, 0), range(165_536, 1000)]));
+    }
+
+    #[test]
+    fn lines_that_say_nothing_are_passed_over() {
+        let known =
+            |name: &str| if name == "silent" { Err("no answer") } else { Ok((name == "a").then_some(7)) };
+        let of = |text| subordinates_in(text, &known);
+        let one = Subordinates { first: 100, count: 10, owner: 7 };
+        assert_eq!(of("# a:1:1\n\na:100:10\nb:200:10\na:x:10\na:5\na:1:-1\n"), Ok(vec![one]));
+        assert_eq!(of("a:100:10\nsilent:1:1\n"), Err("no answer"));
     }
 }

@@ -30,7 +30,10 @@ pub fn bucket(place: &Place) -> Result<Bucket, Fail> {
 pub fn open(env: &Env, cell: &CellDir, config: &Config) -> Result<Arc<Cell>, Fail> {
     Ok(match cell.place() {
         Some(place) => Cell::open_in(env, &bucket(place)?, config)?,
-        None => Cell::open(env, cell.path(), config)?,
+        None => match cell.held() {
+            Some(dir) => Cell::open_in_dir(env, dir, config)?,
+            None => Cell::open(env, cell.path(), config)?,
+        },
     })
 }
 
@@ -40,8 +43,11 @@ pub fn open(env: &Env, cell: &CellDir, config: &Config) -> Result<Arc<Cell>, Fai
 /// The cell's.
 pub fn create_if_missing(env: &Env, cell: &CellDir, config: &Config) -> Result<bool, Fail> {
     match cell.place() {
-        None if Cell::exists(cell.path()) => Ok(false),
-        None => Ok(Cell::create(env, cell.path(), config).map(|()| true)?),
+        None if Cell::exists(cell.within()) => Ok(false),
+        None => Ok(match cell.held() {
+            Some(dir) => Cell::create_in_dir(env, dir, config).map(|()| true)?,
+            None => Cell::create(env, cell.path(), config).map(|()| true)?,
+        }),
         Some(place) => {
             let bucket = bucket(place)?;
             if Cell::exists_in(&bucket)? {

@@ -11,10 +11,12 @@ use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
+use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
-use crate::{mounts, output, place, settings, system, when};
+use crate::{memory, mounts, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_door::listen::{Family, Figures};
+use leeward_env::disk::held::sync_names;
 use leeward_env::{Ctx, Env};
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
@@ -31,13 +33,19 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+/// How long those who asked for the end are given to hear how it ended, in steps.
+const HEARD_STEPS: u32 = 200;
+const HEARD_STEP: Duration = Duration::from_millis(10);
 /// How often it is asked whether the cell is still ours.
 const LOST_STEP: Duration = Duration::from_millis(250);
 /// What an administrator may have put where a cell is to be made.
 const SETTINGS: &str = "leeward.toml";
+/// What a cell consists of: [`Cell::check_place`] has judged these.
+const MAKING: [&str; 3] = ["cell.new", "meta", "data"];
 /// What is where a browser looks first.
 const INDEX: &str =
     "<!DOCTYPE html>\n<title>Leeward</title>\n<p>Leeward: <a href=\"/metrics\">metrics</a></p>\n";
@@ -49,6 +57,8 @@ pub struct Wish {
     pub dir: PathBuf,
     /// Where to mount it; `None`: `DIR/mnt`.
     pub mount: Option<PathBuf>,
+    /// How to mount it.
+    pub options: Vec<MountWord>,
     /// Where to answer Prometheus; none: where the settings say.
     pub metrics: Vec<SocketAddr>,
     /// Where doors are; what is not said is as the settings say.
@@ -101,7 +111,8 @@ pub trait Front {
 pub fn serve(env: &Env, wish: &Wish, front: &mut dyn Front) -> Result<(), Fail> {
     let (events, inbox) = channel();
     let stage = Mutex::new(Stage::Serving);
-    let desk = Arc::new(Desk { env: env.clone(), stage, changed: Condvar::new(), events });
+    let hearing = AtomicUsize::new(0);
+    let desk = Arc::new(Desk { env: env.clone(), stage, changed: Condvar::new(), hearing, events });
     listen_to_signals(env, &desk)?;
     let mut up = Up::start(env, wish, front, &desk)?;
     if let Err(fail) = front.started(&up.started) {
@@ -118,6 +129,8 @@ enum Stage {
     Ending(String),
     /// It goes on serving, because the unmount was refused.
     Refused(String),
+    /// All is done. `Err`: what could not be stored, and why.
+    Ended(Result<(), String>),
 }
 
 /// What ends the process.
@@ -135,6 +148,8 @@ struct Desk {
     env: Env,
     stage: Mutex<Stage>,
     changed: Condvar,
+    /// Connections that are to hear how it ended.
+    hearing: AtomicUsize,
     events: Sender<Event>,
 }
 
@@ -163,6 +178,17 @@ impl Desk {
         self.say(&what);
         self.set(Stage::Ending(what));
     }
+
+    /// Says how it ended, and waits a moment until those who asked for it have heard.
+    fn ended(&self, how: Result<(), String>) {
+        self.set(Stage::Ended(how));
+        for _ in 0..HEARD_STEPS {
+            if self.hearing.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.env.sleep(HEARD_STEP);
+        }
+    }
 }
 
 /// The first signal asks to end; while we do, another one tells what is waited for.
@@ -176,6 +202,7 @@ fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
             match stage {
                 Stage::Ending(what) => desk.say(&format!("still {what}")),
                 Stage::Serving | Stage::Refused(_) => desk.post(Event::Signal(signal)),
+                Stage::Ended(_) => (),
             }
         }
     });
@@ -198,7 +225,7 @@ impl Up {
     fn start(env: &Env, wish: &Wish, front: &mut dyn Front, desk: &Arc<Desk>) -> Result<Up, Fail> {
         system::make_private_files();
         let dir = directory(&wish.dir)?;
-        let lock = lock::take_after_commands(env, &dir, "up").map_err(|e| match e {
+        let lock = lock::take_after_others(env, &dir, "up").map_err(|e| match e {
             NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
             NotTaken::Failed(fail) => fail,
         })?;
@@ -208,19 +235,19 @@ impl Up {
         let bound = doors::bind(&wish.doors.or(&config))?;
         let created = place::create_if_missing(env, &dir, &config)?;
         front.locked(&dir)?;
-        let stale = detach_stale(&dir);
+        let stale = detach_stale(env, &dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
         let took_over = place::noted(&dir)?;
         let cell = place::open(env, &dir, &config)?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
         let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
-        let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine));
+        let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine::default()));
         gate.set_flows(cell.flow_settings());
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         // what fails from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
-            let mount = mount(env, &gate, &dir, &at)?;
+            let mount = mount(env, &gate, mount_options::options(dir.path(), &wish.options), &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -257,6 +284,7 @@ impl Up {
             took_over,
         };
         watch_mount(env, &mount, desk);
+        memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
             watch_cell(env, &cell, desk);
         }
@@ -316,10 +344,16 @@ impl Up {
         self.desk.ending(format!("writing to {dir} what is in memory"));
         self.doors = None;
         self.server = None;
-        self.cell.close()?;
+        let closed = self.cell.close();
         place::forget(&self.dir, &self.lock.holder);
-        self.desk.say(&format!("{dir} is closed; everything is durable"));
-        Ok(())
+        if closed.is_ok() {
+            self.desk.say(&format!("{dir} is closed; everything is durable"));
+        }
+        self.desk.ended(match &closed {
+            Ok(()) => Ok(()),
+            Err(e) => Err(format!("{dir}: {}", e.message)),
+        });
+        Ok(closed?)
     }
 }
 
@@ -350,6 +384,7 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
     if let Some(url) = dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())) {
         let mut cell = CellDir::in_bucket(url)?;
         cell.prepare()?;
+        cell.hold().map_err(|e| Fail::new(format!("{}: {}", cell.path().display(), text(&e))))?;
         return Ok(cell);
     }
     locate::refuse_url(dir.as_os_str())?;
@@ -364,12 +399,14 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(dir)?,
         Err(e) => return Err(wrong(format!("{}: name a directory that you may enter", text(&e)))),
     }
-    let found = CellDir::resolve(dir).map_err(|e| wrong(format!("{}: name another directory", text(&e))))?;
+    let another = |e: io::Error| wrong(format!("{}: name another directory", text(&e)));
+    let mut found = CellDir::resolve(dir).map_err(another)?;
+    found.hold().map_err(another)?;
     if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.path()) {
         let cell = mount.cell.display();
         return Err(wrong(format!("is where the cell {cell} is mounted: name that directory, or another")));
     }
-    if found.place().is_none() && !Cell::exists(found.path()) {
+    if found.place().is_none() && !Cell::exists(found.within()) {
         check_empty(&found)?;
     }
     Ok(found)
@@ -386,20 +423,23 @@ fn make_directory(dir: &Path) -> Result<(), Fail> {
     // Others must get through to the mount; what is in it is private.
     std::fs::create_dir(dir)
         .and_then(|()| std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)))
+        .and_then(|()| sync_names(dir))
         .map_err(|e| Fail::new(format!("{}: {}", dir.display(), why(e))))
 }
 
 /// A new cell is made only where nothing else is. Asked before the lock is put there, so that a directory of somebody's work
 /// stays as it is; where a lock is, an earlier call has asked, and what it may have left is for `Cell::create` to judge.
 fn check_empty(dir: &CellDir) -> Result<(), Fail> {
+    let unreadable =
+        |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
+    let entries = std::fs::read_dir(dir.within()).map_err(unreadable)?;
+    Cell::check_place(dir.path())?;
     if dir.lock().exists() {
         return Ok(());
     }
-    let unreadable =
-        |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
-    for entry in std::fs::read_dir(dir.path()).map_err(unreadable)? {
+    for entry in entries {
         let name = entry.map_err(unreadable)?.file_name();
-        if name != SETTINGS {
+        if name != SETTINGS && !MAKING.iter().any(|part| name == *part) {
             return Err(Fail::new(format!(
                 "{dir}: holds no cell and is not empty (there is {}): name an empty or a new directory",
                 output::printable(&name.to_string_lossy())
@@ -415,16 +455,16 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
 }
 
 /// What killed processes left mounted; what cannot be taken away is said, and does not hinder another mount point.
-fn detach_stale(dir: &CellDir) -> Vec<PathBuf> {
+fn detach_stale(env: &Env, dir: &CellDir) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
-    mounts::detach_all_of(dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
+    mounts::detach_all_of(env, dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
 }
 
 /// Where to mount; our own mount point is made where it is missing.
 fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
-        return match std::fs::create_dir(&at) {
+        return match std::fs::create_dir(dir.within().join("mnt")) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(Fail::new(format!(
                 "{}: cannot be made to mount there: {}: use --mount",
                 at.display(),
@@ -443,15 +483,13 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
     Ok(wanted.to_path_buf())
 }
 
-fn mount(env: &Env, gate: &Gate, dir: &CellDir, at: &Path) -> Result<Arc<Mount>, Fail> {
-    leeward_fuse::mount(gate.clone(), env, at, Options::new(dir.path()))
-        .map(Arc::new)
-        .map_err(|e| Fail::new(e.to_string()))
+fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Mount>, Fail> {
+    leeward_fuse::mount(gate.clone(), env, at, options).map(Arc::new).map_err(|e| Fail::new(e.to_string()))
 }
 
 /// What the doors ask.
 fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
-    let (people, fetch) = (Arc::new(Machine), Arc::new(HttpFetch::new()));
+    let (people, fetch) = (Arc::new(Machine::default()), Arc::new(HttpFetch::new()));
     let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
     let authority = authority.map(|authority| authority.with_certificates(&config.tls_users));
     authority.map(Arc::new).map_err(|wrong| Fail::new(format!("{SETTINGS}: {wrong}")))
@@ -536,6 +574,7 @@ impl Service for CellService {
             Reply::Stats(stats) => stats,
             _ => CellStats::default(),
         };
+        let engine = self.cell.figures().engine;
         Ok(Running {
             pid: self.holder.pid,
             host: self.holder.host.clone(),
@@ -550,7 +589,9 @@ impl Service for CellService {
             snapshots: stats.snapshots,
             late_schedules: stats.late_schedules,
             late_scrubs: stats.late_scrubs,
+            journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
             clock_ahead_secs: stats.clock_ahead_secs,
+            troubles: self.cell.troubles(),
         })
     }
 
@@ -571,11 +612,20 @@ impl Service for CellService {
         self.desk.post(Event::Down);
     }
 
-    fn next_stage(&self, last: &str) -> Result<String, Failure> {
+    fn hears_of_end(&self, hears: bool) {
+        match hears {
+            true => self.desk.hearing.fetch_add(1, Ordering::AcqRel),
+            false => self.desk.hearing.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    fn next_stage(&self, last: &str) -> Result<Option<String>, Failure> {
         let mut stage = self.desk.stage.lock();
         loop {
             match &*stage {
-                Stage::Ending(what) if what != last => return Ok(what.clone()),
+                Stage::Ended(Ok(())) => return Ok(None),
+                Stage::Ended(Err(why)) => return Err(Failure { message: why.clone(), errno: libc::EIO }),
+                Stage::Ending(what) if what != last => return Ok(Some(what.clone())),
                 Stage::Refused(why) => return Err(Failure { message: why.clone(), errno: libc::EBUSY }),
                 Stage::Ending(_) | Stage::Serving => self.desk.changed.wait(&mut stage),
             }

@@ -7,7 +7,7 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::lock::{self, CellLock, Holder, NotTaken};
-use crate::{place, settings, system};
+use crate::{control, place, settings, system};
 use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
 use leeward_volume::admin::{Progress, Reply, Request};
@@ -31,6 +31,7 @@ pub struct Session {
 
 struct Own {
     cell: Arc<Cell>,
+    after_a_crash: bool,
     _lock: CellLock,
 }
 
@@ -88,6 +89,11 @@ impl Session {
         }
     }
 
+    /// Whether the cell had to be opened here, and the process that served it last did not end in order.
+    pub fn is_after_a_crash(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.after_a_crash)
+    }
+
     fn reach(&mut self) -> Result<Reached, Fail> {
         let mut held: Option<Holder> = None;
         for _ in 0..REACH_TRIES {
@@ -113,11 +119,13 @@ impl Session {
         self.cell.prepare().map_err(NotTaken::Failed)?;
         act_as_owner(&self.cell).map_err(NotTaken::Failed)?;
         system::make_private_files();
+        hold(&mut self.cell).map_err(NotTaken::Failed)?;
         let lock = lock::take(&self.env, &self.cell, self.command)?;
+        let after_a_crash = control::is_left_behind(&self.cell);
         place::refuse_if_served(&self.cell).map_err(|failure| NotTaken::Failed(failure.into()))?;
         let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
         let cell = place::open(&self.env, &self.cell, &config).map_err(NotTaken::Failed)?;
-        Ok(Own { cell, _lock: lock })
+        Ok(Own { cell, after_a_crash, _lock: lock })
     }
 
     fn close(self) -> Result<(), Fail> {
@@ -126,6 +134,11 @@ impl Session {
             None => Ok(()),
         }
     }
+}
+
+/// What is done to the cell is done to this directory.
+fn hold(cell: &mut CellDir) -> Result<(), Fail> {
+    cell.hold().map(drop).map_err(|e| Fail::new(format!("{cell}: {}", text(&e))))
 }
 
 /// Root would leave files in the cell that the user who serves it cannot open: act as that user instead.

@@ -39,13 +39,14 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
     }
     let unreadable =
         |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
-    match std::fs::metadata(&path) {
+    let file = cell.within().join(SETTINGS);
+    match std::fs::metadata(&file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
         Ok(m) if !m.is_file() => return Err(unreadable("not a file")),
         Ok(m) if m.len() > FILE_BYTES_MAX => return Err(unreadable("larger than 1 MiB")),
         _ => (),
     }
-    let content = std::fs::read(&path).map_err(|e| unreadable(&text(&e)))?;
+    let content = std::fs::read(&file).map_err(|e| unreadable(&text(&e)))?;
     parse_bytes(&path, content, Config::default().commit_interval_ms)
 }
 

@@ -68,7 +68,7 @@ struct Known {
     df: Df,
 }
 
-/// Makes the report of a cell that `ask` asks.
+/// Makes the report of a cell that `ask` asks. `paths`: of these alone, with what is above and beside them left out.
 ///
 /// # Errors
 /// What the cell says, such as that a share's path is not there.
@@ -76,6 +76,7 @@ pub fn report(
     config: &SrrConfig,
     host: String,
     now_secs: i64,
+    paths: Option<&[String]>,
     mut ask: impl FnMut(&Request) -> Result<Reply, Fail>,
 ) -> Result<Report, Fail> {
     let volumes = match ask(&Request::VolumeList)? {
@@ -92,20 +93,42 @@ pub fn report(
     };
     let known = Known { volumes, quotas, df };
     let mut storageshares = Vec::new();
-    for share in &config.share {
-        let own = match ask(&Request::Usage { path: share.path.clone() })? {
-            Reply::Usage(usage) => usage,
-            other => return Err(unexpected(&other)),
+    let of_volume = |volume: &VolumeInfo| {
+        let (name, path) = (volume.name.clone(), volume.at.clone());
+        SrrShare { vos: vec![name.clone()], name, path }
+    };
+    let mut shares = config.share.clone();
+    if shares.is_empty() {
+        shares.extend(known.volumes.iter().map(of_volume));
+    }
+    if let Some(paths) = paths {
+        shares.retain(|share| paths.iter().any(|path| is_below(&share.path, path)));
+        let inside = paths.iter().filter(|path| !shares.iter().any(|share| is_below(&share.path, path)));
+        let inside = inside.map(|path| SrrShare { name: path.clone(), path: path.clone(), vos: Vec::new() });
+        let inside: Vec<SrrShare> = inside.collect();
+        shares.extend(inside);
+    }
+    for share in shares {
+        let volume = known.volumes.iter().find(|v| config.share.is_empty() && v.at == share.path);
+        let usage = match volume {
+            Some(volume) => volume.usage,
+            None => match ask(&Request::Usage { path: share.path.clone() }) {
+                Ok(Reply::Usage(own)) => known.with_volumes_below(&share.path, own),
+                Ok(other) => return Err(unexpected(&other)),
+                // what a token is for need not be there
+                Err(_) if paths.is_some() => continue,
+                Err(fail) => return Err(fail),
+            },
         };
-        storageshares.push(known.share(share.clone(), known.with_volumes_below(&share.path, own), now_secs));
+        storageshares.push(known.share(share, usage, now_secs));
     }
-    if config.share.is_empty() {
-        storageshares.extend(known.volumes.iter().map(|volume| {
-            let (name, path) = (volume.name.clone(), volume.at.clone());
-            let share = SrrShare { vos: vec![name.clone()], name, path };
-            known.share(share, volume.usage, now_secs)
-        }));
-    }
+    let online = match paths {
+        None => known.capacity(),
+        Some(_) => Space {
+            totalsize: storageshares.iter().map(|share| share.totalsize).sum(),
+            usedsize: storageshares.iter().map(|share| share.usedsize).sum(),
+        },
+    };
     let endpoint = |e: &leeward_volume::config::SrrEndpoint| Endpoint {
         name: e.name.clone(),
         endpointurl: e.url.clone(),
@@ -119,7 +142,7 @@ pub fn report(
         implementationversion: env!("CARGO_PKG_VERSION"),
         qualitylevel: config.quality_level,
         latestupdate: now_secs,
-        storagecapacity: Capacity { online: known.capacity() },
+        storagecapacity: Capacity { online },
         storageendpoints: config.endpoint.iter().map(endpoint).collect(),
         storageshares,
     };
@@ -247,7 +270,13 @@ mod tests {
     }
 
     fn of(config: &SrrConfig) -> Value {
-        let report = report(config, "host".into(), 1_790_000_000, answer).expect("a report");
+        of_paths(config, None)
+    }
+
+    fn of_paths(config: &SrrConfig, paths: Option<&[&str]>) -> Value {
+        let paths: Option<Vec<String>> = paths.map(|paths| paths.iter().map(|&p| p.to_owned()).collect());
+        let report =
+            report(config, "host".into(), 1_790_000_000, paths.as_deref(), answer).expect("a report");
         let json = serde_json::to_value(report).expect("JSON");
         let schema: Value = serde_json::from_str(include_str!("../tests/srr-4.2.json")).expect("the schema");
         let wrong = wrong(&schema, &schema, &json, "");
@@ -334,6 +363,23 @@ mod tests {
                 json!(["scratch", 8000, 3000, 30, "scratch"]),
             ]
         );
+    }
+
+    #[test]
+    fn who_is_limited_to_a_path_is_told_of_that() {
+        let shares = |paths: &[&str]| {
+            let service = of_paths(&SrrConfig::default(), Some(paths));
+            let of = |share: &Value| share["path"][0].as_str().expect("a path").to_owned();
+            let all = service["storageshares"].as_array().expect("shares");
+            (all.iter().map(of).collect::<Vec<_>>(), service["storagecapacity"]["online"]["usedsize"].clone())
+        };
+        assert_eq!(shares(&["/atlas/scratch"]), (vec!["/atlas/scratch".to_owned()], json!(3000)));
+        assert_eq!(shares(&["/atlas"]).0, ["/atlas", "/atlas/scratch"]);
+        let (inside, used) = shares(&["/atlas/data"]);
+        assert_eq!((inside, used), (vec!["/atlas/data".to_owned()], json!(50)), "not what is above it");
+        assert_eq!(shares(&["/at"]).0, ["/at"]);
+        assert_eq!(shares(&[]), (vec![], json!(0)));
+        assert_eq!(shares(&["/"]).0.len(), 3);
     }
 
     #[test]

@@ -176,6 +176,12 @@ pub fn user_name(uid: u32) -> String {
     }
 }
 
+/// The number of a user; `None` where nobody has the name.
+pub fn uid_named(name: &str) -> Result<Option<u32>, Fail> {
+    let Ok(name) = CString::new(name) else { return Ok(None) };
+    Ok(passwd(Query::Name(&name))?.map(|owner| owner.uid))
+}
+
 /// The groups of a user, by the user database; none for who is not in it.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     let known = passwd(Query::Uid(uid)).ok().flatten();

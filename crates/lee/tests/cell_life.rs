@@ -120,8 +120,9 @@ fn what_a_killed_process_leaves_is_no_trouble() {
         place.kill();
         assert!(is_mounted(&place.mnt()), "it is there, and dead");
         assert_eq!(say(&["status", place.arg()]).code, 3);
-        // A command that opens the cell itself does not mind.
-        place.ask(&["sync"]).good();
+        // A command that opens the cell itself does not mind; but nothing can make durable what died with the process.
+        place.ask(&["df"]).good();
+        place.ask(&["sync"]).bad(1, &["did not end in order", "may be lost"]);
     }
     // Wherever it was mounted.
     let at = elsewhere.to_str().expect("UTF-8");

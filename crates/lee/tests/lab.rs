@@ -191,7 +191,7 @@ fn neighbours_have_a_verdict_for_each_storm() {
     let path = dir.path().to_str().expect("UTF-8").to_string();
     let page = place.beside("n.html");
     let mut args = vec!["lab", "neighbours", &path, "--storms", "create,write,rm,snap", "--each", "300ms"];
-    args.extend(["--threads", "2", "--space", "32M", "--limit", "1000000", "--json", "--report"]);
+    args.extend(["--threads", "2", "--space", "32M", "--limit", "1e9", "--json", "--report"]);
     args.extend([page.to_str().expect("UTF-8"), "--idle-baseline", &path]);
     let users = ["--storm-user", "61001", "--probe-user", "61002"];
     if is_root() {
@@ -199,7 +199,7 @@ fn neighbours_have_a_verdict_for_each_storm() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
     }
     let found = say(&args).json();
-    assert!(found["quiet"]["ops"]["write"]["count"].as_u64().is_some_and(|n| n > 2), "{found}");
+    assert!(found["quiet"]["ops"]["write"]["count"].as_u64().is_some_and(|n| n > 0), "{found}");
     let storms = found["storms"].as_array().expect("a list");
     let verdicts: Vec<_> = storms.iter().map(|s| s["verdict"]["is"].as_str().unwrap_or_default()).collect();
     assert_eq!(verdicts, ["calm", "calm", "calm", "skipped"], "{found}");

@@ -5,8 +5,8 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::lock::{self, Holder};
-use crate::output;
 use crate::system::Process;
+use crate::{mounts, output};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,8 @@ const EXIT_WAIT: Duration = Duration::from_secs(30);
 
 /// End the process that serves a cell
 ///
-/// It unmounts and makes everything durable; this returns when it is gone.
+/// It unmounts and makes everything durable; this returns when it is gone. Exit code 1, and the reason, when something could not be
+/// stored.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -26,21 +27,28 @@ pub struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// When nothing runs, or it does not end.
+/// When nothing runs, it does not end, or it has not stored everything.
 pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let cell = asked.cell_or(args.dir.as_deref())?;
     let client = match Client::connect(&cell) {
         Ok(client) => client,
         Err(Unreached::Failed(fail)) => return Err(fail),
-        Err(Unreached::Silent) => return Err(not_reached(&cell)),
+        Err(Unreached::Silent) => return Err(not_reached(asked, &cell)),
     };
-    let holder = lock::holder(&cell)?.flatten();
+    let holder = lock::holder(&asked.env, &cell)?.flatten();
     // Held before it is asked to end, so that the number cannot come to mean another process.
     let process = holder.as_ref().filter(|h| h.is_here()).and_then(|h| Process::open(h.pid));
-    client.down(&mut |stage| tracing::debug!("{stage}"))?;
+    let ended = client.down(&mut |stage| tracing::debug!("{stage}"));
     if process.is_some_and(|p| !p.ended_within(EXIT_WAIT)) {
         return Err(Fail::new(format!(
             "{cell}: the process that serves it was asked to end and is still there: see {}",
+            cell.log().display()
+        )));
+    }
+    if !ended? {
+        return Err(Fail::new(format!(
+            "{cell}: the process that served it ended without saying that everything is durable: see {} (one of an older lee never \
+             says so)",
             cell.log().display()
         )));
     }
@@ -50,12 +58,15 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     })
 }
 
-fn not_reached(cell: &CellDir) -> Fail {
-    match lock::holder(cell) {
+fn not_reached(asked: &Asked, cell: &CellDir) -> Fail {
+    match lock::holder(&asked.env, cell) {
         Err(fail) => fail,
-        Ok(None) => {
-            Fail::new(format!("{cell}: nothing to end, no process serves it: start one with `lee up {cell}`"))
-        }
+        Ok(None) => match mounts::alive_of(&asked.env, cell.path()) {
+            Some(at) => Fail::new(mounts::moved(&cell.to_string(), &at)),
+            None => Fail::new(format!(
+                "{cell}: nothing to end, no process serves it: start one with `lee up {cell}`"
+            )),
+        },
         Ok(Some(holder)) => Fail::new(how_to_end(cell, holder.as_ref())),
     }
 }

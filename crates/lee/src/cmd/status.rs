@@ -6,9 +6,9 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::lock::{self, Holder};
-use crate::{output, size, when};
+use crate::{mounts, output, size, when};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const NOT_RUNNING: u8 = 3;
@@ -33,9 +33,12 @@ pub fn run(asked: &Asked, args: &Args) -> Result<ExitCode, Fail> {
     match Client::connect(&cell) {
         Ok(client) => show_running(asked, &cell, &client.status()?),
         Err(Unreached::Failed(fail)) => Err(fail),
-        Err(Unreached::Silent) => match lock::holder(&cell)? {
+        Err(Unreached::Silent) => match lock::holder(&asked.env, &cell)? {
             Some(holder) => show_held(asked, &cell, holder.as_ref()),
-            None => show_nothing(asked, &cell),
+            None => match mounts::alive_of(&asked.env, cell.path()) {
+                Some(at) => show_moved(asked, &cell, &at),
+                None => show_nothing(asked, &cell),
+            },
         },
     }
 }
@@ -58,7 +61,10 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "snapshots": running.snapshots,
         "late_schedules": running.late_schedules,
         "late_scrubs": running.late_scrubs,
+        "journal_bytes": running.journal_bytes.0,
+        "journal_usual_bytes": running.journal_bytes.1,
         "clock_ahead_secs": running.clock_ahead_secs,
+        "troubles": running.troubles,
     });
     let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
     output::show(asked.format, &value, || {
@@ -93,7 +99,7 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
 
 /// What somebody should look at.
 fn alarms(running: &Running) -> Vec<(&'static str, String)> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<_> = running.troubles.iter().map(|what| ("ALARM", what.clone())).collect();
     if running.late_schedules > 0 {
         let late = size::counted(running.late_schedules, "schedule", "schedules");
         lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
@@ -106,6 +112,16 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
     if running.late_scrubs > 0 {
         let late = size::counted(running.late_scrubs, "pool was", "pools were");
         lines.push(("ALARM", format!("{late} not scrubbed for too long: see lee scrub --status")));
+    }
+    let (journal, usual) = running.journal_bytes;
+    if usual > 0 && journal > usual {
+        let (has, at_most) = (size::bytes(journal), size::bytes(usual));
+        lines.push((
+            "ALARM",
+            format!(
+                "the metadata journal has {has}, usual are {at_most} at most: see docs/runbooks/LeewardJournalLong.md"
+            ),
+        ));
     }
     let ahead = running.clock_ahead_secs;
     if ahead.abs() > CLOCK_SECS_MAX {
@@ -136,6 +152,13 @@ fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<E
         let more = if state == "starting-or-ending" { ", which is just starting or ending" } else { "" };
         format!("{cell} is in use by {who}{more}")
     })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory of the cell has another path now, or none.
+fn show_moved(asked: &Asked, cell: &CellDir, at: &Path) -> Result<ExitCode, Fail> {
+    let value = json!({"cell": cell.name(), "running": true, "state": "moved", "mount": at});
+    output::show(asked.format, &value, || mounts::moved(&cell.to_string(), at))?;
     Ok(ExitCode::SUCCESS)
 }
 

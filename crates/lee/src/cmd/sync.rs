@@ -2,6 +2,7 @@
 
 use super::Asked;
 use crate::fail::Fail;
+use crate::locate::CellDir;
 use crate::output;
 use leeward_volume::admin::Request;
 
@@ -10,6 +11,17 @@ use leeward_volume::admin::Request;
 /// # Errors
 /// What the cell says.
 pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("sync", &Request::Sync)?;
+    let reply = asked.session("sync", |cell, session| {
+        let reply = session.ask(&Request::Sync)?;
+        if session.is_after_a_crash() { Err(crashed(cell)) } else { Ok(reply) }
+    })?;
     output::show(asked.format, &reply, || "everything written until now is durable".into())
+}
+
+/// Nobody who asks for durability is to hear "done" from a process that never saw what was written.
+fn crashed(cell: &CellDir) -> Fail {
+    Fail::new(format!(
+        "{cell} is not served, and the process that served it did not end in order: what was written after the last \
+         sync may be lost; look what is there with `lee up {cell}`, and write the rest again"
+    ))
 }

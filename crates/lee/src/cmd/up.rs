@@ -7,6 +7,7 @@ use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::logging;
 use crate::metrics::http;
+use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{self, Front, Started, Wish};
 use crate::size;
@@ -30,6 +31,13 @@ pub struct Args {
     /// Where to mount it: an empty directory [default: DIR/mnt, or for a bucket one below /run, which is made]
     #[arg(long, value_name = "PATH")]
     mount: Option<PathBuf>,
+
+    /// Mount options, as for mount(8), with commas between them: ro, nosuid, nodev, noexec, subdir=PATH, allow_other
+    ///
+    /// subdir=PATH shows only that directory of the cell (root only); allow_other lets all users of the machine use the mount, which
+    /// is so anyway where it can be, and fails where it cannot. They hold for the mount, not for the doors.
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
+    options: Vec<MountWord>,
 
     /// Answer Prometheus there: a port of this machine only (9547), or 127.0.0.1:9547, or [::1]:9547; may be given several times
     /// [else: `metrics` in the settings]
@@ -86,6 +94,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     let wish = Wish {
         dir: asked.directory(args.dir)?,
         mount: args.mount,
+        options: args.options,
         metrics: args.metrics,
         doors,
         cache: args.cache,

@@ -71,7 +71,7 @@ impl Client {
         let cell = self.cell.clone();
         self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&cell, &e))?;
         match self.call(&Call::Status, &mut |_| (), &mut |_| ())? {
-            Some(Answer::Running(running)) => Ok(running),
+            Some(Answer::Running(running)) => Ok(*running),
             Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
             None => Err(went_away(&cell)),
         }
@@ -91,12 +91,13 @@ impl Client {
         }
     }
 
-    /// Asks the process to end, and hears what it does until it is gone.
+    /// Asks the process to end, and hears what it does until it is gone. Whether it said that everything is durable.
     ///
     /// # Errors
-    /// When it refuses.
-    pub fn down(self, stage: &mut dyn FnMut(String)) -> Result<(), Fail> {
-        self.call(&Call::Down, &mut |_| (), stage).map(|_| ())
+    /// When it refuses, or something could not be stored.
+    pub fn down(self, stage: &mut dyn FnMut(String)) -> Result<bool, Fail> {
+        let last = self.call(&Call::Down, &mut |_| (), stage)?;
+        Ok(matches!(last, Some(Answer::Durable)))
     }
 
     /// Sends a call and reads up to the last line; `None` when the process ended before it.

@@ -10,15 +10,15 @@ pub mod client;
 pub mod server;
 
 use crate::locate::CellDir;
+use leeward_env::disk::held::HeldDir;
 use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{Failure, Progress, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Longest request; the longest one has two paths in it.
 const CALL_BYTES_MAX: u64 = 64 << 10;
@@ -66,9 +66,11 @@ pub enum Answer {
     /// The cell's.
     Admin(Reply),
     /// The process's.
-    Running(Running),
+    Running(Box<Running>),
     /// What flows used and waited.
     Flows(Flows),
+    /// The process has ended all it did, and everything is durable.
+    Durable,
 }
 
 /// What flows used and waited since the process serves.
@@ -117,6 +119,12 @@ pub struct Running {
     /// Pools whose last whole scrub is late.
     #[serde(default)]
     pub late_scrubs: u64,
+    /// What somebody must look at, in words.
+    #[serde(default)]
+    pub troubles: Vec<String>,
+    /// Bytes of the metadata journal, and how many are usual at most (0: there is none).
+    #[serde(default)]
+    pub journal_bytes: (u64, u64),
     /// While a snapshot is locked: seconds by which the clock was set forward (below zero: back) since it serves.
     pub clock_ahead_secs: i64,
 }
@@ -143,8 +151,8 @@ pub struct DoorConnections {
 /// A name for the socket that fits a socket address; valid while this lives.
 pub struct SocketPath {
     path: PathBuf,
-    /// Keeps `/proc/self/fd/N` meaning the directory.
-    _dir: Option<File>,
+    /// Keeps the path meaning the directory.
+    _dir: Option<Arc<HeldDir>>,
 }
 
 impl SocketPath {
@@ -153,19 +161,27 @@ impl SocketPath {
     /// # Errors
     /// When the directory cannot be opened.
     pub fn of(cell: &CellDir) -> io::Result<SocketPath> {
+        if let Some(dir) = cell.held() {
+            return Ok(SocketPath { path: dir.path().join(SOCKET), _dir: Some(dir.clone()) });
+        }
         let path = cell.path().join(SOCKET);
         if path.as_os_str().as_bytes().len() <= SOCKET_PATH_BYTES_MAX {
             return Ok(SocketPath { path, _dir: None });
         }
-        let dir = File::open(cell.path())?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()));
-        Ok(SocketPath { path, _dir: Some(dir) })
+        let dir = Arc::new(HeldDir::open(cell.path())?);
+        Ok(SocketPath { path: dir.path().join(SOCKET), _dir: Some(dir) })
     }
 
     /// The name.
     pub fn as_path(&self) -> &std::path::Path {
         &self.path
     }
+}
+
+/// Whether the socket of a cell is there. To be asked by who holds the lock, so that nobody serves: then its process ended
+/// without removing it, by a crash.
+pub fn is_left_behind(cell: &CellDir) -> bool {
+    SocketPath::of(cell).is_ok_and(|socket| socket.as_path().symlink_metadata().is_ok())
 }
 
 /// Writes one line.

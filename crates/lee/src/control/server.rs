@@ -42,8 +42,11 @@ pub trait Service: Send + Sync + 'static {
     fn flows(&self) -> Flows;
     /// Asks the process to end.
     fn down(&self);
-    /// Waits until the process does something else than `last`; what it does then, or why it does not end.
-    fn next_stage(&self, last: &str) -> Result<String, Failure>;
+    /// Waits until the process does something else than `last`; what it does then, `None` when all is done and durable, or why it does
+    /// not end or what is lost.
+    fn next_stage(&self, last: &str) -> Result<Option<String>, Failure>;
+    /// Somebody waits for the end, or has heard of it.
+    fn hears_of_end(&self, hears: bool);
 }
 
 /// The listening socket. Stops and is removed when this is dropped.
@@ -134,7 +137,10 @@ impl Acceptor {
                 tracing::debug!("control connection: {e}");
             }
         };
-        self.env.spawn("control-call", serve);
+        // the other end finds its connection closed
+        if let Err(e) = self.env.try_spawn("control-call", serve) {
+            tracing::warn!("no thread for a request on the control socket: {e}");
+        }
     }
 }
 
@@ -178,27 +184,27 @@ impl Connection<'_> {
         self.stream.set_read_timeout(Some(READ_WAIT))?;
         self.stream.set_write_timeout(Some(WRITE_WAIT))?;
         let caller = peer(self.stream)?;
-        let last = match refusal(&caller, slot) {
-            Some(failure) => Line::Failed(failure),
-            None => self.answer(&caller)?,
-        };
-        self.send(&last)
+        match refusal(&caller, slot) {
+            Some(failure) => self.send(&Line::Failed(failure)),
+            None => self.answer(&caller),
+        }
     }
 
-    /// Reads the call and runs it; returns the last line.
-    fn answer(&self, caller: &Ctx) -> io::Result<Line> {
+    /// Reads the call, runs it and sends the last line.
+    fn answer(&self, caller: &Ctx) -> io::Result<()> {
         let call = match read_line(&mut BufReader::new(self.stream), CALL_BYTES_MAX) {
             Ok(Some(call)) => call,
             Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
-            Err(e) => return Ok(Line::Failed(not_understood(&e))),
+            Err(e) => return self.send(&Line::Failed(not_understood(&e))),
         };
-        Ok(match call {
+        let last = match call {
             Call::Admin { request } => done(self.admin(caller, &request).map(Answer::Admin)),
-            Call::Status => done(self.service.running().map(Answer::Running)),
+            Call::Status => done(self.service.running().map(|r| Answer::Running(Box::new(r)))),
             Call::Flows => Line::Done(Answer::Flows(self.service.flows())),
             Call::Down => return self.down(),
-        })
+        };
+        self.send(&last)
     }
 
     fn admin(&self, caller: &Ctx, request: &Request) -> Result<Reply, Failure> {
@@ -218,12 +224,22 @@ impl Connection<'_> {
     }
 
     /// Tells each stage until the process is gone.
-    fn down(&self) -> io::Result<Line> {
+    fn down(&self) -> io::Result<()> {
+        self.service.hears_of_end(true);
         self.service.down();
+        let last = self.stages();
+        let told = last.and_then(|line| self.send(&line));
+        self.service.hears_of_end(false);
+        told
+    }
+
+    /// Passes each stage on; the last line.
+    fn stages(&self) -> io::Result<Line> {
         let mut stage = String::new();
         loop {
             match self.service.next_stage(&stage) {
-                Ok(next) => stage = next,
+                Ok(Some(next)) => stage = next,
+                Ok(None) => return Ok(Line::Done(Answer::Durable)),
                 Err(failure) => return Ok(Line::Failed(failure)),
             }
             self.send(&Line::Stage(stage.clone()))?;

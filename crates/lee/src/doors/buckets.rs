@@ -118,7 +118,8 @@ impl Buckets for CellBuckets {
             let own = self.own(who, name).await;
             return Err(own.map_or(BucketError::Taken, |_| BucketError::Yours));
         }
-        tree.make_dir(&at, false).await.map_err(refused)?;
+        // its owner's alone, until he opens it
+        tree.make_private_dir(&at).await.map_err(refused)?;
         let path = tree.base().join(&at).to_string();
         let made = self.ask(Request::BucketCreate { name: name.into(), path, public: false }).await;
         if made.is_err() {
@@ -147,8 +148,11 @@ impl Buckets for CellBuckets {
     }
 
     async fn set_public(&self, who: &Who, name: &str, policy: PublicPolicy) -> Result<(), BucketError> {
-        self.own(who, name).await?;
-        let public = Some(policy == PublicPolicy::Read);
+        let bucket = self.own(who, name).await?;
+        let open = policy == PublicPolicy::Read;
+        let tree = self.files.tree(who, Door::S3, &bucket.path);
+        tree.open_to_all(&Path::default(), open).await.map_err(refused)?;
+        let public = Some(open);
         self.ask(Request::BucketSet { name: name.into(), public, cors: None }).await
     }
 

@@ -12,7 +12,7 @@ use crate::{srr, system};
 use buckets::CellBuckets;
 use keys::CellKeys;
 use leeward_auth::Authority;
-use leeward_dav::{Dav, Remote, Settings, Transfers};
+use leeward_dav::{Dav, Reach, Remote, Settings, Transfers};
 use leeward_door::Files;
 use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site, TlsFiles, Turns};
 use leeward_env::Env;
@@ -186,11 +186,12 @@ fn s3(inside: &Inside<'_>, files: &Files, runtime: &Runtime) -> Result<Arc<dyn S
 /// The storage resource report.
 fn report(inside: &Inside<'_>) -> leeward_dav::Report {
     let (env, cell, config) = (inside.env.clone(), Arc::downgrade(inside.cell), inside.config.srr.clone());
-    Arc::new(move || -> Result<String, String> {
+    Arc::new(move |paths: Option<Vec<String>>| -> Result<String, String> {
         let cell = cell.upgrade().ok_or("the cell is ending")?;
         let now = (env.wall() / 1_000_000_000) as i64;
         let ask = |request: &Request| -> Result<_, Fail> { Ok(cell.admin(request, &mut |_| ())?) };
-        let report = srr::report(&config, system::host(), now, ask).map_err(|fail| fail.to_string())?;
+        let report = srr::report(&config, system::host(), now, paths.as_deref(), ask)
+            .map_err(|fail| fail.to_string())?;
         serde_json::to_string_pretty(&report).map_err(|e| e.to_string())
     })
 }
@@ -205,9 +206,11 @@ fn http(
     inside.cell.prepare_tokens()?;
     inside.authority.set_accounts(inside.cell.accounts());
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let local = inside.config.transfers_local;
+    let config = inside.config;
+    let reach = Reach::new(&config.transfers_networks, &config.transfers_ports, config.transfers_local)
+        .map_err(|e| Fail::new(format!("transfers-networks: {e}")))?;
     let remote =
-        Remote::new(trusted.as_deref(), local).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
+        Remote::new(trusted.as_deref(), reach).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
     let settings = Settings { location, report: report(inside) };
     let turns = Turns::new(inside.env);

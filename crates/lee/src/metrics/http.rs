@@ -125,11 +125,14 @@ impl Site {
                 continue;
             }
             let site = self.clone();
-            self.env.spawn("metrics-call", move || {
+            let answered = self.env.try_spawn("metrics-call", move || {
                 let _place = place;
                 // who went away has no answer to miss
                 let _ = site.answer(&client);
             });
+            if let Err(e) = answered {
+                tracing::warn!("no thread to answer with metrics: {e}");
+            }
         }
     }
 

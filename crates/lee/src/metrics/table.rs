@@ -228,6 +228,9 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_journal_bytes", "Journal of the metadata on disk.", |s, out| {
         out.count(&[], s.figures.engine.journal_bytes);
     }),
+    gauge("leeward_journal_usual_bytes", "A journal of more bytes is out of the ordinary; 0: the cell has no journal.", |s, out| {
+        out.count(&[], s.figures.engine.journal_bytes_usual);
+    }),
     gauge("leeward_table_bytes", "Tables of the metadata on disk.", |s, out| {
         out.count(&[], s.figures.engine.table_bytes);
     }),
@@ -426,6 +429,9 @@ pub const METRICS: &[Metric] = &[
     }),
     counter("leeward_cleaned_segments_total", "Segments that were cleaned.", |s, out| {
         out.count(&[], s.figures.cleaned_segments);
+    }),
+    gauge("leeward_unreadable_records", "Damaged records that trim and recycle bins leave out: run `lee fsck`.", |s, out| {
+        out.count(&[], s.figures.unreadable_records);
     }),
     gauge("leeward_trim_records", "Records of removed snapshots that wait to be freed.", |s, out| {
         out.count(&[], s.figures.stats.trim_records);

@@ -1,0 +1,90 @@
+//! Mount options of `lee up`, as mount(8) writes them.
+
+use leeward_fuse::{Access, Options};
+use std::path::{Path, PathBuf};
+
+/// One option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountWord {
+    /// `ro` and `rw`.
+    ReadOnly(bool),
+    /// `nosuid` and `suid`.
+    NoSuid(bool),
+    /// `nodev` and `dev`.
+    NoDev(bool),
+    /// `noexec` and `exec`.
+    NoExec(bool),
+    /// `subdir=PATH`.
+    Subdir(PathBuf),
+    /// `allow_other`.
+    AllowOther,
+}
+
+/// Reads one option.
+///
+/// # Errors
+/// Says which there are.
+pub fn parse(text: &str) -> Result<MountWord, String> {
+    Ok(match text {
+        "ro" | "rw" => MountWord::ReadOnly(text == "ro"),
+        "nosuid" | "suid" => MountWord::NoSuid(text == "nosuid"),
+        "nodev" | "dev" => MountWord::NoDev(text == "nodev"),
+        "noexec" | "exec" => MountWord::NoExec(text == "noexec"),
+        "allow_other" | "allow-other" => MountWord::AllowOther,
+        _ => match text.strip_prefix("subdir=") {
+            Some(path) if path.starts_with('/') => MountWord::Subdir(path.into()),
+            Some(_) => return Err("subdir= takes a path in the cell that begins with /".into()),
+            None => return Err("no such option: ro, nosuid, nodev, noexec, subdir=PATH, allow_other".into()),
+        },
+    })
+}
+
+/// How it is written.
+pub fn text(word: &MountWord) -> String {
+    let either = |no: bool, word: &str, other: &str| if no { word.to_string() } else { other.to_string() };
+    match word {
+        MountWord::ReadOnly(no) => either(*no, "ro", "rw"),
+        MountWord::NoSuid(no) => either(*no, "nosuid", "suid"),
+        MountWord::NoDev(no) => either(*no, "nodev", "dev"),
+        MountWord::NoExec(no) => either(*no, "noexec", "exec"),
+        MountWord::Subdir(path) => format!("subdir={}", path.display()),
+        MountWord::AllowOther => "allow_other".into(),
+    }
+}
+
+/// What these options mean for a mount of this source; a later one counts more than an earlier one.
+pub fn options(source: &Path, words: &[MountWord]) -> Options {
+    let mut options = Options::new(source);
+    for word in words {
+        match word {
+            MountWord::ReadOnly(no) => options.restrictions.read_only = *no,
+            MountWord::NoSuid(no) => options.restrictions.no_suid = *no,
+            MountWord::NoDev(no) => options.restrictions.no_dev = *no,
+            MountWord::NoExec(no) => options.restrictions.no_exec = *no,
+            MountWord::Subdir(path) => options.subdir = Some(path.clone()),
+            MountWord::AllowOther => options.access = Access::Everybody,
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_and_written_as_mount_does() {
+        for word in
+            ["ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "subdir=/a/b", "allow_other"]
+        {
+            assert_eq!(text(&parse(word).unwrap()), word);
+        }
+        for wrong in ["", "rx", "subdir=a", "subdir"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        let words: Vec<_> = ["ro", "noexec", "rw", "subdir=/x"].iter().map(|w| parse(w).unwrap()).collect();
+        let options = options(Path::new("/cell"), &words);
+        assert!(options.restrictions.no_exec && !options.restrictions.read_only);
+        assert_eq!(options.subdir.as_deref(), Some(Path::new("/x")));
+    }
+}
