@@ -29,6 +29,8 @@ lee() { "$LEE" "$@" --cell "$CELL"; }
 clients_set_up() {
   lee user create ann --uid 1234 --gid 1234 >/dev/null
   lee key create ann --json >"$WORK/key.json"
+  lee user create bob --uid 1235 --gid 1235 >/dev/null # for what is nobody else's business
+  lee key create bob --json >"$WORK/bob.json"
   mkdir "$MNT/pub" "$MNT/new" && chown 1234:1234 "$MNT/pub" && chmod 1777 "$MNT/new"
   lee bucket create pub --path /pub >/dev/null
   field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$WORK/key.json" "$1"; }
@@ -138,7 +140,7 @@ boto3_does_all() {
 # Requests as no client makes them.
 raw_requests() {
   . "$WORK/env"
-  python3 "$ROOT/tests/tools/s3_raw.py" "$MNT"
+  python3 "$ROOT/tests/tools/s3_raw.py" "$MNT" "$WORK/bob.json"
 }
 
 curl_is_refused() {

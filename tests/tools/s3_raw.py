@@ -36,9 +36,9 @@ def raw(method, url, headers=None, body=None):
         return e.code, e.headers, e.read().decode()
 
 
-def ask(method, key, headers=None, body=b"", trailer=False):
+def ask(method, key, headers=None, body=b"", trailer=False, url=URL):
     """The same of a request signed as it should be, all of its headers."""
-    request = AWSRequest(method, f"{URL}/{key}", data=body, headers={"Content-Type": "text/plain"} | (headers or {}))
+    request = AWSRequest(method, f"{url}/{key}", data=body, headers={"Content-Type": "text/plain"} | (headers or {}))
     if trailer:
         request.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
     S3SigV4Auth(boto3.Session().get_credentials(), "s3", "us-east-1").add_auth(request)
@@ -116,6 +116,18 @@ def forms():
     assert status in (200, 204) and content("raw/form").startswith(b"20"), text
     assert headers["Location"] == f"{URL}/raw/form", headers
     assert form(now - 2 * hour, now - hour)[0] == 403
+    before = content("raw/form")
+    for bucket in [(), ({"bucket": "other"},), (["starts-with", "$bucket", "other"],)]:
+        status, _, text = form(now, now + hour, bucket)
+        assert status == 403 and "AccessDenied" in text, (bucket, text)
+    for name, value in [("x-amz-object-lock-mode", "GOVERNANCE"), ("x-amz-grant-read", "id=1"), ("x-amz-storage-class", "GLACIER")]:
+        status, _, text = form(now, now + hour, more={name: value})
+        assert status in (400, 501), (name, status, text)
+    assert form(now, now + hour, more={"x-amz-meta-a": "1" * 2100})[0] == 400
+    assert content("raw/form") == before, "what was refused was written"
+    both = form(now, now + hour, more={"bucket": BUCKET})
+    assert both[0] in (200, 204), both
+    assert form(now, now + hour, more={"bucket": "other"})[0] == 403
     # a request of another kind does not become older by calling itself a form
     status, _, text = ask("POST", "raw/given?uploads", {"Content-Type": "multipart/form-dataa"})
     assert status == 400, text
@@ -218,6 +230,123 @@ def keys():
     assert s3.list_buckets(Prefix="none").get("Buckets", []) == []
 
 
-for case in [urls, old_signatures, forms, chunks, conditions, directories, keys]:
+def with_date():
+    """A request whose time is in `Date`, as HTTP has it and as signatures have it."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    day, at = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
+    host, empty = urllib.parse.urlsplit(URL).netloc, hashlib.sha256(b"").hexdigest()
+    for date in [now.strftime("%a, %d %b %Y %H:%M:%S GMT"), at]:
+        names = "date;host;x-amz-content-sha256"
+        text = f"GET\n/{BUCKET}/raw/given\n\ndate:{date}\nhost:{host}\nx-amz-content-sha256:{empty}\n\n{names}\n{empty}"
+        scope = f"{day}/us-east-1/s3/aws4_request"
+        to_sign = f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{hashlib.sha256(text.encode()).hexdigest()}"
+        key = f"AWS4{SECRET}".encode()
+        for step in [*scope.split("/"), to_sign]:
+            key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+        signed = f"AWS4-HMAC-SHA256 Credential={ID}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+        status, _, text = raw("GET", f"{URL}/raw/given", {"Date": date, "x-amz-content-sha256": empty, "Authorization": signed})
+        assert (status, text) == (200, "given"), (date, text)
+
+
+def what_is_not_done():
+    """A request that asks for what is not done here is refused, not done without it."""
+    lock = {"x-amz-object-lock-mode": "GOVERNANCE", "x-amz-object-lock-retain-until-date": "2099-01-01T00:00:00Z"}
+    for more in [lock, {"x-amz-object-lock-legal-hold": "ON"}, {"x-amz-grant-read": 'id="1"'}, {"x-amz-grant-full-control": 'id="1"'}]:
+        for method, key in [("PUT", "raw/locked"), ("POST", "raw/locked?uploads")]:
+            status, _, text = ask(method, key, more)
+            assert status in (400, 501), (more, method, text)
+        assert ask("PUT", "raw/locked", more | {"x-amz-copy-source": f"/{BUCKET}/raw/given"})[0] in (400, 501), more
+    assert not os.path.exists(f"{MNT}/{BUCKET}/raw/locked")
+    for owner, status in [("ann", 200), ("1234", 200), ("bob", 403), ("123456789012", 403)]:
+        assert ask("GET", "raw/given", {"x-amz-expected-bucket-owner": owner})[0] == status, owner
+        source = {"x-amz-copy-source": f"/{BUCKET}/raw/given", "x-amz-source-expected-bucket-owner": owner}
+        assert ask("PUT", "raw/owned", source)[0] == status, owner
+    upload = s3.create_multipart_upload(Bucket=BUCKET, Key="raw/parts")["UploadId"]
+    for part, status in [("bytes=0-4", 200), ("bytes=0-5", 416), ("bytes=9-10", 416), ("bytes=2-", 400), ("lines=0-1", 400)]:
+        more = {"x-amz-copy-source": f"/{BUCKET}/raw/given", "x-amz-copy-source-range": part}
+        got, _, text = ask("PUT", f"raw/parts?partNumber=1&uploadId={upload}", more)
+        assert got == status, (part, got, text)
+    s3.abort_multipart_upload(Bucket=BUCKET, Key="raw/parts", UploadId=upload)
+    for md5, code in [("nonsense", "InvalidDigest"), ("AAAA", "InvalidDigest"), (base64.b64encode(bytes(16)).decode(), "BadDigest")]:
+        assert code in ask("PUT", "raw/owned", {"Content-MD5": md5}, b"x")[2], md5
+    tags = lambda n: "&".join(f"k{i}=v" for i in range(n))
+    assert ask("PUT", "raw/tags", {"x-amz-tagging": tags(10)}, b"x")[0] == 200
+    status, _, text = ask("PUT", "raw/tags", {"x-amz-tagging": tags(11)}, b"x")
+    assert status == 400, text
+    assert ask("PUT", "raw/tags", {"x-amz-meta-a": "1" * 2000}, b"x")[0] == 200
+    status, _, text = ask("PUT", "raw/tags", {"x-amz-meta-a": "1" * 2049}, b"x")
+    assert status == 400 and "MetadataTooLarge" in text, text
+    # most of it is refused unread
+    try:
+        s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": "k" * 1000}] * 20_000})
+        raise AssertionError("20 MB of XML were taken")
+    except botocore.exceptions.ClientError as e:
+        assert e.response["ResponseMetadata"]["HTTPStatusCode"] == 400, e
+
+
+def answers():
+    """What each answer has."""
+    for key, status in [("raw/given", 200), ("raw/none", 404)]:
+        got, headers, text = ask("GET", key)
+        assert got == status and headers["x-amz-request-id"] and headers["X-Content-Type-Options"] == "nosniff", headers.items()
+        assert status == 200 or f"<RequestId>{headers['x-amz-request-id']}</RequestId>" in text, text
+    for part in ["lines=0-1", "bytes=0-1,3-4", "bytes=4-2", "bytes"]:
+        status, _, text = ask("GET", "raw/given", {"Range": part})
+        assert (status, text) == (200, "given"), part
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "raw/given", "ResponseContentType": "text/html"})
+    status, headers, _ = raw("GET", url)
+    assert status == 200 and headers["Content-Type"] == "text/html", headers.items()
+    put("raw/coded", b"x", ContentEncoding="gzip, br")
+    assert ask("GET", "raw/coded")[1]["Content-Encoding"] == "gzip, br"
+    listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="raw/gi", Delimiter="")
+    assert [found["Key"] for found in listed["Contents"]] == ["raw/given"], listed
+    uploads = sorted((key, s3.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]) for key in ["raw/u1", "raw/u1", "raw/u2"])
+    seen, marker = [], {}
+    while True:
+        page = s3.list_multipart_uploads(Bucket=BUCKET, Prefix="raw/u", MaxUploads=1, **marker)
+        for found in page["Uploads"]:
+            assert found["Owner"]["ID"] and found["Initiator"]["ID"], found
+            seen.append((found["Key"], found["UploadId"]))
+        if not page["IsTruncated"]:
+            break
+        marker = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+    assert sorted(seen) == uploads, (seen, uploads)
+    for key, upload in uploads:
+        s3.abort_multipart_upload(Bucket=BUCKET, Key=key, UploadId=upload)
+
+
+def buckets():
+    """A bucket is its maker's alone, and is listed to nobody else, until he says otherwise."""
+    with open(sys.argv[2]) as f:
+        key = json.load(f)
+    bob = boto3.client("s3", aws_access_key_id=key["access_key_id"], aws_secret_access_key=key["secret_access_key"])
+
+    def refused(call, *args, **more):
+        try:
+            return call(*args, **more) and None
+        except botocore.exceptions.ClientError as e:
+            return e.response["ResponseMetadata"]["HTTPStatusCode"]
+
+    s3.create_bucket(Bucket="mine")
+    s3.put_object(Bucket="mine", Key="a", Body=b"a")
+    names = lambda client: [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
+    assert names(s3) == ["mine", BUCKET] and names(bob) == [], (names(s3), names(bob))
+    url = URL.replace(BUCKET, "mine")
+    for call in [bob.get_object, bob.head_object, bob.delete_object]:
+        assert refused(call, Bucket="mine", Key="a") == 403, call
+    assert refused(bob.list_objects_v2, Bucket="mine") == 403 and refused(bob.put_object, Bucket="mine", Key="b", Body=b"") == 403
+    assert raw("GET", f"{url}/a")[0] == 403
+    anybody = {"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::mine", "arn:aws:s3:::mine/*"]}
+    s3.put_bucket_policy(Bucket="mine", Policy=json.dumps({"Version": "2012-10-17", "Statement": [anybody]}))
+    assert raw("GET", f"{url}/a")[2] == "a" and bob.get_object(Bucket="mine", Key="a")["Body"].read() == b"a"
+    status, _, text = raw("GET", f"{url}/a?response-content-type=text/html")
+    assert status == 400 and "InvalidRequest" in text, "anybody could make a page of it"
+    s3.delete_bucket_policy(Bucket="mine")
+    assert raw("GET", f"{url}/a")[0] == 403 and refused(bob.get_object, Bucket="mine", Key="a") == 403
+    s3.delete_object(Bucket="mine", Key="a")
+    s3.delete_bucket(Bucket="mine")
+
+
+for case in [urls, old_signatures, forms, chunks, conditions, directories, keys, with_date, what_is_not_done, answers, buckets]:
     print(case.__name__, flush=True)
     case()

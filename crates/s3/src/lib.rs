@@ -19,6 +19,7 @@ mod copy;
 mod cors;
 mod delete;
 mod error;
+mod forms;
 mod headers;
 mod host;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::call::{Call, Posted, Shared};
 use crate::conditions::Conditions;
 use crate::error::{self, not_implemented};
-use crate::headers;
+use crate::forms;
 use crate::list::timestamp;
 use crate::meta::{Kept, NOTED, Noted, TAGS, kept};
 use crate::names::{only_version, path_of};
@@ -25,7 +25,6 @@ use s3s::dto::{
     ObjectAttributes, ObjectCannedACL, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput,
     Range, StorageClass, StreamingBlob,
 };
-use s3s::post_policy::PostPolicyCondition;
 use s3s::stream::ByteStream;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
@@ -235,38 +234,7 @@ impl Shared {
         request: S3Request<PostObjectInput>,
     ) -> S3Result<S3Response<PostObjectOutput>> {
         let form = &request.input;
-        let conditions = form.policy.as_ref().map(|policy| &policy.conditions[..]).unwrap_or_default();
-        let says = |wanted: &str| {
-            conditions.iter().any(|condition| match condition {
-                PostPolicyCondition::Eq { field, .. } => field == wanted,
-                // any bucket is none
-                PostPolicyCondition::StartsWith { field, prefix } => {
-                    field == wanted && !(prefix.is_empty() && wanted == "bucket")
-                }
-                PostPolicyCondition::ContentLengthRange { .. } => false,
-            })
-        };
-        if form.policy.is_some() && !says("bucket") {
-            let why = "Invalid according to Policy: it has no condition for the bucket.";
-            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, why));
-        }
-        // each field of a form is in its policy, but for those that encrypt
-        let encrypts = form.server_side_encryption.is_some() || form.sse_customer_algorithm.is_some();
-        if encrypts || form.sse_customer_key.is_some() || form.ssekms_key_id.is_some() {
-            return Err(not_implemented("Encryption by the server, and with keys of clients"));
-        }
-        if says("tagging") {
-            return Err(not_implemented(
-                "Tags as XML in forms: x-amz-tagging in a form's fields are; others",
-            ));
-        }
-        for condition in conditions {
-            if let PostPolicyCondition::Eq { field, value }
-            | PostPolicyCondition::StartsWith { field, prefix: value } = condition
-            {
-                headers::check_one(field, value)?;
-            }
-        }
+        forms::check(form)?;
         let owner = form.expected_bucket_owner.clone();
         self.expect_owner(&request, &request.input.bucket, owner.as_deref()).await?;
         let put = request.map_input(|form| PutObjectInput {

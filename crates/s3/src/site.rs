@@ -6,10 +6,10 @@ use crate::buckets::Buckets;
 use crate::call::{Parts, Posted, Shared, Slot};
 use crate::chunks::{self, Room, SIGNED_BYTES_IN_ALL};
 use crate::host::Domains;
-use crate::names::encoded;
+use crate::names::{encoded, unescaped};
 use crate::pace::{self, Holding};
 use crate::uploads::Uploads;
-use crate::{cors, error};
+use crate::{cors, error, forms};
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, LOCATION, ORIGIN, SERVER};
@@ -191,7 +191,9 @@ impl S3Door {
         holding.begin();
         let env = self.shared.0.files.env();
         let body = |body| s3s::Body::http_body_unsync(pace::paced(env, body, &holding));
-        let answer = self.forms.call(request.map(body));
+        let bucket = self.bucket_of(&request).map(|name| unescaped(&name)).filter(|name| is_name(name));
+        let answer =
+            self.forms.call(forms::with_bucket(request, bucket.as_deref().unwrap_or_default()).map(body));
         let late = |_| refused(S3Error::with_message(S3ErrorCode::RequestTimeout, "The form took too long."));
         let answer = tokio::time::timeout(FORM_WAIT, answer).await.unwrap_or_else(late)?;
         let mut answer = answers::refused_by_policy(answer);

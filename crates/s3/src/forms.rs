@@ -1,0 +1,67 @@
+//! Forms: what the library does not see to.
+//!
+//! It loses a form's policy before an operation could look at it. But it refuses a form with a field that the policy has no condition for,
+//! and with a `bucket` that is not the one in the URL. So each form is given that field: a policy without a condition for its bucket would be good
+//! for all buckets of who signed it, and is refused, as S3 does.
+
+use crate::headers;
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Request;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::CONTENT_TYPE;
+use leeward_door::listen::Body;
+use mime::Mime;
+use s3s::S3Result;
+use s3s::dto::PostObjectInput;
+
+/// The form with a field that names its bucket, before all others; as it is where its kind has no boundary: then the library refuses it.
+pub(crate) fn with_bucket(request: Request<Body>, bucket: &str) -> Request<Body> {
+    // read as the library reads it
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.parse::<Mime>().ok());
+    let Some(boundary) = kind.as_ref().and_then(|kind| kind.get_param(mime::BOUNDARY)) else {
+        return request;
+    };
+    let field =
+        format!("--{boundary}\r\nContent-Disposition: form-data; name=\"bucket\"\r\n\r\n{bucket}\r\n");
+    request.map(|body| before(field.into(), body))
+}
+
+fn before(first: Bytes, body: Body) -> Body {
+    let mut first = Some(first);
+    let mut body = Box::pin(body);
+    let frames = futures_util::stream::poll_fn(move |cx| match first.take() {
+        Some(first) => std::task::Poll::Ready(Some(Ok(Frame::data(first)))),
+        None => body.as_mut().poll_frame(cx),
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// Refuses a form whose fields ask for what is not done here, as requests are whose headers do.
+///
+/// # Errors
+/// As [`headers::check`].
+pub(crate) fn check(form: &PostObjectInput) -> S3Result<()> {
+    let encryption = "x-amz-server-side-encryption";
+    let asked = [
+        (form.grant_full_control.is_some(), "x-amz-grant-full-control"),
+        (form.grant_read.is_some(), "x-amz-grant-read"),
+        (form.grant_read_acp.is_some(), "x-amz-grant-read-acp"),
+        (form.grant_write_acp.is_some(), "x-amz-grant-write-acp"),
+        (form.object_lock_legal_hold_status.is_some(), "x-amz-object-lock-legal-hold"),
+        (form.object_lock_mode.is_some(), "x-amz-object-lock-mode"),
+        (form.object_lock_retain_until_date.is_some(), "x-amz-object-lock-retain-until-date"),
+        (form.bucket_key_enabled.is_some(), encryption),
+        (form.server_side_encryption.is_some(), encryption),
+        (form.sse_customer_algorithm.is_some(), encryption),
+        (form.sse_customer_key.is_some(), encryption),
+        (form.sse_customer_key_md5.is_some(), encryption),
+        (form.ssekms_encryption_context.is_some(), encryption),
+        (form.ssekms_key_id.is_some(), encryption),
+        (form.website_redirect_location.is_some(), "x-amz-website-redirect-location"),
+        (form.write_offset_bytes.is_some(), "x-amz-write-offset-bytes"),
+    ];
+    asked.iter().filter(|(asked, _)| *asked).try_for_each(|(_, name)| headers::check_one(name, ""))?;
+    let class = form.storage_class.as_ref().map(|class| class.as_str());
+    class.map_or(Ok(()), |class| headers::check_one("x-amz-storage-class", class))
+}
