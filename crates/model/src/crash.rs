@@ -143,6 +143,16 @@ impl Expected {
         }
     }
 
+    /// Everything is durable; what the last step changed only if it is not in doubt whether it did.
+    pub(crate) fn all_durable_but_last(&mut self, in_doubt: bool) {
+        let sure = self.last() - usize::from(in_doubt);
+        (self.names_durable, self.all_durable) = (sure, sure);
+        self.durable.clear();
+        let views =
+            |state: usize| self.states[state].snapshots().map(|(view, _)| view).collect::<BTreeSet<_>>();
+        self.durable_snapshots = &views(sure) & &views(self.last());
+    }
+
     /// Judges a recovered tree. Returns the model of it, with times and allocation unknown, or why nothing fits.
     pub fn judge(&self, tree: &Tree) -> Result<Model, String> {
         let mut reasons = Reasons::default();

@@ -102,6 +102,8 @@ pub struct Harness<T> {
     pub target: T,
     /// Whether the last step was answered with success.
     pub acknowledged: bool,
+    /// The error that it was answered with.
+    pub failed_with: Option<Error>,
     model_slots: Slots,
     target_slots: Slots,
     identities: Identities,
@@ -123,6 +125,7 @@ impl<T: Target> Harness<T> {
             model,
             target,
             acknowledged: false,
+            failed_with: None,
             model_slots: Slots::default(),
             target_slots: Slots::default(),
             identities: Identities::default(),
@@ -131,6 +134,7 @@ impl<T: Target> Harness<T> {
 
     /// Runs one step on both sides and compares.
     pub fn step(&mut self, step: &Step) -> Verdict {
+        self.failed_with = None;
         match step.act {
             Act::Advance { ms } => {
                 self.target.advance(ms);
@@ -154,6 +158,7 @@ impl<T: Target> Harness<T> {
         let stats = self.stats(&watched);
         let got = self.on_target(step);
         self.acknowledged = got.is_ok();
+        self.failed_with = got.as_ref().err().cloned();
         let want = self.on_model(&as_done(step, &got));
         self.same_answer(step, &want, &got)?;
         self.note_snapshot(step, &want);
@@ -198,6 +203,7 @@ impl<T: Target> Harness<T> {
     fn reopen(&mut self) -> Verdict {
         let reopened = self.target.reopen();
         self.acknowledged = reopened.is_ok();
+        self.failed_with = reopened.as_ref().err().map(|e| Error::Io(e.clone()));
         self.model.drop_refs();
         self.model_slots = Slots::default();
         self.target_slots = Slots::default();

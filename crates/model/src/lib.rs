@@ -5,7 +5,8 @@
 //! * [`Step`](step::Step), [`text`], [`generate`]: random operations with paths, printable and replayable;
 //! * [`harness`]: runs steps on the model and on a [`Target`], compares each answer and, now and then, the whole tree
 //!   with all snapshots;
-//! * [`crash`]: stops a [`CrashTarget`](crash::CrashTarget) at every mutation of its disk and judges what comes back.
+//! * [`crash`]: stops a [`CrashTarget`](crash::CrashTarget) at every mutation of its disk and judges what comes back;
+//! * [`faults`]: makes one call below a [`FaultTarget`](faults::FaultTarget) fail, and judges what comes of it.
 //!
 //! Only tests depend on this crate. A failure panics with the seed, the first difference and a shrunk list of steps that can be
 //! kept as a regression: `harness::replay(make, text)`.
@@ -13,6 +14,7 @@
 pub mod compare;
 pub mod content;
 pub mod crash;
+pub mod faults;
 pub mod generate;
 pub mod harness;
 pub mod model;

@@ -1,9 +1,10 @@
-//! The crash checker judges itself: a toy that keeps the contract survives everywhere, toys that break it do not.
+//! The checkers of crashes and of failing calls judge themselves: a toy that keeps the contract survives everywhere, toys that break it do not.
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
 use leeward_model::content::Content;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
+use leeward_model::faults::{Ending, FaultOptions, FaultTarget, Outcome, fail_once};
 use leeward_model::harness::Target;
 use leeward_model::node::{Ino, Node};
 use leeward_model::snapshots::snap_dir_of;
@@ -11,7 +12,7 @@ use leeward_model::{Model, Profile};
 use leeward_volume::op::{Make, Over};
 use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How the toy breaks the contract.
@@ -26,6 +27,12 @@ enum Wrong {
     CheckFails,
     SnapshotsLost,
     SnapshotsNotFrozen,
+    /// What was not written is said to be.
+    FailuresSwallowed,
+    /// A failure is told once; what was not written then never is.
+    FailuresForgotten,
+    /// It says so, and writes nothing.
+    CloseDoesNothing,
 }
 
 /// A "disk" of two kinds of record: the metadata as a whole, and each file's content.
@@ -42,6 +49,12 @@ struct Toy {
     mutations: Cell<u64>,
     armed: Cell<Option<CrashPoint>>,
     dead: Cell<bool>,
+    /// The mutation that fails.
+    failing: Cell<Option<u64>>,
+    /// One has, and has not been told.
+    failed: Cell<bool>,
+    /// Nothing is written any more.
+    broken: Cell<bool>,
 }
 
 fn contents(model: &Model) -> BTreeMap<Ino, Content> {
@@ -77,12 +90,21 @@ impl Toy {
             mutations: Cell::new(0),
             armed: Cell::new(None),
             dead: Cell::new(false),
+            failing: Cell::new(None),
+            failed: Cell::new(false),
+            broken: Cell::new(false),
         }
     }
 
     fn mutate(&self, f: impl FnOnce(&mut Store)) {
-        if self.dead.get() {
+        if self.dead.get() || self.broken.get() {
             return;
+        }
+        if self.failing.get() == Some(self.mutations.get()) {
+            self.failing.set(None);
+            self.mutations.set(self.mutations.get() + 1);
+            self.broken.set(self.wrong != Wrong::FailuresSwallowed);
+            return self.failed.set(true);
         }
         let point = self.armed.get().filter(|p| p.mutation == self.mutations.get());
         self.dead.set(point.is_some());
@@ -110,6 +132,16 @@ impl Toy {
             }
             self.mutate(|store| drop(store.contents.insert(ino, content)));
         }
+    }
+
+    /// What is said of failures.
+    fn told(&self, op: &Op<'_>) -> Result<()> {
+        let failed = match self.wrong {
+            Wrong::FailuresSwallowed => false,
+            Wrong::FailuresForgotten => self.failed.take(),
+            _ => self.failed.get() && matches!(op, Op::SyncAll | Op::Fsync { .. }),
+        };
+        if failed { Err(Error::Io("the disk failed".into())) } else { Ok(()) }
     }
 
     fn commit(&self) {
@@ -144,7 +176,7 @@ impl Target for Toy {
             Op::Write { node, offset, .. } if offset % 3 == 1 => self.write_contents(|ino| ino == node.0),
             _ => {}
         }
-        if self.dead.get() { Err(Error::Io("power went off".into())) } else { Ok(reply) }
+        if self.dead.get() { Err(Error::Io("power went off".into())) } else { self.told(&op).map(|()| reply) }
     }
 
     fn advance(&self, _ms: u32) {
@@ -173,6 +205,64 @@ impl CrashTarget for Toy {
     fn recover(self, point: &CrashPoint) -> std::result::Result<Toy, String> {
         assert!(matches!(point.death, Death::PowerCut | Death::Kill));
         Ok(Toy::on(self.wrong, self.store.into_inner()))
+    }
+}
+
+impl FaultTarget for Toy {
+    /// A mutation, as they are counted.
+    type Fault = u64;
+
+    fn fail(&self, fault: &u64) {
+        self.failing.set(Some(self.mutations.get() + fault));
+    }
+
+    fn heal(&self) {
+        self.failing.set(None);
+    }
+
+    fn end(self, ending: Ending, _opening: Option<&u64>) -> std::result::Result<(Toy, bool), String> {
+        if ending == Ending::Close && self.wrong != Wrong::CloseDoesNothing {
+            self.commit();
+        }
+        let said = ending == Ending::Close && (!self.failed.get() || self.wrong == Wrong::FailuresSwallowed);
+        Ok((Toy::on(self.wrong, self.store.into_inner()), said))
+    }
+}
+
+/// With this toy, one failing call for each seed.
+fn fail_by_seeds(wrong: Wrong) -> BTreeSet<Outcome> {
+    let one = |seed: u64| {
+        let profile = Profile::crash().with_snapshots(15, 3);
+        let ending = [Ending::Kill, Ending::PowerCut, Ending::Close][seed as usize % 3];
+        let (fault, after, syncs) = (seed % 7, seed as usize % 40, seed.is_multiple_of(2));
+        let options = FaultOptions {
+            seed,
+            steps: after + 1 + seed as usize % 11,
+            profile,
+            fault,
+            after,
+            syncs,
+            ending,
+            opening: None,
+        };
+        fail_once(|| Toy::new(wrong), &options)
+    };
+    (0..300).map(one).collect()
+}
+
+#[test]
+fn failing_calls_that_are_told_are_survived() {
+    let outcomes = fail_by_seeds(Wrong::Nothing);
+    assert!(outcomes.contains(&Outcome::Unnoticed) && outcomes.contains(&Outcome::Stayed), "{outcomes:?}");
+}
+
+#[test]
+fn failing_calls_that_are_not_are_caught() {
+    for wrong in [Wrong::FailuresSwallowed, Wrong::FailuresForgotten, Wrong::CloseDoesNothing] {
+        let caught = catch_unwind(AssertUnwindSafe(|| fail_by_seeds(wrong))).err();
+        let cause = caught.unwrap_or_else(|| panic!("{wrong:?} was not noticed"));
+        let text = cause.downcast_ref::<String>().map_or("", |s| s);
+        assert!(text.contains("shrunk to"), "{wrong:?}: {text}");
     }
 }
 

@@ -4,7 +4,7 @@
 //! since its last sync, and the changes of names since the last sync of their directory. [`SimDisk::power_cut`]
 //! makes a new disk of what is durable and a seeded choice of the rest; [`SimDisk::kill`] one with all of it.
 //! Every call that changes or syncs anything is a *mutation*, numbered from 0, at which [`SimDisk::fail_at`] can
-//! place a fault. Same calls, same seeds: same bytes.
+//! place a fault; reads have numbers of their own ([`SimDisk::fail_read_at`]). Same calls, same seeds: same bytes.
 //!
 //! Harsher than ext4 where the contract of [`super`] allows it: unsynced writes survive sector by sector in any
 //! order, syncing a directory makes no other directory's names durable, a failed write leaves half of itself, and
@@ -19,7 +19,7 @@ use super::real::check_path;
 use super::{Caching, Disk, DiskFile, Space};
 use content::{Content, PAGE_BYTES, each_piece};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -72,6 +72,8 @@ struct State {
     power_on: bool,
     mutations: u64,
     faults: BTreeMap<u64, Fault>,
+    reads: u64,
+    read_faults: BTreeSet<u64>,
     unreadable: Vec<String>,
     recent: VecDeque<String>,
     capacity_pages: u64,
@@ -136,6 +138,8 @@ impl SimDisk {
             power_on: true,
             mutations: 0,
             faults: BTreeMap::new(),
+            reads: 0,
+            read_faults: BTreeSet::new(),
             unreadable: Vec::new(),
             recent: VecDeque::new(),
             capacity_pages: CAPACITY_BYTES / PAGE_BYTES,
@@ -158,6 +162,16 @@ impl SimDisk {
         self.0.lock().faults.insert(n, fault);
     }
 
+    /// How many reads (open, list, list_dirs, read, length, space) were tried so far: the number of the next one.
+    pub fn reads(&self) -> u64 {
+        self.0.lock().reads
+    }
+
+    /// Makes read number `n` (the first one is 0) fail with EIO.
+    pub fn fail_read_at(&self, n: u64) {
+        self.0.lock().read_faults.insert(n);
+    }
+
     /// Reads of files opened under a path that starts so fail with EIO, until [`SimDisk::heal`].
     pub fn fail_reads(&self, path_prefix: &str) {
         self.0.lock().unreadable.push(path_prefix.to_string());
@@ -167,6 +181,7 @@ impl SimDisk {
     pub fn heal(&self) {
         let mut state = self.0.lock();
         state.faults.clear();
+        state.read_faults.clear();
         state.unreadable.clear();
     }
 
@@ -280,7 +295,7 @@ impl SimDisk {
 impl Disk for SimDisk {
     fn open(&self, path: &str, _: Caching) -> io::Result<Box<dyn DiskFile>> {
         let name = Name::parse(path)?;
-        let inode = self.0.lock().powered()?.file(&name)?;
+        let inode = self.0.lock().read()?.file(&name)?;
         Ok(self.handle(path, inode))
     }
 
@@ -303,7 +318,7 @@ impl Disk for SimDisk {
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
         let dir = normal(dir)?;
         let mut state = self.0.lock();
-        let files = state.powered()?.children(&dir).filter_map(|(leaf, node)| match node {
+        let files = state.read()?.children(&dir).filter_map(|(leaf, node)| match node {
             Node::File(inode) => Some((leaf.to_string(), inode.body.lock().now.len())),
             Node::Dir => None,
         });
@@ -313,7 +328,7 @@ impl Disk for SimDisk {
     fn list_dirs(&self, dir: &str) -> io::Result<Vec<String>> {
         let dir = normal(dir)?;
         let mut state = self.0.lock();
-        let all = state.powered()?.children(&dir);
+        let all = state.read()?.children(&dir);
         Ok(all.filter(|(_, node)| matches!(node, Node::Dir)).map(|(leaf, _)| leaf.to_string()).collect())
     }
 
@@ -324,7 +339,7 @@ impl Disk for SimDisk {
 
     fn space(&self) -> io::Result<Space> {
         let mut state = self.0.lock();
-        let state = state.powered()?;
+        let state = state.read()?;
         Ok(Space {
             total_bytes: state.capacity_pages * PAGE_BYTES,
             available_bytes: state.free_pages() * PAGE_BYTES,
@@ -357,7 +372,7 @@ impl SimFile {
 impl DiskFile for SimFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.0.lock();
-        if state.powered()?.unreadable.iter().any(|prefix| self.path.starts_with(prefix.as_str())) {
+        if state.read()?.unreadable.iter().any(|prefix| self.path.starts_with(prefix.as_str())) {
             return Err(os_error(libc::EIO));
         }
         Ok(self.inode.body.lock().now.read(offset, buf))
@@ -414,7 +429,7 @@ impl DiskFile for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.disk.0.lock().powered()?;
+        self.disk.0.lock().read()?;
         Ok(self.inode.body.lock().now.len())
     }
 }
@@ -422,6 +437,14 @@ impl DiskFile for SimFile {
 impl State {
     fn powered(&mut self) -> io::Result<&mut State> {
         if self.power_on { Ok(self) } else { Err(power_off_error()) }
+    }
+
+    /// Counts a read.
+    fn read(&mut self) -> io::Result<&mut State> {
+        self.powered()?;
+        let number = self.reads;
+        self.reads += 1;
+        if self.read_faults.remove(&number) { Err(os_error(libc::EIO)) } else { Ok(self) }
     }
 
     fn begin(&mut self, call: fmt::Arguments<'_>) -> io::Result<Option<Fault>> {

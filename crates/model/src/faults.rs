@@ -1,0 +1,202 @@
+//! Makes one call below a [`FaultTarget`] fail, and judges what comes of it.
+//!
+//! The contract, besides that of [`crate::crash`]:
+//! * the failure is answered with an error of input and output, or nobody notices: an answer that is wrong is never one;
+//! * what was acknowledged by Fsync or SyncAll before or *after* the failure is there when the file system is opened again,
+//!   and so is everything after an orderly end that says it was one;
+//! * opening, too, fails or works; when nothing fails any more it works, and the file system's own check is clean.
+
+use crate::compare::Verdict;
+use crate::crash::Expected;
+use crate::generate::{Generator, Profile};
+use crate::harness::{Failure, Harness, Target, guarded, report, shrink_with};
+use crate::step::{Act, Step};
+use crate::tree::Tree;
+use leeward_volume::Error;
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Nobody gets to do anything any more (kill -9).
+    Kill,
+    /// The power fails.
+    PowerCut,
+    /// Orderly.
+    Close,
+}
+
+/// A file system above something of which single calls can fail.
+pub trait FaultTarget: Target + Sized {
+    /// A call that fails, and how.
+    type Fault: Clone + std::fmt::Debug;
+
+    /// From now on: this call fails, when it comes.
+    fn fail(&self, fault: &Self::Fault);
+
+    /// No call fails from now on.
+    fn heal(&self);
+
+    /// Ends this life and opens the file system again; first while `opening` fails, then while nothing does. Whether the end said that
+    /// everything is durable.
+    fn end(self, ending: Ending, opening: Option<&Self::Fault>) -> Result<(Self, bool), String>;
+}
+
+/// A run with one failing call.
+#[derive(Clone, Debug)]
+pub struct FaultOptions<F> {
+    /// Decides the steps.
+    pub seed: u64,
+    /// How many at most.
+    pub steps: usize,
+    /// What they are.
+    pub profile: Profile,
+    /// What fails.
+    pub fault: F,
+    /// After how many steps.
+    pub after: usize,
+    /// Whether all is made durable then: what was not, though an Fsync said so, is not noticed any more.
+    pub syncs: bool,
+    /// How it ends.
+    pub ending: Ending,
+    /// What fails while it is opened again.
+    pub opening: Option<F>,
+}
+
+/// What came of a call that failed, where that is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// No answer told of it.
+    Unnoticed,
+    /// An answer was an error, and everything went on.
+    Answered,
+    /// Nothing could be made durable any more, until it was opened again.
+    Stayed,
+}
+
+/// Runs random steps, one call failing.
+///
+/// # Panics
+/// When the outcome is not allowed: with the steps, shrunk.
+pub fn fail_once<T: FaultTarget>(make: impl Fn() -> T, options: &FaultOptions<T::Fault>) -> Outcome {
+    let steps = steps_of(&make, options);
+    let attempt = |steps: &[Step]| fail_in(&make, steps, options).map(drop);
+    fail_in(&make, &steps, options).unwrap_or_else(|failure| {
+        let small = shrink_with(failure.clone(), attempt);
+        panic!("{options:?}: {}", report(&failure, &small));
+    })
+}
+
+/// The steps of an undisturbed run.
+fn steps_of<T: FaultTarget>(make: impl Fn() -> T, options: &FaultOptions<T::Fault>) -> Vec<Step> {
+    let Ok(mut harness) = Harness::new(make()) else { return Vec::new() };
+    let mut generator = Generator::new(options.seed, options.profile);
+    let mut steps = Vec::new();
+    for _ in 0..options.steps {
+        let step = generator.step(&harness.model);
+        let _ = harness.step(&step);
+        steps.push(step);
+    }
+    steps
+}
+
+/// Runs these steps with the failing call, and judges.
+///
+/// # Errors
+/// An outcome that is not allowed.
+pub fn fail_in<T: FaultTarget>(
+    make: impl Fn() -> T,
+    steps: &[Step],
+    options: &FaultOptions<T::Fault>,
+) -> Result<Outcome, Failure> {
+    let mut outcome = Outcome::Unnoticed;
+    let verdict = guarded(|| {
+        let mut harness = Harness::new(make())?;
+        let mut expected = Expected::new(harness.model.clone());
+        let mut in_doubt = false;
+        for (n, step) in steps.iter().enumerate() {
+            if n == options.after.min(steps.len().saturating_sub(1)) {
+                harness.target.fail(&options.fault);
+            }
+            if step_failed(&mut harness, &mut expected, step)? {
+                outcome = Outcome::Answered;
+                in_doubt = changes(&step.act);
+            }
+            if in_doubt {
+                break;
+            }
+        }
+        harness.target.heal();
+        if options.syncs {
+            match harness.step(&Step::root(Act::SyncAll)) {
+                Ok(()) => expected.all_durable_but_last(in_doubt),
+                Err(_) => outcome = Outcome::Stayed,
+            }
+        }
+        end(harness, expected, in_doubt, outcome, options)
+    });
+    verdict.map(|()| outcome).map_err(|difference| Failure { steps: steps.to_vec(), difference })
+}
+
+/// Runs one step. Whether its answer was that something failed.
+fn step_failed<T: FaultTarget>(
+    harness: &mut Harness<T>,
+    expected: &mut Expected,
+    step: &Step,
+) -> Result<bool, String> {
+    let fsynced = match &step.act {
+        Act::Fsync(place) => harness.model_inode(place),
+        _ => None,
+    };
+    let verdict = harness.step(step);
+    let failed = verdict.is_err() && (harness.failed_with.as_ref().is_some_and(is_failure));
+    if !failed {
+        verdict?;
+    }
+    expected.push(step, &harness.model, harness.acknowledged, fsynced);
+    Ok(failed)
+}
+
+/// An error that says nothing about what was asked.
+fn is_failure(e: &Error) -> bool {
+    matches!(e, Error::Io(_) | Error::Corrupt(_) | Error::NoSpace)
+}
+
+/// Whether it leaves anything else than before, when it succeeds.
+fn changes(act: &Act) -> bool {
+    !matches!(
+        act,
+        Act::Fsync(_)
+            | Act::SyncAll
+            | Act::Read { .. }
+            | Act::Seek { .. }
+            | Act::ReadLink(_)
+            | Act::List { .. }
+            | Act::GetXattr { .. }
+            | Act::ListXattr(_)
+            | Act::Stat(_)
+            | Act::StatFs
+    )
+}
+
+fn end<T: FaultTarget>(
+    mut harness: Harness<T>,
+    mut expected: Expected,
+    in_doubt: bool,
+    outcome: Outcome,
+    options: &FaultOptions<T::Fault>,
+) -> Verdict {
+    let works = outcome != Outcome::Stayed;
+    if works && options.syncs && !in_doubt {
+        harness.compare().map_err(|e| format!("after the failure: {e}"))?;
+    }
+    let (target, said) = harness.target.end(options.ending, options.opening.as_ref())?;
+    if said {
+        expected.all_durable_but_last(in_doubt);
+    }
+    let when = if works { "opened again" } else { "opened again after a failure that stayed" };
+    let tree = Tree::read(&target).map_err(|e| format!("{when}: {e}"))?;
+    let model = expected.judge(&tree).map_err(|e| format!("{when}: {e}"))?;
+    let mut harness = Harness::with_model(target, model);
+    harness.compare().map_err(|e| format!("{when}: {e}"))?;
+    harness.settle().map_err(|e| format!("{when}, when idle: {e}"))
+}
