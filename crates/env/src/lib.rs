@@ -20,11 +20,13 @@ pub mod disk;
 pub mod hex;
 pub mod histogram;
 pub mod limits;
+mod memory;
 mod real;
 pub mod waits;
 
 pub use activity::Activity;
 pub use ctx::{Class, Ctx, Door, Flow, Groups, Wait, Work};
+pub use memory::give_memory_back;
 pub use real::{Env, Nanos};
 
 /// What a panic said, for messages.

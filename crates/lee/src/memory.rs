@@ -6,7 +6,7 @@
 //! 0.2 ms for each MB, so it is done while users are away, and only where much came since it was
 //! done last.
 
-use leeward_env::{Activity, Env, Nanos};
+use leeward_env::{Activity, Env, Nanos, give_memory_back};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub fn give_back(env: &Env, activity: Weak<Activity>) {
             let now = clock.now();
             let idle = activity.is_idle(now, AWAY);
             let Some(resident) = resident().filter(|bytes| floor.is_due(now, *bytes, idle)) else { continue };
-            trim();
+            give_memory_back();
             floor.bytes = self::resident().unwrap_or(resident);
             tracing::debug!(
                 "{resident} bytes were resident, {} are after memory was given back",
@@ -67,17 +67,6 @@ fn resident() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kb| kb << 10)
 }
 
-/// Lets go of whole pages that nobody uses.
-#[cfg(target_env = "gnu")]
-fn trim() {
-    // SAFETY: it looks at what is free only, under the allocator's own locks.
-    unsafe { libc::malloc_trim(0) };
-}
-
-/// Other allocators do so by themselves.
-#[cfg(not(target_env = "gnu"))]
-fn trim() {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,7 +101,7 @@ mod tests {
             n += 1;
             n % 64 == 0
         });
-        trim();
+        give_memory_back();
         let after = resident().expect("Linux");
         assert!(after + (32 << 20) <= full, "{before}, {full}, {after} with {} pieces", kept.len());
     }

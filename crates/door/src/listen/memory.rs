@@ -8,7 +8,7 @@
 
 use super::over;
 use crate::limits::{GIVE_BACK_LEAST, GIVE_BACK_SECS};
-use leeward_env::Env;
+use leeward_env::{Env, give_memory_back};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -76,24 +76,13 @@ pub(super) async fn give_back(env: Env, mut ended: watch::Receiver<bool>) {
         if HELD.fell() {
             let began = env.now();
             // at most the runtime ends meanwhile
-            let _ = tokio::task::spawn_blocking(trim).await;
+            let _ = tokio::task::spawn_blocking(give_memory_back).await;
             let took = Duration::from_nanos(env.now().saturating_sub(began));
             tracing::debug!("memory that connections had was given back in {took:?}");
             pause = least.max(took * PAUSE_TIMES);
         }
     }
 }
-
-/// Lets go of whole pages that nobody uses.
-#[cfg(target_env = "gnu")]
-fn trim() {
-    // SAFETY: it looks at what is free only, under the allocator's own locks.
-    unsafe { libc::malloc_trim(0) };
-}
-
-/// Other allocators do so by themselves.
-#[cfg(not(target_env = "gnu"))]
-fn trim() {}
 
 #[cfg(test)]
 mod tests {
