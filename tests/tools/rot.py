@@ -268,7 +268,7 @@ class Trial:
             return what, None
         what += f" ({path})"
         try:
-            return what, self.judge(template, kind, path)
+            return what, self.judge(template, kind, [path] if damage != "swapped" else [path, self.other])
         except Failed as failed:
             raise Failed(f"seed {seed}: {what}: {failed}") from failed
         finally:
@@ -300,7 +300,8 @@ class Trial:
         elif damage == "swapped":
             if not others:
                 return False
-            other = f"{self.live}/{rng.choice(others)}"
+            self.other = rng.choice(others)
+            other = f"{self.live}/{self.other}"
             os.rename(at, f"{at}.tmp")
             os.rename(other, at)
             os.rename(f"{at}.tmp", other)
@@ -317,12 +318,12 @@ class Trial:
             file.write(new)
         return True
 
-    def judge(self, template, kind, path):
+    def judge(self, template, kind, damaged):
         cell = self.cell
         down, said_down = cell.command("fsck")
         if not cell.start():
-            name = re.search(r"(tables/(?=\d))?[^/]*$", path)[0]
-            expect(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", cell.said()), f"lee up refused and does not name the file:\n{cell.said()}")
+            names = "|".join(re.escape(re.search(r"(tables/(?=\d))?[^/]*$", path)[0]) for path in damaged)
+            expect(re.search(rf"(?<![\w-])({names})(?![\w-])", cell.said()), f"lee up refused and does not name the file:\n{cell.said()}")
             expect(down != 0, "lee up refused, and fsck says that all is in order")
             expect("panicked" not in cell.said(), f"lee up panicked:\n{cell.said()}")
             return "refused"

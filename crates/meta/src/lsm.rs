@@ -32,8 +32,8 @@ use std::io;
 use std::ops::{Bound, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Size of a table: small, because the last one of a compaction is synced while readers wait.
 const TABLE_BYTES: u64 = 8 << 20;
@@ -91,6 +91,8 @@ pub struct LsmTables {
     compacting: Mutex<()>,
     /// Ids of tables that a failed flush or compaction may have left.
     leftovers: Mutex<Vec<Range<u64>>>,
+    /// What was found when a table could not be read: all tables are read for that, once.
+    blamed: OnceLock<Option<String>>,
     /// `dir` may be a path through the directory that this holds, which the tree uses until it is dropped.
     _disk: Arc<dyn Disk>,
 }
@@ -104,13 +106,14 @@ impl LsmTables {
         let tree = match guarded(|| config.open()) {
             Ok(AnyTree::Standard(tree)) => tree,
             Ok(AnyTree::Blob(_)) => return Err(Error::Corrupt("tables of another kind".into())),
-            Err(e) => return Err(files::damaged_table(dir).unwrap_or(e)),
+            Err(e) => return Err(blamed(dir, e)),
         };
         for table in tree.current_version().iter_tables() {
             files::check_name(&table.path, table.id())?;
         }
         let highest = tree.get_highest_persisted_seqno();
-        let is_certain = highest.is_none() || guarded(|| tree.get(LAST, u64::MAX))?.is_some();
+        let last = || guarded(|| tree.get(LAST, u64::MAX)).map_err(|e| blamed(dir, e));
+        let is_certain = highest.is_none() || last()?.is_some();
         let held = is_certain.then(|| highest.unwrap_or(0));
         let durable = AtomicU64::new(highest.unwrap_or(0));
         Ok(LsmTables {
@@ -125,6 +128,7 @@ impl LsmTables {
             running: RwLock::new(()),
             compacting: Mutex::new(()),
             leftovers: Mutex::default(),
+            blamed: OnceLock::new(),
             _disk: disk,
         })
     }
@@ -143,7 +147,7 @@ impl LsmTables {
         self.remove_leftovers();
         let _running = self.running.read();
         let (version, first) = (self.tree.current_version().id(), self.tree.next_table_id());
-        let result = guarded(|| f(self.safe()));
+        let result = self.guarded(|| f(self.safe()));
         if matches!(result, Err(Error::Full)) {
             self.leftovers.lock().push(first..self.tree.next_table_id());
         }
@@ -190,7 +194,26 @@ impl LsmTables {
     fn read<R>(&self, f: impl FnOnce(u64) -> lsm_tree::Result<R>) -> Result<R> {
         let _reading = self.readers.enter();
         let seq = self.visible.load(Ordering::SeqCst);
-        guarded(|| f(seq))
+        self.guarded(|| f(seq))
+    }
+
+    /// As [`guarded`]; damage has the name of a file.
+    fn guarded<R>(&self, f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
+        guarded(f).map_err(|e| match &e {
+            Error::Corrupt(_) => {
+                let found = self.blamed.get_or_init(|| files::damaged_table(&self.dir));
+                found.clone().map_or(e, Error::Corrupt)
+            }
+            _ => e,
+        })
+    }
+}
+
+/// This error of opening; damage has the name of a file.
+fn blamed(dir: &Path, e: Error) -> Error {
+    match e {
+        Error::Corrupt(_) => files::damaged_table(dir).map_or(e, Error::Corrupt),
+        other => other,
     }
 }
 
@@ -206,7 +229,7 @@ impl Moment for LsmMoment<'_> {
         if from >= to || limit == 0 {
             return Ok(Pairs::new());
         }
-        guarded(|| self.tables.scan_at(self.seq, from, to, limit, false))
+        self.tables.guarded(|| self.tables.scan_at(self.seq, from, to, limit, false))
     }
 }
 
@@ -329,7 +352,9 @@ fn guarded<R>(f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
 /// A file that ends too early was damaged; so was one that holds what cannot be.
 fn from_io(e: io::Error) -> Error {
     match e.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Error::Corrupt(format!("tables: {e}")),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            Error::Corrupt(format!("tables: {e}"))
+        }
         _ => e.into(),
     }
 }

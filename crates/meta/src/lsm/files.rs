@@ -2,7 +2,7 @@
 //!
 //! * Before opening: names must be durable (recovery removes files that the current manifest does not name, so the
 //!   manifest it reads must not be taken back by a power cut), and the manifest is compared with its checksum.
-//! * When it does not open: which file is to blame. When it does: that each table is in the file of its number.
+//! * When it does not open, or cannot be read: which file is to blame. When it opens: that each table is in the file of its number.
 //! * After a flush or compaction that failed for want of space: its unfinished tables are removed.
 
 use crate::{Error, Result};
@@ -68,44 +68,58 @@ fn check_new(dir: &Path) -> Result<()> {
     }
 }
 
-/// After an opening that failed: the first table of the manifest that is not whole, as far as its end tells.
-pub(super) fn damaged_table(dir: &Path) -> Option<Error> {
+/// The first table of the manifest that is not what was written, and what of it. Reads all of them to their ends.
+pub(super) fn damaged_table(dir: &Path) -> Option<String> {
     let current = fs::read(dir.join(CURRENT)).ok()?;
     let version = u64::from_le_bytes(current.get(..8)?.try_into().ok()?);
-    for id in tables_of(&dir.join(format!("v{version}"))).ok()? {
-        let path = dir.join(TABLES).join(id.to_string());
-        let what = match fs::metadata(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => "missing",
-            Err(_) => continue,
-            Ok(meta) if meta.len() == 0 => "empty",
-            Ok(_) if sfa::Reader::new(&path).is_err() => "damaged at its end, or cut off",
+    for (id, checksum) in tables_of(&dir.join(format!("v{version}"))).ok()? {
+        let what = match checksum_of(&dir.join(TABLES).join(id.to_string())) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => "is missing".into(),
+            Err(e) => format!("cannot be read: {e}"),
+            Ok((0, _)) => "is empty".into(),
+            Ok((_, found)) if found != checksum => "is damaged, or cut off".into(),
             Ok(_) => continue,
         };
-        return Some(damaged(format!("the table `{TABLES}/{id}` is {what}")));
+        return Some(format!("files of the tables: the table `{TABLES}/{id}` {what}"));
     }
     None
 }
 
-/// Numbers of the tables that a manifest names: levels u8, of each runs u8, of each tables u32, of each number u64,
+/// Length of a file, and the checksum that a manifest has of it.
+fn checksum_of(path: &Path) -> io::Result<(u64, u128)> {
+    let mut hasher = ChecksummedWriter::new(io::sink());
+    let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok((bytes, hasher.checksum().into_u128()))
+}
+
+/// Numbers and checksums of the tables that a manifest names: levels u8, of each runs u8, of each tables u32, of each number u64,
 /// kind of checksum u8, checksum u128, sequence number u64.
-fn tables_of(manifest: &Path) -> io::Result<Vec<u64>> {
+fn tables_of(manifest: &Path) -> io::Result<Vec<(u64, u128)>> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let archive = sfa::Reader::new(manifest).map_err(|_| invalid())?;
     let mut reader = archive.toc().section(b"tables").ok_or_else(invalid)?.buf_reader(manifest)?;
-    let (mut byte, mut count, mut entry) = ([0; 1], [0; 4], [0; 33]);
-    let mut ids = Vec::new();
+    let (mut byte, mut count) = ([0; 1], [0; 4]);
+    let mut tables = Vec::new();
     reader.read_exact(&mut byte)?;
     for _ in 0..byte[0] {
         reader.read_exact(&mut byte)?;
         for _ in 0..byte[0] {
             reader.read_exact(&mut count)?;
             for _ in 0..u32::from_le_bytes(count) {
-                reader.read_exact(&mut entry)?;
-                ids.extend(entry.first_chunk().map(|id| u64::from_le_bytes(*id)));
+                tables.push(table_of(&mut reader)?);
             }
         }
     }
-    Ok(ids)
+    Ok(tables)
+}
+
+fn table_of(reader: &mut impl Read) -> io::Result<(u64, u128)> {
+    let (mut id, mut kind, mut checksum, mut seq) = ([0; 8], [0; 1], [0; 16], [0; 8]);
+    reader.read_exact(&mut id)?;
+    reader.read_exact(&mut kind)?;
+    reader.read_exact(&mut checksum)?;
+    reader.read_exact(&mut seq)?;
+    Ok((u64::from_le_bytes(id), u128::from_le_bytes(checksum)))
 }
 
 /// The tree finds a table by the number in it and removes it by the name of its file: both must be one.
