@@ -9,8 +9,8 @@ use crate::fetch::Fetch;
 use crate::jws::{Algorithm, Jwk, PublicKey};
 use crate::path::CellPath;
 use crate::refusal::Refusal;
+use crate::settings::{IssuerConfig, check_issuer_url};
 use leeward_env::{Env, Nanos, Wait};
-use leeward_volume::config::IssuerConfig;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -117,8 +117,7 @@ impl Issuer {
         if found.issuer.trim_end_matches('/') != ours {
             return Err(format!("{at}: is of another issuer"));
         }
-        leeward_volume::config::check_issuer_url(&found.jwks_uri)
-            .map_err(|why| format!("{at}: jwks_uri: {why}"))?;
+        check_issuer_url(&found.jwks_uri).map_err(|why| format!("{at}: jwks_uri: {why}"))?;
         if ours.starts_with("https://") && !found.jwks_uri.starts_with("https://") {
             return Err(format!("{at}: jwks_uri: an issuer with HTTPS has its keys there, too"));
         }

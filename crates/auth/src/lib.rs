@@ -37,7 +37,7 @@
 //!
 //! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the way in · `macaroon`: the format ·
 //! `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile · `jws`: signatures · `issuers`: their keys, cached · `fetch`: from
-//! where · `people`: users and their groups · `times`: dates and spans in text.
+//! where · `settings`: what a site says of them · `people`: users and their groups · `times`: dates and spans in text.
 //!
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
 //! cannot be understood in a credential is refused.
@@ -56,6 +56,7 @@ mod people;
 mod refusal;
 mod rights;
 mod scope;
+mod settings;
 mod times;
 mod token;
 mod verdict;
@@ -69,6 +70,7 @@ pub use people::UserDatabase;
 pub use refusal::Refusal;
 pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
+pub use settings::IssuerConfig;
 pub use token::{ACTIVITIES, MintError, Minted, Signer, Wish};
 pub use verdict::{Identity, Verdict, Via};
 

@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use crate::verdict::Identity;
 use leeward_env::{Env, Nanos, Wait};
-use leeward_volume::accounts::{Accounts, UserRecord};
+use leeward_fs::accounts::{Accounts, UserRecord};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

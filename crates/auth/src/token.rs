@@ -12,7 +12,7 @@ use crate::rights::{Activity, Grants, Rights, Rule};
 use crate::times;
 use crate::verdict::Verdict;
 use leeward_env::dates::second;
-use leeward_volume::accounts::Accounts;
+use leeward_fs::accounts::Accounts;
 use serde::{Deserialize, Serialize};
 
 /// How long a token is good if nothing is said, seconds.

@@ -5,7 +5,7 @@ mod rig;
 
 use leeward_auth::{Activity, Grants, Identity, Macaroon, Refusal, Signer, Verdict, Version, Via, Wish};
 use leeward_env::Wait;
-use leeward_volume::accounts::{AccountChange, SigningRecord};
+use leeward_fs::accounts::{AccountChange, SigningRecord};
 use rig::{Rig, SIGNING, accounts, allowed, path, user};
 use serde_json::{Value, json};
 use std::sync::Arc;

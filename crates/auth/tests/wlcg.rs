@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use leeward_auth::{Activity, Refusal, TOKEN_BYTES_MAX, Via};
 use leeward_env::Wait;
-use leeward_volume::accounts::AccountChange;
+use leeward_fs::accounts::AccountChange;
 use rig::{ANY, AUDIENCE, ISSUER, Rig, accounts, allowed, config, user};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -213,7 +213,7 @@ fn groups_count_without_capabilities_only() {
 
 #[test]
 fn the_audience_of_all_can_be_refused() {
-    let rig = Rig::with(leeward_volume::config::IssuerConfig { any_audience: false, ..config(ISSUER) });
+    let rig = Rig::with(leeward_auth::IssuerConfig { any_audience: false, ..config(ISSUER) });
     assert!(rig.ask(&rig.claims_but("storage.read:/", json!({"aud": ANY}))).is_err());
     assert!(rig.ask(&rig.claims_but("storage.read:/", json!({"aud": [ANY, AUDIENCE]}))).is_ok());
 }
@@ -233,8 +233,7 @@ fn a_disabled_user_is_refused_whatever_the_token_says_and_at_once() {
 #[test]
 fn nobody_acts_as_root_or_as_who_is_not_there() {
     for name in ["root", "nobody-knows-me"] {
-        let rig =
-            Rig::with(leeward_volume::config::IssuerConfig { user: Some(name.into()), ..config(ISSUER) });
+        let rig = Rig::with(leeward_auth::IssuerConfig { user: Some(name.into()), ..config(ISSUER) });
         assert_eq!(rig.ask(&rig.claims("storage.read:/")).expect_err(name).kind(), "user");
     }
 }
@@ -242,7 +241,7 @@ fn nobody_acts_as_root_or_as_who_is_not_there() {
 #[test]
 fn several_base_paths_and_the_whole_cell() {
     let bases = vec!["/atlas/data".to_string(), "/scratch".to_string()];
-    let rig = Rig::with(leeward_volume::config::IssuerConfig { base_paths: bases, ..config(ISSUER) });
+    let rig = Rig::with(leeward_auth::IssuerConfig { base_paths: bases, ..config(ISSUER) });
     let verdict = rig.ask(&rig.claims("storage.read:/x")).expect("good");
     assert!(
         allowed(&verdict, Activity::Read, "/atlas/data/x/y")
@@ -250,7 +249,7 @@ fn several_base_paths_and_the_whole_cell() {
     );
     assert!(!allowed(&verdict, Activity::Read, "/x") && !allowed(&verdict, Activity::Read, "/scratch"));
     let root = vec!["/".to_string()];
-    let rig = Rig::with(leeward_volume::config::IssuerConfig { base_paths: root, ..config(ISSUER) });
+    let rig = Rig::with(leeward_auth::IssuerConfig { base_paths: root, ..config(ISSUER) });
     let verdict = rig.ask(&rig.claims("storage.read:/home")).expect("good");
     assert!(allowed(&verdict, Activity::Read, "/home/bob/x") && !allowed(&verdict, Activity::Read, "/homes"));
 }

@@ -40,3 +40,20 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] leeward_pool::Error),
 }
+
+/// What a caller of the file system is told of it.
+impl From<Error> for leeward_fs::Error {
+    fn from(e: Error) -> leeward_fs::Error {
+        match e {
+            Error::WouldBlock => leeward_fs::Error::WouldBlock,
+            Error::Store(leeward_pool::Error::Full) => leeward_fs::Error::NoSpace,
+            Error::Store(e @ (leeward_pool::Error::NotFound(_) | leeward_pool::Error::Short(_))) => {
+                leeward_fs::Error::Corrupt(e.to_string())
+            }
+            Error::Store(e) => leeward_fs::Error::Io(e.to_string()),
+            e @ (Error::Corrupt { .. } | Error::Absent { .. } | Error::Newer { .. }) => {
+                leeward_fs::Error::Corrupt(e.to_string())
+            }
+        }
+    }
+}

@@ -9,8 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use leeward_auth::{Activity, Grants, Rule, Verdict, Via};
 use leeward_door::{Found, Path, Spot, Tree, Who, notes};
 use leeward_env::Door;
-use leeward_volume::Error;
-use leeward_volume::op::{Attr, Entry, Kind};
+use leeward_fs::{Attr, Entry, Error, Kind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use crate::xml::tree::BadXml;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Response, StatusCode};
 use leeward_auth::Refusal;
-use leeward_volume::Error;
+use leeward_fs::Error;
 
 /// How somebody with a key says who he is.
 const BASIC: &str = "Basic realm=\"leeward\", charset=\"UTF-8\"";

@@ -97,7 +97,7 @@ impl Dav {
     ///
     /// # Errors
     /// Where such copies are cannot be read.
-    pub async fn sweep(&self) -> leeward_volume::Result<()> {
+    pub async fn sweep(&self) -> leeward_fs::Result<()> {
         aside::sweep(&self.0).await
     }
 }

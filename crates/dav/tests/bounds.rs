@@ -8,6 +8,7 @@ use http::Request;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use leeward_door::listen::{BodyError, Client, Site};
+use leeward_fs::Fs;
 use rig::{ATLAS_UID, BOB, Rig};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -44,9 +45,9 @@ fn who_may_not_change_a_thing_may_not_lock_it() {
     assert_eq!(lock(ALICE, "/home/new", "0"), 403);
     // everybody may write there, and nobody but its owner locks all of it
     let shared = rig.dir("shared", ATLAS_UID);
-    let mode = leeward_volume::op::SetAttr { mode: Some(0o777), ..Default::default() };
+    let mode = leeward_fs::SetAttr { mode: Some(0o777), ..Default::default() };
     rig.cell
-        .call(&leeward_env::Ctx::system(), leeward_volume::Op::SetAttr { node: shared, set: mode })
+        .call(&leeward_env::Ctx::system(), leeward_fs::Op::SetAttr { node: shared, set: mode })
         .expect("a mode");
     assert_eq!((lock(ALICE, "/shared/", "infinity"), lock(ALICE, "/shared/", "0")), (403, 200));
     assert_eq!(lock(rig::BOB, "/home/", "infinity"), 200);

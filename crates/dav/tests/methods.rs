@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, StreamBody};
 use leeward_door::limits;
 use leeward_door::listen::BodyError;
 use leeward_env::Ctx;
+use leeward_fs::{Fs, Op, Reply};
 use leeward_volume::admin::Request as Admin;
-use leeward_volume::{Op, Reply};
 use rig::{BOB, Rig, noise};
 
 #[test]

@@ -6,9 +6,8 @@ mod rig;
 use http::Request;
 use leeward_door::listen::{Body, Client, Site};
 use leeward_env::Ctx;
+use leeward_fs::{Attr, Fs, Make, NodeId, Op, Reply, SetAttr};
 use leeward_volume::admin::Request as Admin;
-use leeward_volume::op::{Attr, Make, SetAttr};
-use leeward_volume::{NodeId, Op, Reply};
 use rig::{BOB, BOB_UID, Rig};
 use std::task::Poll;
 use std::time::Duration;
@@ -78,7 +77,7 @@ fn what_is_private_stays_private() {
     assert_eq!((mode(&rig, "home/f"), mode(&rig, "v/g")), (0o710, 0o710));
 
     let value = acl();
-    let mode_of = leeward_volume::op::XattrMode::Set;
+    let mode_of = leeward_fs::XattrMode::Set;
     let set = Op::SetXattr { node: rig.node("home/f"), name: ACL, value: &value, mode: mode_of };
     rig.cell.call(&Ctx::system(), set).expect("an ACL");
     rig.must(204, "PUT", "/home/f", &[], b"333");
@@ -164,7 +163,7 @@ fn a_move_to_another_volume_removes_only_what_it_copied() {
         node: rig.node("home/d/f"),
         name: b"user.mine",
         value: b"1",
-        mode: leeward_volume::op::XattrMode::Set,
+        mode: leeward_fs::XattrMode::Set,
     };
     rig.cell.call(&Ctx::system(), note).expect("noted");
     rig.must(204, "MOVE", "/home/d", &[("destination", "/v/d")], b"");
@@ -172,7 +171,7 @@ fn a_move_to_another_volume_removes_only_what_it_copied() {
     assert_eq!(xattr(&rig, "v/d/f", b"user.mine"), Some(b"1".to_vec()));
     assert_eq!(rig.must(200, "GET", "/v/d/link", &[], b"").body, b"x");
     rig.must(201, "MOVE", "/v/d/link", &[("destination", "/home/link")], b"");
-    assert_eq!(attr(&rig, "home/link").kind, leeward_volume::op::Kind::Symlink);
+    assert_eq!(attr(&rig, "home/link").kind, leeward_fs::Kind::Symlink);
 }
 
 /// Begins a MOVE between volumes, stops it when `until` says so, does something else, and lets it go on.
@@ -347,7 +346,7 @@ fn a_copy_that_a_crash_left_goes_when_the_door_is_opened() {
     rig.must(204, "DELETE", "/home/.leeward-copy-0000000000000008", &[], b"");
     value.extend(gone);
     value.extend(note(9, 4321));
-    let mode = leeward_volume::op::XattrMode::Set;
+    let mode = leeward_fs::XattrMode::Set;
     let set = Op::SetXattr { node: NodeId::ROOT, name: b"trusted.leeward.copies", value: &value, mode };
     rig.cell.call(&Ctx::system(), set).expect("noted");
     rig.runtime.block_on(rig.dav.sweep()).expect("swept");

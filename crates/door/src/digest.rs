@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use leeward_env::Env;
-use leeward_volume::{Error, Result};
+use leeward_fs::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};

@@ -1,6 +1,6 @@
 //! What an error of the file system is in HTTP.
 
-use leeward_volume::Error;
+use leeward_fs::Error;
 
 /// The status that HTTP doors answer with. Errors that say what a user must not know (whether something is there that he may not see) are
 /// the same as in the mount.

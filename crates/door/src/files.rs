@@ -14,10 +14,8 @@ use crate::upload::Upload;
 use crate::who::{self, R, W, Who, X};
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, SetAttr, SetTime, StatFs, Time};
 use leeward_vfs::{Attempt, Gate};
-use leeward_volume::op::{Attr, Entry, Kind, SetAttr, SetTime, StatFs, Time};
-use leeward_volume::uploads::Uploads;
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -101,11 +99,6 @@ impl Files {
     /// The clock.
     pub fn env(&self) -> &Env {
         &self.0.env
-    }
-
-    /// Uploads in parts that there are.
-    pub fn uploads(&self) -> Arc<Uploads> {
-        self.0.gate.fs().uploads()
     }
 
     pub(crate) fn gate(&self) -> &Gate {

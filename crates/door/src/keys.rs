@@ -13,9 +13,7 @@ use crate::path::{PATH_BYTES_MAX, Path};
 use crate::steps::{Base, Steps};
 use crate::who::R;
 use leeward_env::limits::NAME_BYTES_MAX;
-use leeward_volume::keys::VIEW_FIRST;
-use leeward_volume::op::{Attr, Entry, Kind};
-use leeward_volume::{Error, NodeId, Op, Result};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Result, VIEW_FIRST};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is listed.

@@ -8,8 +8,7 @@ use crate::files::LOOK;
 use crate::steps::Steps;
 use crate::who;
 use leeward_env::Ctx;
-use leeward_volume::op::{Attr, Kind, SetAttr, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, Kind, NodeId, Op, Reply, Result, SetAttr, XattrMode};
 
 const LIST: (Op<'static>, u64) = (Op::ListXattr { node: NodeId::ROOT }, 0);
 

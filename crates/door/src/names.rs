@@ -5,8 +5,7 @@ use crate::like;
 use crate::path::Path;
 use crate::steps::{DIR_MODE, MADE_FOR_PATH, Steps, Walked};
 use crate::who::{self, W, X};
-use leeward_volume::op::{Attr, Kind, Make, Over, RenameMode, SetAttr, SetTime};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Over, RenameMode, Reply, Result, SetAttr, SetTime};
 
 const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Over::Any }, 0);
 const MKDIR: (Op<'static>, u64) =

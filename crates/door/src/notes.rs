@@ -8,7 +8,7 @@
 //! All doors read and write the same, so that what came by one has its checksum in the other.
 
 use hyper::header::{HeaderName, HeaderValue};
-use leeward_volume::op::{Attr, Time};
+use leeward_fs::{Attr, Time};
 use std::collections::BTreeMap;
 
 /// Attribute with checksums.

@@ -1,11 +1,12 @@
-//! Uploads in parts: how a door begins them, adds to them and ends them. Which there are, and what is in them, `leeward_volume::uploads` knows.
+//! Uploads in parts: how a door begins them, adds to them and ends them; which there are, and what is in them.
 
-use crate::files::Tree;
+use crate::files::{Files, Tree};
 use crate::path::Path;
-use crate::steps::{Base, Steps};
+use crate::steps::{Base, Steps, wrong};
 use crate::upload::{PLACE, Upload, dir_for};
-use leeward_volume::uploads::Part;
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_env::Ctx;
+use leeward_fs::uploads::{Part, UploadRecord, UploadTotals};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
 
 impl Tree {
     /// Begins an upload of what will be at `path`; durable when this returns. `key`: bucket, slash, key. `note`: what the door wants to know of it.
@@ -58,6 +59,87 @@ impl Tree {
     }
 }
 
+/// What uploads there are: answered at once, out of turn, from what the cell has in memory.
+impl Tree {
+    /// An upload, also one that is complete.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when there is no such upload, or not any more.
+    pub fn upload(&self, upload: NodeId) -> Result<UploadRecord> {
+        match self.ask(Op::GetUpload { upload })? {
+            Reply::Upload(record) => Ok(record),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    /// A part of an upload; `None` when there is none.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn upload_part(&self, upload: NodeId, number: u32) -> Result<Option<Part>> {
+        let found = self.upload_parts(upload, number.saturating_sub(1), 1)?;
+        Ok(found.into_iter().find(|part| part.record.number == number))
+    }
+
+    /// Parts of an upload after a number, at most so many. The lowest number is 1.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn upload_parts(&self, upload: NodeId, after: u32, limit: usize) -> Result<Vec<Part>> {
+        match self.ask(Op::ListParts { upload, after, limit })? {
+            Reply::Parts(parts) => Ok(parts),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    /// This user's uploads that are not complete, whose bucket, slash, key begin with `prefix`, in the order of keys; those after a key and an
+    /// upload of it.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn uploads(
+        &self,
+        prefix: &str,
+        after: (&str, NodeId),
+        limit: usize,
+    ) -> Result<Vec<(NodeId, UploadRecord)>> {
+        let (prefix, (after, after_upload)) = (prefix.as_bytes(), (after.0.as_bytes(), after.1));
+        match self.ask(Op::ListUploads { prefix, after, after_upload, limit })? {
+            Reply::Uploads(uploads) => Ok(uploads),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    /// How much there is of this user's uploads in a bucket that are not complete.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn upload_totals(&self, bucket: &str) -> Result<UploadTotals> {
+        totals(self.ask(Op::StatUploads { bucket: Some(bucket.as_bytes()) })?)
+    }
+
+    fn ask(&self, op: Op<'_>) -> Result<Reply> {
+        self.files().gate().call(self.ctx(), op)
+    }
+}
+
+impl Files {
+    /// How much there is of everybody's uploads that are not complete.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn upload_totals(&self) -> Result<UploadTotals> {
+        totals(self.gate().call(&Ctx::system(), Op::StatUploads { bucket: None })?)
+    }
+}
+
+fn totals(reply: Reply) -> Result<UploadTotals> {
+    match reply {
+        Reply::UploadTotals(totals) => Ok(totals),
+        other => Err(wrong(&other)),
+    }
+}
+
 impl Upload {
     /// Keeps it as a part of an upload, in place of the one that had this number; durable when this returns. `note`: what the door wants to know of
     /// it.
@@ -87,7 +169,7 @@ impl Upload {
     /// As [`Upload::copy`]; [`Error::Stale`] when it is no part any more.
     pub async fn copy_part(&mut self, part: &Part) -> Result<()> {
         self.copy_from(part.node, 0..part.record.size).await?;
-        let now = self.tree.files().uploads().part(part.record.upload, part.record.number);
+        let now = self.tree.upload_part(part.record.upload, part.record.number)?;
         // what is no part any more may have been freed while it was copied, from its end
         if now.is_some_and(|now| now.node == part.node) { Ok(()) } else { Err(Error::Stale) }
     }

@@ -7,10 +7,8 @@ use crate::limits::SYMLINKS_MAX;
 use crate::path::Path;
 use crate::who::{self, R, W, X};
 use leeward_env::Ctx;
+use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, VIEW_FIRST, XattrMode};
 use leeward_vfs::{Gate, Outcome};
-use leeward_volume::keys::VIEW_FIRST;
-use leeward_volume::op::{Attr, Entry, Kind, Make, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::Cell;
 
 /// What a new directory may be at most; default ACLs and setgid are handed down as in the mount.
@@ -265,7 +263,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-fn wrong(reply: &Reply) -> Error {
+pub(crate) fn wrong(reply: &Reply) -> Error {
     Error::Io(format!("a reply of the wrong kind: {reply:?}"))
 }
 

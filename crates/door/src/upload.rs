@@ -13,8 +13,7 @@ use crate::shares::Share;
 use crate::steps::{Base, Steps, Walked};
 use crate::who::{R, W, X};
 use bytes::{Bytes, BytesMut};
-use leeward_volume::op::{Attr, Kind, Over, SetAttr, SetTime, Time};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, Kind, NodeId, Op, Over, Reply, Result, SetAttr, SetTime, Time};
 use std::ops::Range;
 
 /// Mode of a new file, less what is masked.

@@ -4,8 +4,7 @@
 //! about the user. A sticky directory's names are removed by the owner of what they name, or of the directory.
 
 use leeward_env::{Class, Ctx, Door, Flow, Groups, Wait};
-use leeward_volume::op::{Attr, Kind};
-use leeward_volume::{Error, Result};
+use leeward_fs::{Attr, Error, Kind, Result};
 use std::sync::Arc;
 
 /// A user as doors know him.
@@ -144,8 +143,7 @@ fn by_acl(ctx: &Ctx, attr: &Attr, acl: &[u8], want: u32) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leeward_volume::NodeId;
-    use leeward_volume::op::Time;
+    use leeward_fs::{NodeId, Time};
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
         let time = Time::default();

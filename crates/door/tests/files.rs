@@ -6,9 +6,8 @@ mod rig;
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::{Digest, Finish, Tree};
 use leeward_env::Ctx;
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr};
 use leeward_volume::admin::Request;
-use leeward_volume::op::{Make, Over, RenameMode, SetAttr};
-use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, noise, path};
 use std::collections::BTreeSet;
 
@@ -263,7 +262,6 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
     let rig = open_to_all();
     let tree = rig.tree(1000, "");
     let (a, b) = (noise(6_000_000, 1), noise(700_000, 2));
-    let uploads = rig.cell.uploads();
     rig.wait(async {
         let of = tree.begin_upload(&path("whole"), "bucket/whole".into(), Vec::new()).await.expect("begun");
         let mut replaced = None;
@@ -271,7 +269,7 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
             let mut part = tree.create(&path("whole"), None).await.expect("begun");
             part.write(content.clone().into()).await.expect("written");
             part.keep_as_part(of, number, Vec::new()).await.expect("kept");
-            replaced = replaced.or(uploads.part(of, 1));
+            replaced = replaced.or(tree.upload_part(of, 1).expect("asked"));
         }
         let mut partly = tree.create(&path("partly"), None).await.expect("begun");
         let freed = partly.copy_part(&replaced.expect("it was there")).await;
@@ -284,14 +282,18 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
         let below = tree.begin_upload(&path("d/file"), "bucket/d/file".into(), Vec::new()).await;
         assert!(below.is_ok(), "directories are made at the end");
         let mut whole = tree.create(&path("whole"), None).await.expect("begun");
-        for part in uploads.parts(of, 0, 9) {
+        for part in tree.upload_parts(of, 0, 9).expect("asked") {
             whole.copy_part(&part).await.expect("copied");
         }
         let completes = Some((of, b"done".to_vec()));
         whole.finish(Finish { completes, ..Finish::default() }).await.expect("placed");
         tree.settle_upload(of).await.expect("durable");
         assert_eq!(tree.end_upload(of).await, Err(Error::Stale), "it came too late");
-        assert!(uploads.find(of).is_some_and(|of| of.complete && &*of.note == b"done"));
+        assert!(tree.upload(of).is_ok_and(|of| of.complete && &*of.note == b"done"));
+        let totals = tree.upload_totals("bucket").expect("asked");
+        assert_eq!((totals.uploads, totals.bytes), (1, 0), "one that is begun is left");
+        let open = tree.uploads("bucket/", ("", NodeId(0)), 9).expect("asked");
+        assert_eq!(open.iter().map(|(_, of)| of.name()).collect::<Vec<_>>(), ["d/file"]);
     });
     let wanted = [a, b].concat();
     assert!(rig.get(&tree, "whole").is_ok_and(|got| got == wanted));
@@ -303,7 +305,7 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
 
 #[test]
 fn the_kernel_is_told_of_what_it_knows() {
-    use leeward_volume::Watcher;
+    use leeward_fs::Watcher;
     use parking_lot::Mutex;
     #[derive(Default)]
     struct Heard(Mutex<Vec<(NodeId, Vec<u8>)>>);
@@ -312,6 +314,7 @@ fn the_kernel_is_told_of_what_it_knows() {
             self.0.lock().push((dir, name.to_vec()));
         }
         fn inode_changed(&self, _: NodeId) {}
+        fn wait_heard(&self) {}
     }
     let rig = open_to_all();
     let heard = std::sync::Arc::new(Heard::default());

@@ -1,8 +1,7 @@
 //! Between the kernel's terms and ours: attributes, times, flags, errors. Pure.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
-use leeward_volume::op::{Allocate, Attr, Kind, Make, RenameMode, Seek, SetTime, Time, XattrMode};
-use leeward_volume::{Error, NodeId};
+use leeward_fs::{Allocate, Attr, Error, Kind, Make, NodeId, RenameMode, Seek, SetTime, Time, XattrMode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What `stat` shows as the best size for I/O, and the unit of `statfs`.

@@ -14,9 +14,8 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Over, Reply, Result, SetAttr};
 use leeward_vfs::Gate;
-use leeward_volume::op::{Attr, Make, Over, SetAttr};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

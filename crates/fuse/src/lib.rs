@@ -1,7 +1,7 @@
 //! The FUSE door: carries the kernel's requests to a [`Gate`](leeward_vfs::Gate) and the answers back. No policy.
 //!
 //! * [`mount`] checks the mount point, mounts and starts the threads; [`Mount`] ends it.
-//! * `door`: one method per request: build the context and the [`Op`](leeward_volume::Op), hand over the reply.
+//! * `door`: one method per request: build the context and the [`Op`](leeward_fs::Op), hand over the reply.
 //! * `listing`: readdir and readdirplus over a [`Cursor`](leeward_vfs::Cursor).
 //! * `notify`: tells the kernel what to forget when something changed behind its back.
 //! * `convert`: attributes, times, flags.

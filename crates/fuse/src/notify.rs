@@ -6,7 +6,7 @@
 use crate::convert::ino;
 use fuser::Notifier;
 use leeward_env::Env;
-use leeward_volume::{NodeId, Watcher};
+use leeward_fs::{NodeId, Watcher};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -418,9 +418,7 @@ fn a_panic_answers_eio_and_the_mount_goes_on() {
 #[test]
 fn announced_changes_show() {
     use leeward_env::Ctx;
-    use leeward_vfs::Fs;
-    use leeward_volume::op::Make;
-    use leeward_volume::{NodeId, Op, Reply};
+    use leeward_fs::{Fs, Make, NodeId, Op, Reply};
     let Some(rig) = Rig::plain() else { return };
     let watcher = rig.mem.watcher().expect("the door's");
     assert_eq!(errno(fs::metadata(rig.at("new"))), libc::ENOENT);

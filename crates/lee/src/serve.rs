@@ -13,16 +13,17 @@ use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
+use crate::settings::{CellSettings, Jobs};
 use crate::{memory, mounts, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_door::listen::{Family, Figures};
 use leeward_env::disk::held::sync_names;
 use leeward_env::{Ctx, Env};
+use leeward_fs::NodeId;
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
+use leeward_volume::Cell;
 use leeward_volume::admin::{CellStats, Failure, Progress, Reply, Request};
-use leeward_volume::config::Jobs;
-use leeward_volume::{Cell, Config, NodeId};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -233,12 +234,12 @@ impl Up {
         let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
         let urls = listeners.urls();
         let bound = doors::bind(&wish.doors.or(&config))?;
-        let created = place::create_if_missing(env, &dir, &config)?;
+        let created = place::create_if_missing(env, &dir, &config.engine())?;
         front.locked(&dir)?;
         let stale = detach_stale(env, &dir);
         let at = mount_point(&dir, wish.mount.as_deref())?;
         let took_over = place::noted(&dir)?;
-        let cell = place::open(env, &dir, &config)?;
+        let cell = place::open(env, &dir, &config.engine())?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
         let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
@@ -358,7 +359,7 @@ impl Up {
 }
 
 /// The settings, with the cache that was asked for.
-fn with_cache(mut config: Config, wish: &Wish) -> Result<Config, Fail> {
+fn with_cache(mut config: CellSettings, wish: &Wish) -> Result<CellSettings, Fail> {
     if let Some(dir) = &wish.cache {
         let path = std::path::absolute(dir).ok().and_then(|path| path.to_str().map(str::to_string));
         config.disk_cache = path.ok_or_else(|| {
@@ -372,7 +373,7 @@ fn with_cache(mut config: Config, wish: &Wish) -> Result<Config, Fail> {
     Ok(config)
 }
 
-fn metrics_addresses(wish: &Wish, config: &Config) -> Result<Vec<SocketAddr>, Fail> {
+fn metrics_addresses(wish: &Wish, config: &CellSettings) -> Result<Vec<SocketAddr>, Fail> {
     if !wish.metrics.is_empty() {
         return Ok(wish.metrics.clone());
     }
@@ -488,7 +489,7 @@ fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Moun
 }
 
 /// What the doors ask.
-fn authority(env: &Env, cell: &Cell, config: &Config) -> Result<Arc<Authority>, Fail> {
+fn authority(env: &Env, cell: &Cell, config: &CellSettings) -> Result<Arc<Authority>, Fail> {
     let (people, fetch) = (Arc::new(Machine::default()), Arc::new(HttpFetch::new()));
     let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
     let authority = authority.map(|authority| authority.with_certificates(&config.tls_users));

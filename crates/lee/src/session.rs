@@ -124,7 +124,7 @@ impl Session {
         let after_a_crash = control::is_left_behind(&self.cell);
         place::refuse_if_served(&self.cell).map_err(|failure| NotTaken::Failed(failure.into()))?;
         let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
-        let cell = place::open(&self.env, &self.cell, &config).map_err(NotTaken::Failed)?;
+        let cell = place::open(&self.env, &self.cell, &config.engine()).map_err(NotTaken::Failed)?;
         Ok(Own { cell, after_a_crash, _lock: lock })
     }
 

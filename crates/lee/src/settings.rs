@@ -1,12 +1,15 @@
 //! The settings of a cell, from `DIR/leeward.toml`, or the object of that name in its bucket. No file: the defaults. An error names the file, the line, the
 //! key and what is allowed.
 
+mod keys;
+
+pub use keys::{CellSettings, Jobs, QualityLevel, SrrConfig, SrrEndpoint, SrrShare};
+
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::metrics::http;
 use crate::place;
 use leeward_door::listen;
-use leeward_volume::Config;
 use leeward_volume::remote::{COMMIT_INTERVAL_MS, SETTINGS};
 use std::path::Path;
 
@@ -31,7 +34,7 @@ pub fn are_there(cell: &CellDir) -> Result<bool, Fail> {
 ///
 /// # Errors
 /// When the file cannot be read, or says what is not allowed.
-pub fn load(cell: &CellDir) -> Result<Config, Fail> {
+pub fn load(cell: &CellDir) -> Result<CellSettings, Fail> {
     let path = cell.settings();
     if let Some(place) = cell.place() {
         let content = place::bucket(place)?.look(SETTINGS).map_err(|e| Fail::new(e.to_string()))?;
@@ -41,17 +44,17 @@ pub fn load(cell: &CellDir) -> Result<Config, Fail> {
         |why: &str| Fail::new(format!("{}: {why}: repair the file or move it away", path.display()));
     let file = cell.within().join(SETTINGS);
     match std::fs::metadata(&file) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(CellSettings::default()),
         Ok(m) if !m.is_file() => return Err(unreadable("not a file")),
         Ok(m) if m.len() > FILE_BYTES_MAX => return Err(unreadable("larger than 1 MiB")),
         _ => (),
     }
     let content = std::fs::read(&file).map_err(|e| unreadable(&text(&e)))?;
-    parse_bytes(&path, content, Config::default().commit_interval_ms)
+    parse_bytes(&path, content, CellSettings::default().commit_interval_ms)
 }
 
 /// `interval`: between commits, where the settings do not say.
-fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<Config, Fail> {
+fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<CellSettings, Fail> {
     let content = String::from_utf8(content).map_err(|_| {
         Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
     })?;
@@ -63,8 +66,8 @@ fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<Config, F
     Ok(config)
 }
 
-fn parse(path: &Path, content: &str) -> Result<Config, Fail> {
-    let config: Config = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
+fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
+    let config: CellSettings = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
     let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
     let addresses_of = |key: &str, list: &[String]| {
         let read = list.iter().try_for_each(|text| listen::parse(text).map(drop));
@@ -109,18 +112,19 @@ fn key_of(line: &str) -> Option<&str> {
 
 /// Every key there is.
 fn keys() -> Vec<String> {
-    let table = toml::Table::try_from(Config::default()).unwrap_or_default();
+    let table = toml::Table::try_from(CellSettings::default()).unwrap_or_default();
     table.keys().cloned().collect()
 }
 
 /// What a key may be set to, asked of where it is checked: by trying a word, then a number, that cannot be right.
 fn allowed(key: &str) -> String {
-    if let Err(e) = toml::from_str::<Config>(&format!("{key} = \"?\""))
+    if let Err(e) = toml::from_str::<CellSettings>(&format!("{key} = \"?\""))
         && let Some((_, words)) = e.message().split_once("unknown variant `?`, expected ")
     {
         return words.trim_start_matches("one of ").replace('`', "\"");
     }
-    let too_large = toml::from_str::<Config>(&format!("{key} = {}", u32::MAX)).map(|config| config.check());
+    let too_large =
+        toml::from_str::<CellSettings>(&format!("{key} = {}", u32::MAX)).map(|config| config.check());
     match too_large {
         Ok(Err(wrong)) => format!("a number, {}", wrong.rsplit(": ").next().unwrap_or_default()),
         Ok(Ok(())) => "a number".into(),
@@ -138,7 +142,7 @@ fn allowed(key: &str) -> String {
 ///
 /// # Errors
 /// Never for settings that were read.
-pub fn to_toml(config: &Config) -> Result<String, Fail> {
+pub fn to_toml(config: &CellSettings) -> Result<String, Fail> {
     toml::to_string(config).map_err(|e| Fail::new(format!("the settings cannot be shown: {e}")))
 }
 
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn errors_name_line_key_and_what_is_allowed() {
-        assert_eq!(parse(Path::new("f"), ""), Ok(Config::default()));
+        assert_eq!(parse(Path::new("f"), ""), Ok(CellSettings::default()));
         assert_eq!(parse(Path::new("f"), "dirty-mib = 32").map(|c| c.dirty_mib), Ok(32));
         for (content, wanted) in [
             ("\ncache-mb = 3\n", "line 2: unknown key `cache-mb`: allowed are"),
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read_back() {
-        let config = Config { dirty_mib: 17, ..Config::default() };
+        let config = CellSettings { dirty_mib: 17, ..CellSettings::default() };
         let shown = to_toml(&config).expect("toml");
         assert_eq!(parse(Path::new("f"), &shown), Ok(config));
     }

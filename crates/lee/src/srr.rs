@@ -5,8 +5,9 @@
 use crate::cmd::unexpected;
 use crate::fail::Fail;
 use crate::mounts::is_below;
-use leeward_volume::admin::{Df, QuotaInfo, Reply, Request, Usage, VolumeInfo};
-use leeward_volume::config::{QualityLevel, SrrConfig, SrrShare};
+use crate::settings::{QualityLevel, SrrConfig, SrrShare};
+use leeward_fs::Usage;
+use leeward_volume::admin::{Df, QuotaInfo, Reply, Request, VolumeInfo};
 use serde::Serialize;
 
 /// The report.
@@ -129,7 +130,7 @@ pub fn report(
             usedsize: storageshares.iter().map(|share| share.usedsize).sum(),
         },
     };
-    let endpoint = |e: &leeward_volume::config::SrrEndpoint| Endpoint {
+    let endpoint = |e: &crate::settings::SrrEndpoint| Endpoint {
         name: e.name.clone(),
         endpointurl: e.url.clone(),
         interfacetype: e.interface.clone(),
@@ -214,7 +215,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leeward_volume::config::SrrEndpoint;
+    use crate::settings::SrrEndpoint;
     use serde_json::{Value, json};
 
     fn volume(name: &str, at: &str, bytes: u64, files: u64, pool: &str) -> VolumeInfo {

@@ -34,3 +34,14 @@ impl From<io::Error> for Error {
         }
     }
 }
+
+/// What a caller of the file system is told of it.
+impl From<Error> for leeward_fs::Error {
+    fn from(e: Error) -> leeward_fs::Error {
+        match e {
+            Error::Full => leeward_fs::Error::NoSpace,
+            Error::Corrupt(what) => leeward_fs::Error::Corrupt(what),
+            e @ (Error::Broken(_) | Error::Locked | Error::Io(_)) => leeward_fs::Error::Io(e.to_string()),
+        }
+    }
+}

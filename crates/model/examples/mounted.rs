@@ -12,16 +12,16 @@
 #![allow(clippy::disallowed_methods)]
 
 use leeward_env::{Ctx, limits};
+use leeward_fs::{
+    Allocate, Attr, Entry, Error, Kind, Make, NodeId, Op, RenameMode, Reply, Result, Seek, SetAttr, SetTime,
+    Time, XattrMode,
+};
 use leeward_model::Profile;
 use leeward_model::content::Allocation;
 use leeward_model::generate::Generator;
 use leeward_model::harness::{Harness, Target};
 use leeward_model::step::Step;
 use leeward_model::text;
-use leeward_volume::op::{
-    Allocate, Attr, Entry, Kind, Make, RenameMode, Seek, SetAttr, SetTime, Time, XattrMode,
-};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -392,7 +392,11 @@ impl Target for Mounted {
             | Op::BeginUpload { .. }
             | Op::KeepPart { .. }
             | Op::CompleteUpload { .. }
-            | Op::EndUpload { .. } => Err(Error::NotSupported),
+            | Op::EndUpload { .. }
+            | Op::GetUpload { .. }
+            | Op::ListParts { .. }
+            | Op::ListUploads { .. }
+            | Op::StatUploads { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(node, dir, name),
             Op::Unlink { dir, name, .. } => self.remove(dir, name, 0),
             Op::RmDir { dir, name } => self.remove(dir, name, libc::AT_REMOVEDIR),

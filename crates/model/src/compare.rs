@@ -10,8 +10,7 @@ use crate::node::{Body, Ino, Name, Node, was_set};
 use crate::side::ctx_of;
 use crate::snapshots::{Place, SNAP_DIR, place, snap_dir_of};
 use crate::step::{Act, Path};
-use leeward_volume::op::{Attr, Entry, Kind, Seek};
-use leeward_volume::{Error, NodeId, Op, Reply};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Seek};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// `Ok`, or the first difference.
@@ -159,12 +158,7 @@ fn text(name: &[u8]) -> String {
 }
 
 /// Judges an answer to a search for data or a hole, of which POSIX allows several.
-pub fn legal_seek(
-    content: &Content,
-    offset: u64,
-    what: Seek,
-    got: &leeward_volume::Result<Reply>,
-) -> Verdict {
+pub fn legal_seek(content: &Content, offset: u64, what: Seek, got: &leeward_fs::Result<Reply>) -> Verdict {
     let size = content.size();
     match (what, got) {
         (_, Err(Error::NoSuchPosition)) if offset >= size => Ok(()),

@@ -24,7 +24,7 @@ use crate::snapshots::{Place, View, place};
 use crate::step::{Act, Step};
 use crate::text;
 use crate::tree::Tree;
-use leeward_volume::op::RenameMode;
+use leeward_fs::RenameMode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// On which side of a mutation of the disk the crash lies.

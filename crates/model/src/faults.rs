@@ -12,7 +12,7 @@ use crate::generate::{Generator, Profile};
 use crate::harness::{Failure, Harness, Target, guarded, report, shrink_with};
 use crate::step::{Act, Step};
 use crate::tree::Tree;
-use leeward_volume::Error;
+use leeward_fs::Error;
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

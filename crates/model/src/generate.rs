@@ -9,7 +9,7 @@ use crate::node::{Ino, Name};
 use crate::snapshots::SNAP_DIR;
 use crate::step::{Act, Fill, New, Path, Step, Where};
 use leeward_env::limits;
-use leeward_volume::op::{Allocate, Kind, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, Kind, RenameMode, Seek, Time, XattrMode};
 
 /// A small generator of random numbers (xorshift64*).
 #[derive(Clone, Debug)]

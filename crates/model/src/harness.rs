@@ -18,9 +18,7 @@ use crate::snapshots::{Place, SNAP_DIR, Shown, View, place};
 use crate::step::{Act, Path, Step, Where};
 use crate::text;
 use leeward_env::Ctx;
-use leeward_volume::admin::Usage;
-use leeward_volume::op::Attr;
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, NodeId, Op, Reply, Result, Usage};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -15,10 +15,10 @@ use crate::snapshots::{Place, Snapshots, place, same_tree};
 use crate::step::Path;
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
-use leeward_volume::op::{
-    Allocate, Entry, Make, Over, RenameMode, Seek, SetAttr, SetTime, StatFs, Time, XattrMode,
+use leeward_fs::{
+    Allocate, Entry, Error, Make, NodeId, Op, Over, RenameMode, Reply, Result, Seek, SetAttr, SetTime,
+    StatFs, Time, XattrMode,
 };
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -81,7 +81,11 @@ impl Model {
             Op::BeginUpload { .. }
             | Op::KeepPart { .. }
             | Op::CompleteUpload { .. }
-            | Op::EndUpload { .. } => Err(Error::NotSupported),
+            | Op::EndUpload { .. }
+            | Op::GetUpload { .. }
+            | Op::ListParts { .. }
+            | Op::ListUploads { .. }
+            | Op::StatUploads { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(ctx, node.0, dir.0, name),
             Op::Unlink { dir, name, over } => self.unlink(dir.0, name, over),
             Op::RmDir { dir, name } => self.rmdir(dir.0, name),

@@ -2,8 +2,7 @@
 
 use crate::content::{Allocation, Content};
 use leeward_env::Ctx;
-use leeward_volume::op::{Attr, Kind, Make, Time};
-use leeward_volume::{Error, NodeId, Result};
+use leeward_fs::{Attr, Error, Kind, Make, NodeId, Result, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,8 +4,7 @@
 use crate::model::Model;
 use crate::step::{Act, New, Path, Step, Where};
 use leeward_env::Ctx;
-use leeward_volume::op::{Attr, Make, Over, SetAttr, SetTime};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Over, Reply, Result, SetAttr, SetTime};
 use std::collections::BTreeMap;
 
 /// What operations can be called on.

@@ -7,8 +7,7 @@
 use crate::model::{Model, Nodes};
 use crate::node::{Body, Ino, Name, Node};
 use leeward_env::{Ctx, limits};
-use leeward_volume::op::{Attr, Make, RenameMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, RenameMode, Reply, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use crate::node::Name;
 use crate::snapshots::SNAP_DIR;
-use leeward_volume::op::{Allocate, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 
 /// A path from the root: its components.

@@ -5,7 +5,7 @@
 
 use crate::node::Name;
 use crate::step::{Act, Fill, New, Path, Step, Where};
-use leeward_volume::op::{Allocate, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 use std::str::FromStr;
 

@@ -9,8 +9,7 @@ use crate::side::ctx_of;
 use crate::snapshots::{Place, SNAP_DIR, View, place, snap_dir_of};
 use crate::step::Path;
 use crate::text::escape;
-use leeward_volume::op::{Attr, Kind};
-use leeward_volume::{NodeId, Op, Reply};
+use leeward_fs::{Attr, Kind, NodeId, Op, Reply};
 use std::collections::BTreeMap;
 
 /// One inode as found.

@@ -6,7 +6,7 @@
 use crate::content::Allocation;
 use crate::model::Model;
 use crate::node::Ino;
-use leeward_volume::admin::Usage;
+use leeward_fs::Usage;
 use std::collections::BTreeMap;
 
 /// The least and the most that may be shown.

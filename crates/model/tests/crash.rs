@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
+use leeward_fs::{Error, Make, NodeId, Op, Over, Reply, Result};
 use leeward_model::content::Content;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
 use leeward_model::faults::{Ending, FaultOptions, FaultTarget, Outcome, fail_once};
@@ -9,8 +10,6 @@ use leeward_model::harness::Target;
 use leeward_model::node::{Ino, Node};
 use leeward_model::snapshots::snap_dir_of;
 use leeward_model::{Model, Profile};
-use leeward_volume::op::{Make, Over};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,14 +2,12 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
+use leeward_fs::{Error, Make, NodeId, Op, Over, RenameMode, Reply, Result, Usage};
 use leeward_model::content::Allocation;
 use leeward_model::harness::{Options, Target, run, try_run};
 use leeward_model::snapshots::{Place, place};
 use leeward_model::step::{Fill, Path};
 use leeward_model::{Model, Profile, text};
-use leeward_volume::admin::Usage;
-use leeward_volume::op::{Make, Over, RenameMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use std::cell::RefCell;
 
 /// How the copy is wrong.
@@ -154,7 +152,7 @@ impl Twin {
                 let reply = model.apply(ctx, &op);
                 match reply {
                     Ok(Reply::Attr(mut a)) if a.gid != ctx.gid => {
-                        let set = leeward_volume::op::SetAttr { gid: Some(ctx.gid), ..Default::default() };
+                        let set = leeward_fs::SetAttr { gid: Some(ctx.gid), ..Default::default() };
                         a.gid = ctx.gid;
                         let _ = (dir, model.apply(&root, &Op::SetAttr { node: a.node, set }));
                         Ok(Reply::Attr(a))

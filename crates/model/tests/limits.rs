@@ -5,9 +5,8 @@ mod sim;
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
+use leeward_fs::{Error, Make, NodeId, Op, Over};
 use leeward_volume::admin::{Reply as AdminReply, Request};
-use leeward_volume::op::{Make, Over};
-use leeward_volume::{Error, NodeId, Op};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;

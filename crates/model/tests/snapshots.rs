@@ -3,9 +3,8 @@
 
 mod sim;
 
+use leeward_fs::{Error, Make, NodeId, Op, Reply, SetAttr, XattrMode};
 use leeward_volume::admin::Request;
-use leeward_volume::op::{Make, SetAttr, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;

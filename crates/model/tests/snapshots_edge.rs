@@ -6,10 +6,10 @@ mod sim;
 
 use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
+use leeward_fs::{Error, Make, NodeId, Op, Reply, VIEW_FIRST, XattrMode};
 use leeward_volume::admin::Request;
 use leeward_volume::inode::{Inode, Pair};
-use leeward_volume::op::{Make, XattrMode};
-use leeward_volume::{Cell, Config, Error, FORMAT, NodeId, Op, Reply, first_batch, keys};
+use leeward_volume::{Cell, Config, FORMAT, first_batch, keys};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
@@ -31,10 +31,10 @@ fn create(cell: &SimCell, name: &str) -> Result<NodeId, i32> {
 
 #[test]
 fn numbers_of_volumes_end_where_those_of_views_begin() {
-    let counters = Pair(u64::from(keys::VIEW_FIRST) - 1, 1);
+    let counters = Pair(u64::from(VIEW_FIRST) - 1, 1);
     let cell = SimCell::with(vec![(keys::cell(), Some(counters.encode()))]);
     let last = create(&cell, "a").expect("the last one");
-    assert_eq!(last.volume(), keys::VIEW_FIRST - 1);
+    assert_eq!(last.volume(), VIEW_FIRST - 1);
     assert_eq!(create(&cell, "b"), Err(Error::NoSpace.errno()));
     file(&cell, last, "f", 100, 1);
     cell.take("/a/.snap/s");

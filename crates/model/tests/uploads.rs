@@ -7,13 +7,13 @@
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, Result};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_model::generate::Rng;
 use leeward_pool::DirStore;
 use leeward_volume::admin::{FsckReport, Reply as AdminReply, Request};
-use leeward_volume::op::{Make, Over};
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Reply, Result, first_batch};
+use leeward_volume::{Cell, Config, first_batch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -260,8 +260,7 @@ impl Sim {
         if !names.iter().copied().eq(state.files.keys().map(|name| name.as_bytes())) {
             return Some(format!("files {names:?}"));
         }
-        let differs =
-            |(file, was): (&leeward_volume::op::Entry, &Content)| self.read(file.node) != bytes(was);
+        let differs = |(file, was): (&leeward_fs::Entry, &Content)| self.read(file.node) != bytes(was);
         files.iter().zip(state.files.values()).position(differs).map(|n| format!("content of {:?}", names[n]))
     }
 

@@ -6,8 +6,7 @@ use crate::list::whole_seconds;
 use crate::objects::{Object, look};
 use hyper::header::{ETAG, HeaderMap, HeaderName};
 use leeward_door::{Path, Tree};
-use leeward_volume::Error;
-use leeward_volume::op::{Attr, Kind, Over};
+use leeward_fs::{Attr, Error, Kind, Over};
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 

@@ -11,8 +11,7 @@ use crate::service::checked_tags;
 use hyper::header::{IF_MATCH, IF_NONE_MATCH};
 use leeward_door::notes::{Sums, etag_of};
 use leeward_door::{Path, Tree};
-use leeward_volume::Error;
-use leeward_volume::op::Attr;
+use leeward_fs::{Attr, Error};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, MetadataDirective,
     ObjectCannedACL, TaggingDirective,

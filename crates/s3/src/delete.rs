@@ -6,8 +6,7 @@ use crate::error;
 use crate::names::{only_version, path_of};
 use futures_util::{FutureExt, StreamExt};
 use leeward_door::Tree;
-use leeward_volume::Error;
-use leeward_volume::op::Over;
+use leeward_fs::{Error, Over};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
     ETagCondition, Error as DtoError, Timestamp,

@@ -3,7 +3,7 @@
 use crate::buckets::BucketError;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use leeward_door::listen::Busy;
-use leeward_volume::Error;
+use leeward_fs::Error;
 use s3s::{S3Error, S3ErrorCode};
 
 /// With a code of our own, where S3 has none that fits.

@@ -17,7 +17,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use leeward_door::listen::BodyError;
 use leeward_door::{Shares, Who};
 use leeward_env::Env;
-use leeward_volume::buckets::is_name;
+use leeward_fs::buckets::is_name;
 use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::HttpRequestBody;
 use parking_lot::Mutex;

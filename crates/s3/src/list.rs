@@ -6,7 +6,7 @@ use crate::names::{KEY_BYTES_MAX, encoded};
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::notes::{SUMS, Sums, etag_of};
 use leeward_env::hex;
-use leeward_volume::op::{Attr, Kind, Time};
+use leeward_fs::{Attr, Kind, Time};
 use s3s::dto::{
     CommonPrefix, ETag, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
     ListObjectsV2Output, Object, ObjectStorageClass, Owner, Timestamp,
@@ -209,9 +209,9 @@ fn common(prefix: String, page: &Page) -> CommonPrefix {
     CommonPrefix { prefix: Some(if page.url { encoded(&prefix) } else { prefix }) }
 }
 
-fn of_listing(e: leeward_volume::Error) -> S3Error {
+fn of_listing(e: leeward_fs::Error) -> S3Error {
     match e {
-        leeward_volume::Error::Access => S3Error::with_message(
+        leeward_fs::Error::Access => S3Error::with_message(
             S3ErrorCode::AccessDenied,
             "The modes and ACLs of a directory do not permit this user to list it.",
         ),

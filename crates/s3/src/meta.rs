@@ -1,7 +1,7 @@
 //! What stands beside an object's content: headers that its answers repeat, metadata and tags of its user. Kept as extended attributes.
 
 use leeward_door::notes::{self, HEADERS, HEADERS_BYTES_MAX, Headers, SUMS, Sums};
-use leeward_volume::op::Attr;
+use leeward_fs::Attr;
 use s3s::dto::{Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::{Deserialize, Serialize};

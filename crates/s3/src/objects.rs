@@ -17,8 +17,7 @@ use hyper::header::{CONTENT_RANGE, HeaderValue};
 use leeward_door::listen::{BodyError, Turn};
 use leeward_door::notes::{HEADERS, SUMS, Sums, etag_of};
 use leeward_door::{Digest, File, Finish, Path, Tree, Upload, limits};
-use leeward_volume::NodeId;
-use leeward_volume::op::{Attr, Kind, Over, Time};
+use leeward_fs::{Attr, Kind, NodeId, Over, Time};
 use s3s::dto::{
     Checksum, ChecksumMode, ETag, GetObjectAttributesInput, GetObjectAttributesOutput,
     GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
@@ -305,7 +304,7 @@ impl Shared {
             there => Some(there?),
         };
         if there.is_some() && matches!(over, Over::Nothing) {
-            return Err(error::of(leeward_volume::Error::Exists));
+            return Err(error::of(leeward_fs::Error::Exists));
         }
         let attr = call.tree.make_dir(path, true).await.map_err(error::of)?;
         let headers = kept.attribute()?.map(|(_, value)| value);
@@ -430,9 +429,7 @@ pub(crate) async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<F
     }
     let file = tree.open(path, NOTED).await.map_err(|e| match e {
         // the directory is another key, with a slash
-        leeward_volume::Error::IsDir | leeward_volume::Error::NotDir => {
-            error::of(leeward_volume::Error::NotFound)
-        }
+        leeward_fs::Error::IsDir | leeward_fs::Error::NotDir => error::of(leeward_fs::Error::NotFound),
         e => error::of(e),
     })?;
     Ok((Object::of(file.attr, &file.xattrs), Some(file)))
@@ -440,9 +437,9 @@ pub(crate) async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<F
 
 /// What is under a key.
 pub(crate) async fn look(tree: &Tree, path: &Path) -> S3Result<Object> {
-    let missing = || error::of(leeward_volume::Error::NotFound);
+    let missing = || error::of(leeward_fs::Error::NotFound);
     let found = tree.stat(path, NOTED).await.map_err(|e| match e {
-        leeward_volume::Error::NotDir => missing(),
+        leeward_fs::Error::NotDir => missing(),
         e => error::of(e),
     })?;
     match found.attr.kind {

@@ -1,6 +1,6 @@
 //! Uploads in parts: each part is a durable file without a name; they become the object by sharing their data.
 //!
-//! What uploads there are, and what is in them, is in the cell's records (`leeward_volume::uploads`): what was answered is there for whoever
+//! What uploads there are, and what is in them, is in the cell's records: what was answered is there for whoever
 //! opens the cell next. Nothing of them is ever seen in the mount.
 
 use crate::call::{Call, Shared};
@@ -13,11 +13,11 @@ use crate::names::path_of;
 use crate::objects::{Incoming, private, without_chunks};
 use crate::service::checked_tags;
 use crate::sums::{self, Claims, checksums, with_sums};
-use crate::uploads::{Begun, Piece, Uploading, etag_of_part, full_key, id_of, no_such_upload};
+use crate::uploads::{Begun, Piece, Uploading, etag_of_part, full_key, id_of, of_upload};
 use leeward_door::Upload;
 use leeward_door::notes::{Sums, etag_of};
 use leeward_env::hex;
-use leeward_volume::{Error, NodeId};
+use leeward_fs::{Error, NodeId};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, Checksum, ChecksumAlgorithm, ChecksumType,
     CommonPrefix, CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
@@ -94,7 +94,7 @@ impl Shared {
         let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), &request.headers)?;
         let claims = begun.hashed_by(claims);
         let mut incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
-        let coming = self.0.uploads.expect(&uploading, number, incoming.bytes);
+        let coming = self.0.uploads.expect(&call, &uploading, number, incoming.bytes)?;
         incoming.before = coming.before;
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         keep(upload, uploading.id, number, &sums).await?;
@@ -131,7 +131,7 @@ impl Shared {
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
         let bytes = range.end - range.start;
-        let coming = self.0.uploads.expect(&uploading, number, bytes);
+        let coming = self.0.uploads.expect(&call, &uploading, number, bytes)?;
         let wanted = Some(bytes + coming.before);
         let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
@@ -200,7 +200,7 @@ impl Shared {
 
     /// Why an upload was not completed, where that may be that somebody else did something with it meanwhile.
     async fn overtaken(&self, call: &Call, uploading: &Uploading, e: S3Error) -> S3Result<Sums> {
-        let Some(now) = self.0.uploads.now(uploading.id) else { return Err(no_such_upload()) };
+        let now = self.0.uploads.now(call, uploading.id)?;
         match self.completed(call, &now).await? {
             Some(sums) => Ok(sums),
             None => Err(e),
@@ -217,7 +217,7 @@ impl Shared {
         let path = path_of(&input.key)?;
         let begun = Begun::of(&uploading.record.note)?;
         let wanted = input.multipart_upload.take().and_then(|m| m.parts).unwrap_or_default();
-        let pieces = self.chosen(uploading, &wanted)?;
+        let pieces = self.chosen(call, uploading, &wanted)?;
         let bytes: u64 = pieces.iter().map(Piece::size).sum();
         if input.mpu_object_size.is_some_and(|size| size as u64 != bytes) {
             return Err(S3Error::with_message(
@@ -248,7 +248,7 @@ impl Shared {
     }
 
     /// The parts that a client names, as they arrived.
-    fn chosen(&self, uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece>> {
+    fn chosen(&self, call: &Call, uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece>> {
         let wrong = |code: S3ErrorCode, why: &'static str| S3Error::with_message(code, why);
         if wanted.is_empty() {
             return Err(wrong(S3ErrorCode::MalformedXML, "Name at least one part."));
@@ -264,7 +264,7 @@ impl Shared {
                 ));
             }
             before = number;
-            let piece = self.0.uploads.piece(uploading.id, number);
+            let piece = self.0.uploads.piece(call, uploading.id, number)?;
             let same = |piece: &Piece| part.e_tag.as_ref().is_none_or(|e| e.value() == piece.etag());
             let piece = piece.filter(same).ok_or_else(missing_part)?;
             if n + 1 < wanted.len() && piece.size() < PART_BYTES_MIN {
@@ -299,7 +299,7 @@ impl Shared {
         let _turn = self.turn(&call).await?;
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
         let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
-        let pieces = self.0.uploads.pieces(uploading.id, after, limit + 1);
+        let pieces = self.0.uploads.pieces(&call, uploading.id, after, limit + 1)?;
         let mut parts: Vec<DtoPart> = pieces.iter().map(dto_part).collect();
         // what was listed is durable when it is answered: who goes on does not send it again
         call.tree.settle_upload(uploading.id).await.map_err(error::of)?;
@@ -342,7 +342,8 @@ impl Shared {
         // where the next page begins, if there is one
         let mut next = None;
         'page: loop {
-            let found = self.0.uploads.of_bucket(&call, &prefix, (&after.0, after.1.as_deref()), wanted + 1);
+            let after_it = (&*after.0, after.1.as_deref());
+            let found = self.0.uploads.of_bucket(&call, &prefix, after_it, wanted + 1)?;
             if found.is_empty() || wanted == 0 {
                 break;
             }
@@ -425,11 +426,6 @@ fn range_of_source(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
 /// A file without a name is a part of an upload from now on.
 async fn keep(upload: Upload, of: NodeId, number: u32, sums: &Sums) -> S3Result<()> {
     upload.keep_as_part(of, number, sums.to_text().into_bytes()).await.map_err(of_upload)
-}
-
-/// Of an operation on an upload.
-fn of_upload(e: Error) -> S3Error {
-    if e == Error::Stale { no_such_upload() } else { error::of(e) }
 }
 
 /// Of an operation on a part.

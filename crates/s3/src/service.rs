@@ -11,7 +11,7 @@ use crate::objects::private;
 use futures_util::{FutureExt, StreamExt, stream};
 use leeward_door::listen::Turn;
 use leeward_env::Door;
-use leeward_volume::op::Time;
+use leeward_fs::Time;
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ impl S3 for Shared {
                 ));
             }
             // the door ended when it had removed the directory, or somebody else has done it
-            Ok(_) | Err(leeward_volume::Error::NotFound) => {}
+            Ok(_) | Err(leeward_fs::Error::NotFound) => {}
             Err(e) => return Err(error::of_root(e)),
         }
         self.0.buckets.remove(&call.who, &call.bucket.name).await.map_err(error::of_bucket)?;

@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
 use leeward_door::{Files, Shares};
 use leeward_env::Door;
-use leeward_volume::buckets::is_name;
+use leeward_fs::buckets::is_name;
 use s3s::access::S3Access;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::host::DomainError;

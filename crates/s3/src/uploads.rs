@@ -1,14 +1,15 @@
 //! Uploads in parts as this door knows them: what it notes of them in the cell's records, and what is on its way to them.
 
 use crate::call::Call;
+use crate::error;
 use crate::meta::Kept;
 use crate::sums::{self, Claims};
 use leeward_door::Files;
 use leeward_door::listen::Unfinished;
 use leeward_door::notes::Sums;
 use leeward_env::limits::FILE_BYTES_MAX;
-use leeward_volume::NodeId;
-use leeward_volume::uploads::{Part, UploadRecord, Uploads as Records};
+use leeward_fs::uploads::{Part, UploadRecord, UploadTotals};
+use leeward_fs::{Error, NodeId};
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde::{Deserialize, Serialize};
@@ -75,7 +76,7 @@ impl Begun {
 #[derive(Clone)]
 pub(crate) struct Uploading {
     pub(crate) id: NodeId,
-    pub(crate) record: Arc<UploadRecord>,
+    pub(crate) record: UploadRecord,
 }
 
 /// A part that has arrived.
@@ -130,17 +131,12 @@ impl Uploads {
         Uploads { files: files.clone(), coming: Mutex::default() }
     }
 
-    fn records(&self) -> Arc<Records> {
-        self.files.uploads()
-    }
-
     /// An upload of this user's, complete or not; others cannot use the id.
     pub(crate) fn find(&self, call: &Call, key: &str, id: &str) -> S3Result<Uploading> {
-        let found = node_of(id).and_then(|id| Some(Uploading { id, record: self.records().find(id)? }));
-        let found = found.filter(|Uploading { record: r, .. }| {
-            r.uid == call.who.uid && r.bucket() == &*call.bucket.name && r.name() == key
-        });
-        found.ok_or_else(no_such_upload)
+        let found = self.now(call, node_of(id).ok_or_else(no_such_upload)?)?;
+        let r = &found.record;
+        let is_it = r.uid == call.who.uid && r.bucket() == &*call.bucket.name && r.name() == key;
+        if is_it { Ok(found) } else { Err(no_such_upload()) }
     }
 
     /// The same where it is not complete, and what is noted of it.
@@ -154,37 +150,53 @@ impl Uploads {
     }
 
     /// A part of so many bytes is on its way, which counts until this is dropped.
-    pub(crate) fn expect(&self, uploading: &Uploading, number: u32, bytes: u64) -> Coming<'_> {
-        let (records, uid, bucket) = (self.records(), uploading.record.uid, uploading.record.bucket());
-        let there = records.bytes_in(uid, bucket);
-        let replaced = records.part(uploading.id, number).map_or(0, |part| part.record.size);
+    pub(crate) fn expect(
+        &self,
+        call: &Call,
+        uploading: &Uploading,
+        number: u32,
+        bytes: u64,
+    ) -> S3Result<Coming<'_>> {
+        let (uid, bucket) = (uploading.record.uid, uploading.record.bucket());
+        let there = call.tree.upload_totals(bucket).map_err(error::of)?.bytes;
+        let replaced = call.tree.upload_part(uploading.id, number).map_err(error::of)?;
+        let replaced = replaced.map_or(0, |part| part.record.size);
         let place: Place = (uid, bucket.into());
         let bytes = bytes.min(FILE_BYTES_MAX);
         let mut all = self.coming.lock();
         let coming = all.entry(place.clone()).or_default();
         let before = (there + *coming).saturating_sub(replaced);
         *coming += bytes;
-        Coming { uploads: self, place, bytes, before }
+        Ok(Coming { uploads: self, place, bytes, before })
     }
 
     /// A part of an upload.
-    pub(crate) fn piece(&self, upload: NodeId, number: u32) -> Option<Piece> {
-        self.records().part(upload, number).map(Piece::of)
+    pub(crate) fn piece(&self, call: &Call, upload: NodeId, number: u32) -> S3Result<Option<Piece>> {
+        let found = call.tree.upload_part(upload, number).map_err(error::of)?;
+        Ok(found.map(Piece::of))
     }
 
     /// Parts after a number, at most so many.
-    pub(crate) fn pieces(&self, upload: NodeId, after: u32, most: usize) -> Vec<Piece> {
-        self.records().parts(upload, after, most).into_iter().map(Piece::of).collect()
+    pub(crate) fn pieces(
+        &self,
+        call: &Call,
+        upload: NodeId,
+        after: u32,
+        most: usize,
+    ) -> S3Result<Vec<Piece>> {
+        let found = call.tree.upload_parts(upload, after, most).map_err(error::of)?;
+        Ok(found.into_iter().map(Piece::of).collect())
     }
 
     /// What is known of an upload by now.
-    pub(crate) fn now(&self, upload: NodeId) -> Option<Uploading> {
-        Some(Uploading { id: upload, record: self.records().find(upload)? })
+    pub(crate) fn now(&self, call: &Call, id: NodeId) -> S3Result<Uploading> {
+        Ok(Uploading { id, record: call.tree.upload(id).map_err(of_upload)? })
     }
 
     /// All there are, and bytes in their parts.
     pub(crate) fn in_all(&self) -> Unfinished {
-        let (uploads, bytes) = self.records().totals();
+        // a cell that is closed answers nothing, and has none to show
+        let UploadTotals { uploads, bytes } = self.files.upload_totals().unwrap_or_default();
         Unfinished { uploads, bytes }
     }
 
@@ -195,11 +207,11 @@ impl Uploads {
         prefix: &str,
         after: (&str, Option<&str>),
         most: usize,
-    ) -> Vec<Uploading> {
+    ) -> S3Result<Vec<Uploading>> {
         let full = |key: &str| full_key(&call.bucket.name, key);
         let last = after.1.and_then(node_of).unwrap_or(NodeId(u64::MAX));
-        let found = self.records().of_user(call.who.uid, &full(prefix), (&full(after.0), last), most);
-        found.into_iter().map(|(id, record)| Uploading { id, record }).collect()
+        let found = call.tree.uploads(&full(prefix), (&full(after.0), last), most).map_err(error::of)?;
+        Ok(found.into_iter().map(|(id, record)| Uploading { id, record }).collect())
     }
 }
 
@@ -215,6 +227,11 @@ pub(crate) fn id_of(upload: NodeId) -> String {
 
 fn node_of(id: &str) -> Option<NodeId> {
     u64::from_str_radix(id, 16).ok().map(NodeId).filter(|upload| id_of(*upload) == id)
+}
+
+/// Of an operation on an upload.
+pub(crate) fn of_upload(e: Error) -> S3Error {
+    if e == Error::Stale { no_such_upload() } else { error::of(e) }
 }
 
 pub(crate) fn no_such_upload() -> S3Error {

@@ -3,18 +3,18 @@
 //! Prints, as lines of JSON, nanoseconds per operation on one thread: without a gate, and with the gate open, shut, with settings, with
 //! jobs, while users share; then how many operations a second two threads get through each of these. Medians of some rounds, each case in turn.
 
-use leeward_env::{Ctx, Env};
-use leeward_vfs::{Fs, Gate, GateOptions, People};
-use leeward_volume::flows::{FlowRecord, FlowSettings};
-use leeward_volume::inode::Who;
-use leeward_volume::{NodeId, Op, Reply, Result, Watcher};
+use leeward_env::{Activity, Ctx, Env, Nanos};
+use leeward_fs::flows::{FlowRecord, FlowSettings, Principal};
+use leeward_fs::{Engine, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
+use leeward_vfs::{Gate, GateOptions, People};
 use std::hint::black_box;
 use std::sync::Arc;
 
 const ROUNDS: usize = 11;
 
 /// Answers everything at once.
-struct Nothing;
+#[derive(Default)]
+struct Nothing(Activity);
 
 impl Fs for Nothing {
     fn call(&self, _: &Ctx, _: Op<'_>) -> Result<Reply> {
@@ -22,6 +22,18 @@ impl Fs for Nothing {
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {}
+}
+
+impl Engine for Nothing {
+    fn users_ask(&self, now: Nanos) {
+        self.0.asked(now);
+    }
+
+    fn users_share(&self, until: Nanos) {
+        self.0.share(until);
+    }
+
+    fn give_turns(&self, _: Arc<dyn Turns>) {}
 }
 
 /// All processes are in a job, all users in a group.
@@ -50,7 +62,7 @@ impl Case {
         let op = Op::GetAttr { node: NodeId(black_box(5)) };
         let ctx = Ctx { pid: 1000 + n % 8, ..Ctx::user(n % self.users, 0) };
         match &self.gate {
-            None => drop(black_box(Nothing.call(&ctx, op))),
+            None => drop(black_box(Nothing::default().call(&ctx, op))),
             Some(gate) => gate.run(ctx, op, |result| drop(black_box(result))),
         }
     }
@@ -74,7 +86,7 @@ impl Case {
 
 fn cases(env: &Env) -> Vec<Case> {
     let gate = |options, settings| {
-        let gate = Gate::with_people(Arc::new(Nothing), env, options, Arc::new(Known));
+        let gate = Gate::with_people(Arc::<Nothing>::default(), env, options, Arc::new(Known));
         gate.set_flows(settings);
         Some(gate)
     };
@@ -82,7 +94,7 @@ fn cases(env: &Env) -> Vec<Case> {
     let none = FlowSettings::default;
     let settings = |record| {
         let mut all = none();
-        (0..100).for_each(|n| all.set(if n < 50 { Who::User(n) } else { Who::Group(n) }, record));
+        (0..100).for_each(|n| all.set(if n < 50 { Principal::User(n) } else { Principal::Group(n) }, record));
         all
     };
     let weight = FlowRecord { weight: Some(200), ..FlowRecord::default() };

@@ -5,7 +5,7 @@
 
 use crate::gate::{Gate, Job, Shared};
 use leeward_env::Ctx;
-use leeward_volume::Turns;
+use leeward_fs::Turns;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 

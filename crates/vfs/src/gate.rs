@@ -19,6 +19,7 @@ mod asking;
 mod failures;
 mod runners;
 
+use crate::OwnedOp;
 use crate::background::{Background, Meeting};
 use crate::held::{Held, Hold};
 use crate::jobs::Jobs;
@@ -27,13 +28,12 @@ use crate::owners::Owners;
 use crate::people::{People, Strangers};
 use crate::shares::Shares;
 use crate::waiting::Waiting;
-use crate::{Fs, OwnedOp};
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
-use leeward_env::{Activity, Ctx, Door, Env, Flow, Nanos, Wait, panic_text};
+use leeward_env::{Ctx, Door, Env, Flow, Nanos, Wait, panic_text};
+use leeward_fs::flows::FlowSettings;
+use leeward_fs::{Engine, Error, NodeId, Op, Reply, Result};
 use leeward_gate::{FairQueue, Line, Share, Turn};
-use leeward_volume::flows::FlowSettings;
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -68,10 +68,9 @@ impl Options {
 pub struct Gate(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
-    fs: Arc<dyn Fs>,
+    fs: Arc<dyn Engine>,
     env: Env,
     options: Options,
-    activity: Arc<Activity>,
     people: Arc<dyn People>,
     state: Mutex<State>,
     /// Wakes the thread that watches ceilings.
@@ -172,15 +171,14 @@ pub(crate) struct Arrival {
 
 impl Gate {
     /// A gate before a file system.
-    pub fn new(fs: Arc<dyn Fs>, env: &Env, options: Options) -> Gate {
+    pub fn new(fs: Arc<dyn Engine>, env: &Env, options: Options) -> Gate {
         Gate::with_people(fs, env, options, Arc::new(Strangers))
     }
 
     /// The same with somebody who knows the groups of users and the jobs of processes.
-    pub fn with_people(fs: Arc<dyn Fs>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
+    pub fn with_people(fs: Arc<dyn Engine>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
         let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
         let gate = Gate(Arc::new(Shared {
-            activity: fs.activity(),
             fs,
             env: env.clone(),
             options,
@@ -212,7 +210,7 @@ impl Gate {
     }
 
     /// The file system behind it.
-    pub fn fs(&self) -> &Arc<dyn Fs> {
+    pub fn fs(&self) -> &Arc<dyn Engine> {
         &self.0.fs
     }
 
@@ -387,7 +385,7 @@ impl Gate {
     fn arrive(&self, ctx: Ctx, bytes: u64) -> Arrival {
         let at = self.0.env.now();
         if self.0.options.fair {
-            self.0.activity.asked(at);
+            self.0.fs.users_ask(at);
         }
         let job = self.job_of(&ctx, at);
         let line = Line { flow: Flow { job, ..ctx.flow }, class: ctx.class };
@@ -408,7 +406,7 @@ impl Gate {
     fn see<R>(&self, arrival: &mut Arrival, decide: impl FnOnce(&mut State, &Arrival, Options) -> R) -> R {
         let mut state = self.0.state.lock();
         let (groups, owners) = (state.see(arrival), state.owners.are_old(arrival.at));
-        self.0.activity.share(state.shared_until);
+        self.0.fs.users_share(state.shared_until);
         let decision = decide(&mut state, arrival, self.0.options);
         drop(state);
         if groups {

@@ -7,8 +7,7 @@
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
 use leeward_env::{Class, Door, Flow, Nanos};
-use leeward_volume::keys::VIEW_FIRST;
-use leeward_volume::{NodeId, Op, Reply, Result};
+use leeward_fs::{NodeId, Op, Reply, Result, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,4 @@
-//! What front ends talk to: the [`Fs`] trait (a cell in this process; later a remote one over the wire), the [`Gate`] before it, and
-//! what every front end needs with them.
+//! What front ends talk to: the [`Gate`] before a file system, and what every front end needs with it.
 //!
 //! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that may wait.
 //! * [`People`]: who tells the gate about groups of users and jobs of processes.
@@ -26,56 +25,3 @@ pub use gate::{Attempt, Gate, Options as GateOptions};
 pub use ledger::Outcome;
 pub use owned::OwnedOp;
 pub use people::{People, Subordinates};
-
-use leeward_env::{Activity, Ctx};
-use leeward_volume::uploads::Uploads;
-use leeward_volume::{Cell, Op, Reply, Result, Turns, Watcher};
-use std::sync::Arc;
-
-/// A file system. Calls may come from several threads at once.
-///
-/// With [`leeward_env::Wait::Never`] in the context a call answers `Error::WouldBlock`, with no effect, where it would
-/// wait for a store, a commit or a budget; the front end then repeats it on a thread that may wait.
-pub trait Fs: Send + Sync + 'static {
-    /// Runs one operation.
-    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply>;
-
-    /// Registers who wants to hear of changes that did not come through a front end (an operator's, later another
-    /// door's): the front end drops what it caches of them.
-    fn watch(&self, watcher: Arc<dyn Watcher>);
-
-    /// Uploads in parts that there are.
-    fn uploads(&self) -> Arc<Uploads> {
-        Arc::default()
-    }
-
-    /// Where it is to be told that users ask for something.
-    fn activity(&self) -> Arc<Activity> {
-        Arc::default()
-    }
-
-    /// From now on background work waits for its turns there.
-    fn give_turns(&self, _: Arc<dyn Turns>) {}
-}
-
-impl Fs for Cell {
-    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-        Cell::call(self, ctx, op)
-    }
-
-    fn watch(&self, watcher: Arc<dyn Watcher>) {
-        Cell::watch(self, watcher);
-    }
-
-    fn uploads(&self) -> Arc<Uploads> {
-        Cell::uploads(self)
-    }
-
-    fn activity(&self) -> Arc<Activity> {
-        Cell::activity(self).clone()
-    }
-
-    fn give_turns(&self, turns: Arc<dyn Turns>) {
-        Cell::give_turns(self, turns);
-    }
-}

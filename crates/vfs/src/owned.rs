@@ -3,8 +3,7 @@
 //! Every `Op` borrows at most two byte strings; taking them out and putting them back are the two functions below, and
 //! the compiler's exhaustive match is what keeps them complete.
 
-use leeward_volume::Op;
-use leeward_volume::op::Make;
+use leeward_fs::{Make, Op};
 
 /// An [`Op`] with its own copy of names and data.
 #[derive(Clone, Debug)]
@@ -47,6 +46,8 @@ fn bytes(op: Op<'_>) -> (&[u8], &[u8]) {
         Op::BeginUpload { key, note, .. } => (key, note),
         Op::CompleteUpload { name, note, .. } => (name, note),
         Op::KeepPart { note, .. } => (note, b""),
+        Op::ListUploads { prefix, after, .. } => (prefix, after),
+        Op::StatUploads { bucket } => (bucket.unwrap_or_default(), b""),
         Op::Write { data, .. } => (data, b""),
         Op::List { after, .. } => (after, b""),
         Op::Lookup { name, .. }
@@ -59,6 +60,8 @@ fn bytes(op: Op<'_>) -> (&[u8], &[u8]) {
         | Op::RemoveXattr { name, .. } => (name, b""),
         Op::MakeUnnamed { .. }
         | Op::EndUpload { .. }
+        | Op::GetUpload { .. }
+        | Op::ListParts { .. }
         | Op::GetAttr { .. }
         | Op::SetAttr { .. }
         | Op::ReadLink { .. }
@@ -89,6 +92,12 @@ fn with_bytes<'b>(op: Op<'_>, a: &'b [u8], b: &'b [u8]) -> Op<'b> {
             Op::CompleteUpload { upload, node, dir, name: a, over, note: b }
         }
         Op::EndUpload { upload } => Op::EndUpload { upload },
+        Op::GetUpload { upload } => Op::GetUpload { upload },
+        Op::ListParts { upload, after, limit } => Op::ListParts { upload, after, limit },
+        Op::ListUploads { after_upload, limit, .. } => {
+            Op::ListUploads { prefix: a, after: b, after_upload, limit }
+        }
+        Op::StatUploads { bucket } => Op::StatUploads { bucket: bucket.map(|_| a) },
         Op::Link { node, dir, .. } => Op::Link { node, dir, name: a },
         Op::Unlink { dir, over, .. } => Op::Unlink { dir, name: a, over },
         Op::RmDir { dir, .. } => Op::RmDir { dir, name: a },

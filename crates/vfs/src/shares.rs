@@ -2,8 +2,8 @@
 
 use crate::people::Answers;
 use leeward_env::Nanos;
+use leeward_fs::flows::FlowSettings;
 use leeward_gate::Share;
-use leeward_volume::flows::FlowSettings;
 
 /// After this time a user's groups are looked up again, nanoseconds.
 const GOOD: Nanos = 300_000_000_000;

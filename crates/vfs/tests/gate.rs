@@ -2,12 +2,11 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 use leeward_env::waits::{self, Cause};
-use leeward_env::{Class, Ctx, Door, Env, Flow, Wait, Work};
+use leeward_env::{Class, Ctx, Door, Env, Flow, Nanos, Wait, Work};
+use leeward_fs::flows::{FlowRecord, FlowSettings, Principal};
+use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_vfs::ledger::ROWS_MAX;
-use leeward_vfs::{Fs, Gate, GateOptions, People, Subordinates};
-use leeward_volume::flows::{FlowRecord, FlowSettings};
-use leeward_volume::inode::Who;
-use leeward_volume::{Error, NodeId, Op, Reply, Result, Turns, Watcher};
+use leeward_vfs::{Gate, GateOptions, People, Subordinates};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -77,6 +76,12 @@ impl Fs for Standing {
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {}
+}
+
+impl Engine for Standing {
+    fn users_ask(&self, _: Nanos) {}
+
+    fn users_share(&self, _: Nanos) {}
 
     fn give_turns(&self, turns: Arc<dyn Turns>) {
         *self.turns.lock() = Some(turns);
@@ -308,7 +313,7 @@ fn nothing_is_lost_between_the_slots() {
     assert_eq!((report.waiting_for_turn, report.waiting_for_thread), (0, 0));
 }
 
-fn settings(who: Who, record: FlowRecord) -> FlowSettings {
+fn settings(who: Principal, record: FlowRecord) -> FlowSettings {
     let mut settings = FlowSettings::default();
     settings.set(who, record);
     settings
@@ -318,7 +323,7 @@ fn settings(who: Who, record: FlowRecord) -> FlowSettings {
 fn a_ceiling_holds_back_one_user_and_nobody_else() {
     let (_, gate) = gate(2, true);
     let two = FlowRecord { ops_per_sec: Some(2), ..FlowRecord::default() };
-    gate.set_flows(settings(Who::User(1), two));
+    gate.set_flows(settings(Principal::User(1), two));
     let env = Env::real();
     let begun = env.now();
     let (done, held) = channel();
@@ -345,7 +350,7 @@ fn a_ceiling_holds_back_one_user_and_nobody_else() {
 fn another_ceiling_counts_for_what_waits_already() {
     let (_, gate) = gate(2, true);
     let low = FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() };
-    gate.set_flows(settings(Who::User(1), low));
+    gate.set_flows(settings(Principal::User(1), low));
     let large = Op::Read { node: NodeId(9), offset: 0, len: 1_000_000 };
     let (done, answers) = channel();
     for _ in 0..3 {
@@ -365,7 +370,10 @@ fn another_ceiling_counts_for_what_waits_already() {
 #[test]
 fn an_open_gate_has_no_ceilings() {
     let (_, gate) = gate(2, false);
-    gate.set_flows(settings(Who::User(1), FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() }));
+    gate.set_flows(settings(
+        Principal::User(1),
+        FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() },
+    ));
     for _ in 0..3 {
         assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
     }
@@ -397,7 +405,7 @@ fn known_gate() -> (Arc<Known>, Gate) {
 #[test]
 fn what_is_said_about_groups_counts_for_members() {
     let (_, gate) = known_gate();
-    gate.set_flows(settings(Who::Group(50), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    gate.set_flows(settings(Principal::Group(50), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
     until("the groups are found", || gate.share_of(5).weight == 300);
     assert_eq!(gate.share_of(6).weight, 100);
     gate.set_flows(FlowSettings::default());
@@ -570,7 +578,7 @@ fn users_of_a_container_share_what_its_owner_gets() {
     let fs = Arc::new(Standing::default());
     let options = GateOptions { threads: 2, fair: true, jobs: false };
     let gate = Gate::with_people(fs.clone(), &Env::real(), options, Arc::new(Container));
-    gate.set_flows(settings(Who::User(5), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    gate.set_flows(settings(Principal::User(5), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
     gate.run(user(0), read(NodeId(9)), |_| ());
     until("the ranges are known", || gate.share_of(100_000).weight == 300);
     for uid in 100_000..100_100 {

@@ -1,9 +1,8 @@
 //! An operation survives being carried to another thread.
 #![allow(missing_docs)]
 
+use leeward_fs::{Make, NodeId, Op, Over, RenameMode, XattrMode};
 use leeward_vfs::OwnedOp;
-use leeward_volume::op::{Make, Over, RenameMode, XattrMode};
-use leeward_volume::{NodeId, Op};
 
 #[test]
 fn bytes_come_back_where_they_were() {

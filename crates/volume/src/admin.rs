@@ -3,7 +3,8 @@
 //!
 //! Paths are absolute within the cell (`/` is the root volume's root), as bytes made UTF-8 lossily only for display.
 
-use crate::inode::Who;
+use leeward_fs::Usage;
+use leeward_fs::flows::Principal;
 use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 
@@ -224,7 +225,7 @@ pub enum Request {
     /// → [`Reply::Flows`] with what was said about this user or group from now on.
     FlowSet {
         /// About whom.
-        who: Who,
+        who: Principal,
         /// Part relative to other users; `None`: as it was.
         weight: Option<u32>,
         /// Most operations in a second; 0: no ceiling; `None`: as it was.
@@ -235,7 +236,7 @@ pub enum Request {
     /// → [`Reply::Done`]: nothing is said any more about this user or group.
     FlowReset {
         /// About whom.
-        who: Who,
+        who: Principal,
     },
     /// → [`Reply::Flows`]: all that was said.
     FlowList,
@@ -266,7 +267,7 @@ pub enum Request {
     BucketList,
     /// → [`Reply::User`].
     UserCreate {
-        /// Name, see [`wrong_name`](crate::accounts::wrong_name).
+        /// Name, see [`wrong_name`](leeward_fs::accounts::wrong_name).
         name: String,
         /// User id, not 0; `None`: that and the groups are what the machine's user database says.
         uid: Option<u32>,
@@ -889,7 +890,7 @@ pub struct QuotaInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowInfo {
     /// About whom.
-    pub who: Who,
+    pub who: Principal,
     /// Part relative to other users.
     pub weight: Option<u32>,
     /// Most operations in a second; 0: no ceiling, whatever was said about groups.
@@ -974,17 +975,6 @@ impl std::fmt::Debug for TokenKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TokenKey").field("number", &self.number).finish_non_exhaustive()
     }
-}
-
-/// What is below a directory (or a file itself).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Allocated bytes of files, before compression, holes not counted.
-    pub bytes: u64,
-    /// Inodes other than directories.
-    pub files: u64,
-    /// Directories, without the one asked about.
-    pub dirs: u64,
 }
 
 /// The cell's space.

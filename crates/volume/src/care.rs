@@ -3,13 +3,13 @@
 //! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It rests after each step while users ask for
 //! something ([`crate::turns`]).
 
-use crate::error::Result;
 use crate::inode::{PoolRecord, SegmentRecord};
 use crate::pools::{Opened, Parts, Pool};
 use crate::shard::{Shard, State};
 use crate::stores;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos, Work};
+use leeward_fs::Result;
 use leeward_pool::{ObjectId, Pool as Layered, Step, Store};
 use std::time::Duration;
 

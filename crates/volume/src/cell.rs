@@ -3,18 +3,16 @@
 //! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
 //! same for a bucket.
 
-use crate::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
+use crate::Config;
 use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
 use crate::buckets::{BucketRecord, Buckets};
 use crate::clock::STORE_SECS;
 use crate::figures::Figures;
-use crate::flows::{FlowRecord, FlowSettings};
 use crate::identity::{self, Identity};
 use crate::inode::{
     Body, Counters, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
 };
 use crate::keys::{self, Table};
-use crate::op::{Kind, NodeId, Time};
 use crate::pools::{Opener, Pools};
 use crate::quota::Quota;
 use crate::records::each;
@@ -24,14 +22,17 @@ use crate::scrubs::ScrubRecord;
 use crate::segments::Segments;
 use crate::shard::{Shard, State};
 use crate::snapshots::Tally;
+use crate::stored::Stored;
 use crate::stores::{self, Stores};
 use crate::uploads::Uploads;
-use crate::{Config, Error, Op, Reply, Result, Turns};
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
 use leeward_env::disk::held::{HeldDir, sync_names};
 use leeward_env::disk::real::RealDisk;
-use leeward_env::{Activity, Ctx, Env, Flow, Wait, panic_text};
+use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
+use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
+use leeward_fs::flows::{FlowRecord, FlowSettings};
+use leeward_fs::{Engine, Error, Fs, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, Kv, Ride};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
@@ -75,16 +76,6 @@ pub struct Cell {
     pub(crate) cache_lock: Mutex<Option<File>>,
     /// Held as long as a cell in a directory is ours.
     dir_lock: Mutex<Option<File>>,
-}
-
-/// Hears of changes that a front end must drop from its caches. Called without locks held; must not call back.
-pub trait Watcher: Send + Sync {
-    /// The name in this directory changed.
-    fn entry_changed(&self, dir: NodeId, name: &[u8]);
-    /// Attributes or content of this inode changed.
-    fn inode_changed(&self, node: NodeId);
-    /// Returns when what was said before has had its effect, or after a second: who must take note may be waiting for us.
-    fn wait_heard(&self) {}
 }
 
 pub(crate) fn failure(message: String) -> Failure {
@@ -315,22 +306,9 @@ impl Cell {
         BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
     }
 
-    /// Runs one operation.
-    pub fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-        if self.closing.load(Ordering::Acquire) {
-            return Err(Error::Io("the cell is closed".into()));
-        }
-        self.shard.call(ctx, &op)
-    }
-
     /// Where front ends say that users ask for something.
     pub fn activity(&self) -> &Arc<Activity> {
         self.shard.gate.activity()
-    }
-
-    /// From now on background work waits for its turns there.
-    pub fn give_turns(&self, turns: Arc<dyn Turns>) {
-        *self.shard.turns.lock() = Some(turns);
     }
 
     /// Runs an operator's request.
@@ -403,11 +381,6 @@ impl Cell {
         self.shard.path_of(node)
     }
 
-    /// Tells `watcher` of changes that no front end asked for (an operator's).
-    pub fn watch(&self, watcher: Arc<dyn Watcher>) {
-        self.shard.add_watcher(watcher);
-    }
-
     /// Why nothing of the cell can be used any more, where another process has taken it over.
     pub fn lost(&self) -> Option<String> {
         self.shard.kv.lost()
@@ -477,6 +450,33 @@ impl Cell {
         let failing = self.shard.log.failing();
         let failing = failing.map(|why| format!("what was written cannot be stored now: {why}"));
         broken.into_iter().chain(failing).collect()
+    }
+}
+
+impl Fs for Cell {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::Io("the cell is closed".into()));
+        }
+        self.shard.call(ctx, &op)
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.shard.add_watcher(watcher);
+    }
+}
+
+impl Engine for Cell {
+    fn users_ask(&self, now: Nanos) {
+        self.activity().asked(now);
+    }
+
+    fn users_share(&self, until: Nanos) {
+        self.activity().share(until);
+    }
+
+    fn give_turns(&self, turns: Arc<dyn Turns>) {
+        *self.shard.turns.lock() = Some(turns);
     }
 }
 

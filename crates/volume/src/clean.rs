@@ -4,15 +4,14 @@
 //! remembered: the index of a segment says for whom each part was written, back references who else uses it. If less is found
 //! than the count of references says, the segment is left alone: deletion fails closed.
 
-use crate::error::{Error, Result};
 use crate::extents::{Extents, Source, window_of, windows};
 use crate::inode::{Body, Inode, SegmentRecord};
 use crate::keys::{self, Key, Table};
-use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::{Object, PoolId, SegmentInfo};
 use leeward_env::{Class, Ctx, Nanos, Work};
+use leeward_fs::{Error, NodeId, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;

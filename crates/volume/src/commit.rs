@@ -6,10 +6,8 @@
 //! Records point to durable data only, so a commit waits for no data. A batch that did not fit the store is kept and tried
 //! again before anything newer.
 
-use crate::error::{Error, Result};
 use crate::inode::{Counters, Pair, Reserved};
 use crate::keys::{self, Key};
-use crate::op::NodeId;
 use crate::records::{Frozen, RecordCache};
 use crate::segments::Fate;
 use crate::shard::{Shard, State};
@@ -18,6 +16,7 @@ use leeward_data::Object;
 use leeward_env::limits::RUNNING_RECORDS_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Flow};
+use leeward_fs::{Error, NodeId, Result};
 use leeward_meta::{Appended, Batch, Ride};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;

@@ -11,15 +11,10 @@ mod snap;
 mod store;
 mod tier;
 
-use crate::admin::{
-    CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, Usage, VolumeInfo,
-};
+use crate::admin::{CellStats, Df, Failure, Progress, QuotaInfo, Reply as AdminReply, Request, VolumeInfo};
 use crate::cell::root_dir;
-use crate::error::{Error, Result};
-use crate::flows::FlowRecord;
-use crate::inode::{Pair, Properties, VolumeRecord, Who};
+use crate::inode::{Pair, Properties, VolumeRecord};
 use crate::keys;
-use crate::op::{Kind, NodeId};
 use crate::ops::check_name;
 use crate::quota::Quota;
 use crate::records::TxResult;
@@ -27,10 +22,12 @@ use crate::restore::Restore;
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_env::dates;
+use leeward_fs::flows::{FlowRecord, Principal};
+use leeward_fs::{Error, Kind, NodeId, Result, Usage};
 use std::sync::atomic::Ordering;
 
 /// Volume numbers are 24 bits of an inode's number; the upper half of them are views.
-const VOLUMES_MAX: u32 = keys::VIEW_FIRST;
+const VOLUMES_MAX: u32 = leeward_fs::VIEW_FIRST;
 /// Longest name of a volume.
 const VOLUME_NAME_BYTES_MAX: usize = 128;
 
@@ -213,8 +210,8 @@ impl Shard {
         let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
         for who in p.snapshot_rights {
             match who {
-                Who::User(uid) => snapshot_users.push(uid),
-                Who::Group(gid) => snapshot_groups.push(gid),
+                Principal::User(uid) => snapshot_users.push(uid),
+                Principal::Group(gid) => snapshot_groups.push(gid),
             }
         }
         Ok(VolumeInfo {

@@ -5,14 +5,13 @@
 //! formats), its directory is read up to that name. Only trees that were moved in or out are looked at as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
-use crate::error::{Error, Result};
 use crate::inode::{Dentry, Inode, time};
 use crate::keys::{self, Dead, Key, tag};
-use crate::op::{Kind, NodeId};
 use crate::ops::PAGE;
 use crate::shard::Shard;
 use crate::snapshots::View;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, Result};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 

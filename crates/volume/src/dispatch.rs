@@ -1,155 +1,10 @@
 //! The one way in: every operation of every front end comes through [`Shard::call`].
 
-use crate::error::{Error, Result};
-use crate::keys::VIEW_FIRST;
-use crate::op::{NodeId, Op, Reply};
 use crate::ops::{Copy, NewNode, Placing, Rename};
 use crate::shard::Shard;
 use leeward_env::{Ctx, Door};
+use leeward_fs::{Error, Op, Reply, Result};
 use std::sync::atomic::Ordering;
-
-impl Op<'_> {
-    /// Names of the kinds of operations, for reports; [`Op::number`] is the index.
-    pub const NAMES: [&'static str; 29] = [
-        "lookup",
-        "getattr",
-        "setattr",
-        "readlink",
-        "make",
-        "link",
-        "unlink",
-        "rmdir",
-        "rename",
-        "read",
-        "write",
-        "fsync",
-        "syncfs",
-        "allocate",
-        "seek",
-        "copy",
-        "list",
-        "getxattr",
-        "listxattr",
-        "setxattr",
-        "removexattr",
-        "statfs",
-        "forget",
-        "makeunnamed",
-        "place",
-        "beginupload",
-        "keeppart",
-        "completeupload",
-        "endupload",
-    ];
-
-    /// Number of its kind.
-    pub fn number(&self) -> usize {
-        match self {
-            Op::Lookup { .. } => 0,
-            Op::GetAttr { .. } => 1,
-            Op::SetAttr { .. } => 2,
-            Op::ReadLink { .. } => 3,
-            Op::Make { .. } => 4,
-            Op::Link { .. } => 5,
-            Op::Unlink { .. } => 6,
-            Op::RmDir { .. } => 7,
-            Op::Rename { .. } => 8,
-            Op::Read { .. } => 9,
-            Op::Write { .. } => 10,
-            Op::Fsync { .. } => 11,
-            Op::SyncAll => 12,
-            Op::Allocate { .. } => 13,
-            Op::SeekTo { .. } => 14,
-            Op::CopyRange { .. } => 15,
-            Op::List { .. } => 16,
-            Op::GetXattr { .. } => 17,
-            Op::ListXattr { .. } => 18,
-            Op::SetXattr { .. } => 19,
-            Op::RemoveXattr { .. } => 20,
-            Op::StatFs { .. } => 21,
-            Op::Forget { .. } => 22,
-            Op::MakeUnnamed { .. } => 23,
-            Op::Place { .. } => 24,
-            Op::BeginUpload { .. } => 25,
-            Op::KeepPart { .. } => 26,
-            Op::CompleteUpload { .. } => 27,
-            Op::EndUpload { .. } => 28,
-        }
-    }
-
-    /// The inode that an operation is about; of two, the directory that gets the name or the file that gets the data. `None`: it is
-    /// about all, or about what the kernel forgets.
-    pub fn node(&self) -> Option<NodeId> {
-        Some(match *self {
-            Op::Lookup { dir, .. }
-            | Op::Make { dir, .. }
-            | Op::MakeUnnamed { dir, .. }
-            | Op::Place { dir, .. }
-            | Op::BeginUpload { dir, .. }
-            | Op::CompleteUpload { dir, .. }
-            | Op::Link { dir, .. }
-            | Op::Unlink { dir, .. }
-            | Op::RmDir { dir, .. }
-            | Op::List { dir, .. } => dir,
-            Op::Rename { to_dir, .. } => to_dir,
-            Op::GetAttr { node }
-            | Op::SetAttr { node, .. }
-            | Op::ReadLink { node }
-            | Op::Read { node, .. }
-            | Op::Write { node, .. }
-            | Op::Fsync { node }
-            | Op::KeepPart { node, .. }
-            | Op::Allocate { node, .. }
-            | Op::SeekTo { node, .. }
-            | Op::GetXattr { node, .. }
-            | Op::ListXattr { node }
-            | Op::SetXattr { node, .. }
-            | Op::RemoveXattr { node, .. }
-            | Op::StatFs { node } => node,
-            Op::CopyRange { to, .. } => to,
-            Op::EndUpload { upload } => upload,
-            Op::SyncAll | Op::Forget { .. } => return None,
-        })
-    }
-
-    /// Whether it adds records.
-    fn grows(&self) -> bool {
-        matches!(
-            self,
-            Op::Make { .. }
-                | Op::MakeUnnamed { .. }
-                | Op::BeginUpload { .. }
-                | Op::Link { .. }
-                | Op::SetXattr { .. }
-        )
-    }
-
-    /// Whether it is about a snapshot or a directory of snapshots.
-    fn is_on_view(&self) -> bool {
-        let is_view = |node: NodeId| node.volume() >= VIEW_FIRST;
-        match self {
-            Op::Rename { from_dir, to_dir, .. } => is_view(*from_dir) || is_view(*to_dir),
-            op => op.node().is_some_and(is_view),
-        }
-    }
-
-    /// Whether it changes anything.
-    pub(crate) fn changes(&self) -> bool {
-        !matches!(
-            self,
-            Op::Lookup { .. }
-                | Op::GetAttr { .. }
-                | Op::ReadLink { .. }
-                | Op::Read { .. }
-                | Op::SeekTo { .. }
-                | Op::List { .. }
-                | Op::GetXattr { .. }
-                | Op::ListXattr { .. }
-                | Op::StatFs { .. }
-                | Op::Forget { .. }
-        )
-    }
-}
 
 impl Shard {
     /// Runs one operation. Of a door's changes others are told: who caches them has not seen them pass.
@@ -188,6 +43,12 @@ impl Shard {
                 self.complete_upload(ctx, upload, &Placing { node, dir, name, over }, note)
             }
             Op::EndUpload { upload } => self.transact(ctx, |tx| tx.end_upload(upload)),
+            Op::GetUpload { upload } => self.get_upload(upload),
+            Op::ListParts { upload, after, limit } => Ok(self.list_parts(upload, after, limit)),
+            Op::ListUploads { prefix, after, after_upload, limit } => {
+                self.list_uploads(ctx, prefix, (after, after_upload), limit)
+            }
+            Op::StatUploads { bucket } => self.stat_uploads(ctx, bucket),
             Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
             Op::Unlink { dir, name, over } => self.transact(ctx, |tx| tx.unlink(dir, name, over)),
             Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),

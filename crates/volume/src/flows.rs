@@ -1,34 +1,18 @@
-//! What operators said about users and groups at the gate: weights and ceilings; and what follows from that for one user.
+//! How what operators said about users and groups at the gate is stored.
 
-use crate::error::{Error, Result};
-use crate::inode::Who;
+use crate::stored::Stored;
+use leeward_fs::flows::FlowRecord;
+use leeward_fs::{Error, Result};
 use leeward_meta::Value;
-use std::collections::BTreeMap;
-
-/// The weight of a user about whom nothing was said.
-pub const WEIGHT_USUAL: u32 = 100;
-/// The largest weight.
-pub const WEIGHT_MAX: u32 = 10_000;
 
 const VERSION: u8 = 1;
 const SAYS_WEIGHT: u8 = 1;
 const SAYS_OPS: u8 = 2;
 const SAYS_BYTES: u8 = 4;
 
-/// What was said about a user or a group; `None`: nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowRecord {
-    /// Part relative to other users, 1 to [`WEIGHT_MAX`].
-    pub weight: Option<u32>,
-    /// Most operations in a second; 0: no ceiling, also if a group has one.
-    pub ops_per_sec: Option<u64>,
-    /// Most bytes read and written in a second; 0: no ceiling, also if a group has one.
-    pub bytes_per_sec: Option<u64>,
-}
-
-impl FlowRecord {
+impl Stored for FlowRecord {
     /// The encoding: version, what is said u8, weight u32, operations u64, bytes u64; 0 where nothing is said.
-    pub fn encode(&self) -> Value {
+    fn encode(&self) -> Value {
         let says = u8::from(self.weight.is_some()) * SAYS_WEIGHT
             + u8::from(self.ops_per_sec.is_some()) * SAYS_OPS
             + u8::from(self.bytes_per_sec.is_some()) * SAYS_BYTES;
@@ -39,8 +23,7 @@ impl FlowRecord {
         out.into()
     }
 
-    /// Reads the encoding.
-    pub fn decode(bytes: &[u8]) -> Result<FlowRecord> {
+    fn decode(bytes: &[u8]) -> Result<FlowRecord> {
         let damaged = || Error::Corrupt(format!("flow record of {} bytes cannot be read", bytes.len()));
         let bytes: &[u8; 22] = bytes.try_into().map_err(|_| damaged())?;
         if bytes[0] != VERSION {
@@ -54,109 +37,5 @@ impl FlowRecord {
             ops_per_sec: said(SAYS_OPS, number(6, 8)),
             bytes_per_sec: said(SAYS_BYTES, number(14, 8)),
         })
-    }
-
-    /// This, and where it says nothing what `other` says.
-    pub fn or(self, other: FlowRecord) -> FlowRecord {
-        FlowRecord {
-            weight: self.weight.or(other.weight),
-            ops_per_sec: self.ops_per_sec.or(other.ops_per_sec),
-            bytes_per_sec: self.bytes_per_sec.or(other.bytes_per_sec),
-        }
-    }
-}
-
-/// What holds for a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce {
-    /// Part relative to other users.
-    pub weight: u32,
-    /// Most operations in a second; 0: no ceiling.
-    pub ops_per_sec: u64,
-    /// Most bytes read and written in a second; 0: no ceiling.
-    pub bytes_per_sec: u64,
-}
-
-/// All that was said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FlowSettings {
-    by_who: BTreeMap<Who, FlowRecord>,
-}
-
-impl FlowSettings {
-    /// What was said about exactly this user or group.
-    pub fn get(&self, who: Who) -> FlowRecord {
-        self.by_who.get(&who).copied().unwrap_or_default()
-    }
-
-    /// Sets or replaces; a record that says nothing takes away.
-    pub fn set(&mut self, who: Who, record: FlowRecord) {
-        if record == FlowRecord::default() {
-            self.by_who.remove(&who);
-        } else {
-            self.by_who.insert(who, record);
-        }
-    }
-
-    /// All, users first.
-    pub fn iter(&self) -> impl Iterator<Item = (Who, FlowRecord)> + '_ {
-        self.by_who.iter().map(|(who, record)| (*who, *record))
-    }
-
-    /// Whether nothing was said.
-    pub fn is_empty(&self) -> bool {
-        self.by_who.is_empty()
-    }
-
-    /// Whether something was said about any group.
-    pub fn has_groups(&self) -> bool {
-        self.by_who.keys().next_back().is_some_and(|who| matches!(who, Who::Group(_)))
-    }
-
-    /// What holds for a user in these groups. What was said about the user counts before what was said about groups; of
-    /// several groups the largest weight and the lowest ceiling count.
-    pub fn in_force(&self, uid: u32, gids: &[u32]) -> InForce {
-        let own = self.get(Who::User(uid));
-        let groups = || gids.iter().map(|gid| self.get(Who::Group(*gid)));
-        let weight = own.weight.or_else(|| groups().filter_map(|g| g.weight).max());
-        let lowest = |of: fn(&FlowRecord) -> Option<u64>| {
-            of(&own).or_else(|| groups().filter_map(|g| of(&g)).filter(|rate| *rate > 0).min()).unwrap_or(0)
-        };
-        InForce {
-            weight: weight.unwrap_or(WEIGHT_USUAL),
-            ops_per_sec: lowest(|r| r.ops_per_sec),
-            bytes_per_sec: lowest(|r| r.bytes_per_sec),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(weight: u32, ops: u64) -> FlowRecord {
-        FlowRecord { weight: Some(weight), ops_per_sec: Some(ops), bytes_per_sec: None }
-    }
-
-    #[test]
-    fn the_user_counts_before_groups() {
-        let mut all = FlowSettings::default();
-        assert!(all.is_empty() && !all.has_groups());
-        assert_eq!(all.in_force(1, &[5]), InForce { weight: 100, ops_per_sec: 0, bytes_per_sec: 0 });
-        all.set(Who::User(2), said(7, 0));
-        assert!(!all.has_groups());
-        for (gid, record) in [(5, said(300, 50)), (6, said(20, 10)), (7, said(1, 0))] {
-            all.set(Who::Group(gid), record);
-        }
-        assert!(all.has_groups());
-        let of = |uid, gids: &[u32]| (all.in_force(uid, gids).weight, all.in_force(uid, gids).ops_per_sec);
-        assert_eq!(of(1, &[5, 6, 7]), (300, 10), "the largest weight, the lowest ceiling");
-        assert_eq!(of(1, &[7]), (1, 0));
-        assert_eq!(of(2, &[5, 6]), (7, 0), "no ceiling was said about the user");
-        let mut less = all.clone();
-        less.set(Who::User(2), FlowRecord { weight: Some(7), ..FlowRecord::default() });
-        assert_eq!(less.in_force(2, &[6]).ops_per_sec, 10);
-        less.set(Who::User(2), FlowRecord::default());
-        assert_eq!(less.iter().count(), 3);
     }
 }

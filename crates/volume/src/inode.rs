@@ -1,13 +1,12 @@
 //! Records of inodes, names, volumes, segments, quotas and statistics, and their encodings (big-endian, hand-laid, with a
 //! version byte; golden bytes in `tests/golden.rs`; described in docs/FORMAT.md).
 
-use crate::error::{Error, Result};
 use crate::extents::Extents;
-use crate::op::{Attr, Kind, NodeId, Time};
 use leeward_data::{Object, PoolId};
+use leeward_fs::flows::Principal;
+use leeward_fs::{Attr, Error, Kind, NodeId, Result, Time};
 use leeward_meta::Value;
 use leeward_pool::{StoreState, TierOptions};
-use serde::{Deserialize, Serialize};
 
 /// What only some kinds of inode have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -442,7 +441,7 @@ pub struct Properties {
     /// Whether the quota of the root directory counts what only snapshots hold.
     pub quota_counts_snapshots: bool,
     /// Who may take and remove snapshots besides root and the owner.
-    pub snapshot_rights: Vec<Who>,
+    pub snapshot_rights: Vec<Principal>,
     /// How many days the recycle bin keeps what was removed; 0: there is none.
     pub bin_days: u16,
     /// Whether doors let anybody read what its modes let others read, also without a credential.
@@ -469,16 +468,6 @@ impl Default for Properties {
     }
 }
 
-/// A user or a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Who {
-    /// By uid.
-    User(u32),
-    /// By gid.
-    Group(u32),
-}
-
 const PROPERTY_VISIBLE: u8 = 1;
 const PROPERTY_QUOTA_COUNTS: u8 = 2;
 const PROPERTY_BIN: u8 = 4;
@@ -503,8 +492,8 @@ impl Properties {
         out.extend_from_slice(&(self.snapshot_rights.len() as u16).to_be_bytes());
         for who in &self.snapshot_rights {
             let (kind, id) = match who {
-                Who::User(id) => (0, id),
-                Who::Group(id) => (1, id),
+                Principal::User(id) => (0, id),
+                Principal::Group(id) => (1, id),
             };
             out.push(kind);
             out.extend_from_slice(&id.to_be_bytes());
@@ -531,9 +520,9 @@ impl Properties {
             .map(|_| {
                 let [kind] = r.take()?;
                 let id = r.u32()?;
-                Some(if kind == 0 { Who::User(id) } else { Who::Group(id) })
+                Some(if kind == 0 { Principal::User(id) } else { Principal::Group(id) })
             })
-            .collect::<Option<Vec<Who>>>()?;
+            .collect::<Option<Vec<Principal>>>()?;
         let bin_days = if flags & PROPERTY_BIN != 0 { u16::from_be_bytes(r.take()?) } else { 0 };
         let pool = if flags & PROPERTY_POOL != 0 { r.u32()? } else { 0 };
         let mut dir_pools = Vec::new();

@@ -3,11 +3,11 @@
 //!
 //! Volume numbers from [`SYSTEM`] up are not volumes but the shard's own tables. Versions of records that only snapshots see
 //! are in the history of their volume, under the record's key and the epoch in which they died; the deadlist of a volume
-//! orders what died by the epochs that see it. Numbers from [`VIEW_FIRST`] up to [`VIEW_END`] are never stored: they name
+//! orders what died by the epochs that see it. Numbers from [`leeward_fs::VIEW_FIRST`] up to [`leeward_fs::VIEW_END`] are never stored: they name
 //! snapshots in node numbers and cached keys, see `snapshots.rs`.
 
-use crate::inode::Who;
-use crate::op::NodeId;
+use leeward_fs::flows::Principal;
+use leeward_fs::{NodeId, VIEW_END};
 use std::sync::Arc;
 
 /// An encoded key; cheap to clone, ordered as the engine orders it.
@@ -38,13 +38,6 @@ const TABLE_UPLOAD: u32 = SYSTEM + 19;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
-
-/// First volume number that stands for a snapshot (or for the directories of snapshots); volumes have lower ones.
-pub const VIEW_FIRST: u32 = 1 << 23;
-/// The upper half of them is for the directories of snapshots.
-pub const DIRECTORIES_FIRST: u32 = 3 << 22;
-/// First number after those.
-pub const VIEW_END: u32 = 1 << 24;
 
 /// Tags within an inode.
 pub mod tag {
@@ -193,20 +186,20 @@ pub fn unfolded(dir: NodeId) -> Key {
 }
 
 /// What was said about the flows of a user or a group.
-pub fn flow(who: Who) -> Key {
+pub fn flow(who: Principal) -> Key {
     let id = match who {
-        Who::User(uid) => u64::from(uid),
-        Who::Group(gid) => 1 << 32 | u64::from(gid),
+        Principal::User(uid) => u64::from(uid),
+        Principal::Group(gid) => 1 << 32 | u64::from(gid),
     };
     build(TABLE_FLOW, id, 0, &[])
 }
 
 /// The user or group in a key of flows.
-pub fn parse_flow(key: &[u8]) -> Option<Who> {
+pub fn parse_flow(key: &[u8]) -> Option<Principal> {
     let id = table_id(key);
     match id >> 32 {
-        0 => Some(Who::User(id as u32)),
-        1 => Some(Who::Group(id as u32)),
+        0 => Some(Principal::User(id as u32)),
+        1 => Some(Principal::Group(id as u32)),
         _ => None,
     }
 }

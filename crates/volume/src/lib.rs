@@ -1,6 +1,5 @@
 //! Volumes: POSIX semantics over records and segments, and the cell that holds them.
 //!
-//! * [`op`]: operations and replies; [`error`](Error): the one table of errors.
 //! * [`remote`]: the same cell in a bucket; `identity`: what says that something is a cell.
 //! * [`Cell`]: what front ends and operators hold; `dispatch`: the one way in; `ops/`: one file per group of operations.
 //! * `shard`, `records`, `overlay`: state in memory, the running transaction; operations are pure functions over `records::Tx`.
@@ -27,7 +26,6 @@ mod control;
 mod diff;
 mod disk_cache;
 mod dispatch;
-mod error;
 pub mod extents;
 mod figures;
 pub mod flows;
@@ -36,7 +34,6 @@ mod identity;
 pub mod inode;
 pub mod keys;
 mod moves;
-pub mod op;
 mod ops;
 mod overlay;
 mod paths;
@@ -56,6 +53,7 @@ mod segments;
 mod shard;
 mod snapshots;
 mod statistics;
+mod stored;
 mod stores;
 mod tell;
 mod tiers;
@@ -66,12 +64,10 @@ pub mod uploads;
 mod versions;
 mod wake;
 
-pub use cell::{Cell, Watcher, first_batch};
+pub use cell::{Cell, first_batch};
 pub use config::Config;
-pub use error::{Error, Result};
 pub use figures::Figures;
 pub use identity::FORMAT;
 pub use leeward_pool::{CallFigures, Condition, GateFigures, Health, Layout, StoreState, TierHealth};
-pub use op::{NodeId, Op, Reply};
 pub use pools::Opener;
-pub use turns::Turns;
+pub use stored::Stored;

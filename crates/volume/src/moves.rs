@@ -9,12 +9,12 @@
 //! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
 
 use crate::clean::{self, Cleaned};
-use crate::error::{Error, Result};
 use crate::inode::SegmentRecord;
 use crate::pools::DEFAULT;
 use crate::shard::{Shard, State};
 use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos, Work};
+use leeward_fs::{Error, Result};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::time::Duration;

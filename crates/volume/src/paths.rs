@@ -1,11 +1,10 @@
 //! Paths within the cell: for operators, messages and reports. No operation of a front end goes by path.
 
-use crate::error::{Error, Result};
 use crate::inode::Dentry;
 use crate::keys::{self, tag};
-use crate::op::NodeId;
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 

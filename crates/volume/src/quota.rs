@@ -3,9 +3,8 @@
 //! `used` includes content that is still pending: it is what an OK has promised. It starts from recursive statistics and
 //! is then kept by each operation itself.
 
-use crate::error::{Error, Result};
 use crate::inode::{Pair, Stats};
-use crate::op::NodeId;
+use leeward_fs::{Error, NodeId, Result};
 use std::collections::BTreeMap;
 
 /// One quota.

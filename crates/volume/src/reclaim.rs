@@ -2,15 +2,15 @@
 //!
 //! A step that a crash interrupts is found again by its orphan or volume record.
 
-use crate::error::Result;
 use crate::extents::{Extent, Extents, Source};
 use crate::inode::{Body, Dentry, Inode};
 use crate::keys::{self, Key, Table, tag};
-use crate::op::{Kind, NodeId};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
-use crate::uploads::PartRecord;
+use crate::stored::Stored;
 use leeward_env::{Ctx, Work};
+use leeward_fs::uploads::PartRecord;
+use leeward_fs::{Kind, NodeId, Result};
 
 /// Records that one step frees, of an inode in one hold of the lock.
 const STEP_RECORDS: usize = 256;
@@ -231,7 +231,7 @@ impl Shard {
             for (key, value) in &page {
                 let node = NodeId(keys::table_id(key));
                 let leaves = st.volumes.get(&node.volume()).is_none_or(|volume| volume.removing);
-                let freed = match PartRecord::decode(value)? {
+                let freed = match Option::<PartRecord>::decode(value)? {
                     _ if leaves => None, // freed with its volume
                     Some(part) => st.uploads.add(node, part),
                     None => Some(node),

@@ -8,14 +8,10 @@
 //! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
 //! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
 
-use crate::accounts::AccountChange;
 use crate::buckets::BucketRecord;
-use crate::error::Error;
 use crate::extents::Extents;
-use crate::flows::FlowRecord;
-use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats, Who};
+use crate::inode::{Dentry, Inode, PoolRecord, SnapshotRecord, Stats};
 use crate::keys::{self, EpochPair, Key};
-use crate::op::{NodeId, Time};
 use crate::overlay::Overlay;
 use crate::pending::{Change, Pending};
 use crate::quota::Quota;
@@ -24,9 +20,12 @@ use crate::scrub_round::Reached;
 use crate::scrubs::ScrubRecord;
 use crate::shard::State;
 use crate::snapshots::Tally;
-use crate::uploads::{PartRecord, UploadRecord};
 use leeward_data::{Addr, PoolId};
 use leeward_env::{Ctx, Flow};
+use leeward_fs::accounts::AccountChange;
+use leeward_fs::flows::{FlowRecord, Principal};
+use leeward_fs::uploads::{PartRecord, UploadRecord};
+use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{Kv, Moment, Ride, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -187,7 +186,7 @@ pub(crate) enum Effect {
         allocated: u64,
     },
     /// This was said about a user or group at the gate.
-    Flow(Who, FlowRecord),
+    Flow(Principal, FlowRecord),
     /// The bucket is this now, or gone.
     Bucket(String, Option<BucketRecord>),
     /// Users and keys are others now.
@@ -682,8 +681,8 @@ pub type Frozen = Arc<Overlay>;
 pub(crate) fn each(
     moment: &dyn Moment,
     range: (Key, Key),
-    mut f: impl FnMut(&Key, &[u8]) -> crate::Result<()>,
-) -> crate::Result<()> {
+    mut f: impl FnMut(&Key, &[u8]) -> leeward_fs::Result<()>,
+) -> leeward_fs::Result<()> {
     const PAGE: usize = 4096;
     let (mut from, to) = range;
     loop {

@@ -11,14 +11,13 @@
 
 mod restore;
 
-use crate::error::{Error, Result};
 use crate::inode::{BinRecord, Inode, Stats, time};
 use crate::keys::{self, Key};
-use crate::op::{Kind, NodeId, Time};
 use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::PoolId;
 use leeward_env::{Ctx, Work};
+use leeward_fs::{Error, Kind, NodeId, Result, Time};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -298,7 +297,7 @@ impl Shard {
     fn purge_for_space(&self, volume: u32, bytes: i64) -> Result<bool> {
         let mut order = vec![volume];
         order.extend(self.lock().bins.volumes().filter(|v| *v != volume));
-        for volume in order.into_iter().filter(|v| *v < keys::VIEW_FIRST) {
+        for volume in order.into_iter().filter(|v| *v < leeward_fs::VIEW_FIRST) {
             if self.purge_oldest(volume, u64::MAX, bytes.max(STEP_BYTES))? > 0 {
                 return Ok(true);
             }

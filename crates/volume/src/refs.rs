@@ -2,7 +2,7 @@
 //!
 //! A kernel may know ten million inodes: two bytes each, in pages by inode number, the rare large counts in a map.
 
-use crate::op::NodeId;
+use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
 
 const PAGE: u64 = 1024;

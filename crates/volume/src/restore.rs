@@ -4,19 +4,18 @@
 //! file, which reclaim frees with all below it. When it is whole, one transaction gives it its name, and in place takes the name
 //! from what was there, which becomes an orphan in turn.
 
-use crate::admin::{Progress, Usage};
+use crate::admin::Progress;
 use crate::cell::root_dir;
-use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{Body, Dentry, Inode, Stats, encode_xattr, time, xattr_value};
 use crate::keys;
-use crate::op::{Kind, NodeId, Reply};
 use crate::ops::check_name;
 use crate::pending::Pending;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::uploads::plain_orphan;
 use leeward_env::{Ctx, Work};
+use leeward_fs::{Error, Kind, NodeId, Reply, Result, Usage};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 

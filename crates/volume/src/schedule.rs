@@ -5,14 +5,13 @@
 //! follows from the time and from the snapshots that are there: nothing is written when a schedule runs. Of runs that were
 //! missed the last is made up.
 
-use crate::error::{Error, Result};
 use crate::keys;
-use crate::op::NodeId;
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::Snapshots;
 use leeward_env::Ctx;
 use leeward_env::dates::{self, DAY_SECS};
+use leeward_fs::{Error, NodeId, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 use std::fmt;

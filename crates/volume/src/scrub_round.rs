@@ -6,12 +6,12 @@
 //! found and not repaired is known in memory only, and has to be found again.
 
 use crate::admin::{Progress, ScrubInfo, ScrubRun};
-use crate::error::{Error, Result};
 use crate::keys;
 use crate::records::Effect;
 use crate::shard::Shard;
 use leeward_data::PoolId;
 use leeward_env::{Ctx, Nanos, Work};
+use leeward_fs::{Error, Result};
 use leeward_meta::Value;
 use leeward_pool::{ObjectId, Pool as Layered};
 

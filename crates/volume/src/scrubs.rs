@@ -5,7 +5,6 @@
 //! a failure cuts short is due still, and goes on where it was; when an operator asks for one, all is read. Of runs that were missed one is made up.
 
 use crate::admin::{Progress, ScrubInfo, ScrubPass, ScrubRun, ScrubStatus};
-use crate::error::{Error, Result};
 use crate::keys;
 use crate::records::Effect;
 use crate::schedule::{self, RETRY_SECS};
@@ -14,6 +13,7 @@ use crate::shard::{Shard, State};
 use crate::wake::Wake;
 use leeward_data::PoolId;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Result};
 use leeward_meta::Value;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;

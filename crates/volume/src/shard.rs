@@ -3,16 +3,13 @@
 //! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
 //! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
 
-use crate::accounts::Accounts;
+use crate::Config;
 use crate::buckets::Buckets;
 use crate::clock::LockClock;
 use crate::commit::Committer;
-use crate::error::{Error, Result};
-use crate::flows::FlowSettings;
 use crate::inode::{PoolRecord, VolumeRecord};
 use crate::keys::{self, EpochPair, Key};
 use crate::moves::Moves;
-use crate::op::{NodeId, Time};
 use crate::pending::Pending;
 use crate::pools::{Pool, Pools};
 use crate::quota::Quotas;
@@ -29,11 +26,13 @@ use crate::tell::Told;
 use crate::unreadable::Unreadable;
 use crate::uploads::Uploads;
 use crate::wake::Wake;
-use crate::{Config, Turns, Watcher};
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
+use leeward_fs::accounts::Accounts;
+use leeward_fs::flows::FlowSettings;
+use leeward_fs::{Error, NodeId, Result, Time, Turns, Watcher};
 use leeward_meta::Kv;
 use leeward_pool::GatedStore;
 use parking_lot::{Mutex, MutexGuard};

@@ -5,11 +5,13 @@
 //! Removing a snapshot removes its record, nothing else: pairs that no snapshot sees any more are *doomed*, and what is on
 //! the deadlist under them is freed in steps (`trim.rs`). So there is no state of a removal that a crash could lose.
 //!
-//! A *view* is a number in place of a volume's in [`NodeId`](crate::NodeId)s and cached keys. It stands for a snapshot of a
+//! A *view* is a number in place of a volume's in [`NodeId`](leeward_fs::NodeId)s and cached keys. It stands for a snapshot of a
 //! volume, or for the directories of snapshots of a volume. Views are given out as they are needed and never stored.
 
-use crate::inode::{SnapshotRecord, Who};
-use crate::keys::{DIRECTORIES_FIRST, EpochPair, VIEW_END, VIEW_FIRST};
+use crate::inode::SnapshotRecord;
+use crate::keys::EpochPair;
+use leeward_fs::flows::Principal;
+use leeward_fs::{DIRECTORIES_FIRST, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -382,9 +384,9 @@ impl Snapshots {
 }
 
 /// Whether a user may take and remove snapshots by this list.
-pub fn is_among(rights: &[Who], uid: u32, gids: &[u32]) -> bool {
+pub fn is_among(rights: &[Principal], uid: u32, gids: &[u32]) -> bool {
     rights.iter().any(|who| match who {
-        Who::User(id) => *id == uid,
-        Who::Group(id) => gids.contains(id),
+        Principal::User(id) => *id == uid,
+        Principal::Group(id) => gids.contains(id),
     })
 }

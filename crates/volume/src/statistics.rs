@@ -5,13 +5,12 @@
 //! deep the tree is; a record and what is unfolded at and below its directory give the exact figure at any time, and
 //! who needs it folds first.
 
-use crate::error::Result;
 use crate::inode::{Inode, Stats};
 use crate::keys;
-use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::{Shard, State};
 use leeward_env::Ctx;
+use leeward_fs::{NodeId, Result};
 use leeward_meta::Kv;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;

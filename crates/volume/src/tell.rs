@@ -3,8 +3,8 @@
 //! Only of what they know: names in directories, and inodes, that they hold references to. A door answers a change when its
 //! [`Op::Fsync`] has returned, and that waits until everybody has taken note; so who was answered sees the change everywhere.
 
-use crate::op::{NodeId, Op};
 use crate::shard::Shard;
+use leeward_fs::{NodeId, Op};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much was told, and how much of it was heard.

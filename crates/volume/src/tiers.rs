@@ -6,7 +6,6 @@
 //! A tier that is to end first becomes empty (`ending` in its record), whatever is between; then the record is that of a plain pool
 //! again, and the hot one is a pool by itself, searched for what was left there.
 
-use crate::error::Result;
 use crate::inode::{PoolRecord, TierRecord};
 use crate::keys;
 use crate::pools::{Opened, Parts};
@@ -14,6 +13,7 @@ use crate::records::Effect;
 use crate::shard::{Shard, State};
 use leeward_data::PoolId;
 use leeward_env::Ctx;
+use leeward_fs::Result;
 use leeward_pool::Health;
 
 impl State {

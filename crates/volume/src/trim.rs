@@ -4,12 +4,12 @@
 //! again, and nothing is forgotten. Nothing is added to a deadlist under a pair that no snapshot sees, so what is read of it
 //! without the lock stays true, and what is behind stays empty: trim goes on where it was, not through what it has removed.
 
-use crate::error::{Error, Result};
 use crate::keys::{self, Dead, EpochPair, Key};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_env::{Class, Work};
+use leeward_fs::{Error, Result};
 use leeward_meta::Value;
 
 /// Entries of a deadlist that one step reads.

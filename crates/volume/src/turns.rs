@@ -12,12 +12,6 @@ use std::sync::atomic::Ordering;
 /// Records that background work changes beside users before it commits them itself.
 const OWN_COMMIT_RECORDS: usize = 256;
 
-/// Gives background work its turns among the requests of users: a front end's gate. Called without locks that users need.
-pub trait Turns: Send + Sync {
-    /// Runs `step` on this thread when it is the turn of the context's flow, whose work is in this volume (0: in none).
-    fn in_turn(&self, ctx: &Ctx, volume: u32, step: &mut dyn FnMut());
-}
-
 impl Shard {
     /// Who does this work, and pays for it: the owner of the volume, or the system itself.
     pub(crate) fn work_ctx(&self, work: Work, volume: Option<u32>) -> Ctx {

@@ -8,16 +8,17 @@
 
 mod index;
 
-pub use index::{Part, Uploads};
+pub use index::Uploads;
 
-use crate::error::{self, Error};
 use crate::inode::{Reader, damaged};
 use crate::keys::{self, Table};
-use crate::op::{NodeId, Reply, Time};
 use crate::ops::Placing;
 use crate::records::{Effect, Tx, TxResult, each};
 use crate::shard::{Shard, State};
+use crate::stored::Stored;
 use leeward_env::{Ctx, Work};
+use leeward_fs::uploads::{PartRecord, UploadRecord};
+use leeward_fs::{Error, NodeId, Reply, Time};
 use leeward_meta::{Moment, Value};
 use std::sync::Arc;
 
@@ -43,54 +44,9 @@ const VERSION_ORPHAN: u8 = 1;
 const VERSION_PART: u8 = 2;
 const FLAG_COMPLETE: u8 = 1;
 
-/// An upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadRecord {
-    /// Whose it is.
-    pub uid: u32,
-    /// When it was begun; when it was completed, once it is.
-    pub at: Time,
-    /// Whether it is complete: then nothing is left of it but what became of it, in the note.
-    pub complete: bool,
-    /// Bucket, slash, key of the object.
-    pub key: Arc<str>,
-    /// What the door has to know.
-    pub note: Arc<[u8]>,
-}
-
-/// A part of an upload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartRecord {
-    /// Of which upload.
-    pub upload: NodeId,
-    /// Which part.
-    pub number: u32,
-    /// When it came.
-    pub at: Time,
-    /// Bytes in it.
-    pub size: u64,
-    /// What the door has to know.
-    pub note: Arc<[u8]>,
-}
-
-impl UploadRecord {
-    /// The bucket.
-    pub fn bucket(&self) -> &str {
-        self.key.split_once('/').map_or(&*self.key, |(bucket, _)| bucket)
-    }
-
-    /// What it takes in memory, but for what is the same for all.
-    pub(crate) fn note_bytes(&self) -> usize {
-        self.key.len() + self.note.len()
-    }
-
-    /// The key in it.
-    pub fn name(&self) -> &str {
-        self.key.split_once('/').map_or("", |(_, name)| name)
-    }
-
+impl Stored for UploadRecord {
     /// The encoding: version, flags, uid u32, time (seconds i64, nanoseconds u32), length of the key u16, key, note.
-    pub fn encode(&self) -> Value {
+    fn encode(&self) -> Value {
         let mut out = vec![VERSION, u8::from(self.complete) * FLAG_COMPLETE];
         out.extend_from_slice(&self.uid.to_be_bytes());
         put_time(&mut out, self.at);
@@ -100,8 +56,7 @@ impl UploadRecord {
         out.into()
     }
 
-    /// Reads the encoding.
-    pub fn decode(bytes: &[u8]) -> error::Result<UploadRecord> {
+    fn decode(bytes: &[u8]) -> leeward_fs::Result<UploadRecord> {
         let mut from = Reader(bytes);
         let mut parsed = || {
             let [VERSION, flags] = from.take()? else { return None };
@@ -114,20 +69,21 @@ impl UploadRecord {
     }
 }
 
-impl PartRecord {
-    /// The encoding: version, part u32, upload u64, time (seconds i64, nanoseconds u32), bytes u64, note.
-    pub fn encode(&self) -> Value {
+/// The record of an orphan: `None` for one that is no part.
+impl Stored for Option<PartRecord> {
+    /// The encoding: version; of a part also its number u32, upload u64, time (seconds i64, nanoseconds u32), bytes u64, note.
+    fn encode(&self) -> Value {
+        let Some(part) = self else { return [VERSION_ORPHAN][..].into() };
         let mut out = vec![VERSION_PART];
-        out.extend_from_slice(&self.number.to_be_bytes());
-        out.extend_from_slice(&self.upload.0.to_be_bytes());
-        put_time(&mut out, self.at);
-        out.extend_from_slice(&self.size.to_be_bytes());
-        out.extend_from_slice(&self.note);
+        out.extend_from_slice(&part.number.to_be_bytes());
+        out.extend_from_slice(&part.upload.0.to_be_bytes());
+        put_time(&mut out, part.at);
+        out.extend_from_slice(&part.size.to_be_bytes());
+        out.extend_from_slice(&part.note);
         out.into()
     }
 
-    /// Reads the record of an orphan: `None` for one that is no part.
-    pub fn decode(bytes: &[u8]) -> error::Result<Option<PartRecord>> {
+    fn decode(bytes: &[u8]) -> leeward_fs::Result<Option<PartRecord>> {
         let mut from = Reader(bytes);
         let mut parsed = || match from.take()? {
             [VERSION_ORPHAN] => Some(None),
@@ -153,13 +109,17 @@ fn take_time(from: &mut Reader<'_>) -> Option<Time> {
     Some(Time { secs: from.u64()? as i64, nanos: from.u32()? })
 }
 
+fn text(bytes: &[u8]) -> leeward_fs::Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| Error::Invalid)
+}
+
 /// The record of an orphan that is no part.
 pub(crate) fn plain_orphan() -> Value {
-    [VERSION_ORPHAN][..].into()
+    None::<PartRecord>.encode()
 }
 
 impl Tx<'_> {
-    /// [`Op::BeginUpload`](crate::Op::BeginUpload).
+    /// [`Op::BeginUpload`](leeward_fs::Op::BeginUpload).
     pub(crate) fn begin_upload(&mut self, dir: NodeId, key: &[u8], note: &[u8]) -> TxResult<Reply> {
         self.live_dir(dir)?;
         self.check_room(dir, 0)?;
@@ -174,7 +134,7 @@ impl Tx<'_> {
         Ok(Reply::Begun(upload))
     }
 
-    /// [`Op::KeepPart`](crate::Op::KeepPart); `Err`: the content of this file must be in the records first.
+    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart); `Err`: the content of this file must be in the records first.
     fn keep_part(
         &mut self,
         upload: NodeId,
@@ -191,7 +151,7 @@ impl Tx<'_> {
         }
         let (number, note) = part;
         let record = PartRecord { upload, number, at: self.now, size: inode.size, note: note.into() };
-        self.put(keys::orphan(node), record.encode());
+        self.put(keys::orphan(node), Some(record.clone()).encode());
         if let Some(old) = old {
             self.put(keys::orphan(old), plain_orphan());
         }
@@ -208,7 +168,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// [`Op::EndUpload`](crate::Op::EndUpload). What became of one that is complete stays known.
+    /// [`Op::EndUpload`](leeward_fs::Op::EndUpload). What became of one that is complete stays known.
     pub(crate) fn end_upload(&mut self, upload: NodeId) -> TxResult<Reply> {
         self.st.uploads.find(upload).filter(|was| !was.complete).ok_or(Error::Stale)?;
         self.forget_upload(upload);
@@ -236,7 +196,7 @@ impl State {
     }
 
     /// At opening, without their parts. Those of volumes that are being removed go with them.
-    pub(crate) fn load_uploads(&self, moment: &dyn Moment) -> error::Result<()> {
+    pub(crate) fn load_uploads(&self, moment: &dyn Moment) -> leeward_fs::Result<()> {
         each(moment, keys::table_range(Table::Upload), |key, value| {
             let (upload, record) = (NodeId(keys::table_id(key)), UploadRecord::decode(value)?);
             if self.volumes.get(&upload.volume()).is_some_and(|volume| !volume.removing) {
@@ -252,14 +212,14 @@ impl State {
 }
 
 impl Shard {
-    /// [`Op::KeepPart`](crate::Op::KeepPart). Content is in the records before the part is known.
+    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart). Content is in the records before the part is known.
     pub(crate) fn keep_part(
         &self,
         ctx: &Ctx,
         upload: NodeId,
         node: NodeId,
         part: (u32, &[u8]),
-    ) -> error::Result<Reply> {
+    ) -> leeward_fs::Result<Reply> {
         loop {
             match self.transact(ctx, |tx| tx.keep_part(upload, node, part))? {
                 Ok(reply) => return Ok(reply),
@@ -268,19 +228,56 @@ impl Shard {
         }
     }
 
-    /// [`Op::CompleteUpload`](crate::Op::CompleteUpload).
+    /// [`Op::CompleteUpload`](leeward_fs::Op::CompleteUpload).
     pub(crate) fn complete_upload(
         &self,
         ctx: &Ctx,
         upload: NodeId,
         placing: &Placing<'_>,
         result: &[u8],
-    ) -> error::Result<Reply> {
+    ) -> leeward_fs::Result<Reply> {
         self.place_and(ctx, placing, |tx| tx.complete_upload(upload, result))
     }
 
+    fn uploads(&self) -> Arc<Uploads> {
+        self.lock().uploads.clone()
+    }
+
+    /// [`Op::GetUpload`](leeward_fs::Op::GetUpload).
+    pub(crate) fn get_upload(&self, upload: NodeId) -> leeward_fs::Result<Reply> {
+        let found = self.uploads().find(upload).ok_or(Error::Stale)?;
+        Ok(Reply::Upload((*found).clone()))
+    }
+
+    /// [`Op::ListParts`](leeward_fs::Op::ListParts).
+    pub(crate) fn list_parts(&self, upload: NodeId, after: u32, limit: usize) -> Reply {
+        Reply::Parts(self.uploads().parts(upload, after, limit))
+    }
+
+    /// [`Op::ListUploads`](leeward_fs::Op::ListUploads).
+    pub(crate) fn list_uploads(
+        &self,
+        ctx: &Ctx,
+        prefix: &[u8],
+        after: (&[u8], NodeId),
+        limit: usize,
+    ) -> leeward_fs::Result<Reply> {
+        let (prefix, key) = (text(prefix)?, text(after.0)?);
+        let found = self.uploads().of_user(ctx.uid, prefix, (key, after.1), limit);
+        Ok(Reply::Uploads(found.into_iter().map(|(id, record)| (id, (*record).clone())).collect()))
+    }
+
+    /// [`Op::StatUploads`](leeward_fs::Op::StatUploads).
+    pub(crate) fn stat_uploads(&self, ctx: &Ctx, bucket: Option<&[u8]>) -> leeward_fs::Result<Reply> {
+        let totals = match bucket {
+            Some(bucket) => self.uploads().in_bucket(ctx.uid, text(bucket)?),
+            None => self.uploads().totals(),
+        };
+        Ok(Reply::UploadTotals(totals))
+    }
+
     /// What rests for too long is dropped, and what has long been complete is forgotten: one step; `true` when there was something to do.
-    pub(crate) fn upload_step(&self) -> error::Result<bool> {
+    pub(crate) fn upload_step(&self) -> leeward_fs::Result<bool> {
         let now = self.now().secs;
         let rested = now.saturating_sub(i64::from(self.config.upload_rest_days) * DAY_SECS);
         let due = |st: &State| st.uploads.due(rested, now.saturating_sub(RESULT_SECS), RESULTS_MAX);

@@ -4,17 +4,16 @@
 //! later changes in the same epoch do not. History holds no references to segments of its own: what a live record refers to is
 //! counted with it, and data that it drops while a snapshot sees it is counted by its entry on the deadlist.
 
-use crate::error::{Error, Result};
 use crate::extents::{Extents, Source, WINDOW};
 use crate::inode::{Dentry, StoredDentry, birth_of, encode_xattr, xattr_value};
 use crate::keys::{self, EpochPair, Key, tag};
-use crate::op::{Kind, NodeId};
 use crate::ops::{PAGE, Page};
 use crate::pending::Pending;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::{Shard, State};
 use crate::snapshots::{Tally, View};
 use leeward_data::Addr;
+use leeward_fs::{Error, Kind, NodeId, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 
@@ -196,7 +195,7 @@ impl Tx<'_> {
 
     /// What a name in `dir` stands for, seen from there: within a view everything is in the view, and other volumes are not.
     pub(crate) fn seen_from(&self, dir: NodeId, entry: Dentry) -> Option<Dentry> {
-        if dir.volume() < keys::VIEW_FIRST {
+        if dir.volume() < leeward_fs::VIEW_FIRST {
             return Some(entry);
         }
         seen_in(self.st.snapshots.view(dir.volume()), dir, entry)
@@ -292,7 +291,7 @@ impl State {
 
     /// Content of a file that is not in its records yet; of a view only what was there then.
     pub(crate) fn pending_of(&self, node: NodeId) -> Option<&Pending> {
-        if node.volume() < keys::VIEW_FIRST {
+        if node.volume() < leeward_fs::VIEW_FIRST {
             return self.files.get(&node);
         }
         let (volume, epoch) = self.snapshot_of(node.volume()).ok()?;

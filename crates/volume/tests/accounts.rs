@@ -3,7 +3,8 @@
 
 mod rig;
 
-use leeward_volume::accounts::{KEYS_PER_USER_MAX, Secret};
+use leeward_fs::accounts::Secret;
+use leeward_volume::accounts::KEYS_PER_USER_MAX;
 use leeward_volume::admin::{KeyInfo, NewKey, Reply as Answer, Request, TokenKey, UserInfo};
 use rig::Rig;
 

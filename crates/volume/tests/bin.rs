@@ -7,12 +7,11 @@ mod rig;
 
 use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
+use leeward_fs::{Error, Fs, Kind, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr, Usage};
 use leeward_meta::{Batch, Kv, Value};
-use leeward_volume::admin::{BinEntry, Failure, PropertyChanges, Reply as AdminReply, Request, Usage};
+use leeward_volume::admin::{BinEntry, Failure, PropertyChanges, Reply as AdminReply, Request};
 use leeward_volume::inode::BinRecord;
 use leeward_volume::keys::{self, Key};
-use leeward_volume::op::{Kind, Make, Over, RenameMode, SetAttr};
-use leeward_volume::{Error, NodeId, Op, Reply};
 use rig::{Rig, engine, noise};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

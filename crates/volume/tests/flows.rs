@@ -3,12 +3,11 @@
 
 mod rig;
 
+use leeward_fs::flows::{Principal, WEIGHT_MAX};
 use leeward_volume::admin::{FlowInfo, Reply as Answer, Request};
-use leeward_volume::flows::WEIGHT_MAX;
-use leeward_volume::inode::Who;
 use rig::Rig;
 
-fn weight(who: Who, weight: u32) -> Request {
+fn weight(who: Principal, weight: u32) -> Request {
     Request::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }
 }
 
@@ -22,7 +21,7 @@ fn told(rig: &Rig) -> Vec<FlowInfo> {
 #[test]
 fn what_was_said_lasts_and_can_be_taken_back() {
     let mut rig = Rig::new();
-    let (user, group) = (Who::User(7), Who::Group(7));
+    let (user, group) = (Principal::User(7), Principal::Group(7));
     rig.admin(&weight(group, 300));
     rig.admin(&weight(user, 50));
     let ceiling =

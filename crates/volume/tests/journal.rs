@@ -3,11 +3,11 @@
 
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, Make, NodeId, Op, Reply};
 use leeward_meta::lsm::{LsmKv, Options};
 use leeward_meta::{EngineOptions, Kv};
 use leeward_pool::DirStore;
-use leeward_volume::op::Make;
-use leeward_volume::{Cell, Config, NodeId, Op, Reply, first_batch};
+use leeward_volume::{Cell, Config, first_batch};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,11 +5,10 @@ mod rig;
 
 use leeward_env::Ctx;
 use leeward_env::dates;
+use leeward_fs::{Entry, Error, Fs, Make, NodeId, Op, RenameMode, Reply, Watcher};
 use leeward_volume::admin::{
     PropertyChanges, QuotaInfo, Reply as Answer, Request, ScheduleInfo, SnapInfo, VolumeInfo,
 };
-use leeward_volume::op::{Entry, Make, RenameMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Watcher};
 use rig::Rig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -141,6 +140,8 @@ impl Watcher for Heard {
     }
 
     fn inode_changed(&self, _: NodeId) {}
+
+    fn wait_heard(&self) {}
 }
 
 #[test]

@@ -4,9 +4,8 @@
 mod rig;
 
 use leeward_env::Ctx;
+use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Result, XattrMode};
 use leeward_volume::admin::Request;
-use leeward_volume::op::{Attr, Make, Over, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, Result};
 use rig::{Rig, noise};
 
 const ROOT: NodeId = NodeId::ROOT;

@@ -7,13 +7,13 @@ mod shelf;
 
 use leeward_env::Ctx;
 use leeward_env::disk::Disk;
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_meta::{Batch, Kv};
 use leeward_pool::label::LABEL;
 use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
 use leeward_volume::admin::{Reply as Answer, Request, StoreChange};
 use leeward_volume::inode::SegmentRecord;
-use leeward_volume::op::{Make, Over, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, keys};
+use leeward_volume::keys;
 use rig::{engine, noise};
 use shelf::{Rig, start};
 use std::collections::BTreeSet;

@@ -5,9 +5,8 @@
 mod paths;
 mod rig;
 
-use leeward_volume::admin::{Change, ChangeKind, Reply as AdminReply, Request, Usage};
-use leeward_volume::op::{Kind, Make, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply};
+use leeward_fs::{Error, Kind, Make, NodeId, Op, Reply, Usage, XattrMode};
+use leeward_volume::admin::{Change, ChangeKind, Reply as AdminReply, Request};
 use rig::{Rig, noise};
 use std::collections::BTreeMap;
 

@@ -4,10 +4,10 @@
 mod rig;
 
 use leeward_env::Ctx;
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_meta::Kv;
 use leeward_volume::admin::{Reply as Answer, Request};
-use leeward_volume::op::{Make, Over, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, keys};
+use leeward_volume::keys;
 use rig::Rig;
 
 const DEPTH: u64 = 40;

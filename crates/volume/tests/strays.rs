@@ -5,8 +5,8 @@
 mod paths;
 mod rig;
 
+use leeward_fs::{NodeId, VIEW_FIRST};
 use leeward_meta::{Batch, Kv, Value};
-use leeward_volume::NodeId;
 use leeward_volume::inode::{BinRecord, Stats};
 use leeward_volume::keys::{self, EpochPair, Key};
 use rig::{Rig, engine};
@@ -26,7 +26,7 @@ fn fsck_finds_what_is_stored_of_a_volume_that_is_not_there() {
         ("deadlist", keys::dead_record(&keys::inode(node), pair), empty()),
         ("bin", keys::binned(node, 1_000_000_000_000_000_000), bin.encode()),
         ("unfolded", keys::unfolded(node), Stats::default().encode()),
-        ("attribute", keys::xattr(NodeId::new(keys::VIEW_FIRST - 1, 7), b"user.x"), empty()),
+        ("attribute", keys::xattr(NodeId::new(VIEW_FIRST - 1, 7), b"user.x"), empty()),
     ];
     for (what, key, value) in cases {
         let mut rig = Rig::new();

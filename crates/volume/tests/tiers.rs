@@ -6,9 +6,9 @@ mod rig;
 mod shelf;
 
 use leeward_env::disk::sim::{Fault, SimDisk};
+use leeward_fs::{Error, Make, NodeId, Op, Over, Reply, XattrMode};
+use leeward_volume::TierHealth;
 use leeward_volume::admin::{PoolInfo, Reply as Answer, Request};
-use leeward_volume::op::{Make, Over, XattrMode};
-use leeward_volume::{Error, NodeId, Op, Reply, TierHealth};
 use rig::noise;
 use shelf::Rig;
 use std::time::Duration;

@@ -6,9 +6,9 @@ mod paths;
 mod rig;
 
 use leeward_env::{Class, Ctx, Flow, Work};
+use leeward_fs::{Engine, Fs, NodeId, Op, Turns, XattrMode};
+use leeward_volume::Cell;
 use leeward_volume::admin::{PropertyChanges, Reply as Answer, Request};
-use leeward_volume::op::XattrMode;
-use leeward_volume::{Cell, NodeId, Op, Turns};
 use parking_lot::Mutex;
 use rig::{Rig, noise};
 use std::collections::BTreeMap;

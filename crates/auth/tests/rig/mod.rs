@@ -3,12 +3,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use leeward_auth::IssuerConfig;
 use leeward_auth::{Activity, Authority, CellPath, Fetch, Refusal, UserDatabase, Verdict};
 use leeward_env::{Env, Wait};
-use leeward_volume::accounts::{
-    AccountChange, Accounts, KeyRecord, Numbers, Secret, SigningRecord, UserRecord,
-};
-use leeward_volume::config::IssuerConfig;
+use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair, PublicKeyComponents};

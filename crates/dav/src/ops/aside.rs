@@ -13,7 +13,7 @@ use crate::server::Shared;
 use http::StatusCode;
 use leeward_door::{Files, Path, Tree, Who};
 use leeward_env::Door;
-use leeward_volume::{Error, NodeId};
+use leeward_fs::{Error, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -152,7 +152,7 @@ impl Shared {
         top(&self.files, 0, 0)
     }
 
-    async fn change_notes(&self, note: Note, is_there: bool) -> leeward_volume::Result<()> {
+    async fn change_notes(&self, note: Note, is_there: bool) -> leeward_fs::Result<()> {
         let note = note.to_bytes();
         let change = move |old: Option<&[u8]>| {
             let (old, _) = old.unwrap_or_default().as_chunks::<NOTE_BYTES>();
@@ -176,7 +176,7 @@ fn top(files: &Files, uid: u32, gid: u32) -> Tree {
 ///
 /// # Errors
 /// The notes cannot be read.
-pub(crate) async fn sweep(dav: &Arc<Shared>) -> leeward_volume::Result<()> {
+pub(crate) async fn sweep(dav: &Arc<Shared>) -> leeward_fs::Result<()> {
     let found = dav.top().stat(&Path::default(), NOTES).await?;
     let notes = found.xattrs[0].clone().unwrap_or_default();
     let left = notes.as_chunks::<NOTE_BYTES>().0.iter().map(|bytes| {

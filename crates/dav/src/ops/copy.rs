@@ -19,8 +19,7 @@ use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::{Finish, Path, Tree, notes};
-use leeward_volume::op::{Attr, Entry, Kind, Over, RenameMode};
-use leeward_volume::{Error, NodeId};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Over, RenameMode};
 
 /// Files that are copied at a time.
 const AT_ONCE: usize = 16;
@@ -354,12 +353,7 @@ async fn fill(
     failures
 }
 
-async fn copy_one(
-    from: Tree,
-    into: Tree,
-    entry: Entry,
-    how: How,
-) -> (Box<[u8]>, leeward_volume::Result<Attr>) {
+async fn copy_one(from: Tree, into: Tree, entry: Entry, how: How) -> (Box<[u8]>, leeward_fs::Result<Attr>) {
     let name = path_of(&entry.name);
     let copied = copy_entry(entry.kind, (&from, &name), (&into, &name), Over::Nothing, how).await;
     (entry.name, copied)
@@ -372,7 +366,7 @@ async fn copy_entry(
     to: (&Tree, &Path),
     over: Over,
     how: How,
-) -> leeward_volume::Result<Attr> {
+) -> leeward_fs::Result<Attr> {
     match kind {
         Kind::File => copy_file(from, to, over, how).await,
         Kind::Symlink => copy_link(from, to).await,
@@ -387,7 +381,7 @@ async fn copy_file(
     (to, new): (&Tree, &Path),
     over: Over,
     how: How,
-) -> leeward_volume::Result<Attr> {
+) -> leeward_fs::Result<Attr> {
     let file = from.open(name, &[]).await?;
     let mut upload = to.create(new, Some(file.attr.size)).await?;
     upload.copy(&file, 0..file.attr.size).await?;
@@ -405,7 +399,7 @@ async fn copy_file(
 }
 
 /// A link, as it is.
-async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_volume::Result<Attr> {
+async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_fs::Result<Attr> {
     let was = from.spot(name, false).await?.attr.ok_or(Error::NotFound)?;
     to.make_link(new, &from.read_link(name).await?).await?;
     Ok(was)

@@ -16,8 +16,7 @@ use http::{HeaderMap, StatusCode};
 use leeward_auth::Activity;
 use leeward_door::{File, limits, notes};
 use leeward_env::Env;
-use leeward_volume::Error;
-use leeward_volume::op::{Attr, Entry, Kind};
+use leeward_fs::{Attr, Entry, Error, Kind};
 use std::time::Duration;
 
 const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS];

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderName, StatusCode};
 use leeward_auth::Activity;
 use leeward_door::{W, X};
-use leeward_volume::op::{Attr, Kind};
+use leeward_fs::{Attr, Kind};
 
 /// LOCK: takes one, or (without a body) prolongs one.
 pub(crate) async fn lock(asked: &Asked, content: Bytes) -> Result<Answer> {

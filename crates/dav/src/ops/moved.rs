@@ -5,8 +5,7 @@
 
 use leeward_door::{Share, Shares};
 use leeward_env::Env;
-use leeward_volume::op::{Attr, Kind};
-use leeward_volume::{Error, NodeId, Result};
+use leeward_fs::{Attr, Error, Kind, NodeId, Result};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 

@@ -5,7 +5,7 @@ use crate::body::{Body, BoxError, full, stream};
 use crate::oops::Result;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use leeward_volume::op::Entry;
+use leeward_fs::Entry;
 use std::future::Future;
 
 /// Names that are listed at a time.
@@ -50,7 +50,7 @@ struct Turning<P> {
 }
 
 impl<P: Page> Turning<P> {
-    async fn next(&mut self, mut out: String) -> leeward_volume::Result<Bytes> {
+    async fn next(&mut self, mut out: String) -> leeward_fs::Result<Bytes> {
         let (entries, at_end) = self.dir.tree.list(&self.dir.path, &self.after, NAMES).await?;
         let mut left = entries.as_slice();
         while let Some(last) = left.get(WRITTEN.min(left.len()).wrapping_sub(1))

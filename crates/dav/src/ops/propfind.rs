@@ -19,7 +19,7 @@ use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_env::dates::second;
-use leeward_volume::op::{Attr, Entry, Kind};
+use leeward_fs::{Attr, Entry, Kind};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

@@ -11,8 +11,7 @@ use crate::xml::{DAV, Name};
 use bytes::Bytes;
 use http::StatusCode;
 use leeward_auth::Activity;
-use leeward_volume::Error;
-use leeward_volume::op::Kind;
+use leeward_fs::{Error, Kind};
 
 /// PROPPATCH.
 pub(crate) async fn proppatch(asked: &Asked, content: Bytes) -> Result<Answer> {

@@ -14,8 +14,7 @@ use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::listen::Turn;
 use leeward_door::{Finish, Upload, notes};
-use leeward_volume::Error;
-use leeward_volume::op::{Attr, Kind, Over, Time};
+use leeward_fs::{Attr, Error, Kind, Over, Time};
 
 /// PUT.
 pub(crate) async fn put(asked: &Asked, mut body: Body, turn: Turn) -> Result<Answer> {

@@ -16,8 +16,7 @@ use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::Tree;
-use leeward_volume::op::{Attr, Kind, Over};
-use leeward_volume::{Error, NodeId};
+use leeward_fs::{Attr, Error, Kind, NodeId, Over};
 
 /// What is removed at a time: commits are shared by all who wait for one.
 const AT_ONCE: usize = 64;
@@ -148,7 +147,7 @@ pub(crate) async fn remove_moved(
     dir: NodeId,
     was: &Attr,
     moved: &Moved,
-) -> leeward_volume::Result<Failures> {
+) -> leeward_fs::Result<Failures> {
     let (tree, name) = (&place.tree, &place.path);
     let mut failures = Failures::default();
     let removed = match was.kind {
@@ -205,7 +204,7 @@ async fn clear(tree: &Tree, dir: NodeId, at: &DavPath, moved: Option<&Moved>) ->
     failures
 }
 
-fn tell(failures: &mut Failures, walk: &Walk<usize>, name: &[u8], done: leeward_volume::Result<()>) {
+fn tell(failures: &mut Failures, walk: &Walk<usize>, name: &[u8], done: leeward_fs::Result<()>) {
     match done {
         // somebody else has removed it
         Ok(()) | Err(Error::NotFound) => {}
@@ -217,7 +216,7 @@ async fn remove_entry(
     tree: Tree,
     (dir, name): (NodeId, Box<[u8]>),
     moved: Option<&Moved>,
-) -> (Box<[u8]>, leeward_volume::Result<()>) {
+) -> (Box<[u8]>, leeward_fs::Result<()>) {
     let removed = match moved {
         None => tree.remove(&path_of(&name), false).await,
         Some(moved) => remove_if_moved(&tree, dir, &name, moved).await,
@@ -226,7 +225,7 @@ async fn remove_entry(
 }
 
 /// Removes an entry of the directory that is the root of this tree if it was copied and is what it was then.
-async fn remove_if_moved(tree: &Tree, dir: NodeId, name: &[u8], moved: &Moved) -> leeward_volume::Result<()> {
+async fn remove_if_moved(tree: &Tree, dir: NodeId, name: &[u8], moved: &Moved) -> leeward_fs::Result<()> {
     let path = path_of(name);
     // of a file with several names each that goes changes the others
     for _ in 0..LINKS_TRIES {

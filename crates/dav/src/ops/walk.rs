@@ -6,8 +6,7 @@
 use crate::path::{DEPTH_MAX, DavPath};
 use leeward_door::limits::LIST_STEP;
 use leeward_door::{Path, Tree};
-use leeward_volume::op::{Attr, Entry, Kind};
-use leeward_volume::{Error, NodeId, Result};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Result};
 
 /// Fewest names that are looked at at a time, however deep it goes.
 const NAMES_MIN: usize = 16;

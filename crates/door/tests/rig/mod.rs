@@ -3,10 +3,10 @@
 
 use leeward_door::{Files, Finish, Path, Tree, Who};
 use leeward_env::{Ctx, Door, Env};
+use leeward_fs::{Attr, Fs, NodeId, Op, Reply, Result};
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::{Reply as Answer, Request};
-use leeward_volume::op::Attr;
-use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result};
+use leeward_volume::{Cell, Config};
 use std::sync::Arc;
 
 pub struct Rig {

@@ -6,12 +6,11 @@
 //! Lock order: the table, then one file's contents; contents are copied without the table's lock. Whatever frees much
 //! memory is dropped after both.
 
-use leeward_env::{Ctx, Env, limits};
-use leeward_vfs::Fs;
-use leeward_volume::op::{
-    Allocate, Attr, Entry, Kind, Make, RenameMode, Seek, SetAttr, SetTime, StatFs, Time, XattrMode,
+use leeward_env::{Ctx, Env, Nanos, limits};
+use leeward_fs::{
+    Allocate, Attr, Engine, Entry, Error, Fs, Kind, Make, NodeId, Op, RenameMode, Reply, Result, Seek,
+    SetAttr, SetTime, StatFs, Time, Turns, Watcher, XattrMode,
 };
-use leeward_volume::{Error, NodeId, Op, Reply, Result, Watcher};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -174,7 +173,11 @@ impl Fs for MemFs {
             | Op::BeginUpload { .. }
             | Op::KeepPart { .. }
             | Op::CompleteUpload { .. }
-            | Op::EndUpload { .. } => Err(Error::NotSupported),
+            | Op::EndUpload { .. }
+            | Op::GetUpload { .. }
+            | Op::ListParts { .. }
+            | Op::ListUploads { .. }
+            | Op::StatUploads { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.mutate(|t, now| t.link(ctx, node, dir, name, now)),
             Op::Unlink { dir, name, .. } => self.mutate(|t, now| t.unlink(dir, name, now)),
             Op::RmDir { dir, name } => self.mutate(|t, now| t.rmdir(dir, name, now)),
@@ -209,6 +212,15 @@ impl Fs for MemFs {
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         *self.watcher.lock() = Some(watcher);
     }
+}
+
+/// It does nothing in the background.
+impl Engine for MemFs {
+    fn users_ask(&self, _: Nanos) {}
+
+    fn users_share(&self, _: Nanos) {}
+
+    fn give_turns(&self, _: Arc<dyn Turns>) {}
 }
 
 impl Table {

@@ -4,10 +4,10 @@
 #[path = "../../examples/memfs/fs.rs"]
 pub mod memfs;
 
-use leeward_env::{Ctx, Env, Wait};
+use leeward_env::{Ctx, Env, Nanos, Wait};
+use leeward_fs::{Engine, Error, Fs, Op, Reply, Result, Turns, Watcher};
 use leeward_fuse::{Mount, Options, mount};
-use leeward_vfs::{Fs, Gate, GateOptions};
-use leeward_volume::{Error, Op, Reply, Result, Watcher};
+use leeward_vfs::{Gate, GateOptions};
 use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub struct Rig {
 
 impl Rig {
     /// `None`, with a note, where this machine or user cannot mount.
-    pub fn new(wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Fs>) -> Option<Rig> {
+    pub fn new(wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>) -> Option<Rig> {
         let env = Env::real();
         let dir = tempfile::tempdir().expect("a directory");
         let mem = Arc::new(MemFs::new(&env));
@@ -96,6 +96,21 @@ impl Fs for Fragile {
         self.0.watch(watcher);
     }
 }
+
+/// File systems without work in the background.
+macro_rules! engines {
+    ($($name:ty),*) => {$(
+        impl Engine for $name {
+            fn users_ask(&self, _: Nanos) {}
+
+            fn users_share(&self, _: Nanos) {}
+
+            fn give_turns(&self, _: Arc<dyn Turns>) {}
+        }
+    )*};
+}
+
+engines!(Reluctant, Fragile, Gated);
 
 /// Waits for everything; and user 1000's fsync waits until it is let go.
 pub struct Gated {

@@ -4,7 +4,8 @@ use super::{Asked, unexpected};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{mounts, size};
-use leeward_volume::admin::{Reply, Request, Usage};
+use leeward_fs::Usage;
+use leeward_volume::admin::{Reply, Request};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

@@ -5,9 +5,8 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size::{self, Limit};
 use crate::system;
+use leeward_fs::flows::{FlowRecord, FlowSettings, InForce, Principal, WEIGHT_MAX, WEIGHT_USUAL};
 use leeward_volume::admin::{FlowInfo, Reply, Request};
-use leeward_volume::flows::{FlowRecord, FlowSettings, InForce, WEIGHT_MAX, WEIGHT_USUAL};
-use leeward_volume::inode::Who;
 use serde::Serialize;
 use serde_json::json;
 
@@ -114,17 +113,17 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
 }
 
 /// A user, or a group with @ before it.
-fn parse(who: &str) -> Result<Who, Fail> {
+fn parse(who: &str) -> Result<Principal, Fail> {
     match who.strip_prefix('@') {
-        Some(group) => system::group(group).map(Who::Group),
-        None => system::owner(who).map(|owner| Who::User(owner.uid)),
+        Some(group) => system::group(group).map(Principal::Group),
+        None => system::owner(who).map(|owner| Principal::User(owner.uid)),
     }
 }
 
-fn name(who: Who) -> String {
+fn name(who: Principal) -> String {
     match who {
-        Who::User(uid) => system::user_name(uid),
-        Who::Group(gid) => format!("@{}", system::group_name(gid)),
+        Principal::User(uid) => system::user_name(uid),
+        Principal::Group(gid) => format!("@{}", system::group_name(gid)),
     }
 }
 

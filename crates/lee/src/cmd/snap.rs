@@ -9,7 +9,8 @@ use crate::session::Session;
 use crate::when::{self, Until};
 use crate::{mounts, size, system};
 use leeward_env::dates;
-use leeward_volume::admin::{Change, ChangeKind, Reply, Request, ScheduleInfo, SnapInfo, SnapUsage, Usage};
+use leeward_fs::Usage;
+use leeward_volume::admin::{Change, ChangeKind, Reply, Request, ScheduleInfo, SnapInfo, SnapUsage};
 use serde_json::json;
 use std::path::{Component, Path, PathBuf};
 

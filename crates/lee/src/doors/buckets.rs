@@ -2,10 +2,12 @@
 
 use leeward_door::{Files, Path, Tree, W, Who, X};
 use leeward_env::Door;
+use leeward_fs::Error;
+use leeward_fs::buckets::is_name;
 use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
+use leeward_volume::Cell;
 use leeward_volume::admin::Request;
-use leeward_volume::buckets::{BucketRecord, Buckets as Records, is_name};
-use leeward_volume::{Cell, Error};
+use leeward_volume::buckets::{BucketRecord, Buckets as Records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

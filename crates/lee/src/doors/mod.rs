@@ -8,6 +8,7 @@ mod keys;
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
+use crate::settings::CellSettings;
 use crate::{srr, system};
 use buckets::CellBuckets;
 use keys::CellKeys;
@@ -18,8 +19,8 @@ use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site
 use leeward_env::Env;
 use leeward_s3::{Options, S3Door};
 use leeward_vfs::Gate;
+use leeward_volume::Cell;
 use leeward_volume::admin::Request;
-use leeward_volume::{Cell, Config};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// The same, and what it does not say as the settings say it.
-    pub fn or(&self, config: &Config) -> Wanted {
+    pub fn or(&self, config: &CellSettings) -> Wanted {
         let or =
             |own: &Vec<String>, other: &Vec<String>| if own.is_empty() { other.clone() } else { own.clone() };
         let path = |own: &Option<PathBuf>, other: &str| {
@@ -119,7 +120,7 @@ pub struct Inside<'a> {
     /// Who may come in.
     pub authority: &'a Arc<Authority>,
     /// Its settings.
-    pub config: &'a Config,
+    pub config: &'a CellSettings,
     /// Where it is.
     pub dir: &'a CellDir,
 }

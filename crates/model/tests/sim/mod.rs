@@ -3,13 +3,13 @@
 
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, Make, NodeId, Op, Over, Reply, Result};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
 use leeward_volume::admin::{Df, Failure, FsckReport, QuotaInfo, Reply as AdminReply, Request};
 use leeward_volume::keys::Key;
-use leeward_volume::op::{Make, Over};
-use leeward_volume::{Cell, Config, NodeId, Op, Reply, Result, first_batch};
+use leeward_volume::{Cell, Config, first_batch};
 use std::sync::Arc;
 
 /// A cell and what it stands on.

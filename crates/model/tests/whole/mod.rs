@@ -7,6 +7,7 @@ use busy::BusyStore;
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, NodeId, Op, Reply, Result, Usage};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, EngineOptions, Kv};
 use leeward_model::content::Allocation;
@@ -15,8 +16,8 @@ use leeward_model::faults::{Ending, FaultTarget};
 use leeward_model::harness::Target;
 use leeward_model::step::Path;
 use leeward_pool::{Chance, DirStore, FaultyStore, Store, StoreFault};
-use leeward_volume::admin::{Reply as AdminReply, Request, Usage};
-use leeward_volume::{Cell, Config, NodeId, Op, Opener, Reply, Result, first_batch};
+use leeward_volume::admin::{Reply as AdminReply, Request};
+use leeward_volume::{Cell, Config, Opener, first_batch};
 use std::sync::Arc;
 use std::time::Duration;
 

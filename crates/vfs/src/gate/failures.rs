@@ -1,7 +1,7 @@
 //! The log of failures that are nobody's fault but ours or the store's.
 
 use leeward_env::{Ctx, Env};
-use leeward_volume::{Error, Op};
+use leeward_fs::{Error, Op};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Failures that are logged in one second; a damaged store would otherwise fill the log.

@@ -2,15 +2,16 @@
 //! user who serves the cell.
 
 use super::{Answer, no, refuse};
-use crate::accounts::{
-    AccountChange, Accounts, GROUPS_MAX, KEYS_MAX, KEYS_PER_USER_MAX, KeyRecord, LABEL_BYTES_MAX, Numbers,
-    Secret, SigningRecord, USERS_MAX, UserRecord, wrong_name,
-};
+use crate::accounts::{GROUPS_MAX, KEYS_MAX, KEYS_PER_USER_MAX, LABEL_BYTES_MAX, USERS_MAX};
 use crate::admin::{Failure, KeyInfo, NewKey, Reply as AdminReply, TokenKey, UserInfo};
 use crate::keys;
 use crate::records::Effect;
 use crate::shard::Shard;
+use crate::stored::Stored;
 use leeward_env::Ctx;
+use leeward_fs::accounts::{
+    AccountChange, Accounts, KeyRecord, Numbers, Secret, SigningRecord, UserRecord, wrong_name,
+};
 use std::sync::Arc;
 
 /// What access key ids begin with, so that somebody who finds one knows what it is.

@@ -2,11 +2,10 @@
 
 use super::{Answer, no, refuse};
 use crate::admin::{BinEntry, Progress, Reply as AdminReply};
-use crate::error::Error;
-use crate::op::Kind;
 use crate::recycle::RestoreBin;
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Kind};
 
 impl Shard {
     pub(super) fn bin_list(&self, ctx: &Ctx, path: Option<&str>) -> Answer {

@@ -2,12 +2,13 @@
 
 use super::{Answer, no, refuse};
 use crate::admin::{BucketInfo, Failure, Reply as AdminReply};
-use crate::buckets::{self, BUCKETS_MAX, BucketRecord, Buckets, CORS_BYTES_MAX, PATH_BYTES_MAX};
+use crate::buckets::{BUCKETS_MAX, BucketRecord, Buckets, CORS_BYTES_MAX, PATH_BYTES_MAX};
 use crate::keys;
-use crate::op::Kind;
 use crate::records::{Effect, Tx};
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::Kind;
+use leeward_fs::buckets::is_name;
 use std::sync::Arc;
 
 impl Shard {
@@ -17,7 +18,7 @@ impl Shard {
     }
 
     pub(super) fn bucket_create(&self, name: &str, path: &str, public: bool) -> Answer {
-        if !buckets::is_name(name) {
+        if !is_name(name) {
             let rule = "3 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends";
             return Err(no(libc::EINVAL, format!("{name} cannot be the name of a bucket: {rule}")));
         }
@@ -83,7 +84,7 @@ impl Shard {
 /// A volume is a bucket of its name, where S3 allows that and nothing else has it.
 pub(super) fn publish_volume(tx: &mut Tx<'_>, name: &str, path: &str) {
     let all = &tx.st.buckets;
-    if !buckets::is_name(name) || all.contains_key(name) || all.len() >= BUCKETS_MAX {
+    if !is_name(name) || all.contains_key(name) || all.len() >= BUCKETS_MAX {
         return;
     }
     let created_secs = tx.now.secs;

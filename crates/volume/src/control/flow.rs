@@ -2,12 +2,12 @@
 
 use super::{Answer, no, refuse};
 use crate::admin::{Failure, FlowInfo, Reply as AdminReply};
-use crate::flows::{FlowRecord, FlowSettings, WEIGHT_MAX};
-use crate::inode::Who;
 use crate::keys;
 use crate::records::Effect;
 use crate::shard::Shard;
+use crate::stored::Stored;
 use leeward_env::Ctx;
+use leeward_fs::flows::{FlowRecord, FlowSettings, Principal, WEIGHT_MAX};
 
 impl Shard {
     /// What was said about flows.
@@ -15,7 +15,7 @@ impl Shard {
         self.lock().flows.clone()
     }
 
-    pub(super) fn flow_set(&self, who: Who, said: FlowRecord) -> Answer {
+    pub(super) fn flow_set(&self, who: Principal, said: FlowRecord) -> Answer {
         if said.weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
             let message = format!("a weight is a number from 1 to {WEIGHT_MAX}: name another");
             return Err(no(libc::EINVAL, message));
@@ -24,7 +24,7 @@ impl Shard {
         Ok(AdminReply::Flows { flows: vec![info(who, record)] })
     }
 
-    pub(super) fn flow_reset(&self, who: Who) -> Answer {
+    pub(super) fn flow_reset(&self, who: Principal) -> Answer {
         self.put_flow(who, |_| FlowRecord::default())?;
         Ok(AdminReply::Done)
     }
@@ -34,7 +34,11 @@ impl Shard {
         Ok(AdminReply::Flows { flows })
     }
 
-    fn put_flow(&self, who: Who, change: impl Fn(FlowRecord) -> FlowRecord) -> Result<FlowRecord, Failure> {
+    fn put_flow(
+        &self,
+        who: Principal,
+        change: impl Fn(FlowRecord) -> FlowRecord,
+    ) -> Result<FlowRecord, Failure> {
         let put = self.transact(&Ctx::system(), |tx| {
             let record = change(tx.st.flows.get(who));
             if record == FlowRecord::default() {
@@ -51,7 +55,7 @@ impl Shard {
     }
 }
 
-fn info(who: Who, record: FlowRecord) -> FlowInfo {
+fn info(who: Principal, record: FlowRecord) -> FlowInfo {
     let FlowRecord { weight, ops_per_sec, bytes_per_sec } = record;
     FlowInfo { who, weight, ops_per_sec, bytes_per_sec }
 }

@@ -2,7 +2,6 @@
 
 use super::{Answer, no, refuse};
 use crate::admin::{Failure, PoolInfo, Progress, Reply, ScrubStatus, StoreInfo};
-use crate::error::Error;
 use crate::inode::{Pair, PoolRecord, StoreRecord, VolumeRecord};
 use crate::keys;
 use crate::pools::{DEFAULT, Parts, spec_of};
@@ -10,6 +9,7 @@ use crate::records::Effect;
 use crate::shard::{Shard, State};
 use leeward_data::PoolId;
 use leeward_env::Ctx;
+use leeward_fs::Error;
 use leeward_pool::StoreState;
 use leeward_pool::place::{Place, shared};
 use std::collections::BTreeSet;
@@ -206,7 +206,7 @@ impl Shard {
     }
 
     /// A number for a pool, never given out again.
-    fn next_pool(&self) -> crate::Result<PoolId> {
+    fn next_pool(&self) -> leeward_fs::Result<PoolId> {
         self.transact(&Ctx::system(), |tx| {
             let id = tx
                 .get(&keys::pools())?
@@ -310,7 +310,7 @@ impl Shard {
     }
 
     /// Moves until nothing of a volume is where it does not belong, but what is damaged.
-    fn move_all(&self, volume: u32, progress: &mut dyn FnMut(Progress)) -> crate::Result<()> {
+    fn move_all(&self, volume: u32, progress: &mut dyn FnMut(Progress)) -> leeward_fs::Result<()> {
         let ctx = Ctx::system();
         // what is still in memory may be on its way to where the volume was
         self.sync_all(&ctx)?;

@@ -4,10 +4,8 @@ use super::{Answer, no, refuse};
 use crate::admin::{
     Failure, PropertyChanges, Reply as AdminReply, ScheduleInfo, ScheduledVolume, SnapInfo, SnapUsage,
 };
-use crate::error::Error;
-use crate::inode::{SnapshotRecord, Who};
+use crate::inode::SnapshotRecord;
 use crate::keys;
-use crate::op::NodeId;
 use crate::ops::check_name;
 use crate::records::Effect;
 use crate::schedule::{self, Keep, ScheduleRecord};
@@ -16,6 +14,8 @@ use crate::snapshots::View;
 use leeward_env::Ctx;
 use leeward_env::dates;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
+use leeward_fs::flows::Principal;
+use leeward_fs::{Error, NodeId};
 use rustc_hash::FxHashMap;
 
 /// Shortest interval of a schedule: names have minutes.
@@ -186,7 +186,7 @@ impl Shard {
     }
 
     /// Epochs of the snapshots that the directory of snapshots of `dir` shows.
-    fn epochs_in(&self, ctx: &Ctx, dir: NodeId) -> crate::Result<Vec<u32>> {
+    fn epochs_in(&self, ctx: &Ctx, dir: NodeId) -> leeward_fs::Result<Vec<u32>> {
         let entries = self.snapshots_in(ctx, dir, b"", usize::MAX)?;
         let st = self.lock();
         let epoch = |node: NodeId| match st.snapshots.view(node.volume()) {
@@ -226,8 +226,8 @@ impl Shard {
 
     pub(super) fn volume_allow(&self, name: &str, users: &[u32], groups: &[u32], allow: bool) -> Answer {
         let id = self.volume_named(name)?;
-        let users = users.iter().map(|uid| Who::User(*uid));
-        let who: Vec<Who> = users.chain(groups.iter().map(|gid| Who::Group(*gid))).collect();
+        let users = users.iter().map(|uid| Principal::User(*uid));
+        let who: Vec<Principal> = users.chain(groups.iter().map(|gid| Principal::Group(*gid))).collect();
         self.change_properties(id, |p| {
             p.snapshot_rights.retain(|w| !who.contains(w));
             if allow {

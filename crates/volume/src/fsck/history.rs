@@ -1,14 +1,13 @@
 //! What fsck checks of snapshots: history, deadlists and tallies belong together, and data that only snapshots see is kept.
 
-use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{Body, Inode, Pair, SnapshotRecord, StoredDentry, birth_of};
 use crate::keys::{self, Dead, EpochPair, Key, Table, tag};
-use crate::op::NodeId;
 use crate::records::each;
 use crate::shard::Shard;
 use crate::snapshots::Tally;
 use leeward_data::Addr;
+use leeward_fs::{Error, NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;

@@ -1,9 +1,8 @@
 //! What is judged: what is committed at one moment, and what memory has to say of it.
 
-use crate::error::Result;
 use crate::inode::Stats;
-use crate::op::NodeId;
 use crate::shard::Shard;
+use leeward_fs::{NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::FxHashSet;
 

@@ -9,17 +9,16 @@ mod strays;
 mod uploads;
 
 use crate::admin::{Finding, FsckReport, Progress};
-use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::inode::{BinRecord, Body, Counters, Dentry, Inode, Reserved, SegmentRecord, Stats, VolumeRecord};
 use crate::keys::{self, Key, Table, tag};
-use crate::op::{Kind, NodeId};
 use crate::records::each;
 use crate::shard::Shard;
 use history::{History, data_of};
 use judged::Judged;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Ctx, Work};
+use leeward_fs::{Error, Kind, NodeId, Result};
 use leeward_meta::Moment;
 use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,11 +1,11 @@
 //! Records of volumes that are not there: nobody can reach them, and nothing would ever free them.
 
 use super::{Census, STEP_RECORDS};
-use crate::error::Result;
 use crate::keys::{self, Key};
 use crate::reclaim::volume_ranges;
 use crate::shard::Shard;
 use leeward_env::Work;
+use leeward_fs::Result;
 use leeward_meta::Moment;
 use rustc_hash::FxHashSet;
 
@@ -39,7 +39,7 @@ impl Census {
         most: usize,
         volumes: &FxHashSet<u32>,
     ) -> Result<Option<u32>> {
-        let end = volume_ranges(keys::VIEW_FIRST - 1)[range].1.clone();
+        let end = volume_ranges(leeward_fs::VIEW_FIRST - 1)[range].1.clone();
         for _ in 0..most {
             let start: &Key = &volume_ranges(from)[range].0;
             let Some((key, _)) = moment.scan(start, &end, 1)?.pop() else { return Ok(None) };

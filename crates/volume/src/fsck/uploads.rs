@@ -1,8 +1,9 @@
 //! Uploads in parts: each part is a file without a name that its upload knows, or is on its way to be freed.
 
 use super::Census;
-use crate::op::{Kind, NodeId};
-use crate::uploads::{PartRecord, UploadRecord};
+use crate::stored::Stored;
+use leeward_fs::uploads::{PartRecord, UploadRecord};
+use leeward_fs::{Kind, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Parts and uploads that were found.
@@ -23,7 +24,7 @@ impl Kept {
 
 impl Census {
     pub(super) fn orphan(&mut self, node: NodeId, value: &[u8]) {
-        match PartRecord::decode(value) {
+        match Option::<PartRecord>::decode(value) {
             Ok(part) => self.kept.parts.extend(part.map(|part| (node, part))),
             Err(e) => self.say("damaged-record", Some(node), e.to_string()),
         }

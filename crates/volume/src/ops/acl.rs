@@ -2,11 +2,10 @@
 //!
 //! The kernel checks access by them; the file system keeps mode and ACL in step, and hands default ACLs down.
 
-use crate::error::Error;
 use crate::inode::{Inode, encode_xattr};
 use crate::keys;
-use crate::op::{Kind, NodeId};
 use crate::records::{Tx, TxResult};
+use leeward_fs::{Error, Kind, NodeId};
 
 /// Name of the attribute that holds the access ACL.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";

@@ -2,15 +2,14 @@
 
 use super::check_name;
 use super::content::windows_touching;
-use crate::error::{Error, Result};
 use crate::extents::{WINDOW, window_of};
 use crate::inode::{Body, Inode, time};
-use crate::op::{Attr, Kind, NodeId, Reply, SetAttr, SetTime, StatFs};
 use crate::pending::Change;
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_env::{Ctx, Door};
+use leeward_fs::{Attr, Error, Kind, NodeId, Reply, Result, SetAttr, SetTime, StatFs};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -39,7 +38,7 @@ impl Tx<'_> {
         attr
     }
 
-    /// [`Op::Lookup`](crate::Op::Lookup).
+    /// [`Op::Lookup`](leeward_fs::Op::Lookup).
     pub(crate) fn lookup(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         let inode = self.inode(dir)?;
         if !inode.is_dir() {
@@ -82,7 +81,7 @@ impl Tx<'_> {
         }
     }
 
-    /// One step of [`Op::SetAttr`](crate::Op::SetAttr); `None`: a large truncation is not finished.
+    /// One step of [`Op::SetAttr`](leeward_fs::Op::SetAttr); `None`: a large truncation is not finished.
     fn set_attr(&mut self, node: NodeId, set: &SetAttr) -> TxResult<Option<Attr>> {
         let mut inode = self.inode(node)?;
         let before = inode.clone();
@@ -194,7 +193,7 @@ impl Tx<'_> {
         inode.times[time::C] = self.now;
     }
 
-    /// [`Op::ReadLink`](crate::Op::ReadLink).
+    /// [`Op::ReadLink`](leeward_fs::Op::ReadLink).
     pub(crate) fn read_link(&self, node: NodeId) -> TxResult<Reply> {
         match self.inode(node)?.body {
             Body::Symlink(target) => Ok(Reply::Data(target.into())),
@@ -202,7 +201,7 @@ impl Tx<'_> {
         }
     }
 
-    /// [`Op::Forget`](crate::Op::Forget).
+    /// [`Op::Forget`](leeward_fs::Op::Forget).
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> TxResult<Reply> {
         if self.st.refs.get(node) <= count && self.st.orphans.contains(&node) {
             let inode = self.inode(node)?;
@@ -214,7 +213,7 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::SetAttr`](crate::Op::SetAttr).
+    /// [`Op::SetAttr`](leeward_fs::Op::SetAttr).
     pub(crate) fn set_attr(&self, ctx: &Ctx, node: NodeId, set: &SetAttr) -> Result<Reply> {
         loop {
             if let Some(attr) = self.transact(ctx, |tx| tx.set_attr(node, set))? {
@@ -223,7 +222,7 @@ impl Shard {
         }
     }
 
-    /// [`Op::StatFs`](crate::Op::StatFs).
+    /// [`Op::StatFs`](leeward_fs::Op::StatFs).
     pub(crate) fn stat_fs(&self, node: NodeId) -> Reply {
         let pool = {
             let st = self.lock();

@@ -1,11 +1,9 @@
 //! Content of files: reading, writing, and how changes enter the records.
 
 use super::merge::MERGES_MAX;
-use crate::error::{Error, Result};
 use crate::extents::{self, Extents, Source, WINDOW, window_of};
 use crate::inode::{Body, Inode, Stats};
 use crate::keys;
-use crate::op::{Kind, NodeId, Reply};
 use crate::pending::{Change, Pending};
 use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
@@ -13,6 +11,7 @@ use crate::versions::Place;
 use leeward_data::{Addr, Owner, PoolId};
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_fs::{Error, Kind, NodeId, Reply, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -432,7 +431,7 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::Read`](crate::Op::Read).
+    /// [`Op::Read`](leeward_fs::Op::Read).
     pub(crate) fn read(&self, ctx: &Ctx, node: NodeId, offset: u64, len: u32) -> Result<Reply> {
         let len = u64::from(len).min(WRITE_BYTES_MAX as u64);
         let mut plan = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
@@ -492,7 +491,7 @@ impl Shard {
         self.transact(ctx, |tx| Ok(tx.st.pool_for(node.volume(), tx.file(node)?.pool)))
     }
 
-    /// [`Op::Write`](crate::Op::Write).
+    /// [`Op::Write`](leeward_fs::Op::Write).
     pub(crate) fn write(&self, ctx: &Ctx, node: NodeId, offset: u64, data: &[u8]) -> Result<Reply> {
         if data.len() > WRITE_BYTES_MAX {
             return Err(Error::Invalid);

@@ -1,16 +1,15 @@
 //! copy_file_range: large whole ranges share extents, the rest is copied.
 
 use super::content::Piece;
-use crate::error::{Error, Result};
 use crate::extents::{self, Source};
 use crate::inode::Stats;
 use crate::keys;
-use crate::op::{NodeId, Reply};
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::Addr;
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, RIDE_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_fs::{Error, NodeId, Reply, Result};
 use std::ops::Range;
 
 /// Bytes that one step shares.
@@ -104,7 +103,7 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::CopyRange`](crate::Op::CopyRange).
+    /// [`Op::CopyRange`](leeward_fs::Op::CopyRange).
     pub(crate) fn copy_range(&self, ctx: &Ctx, c: &Copy) -> Result<Reply> {
         Self::may_wait(ctx)?;
         let len = self.transact(ctx, |tx| tx.copy_len(c))?;

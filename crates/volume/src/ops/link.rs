@@ -1,15 +1,14 @@
 //! Hard links, and where the usage of an inode with several names counts: in the directory of one of them.
 
 use super::check_name;
-use crate::error::Error;
 use crate::inode::{Inode, time};
 use crate::keys::{self, tag};
-use crate::op::{NodeId, Reply};
 use crate::records::{Tx, TxResult};
 use leeward_env::limits::LINKS_MAX;
+use leeward_fs::{Error, NodeId, Reply};
 
 impl Tx<'_> {
-    /// [`Op::Link`](crate::Op::Link).
+    /// [`Op::Link`](leeward_fs::Op::Link).
     pub(crate) fn link(&mut self, node: NodeId, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         let mut parent = self.live_dir(dir)?;
         check_name(name)?;

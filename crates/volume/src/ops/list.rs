@@ -1,13 +1,12 @@
 //! Listing directories. Reads the engine without the lock and merges what is not committed yet.
 
-use crate::error::{Error, Result};
 use crate::inode::{Dentry, Inode};
 use crate::keys::{self, Key, tag};
-use crate::op::{Entry, NodeId, Reply};
 use crate::records::{Fail, Tx};
 use crate::shard::Shard;
 use crate::versions::seen_in;
 use leeward_env::Ctx;
+use leeward_fs::{Entry, Error, NodeId, Reply, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ pub const PAGE: usize = 1024;
 pub(crate) type Page = (Vec<(Key, Value)>, Option<Key>);
 
 impl Shard {
-    /// [`Op::List`](crate::Op::List).
+    /// [`Op::List`](leeward_fs::Op::List).
     pub(crate) fn list(
         &self,
         ctx: &Ctx,

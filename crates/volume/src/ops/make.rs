@@ -1,16 +1,15 @@
 //! Making inodes: files, directories, links to names, devices.
 
 use super::check_name;
-use crate::error::Error;
 use crate::extents::Extents;
 use crate::inode::{Body, Inode, Stats};
 use crate::keys;
-use crate::op::{Kind, Make, NodeId, Reply};
 use crate::records::{Effect, Tx, TxResult};
 use crate::uploads::plain_orphan;
 use leeward_env::limits::SYMLINK_BYTES_MAX;
+use leeward_fs::{Error, Kind, Make, NodeId, Reply};
 
-/// Arguments of [`Op::Make`](crate::Op::Make).
+/// Arguments of [`Op::Make`](leeward_fs::Op::Make).
 pub struct NewNode<'a> {
     /// In which directory.
     pub dir: NodeId,
@@ -25,7 +24,7 @@ pub struct NewNode<'a> {
 }
 
 impl Tx<'_> {
-    /// [`Op::Make`](crate::Op::Make).
+    /// [`Op::Make`](leeward_fs::Op::Make).
     pub(crate) fn make(&mut self, new: &NewNode<'_>) -> TxResult<Reply> {
         let mut parent = self.live_dir(new.dir)?;
         check_name(new.name)?;
@@ -54,7 +53,7 @@ impl Tx<'_> {
         Ok(Reply::Attr(inode.attr(node)))
     }
 
-    /// [`Op::MakeUnnamed`](crate::Op::MakeUnnamed).
+    /// [`Op::MakeUnnamed`](leeward_fs::Op::MakeUnnamed).
     pub(crate) fn make_unnamed(&mut self, dir: NodeId, modes: (u32, u32), bytes: u64) -> TxResult<Reply> {
         let parent = self.live_dir(dir)?;
         self.check_room(dir, bytes)?;

@@ -5,16 +5,15 @@
 //! that allocate whole blocks. So the extents of a window stay few, whoever writes them.
 
 use super::content::Piece;
-use crate::error::{Error, Result};
 use crate::extents::{self, Extents, Source};
 use crate::inode::{Body, Inode};
 use crate::keys;
-use crate::op::NodeId;
 use crate::pending::Change;
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_data::Owner;
 use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId, Result};
 use std::ops::Range;
 
 /// What is looked at, and merged, at once.

@@ -21,13 +21,11 @@ pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;
 pub(crate) use place::Placing;
 pub(crate) use rename::Rename;
-pub(crate) use snap::INHERITED;
 
-use crate::error::Error;
 use crate::inode::{Inode, Stats};
-use crate::op::NodeId;
 use crate::records::{Fail, Tx, TxResult};
 use leeward_env::limits::NAME_BYTES_MAX;
+use leeward_fs::{Error, NodeId};
 
 /// The name is one that an entry may have.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {

@@ -1,15 +1,14 @@
 //! A file that was written without a name gets its place, whole: what `rename` does for those who have to write under another name first.
 
 use super::check_name;
-use crate::error::{self, Error};
 use crate::inode::{Dentry, Inode, time};
 use crate::keys;
-use crate::op::{Kind, NodeId, Over, Reply};
 use crate::records::{Effect, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, Over, Reply};
 
-/// Arguments of [`Op::Place`](crate::Op::Place).
+/// Arguments of [`Op::Place`](leeward_fs::Op::Place).
 pub struct Placing<'a> {
     /// Which file.
     pub node: NodeId,
@@ -22,7 +21,7 @@ pub struct Placing<'a> {
 }
 
 impl Tx<'_> {
-    /// [`Op::Place`](crate::Op::Place); `Err`: the content of this file must be in the records first.
+    /// [`Op::Place`](leeward_fs::Op::Place); `Err`: the content of this file must be in the records first.
     fn place_file(&mut self, p: &Placing<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         self.live_dir(p.dir)?;
         check_name(p.name)?;
@@ -81,8 +80,8 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::Place`](crate::Op::Place). Content is in the records before the name is.
-    pub(crate) fn place(&self, ctx: &Ctx, p: &Placing<'_>) -> error::Result<Reply> {
+    /// [`Op::Place`](leeward_fs::Op::Place). Content is in the records before the name is.
+    pub(crate) fn place(&self, ctx: &Ctx, p: &Placing<'_>) -> leeward_fs::Result<Reply> {
         self.place_and(ctx, p, |_| Ok(()))
     }
 
@@ -92,7 +91,7 @@ impl Shard {
         ctx: &Ctx,
         p: &Placing<'_>,
         mut and: impl FnMut(&mut Tx<'_>) -> TxResult<()>,
-    ) -> error::Result<Reply> {
+    ) -> leeward_fs::Result<Reply> {
         let mut staged = Vec::new();
         let mut place = |tx: &mut Tx<'_>, staged: &[NodeId]| {
             let placed = tx.place_file(p, staged)?;

@@ -1,14 +1,13 @@
 //! Removing names, and inodes that lost their last one.
 
-use crate::error::Error;
 use crate::inode::{Body, Dentry, Inode, Stats, time};
 use crate::keys;
-use crate::op::{Kind, NodeId, Over, Reply};
 use crate::records::{Effect, Tx, TxResult};
 use crate::uploads::plain_orphan;
+use leeward_fs::{Error, Kind, NodeId, Over, Reply};
 
 impl Tx<'_> {
-    /// [`Op::Unlink`](crate::Op::Unlink).
+    /// [`Op::Unlink`](leeward_fs::Op::Unlink).
     pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8], over: Over) -> TxResult<Reply> {
         let entry = self.removable(dir, name)?;
         self.check_over(Some(entry), over)?;
@@ -17,7 +16,7 @@ impl Tx<'_> {
         Ok(Reply::Removed { node: entry.node, nlink })
     }
 
-    /// [`Op::RmDir`](crate::Op::RmDir).
+    /// [`Op::RmDir`](leeward_fs::Op::RmDir).
     pub(crate) fn remove_dir(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         let entry = self.removable(dir, name)?;
         if entry.kind != Kind::Dir {

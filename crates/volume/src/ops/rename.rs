@@ -1,14 +1,13 @@
 //! Rename: replacing, not replacing, exchanging.
 
 use super::check_name;
-use crate::error::{self, Error};
 use crate::inode::{Dentry, Inode, Stats, time};
-use crate::op::{Kind, NodeId, RenameMode, Reply};
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, RenameMode, Reply};
 
-/// Arguments of [`Op::Rename`](crate::Op::Rename).
+/// Arguments of [`Op::Rename`](leeward_fs::Op::Rename).
 #[derive(Clone, Copy)]
 pub struct Rename<'a> {
     /// From directory.
@@ -84,7 +83,7 @@ impl Tx<'_> {
         self.st.files.contains_key(&node) && !staged.contains(&node)
     }
 
-    /// [`Op::Rename`](crate::Op::Rename); `Err`: this file is to take the place of another one, and its content must be in the
+    /// [`Op::Rename`](leeward_fs::Op::Rename); `Err`: this file is to take the place of another one, and its content must be in the
     /// records first.
     fn rename(&mut self, r: &Rename<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         let Some((source, target)) = self.rename_ends(r)? else { return Ok(Ok(Reply::Done)) };
@@ -202,9 +201,9 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::Rename`](crate::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
+    /// [`Op::Rename`](leeward_fs::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
     /// a crash leaves the old file whole or the new file whole: the content that it has when the operation begins.
-    pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<Reply> {
+    pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> leeward_fs::Result<Reply> {
         let mut staged = Vec::new();
         loop {
             match self.transact(ctx, |tx| tx.rename(r, &staged)) {
@@ -220,7 +219,7 @@ impl Shard {
     }
 
     /// Purges the oldest of what is in the recycle bin below the directories that a rename moves; `false`: there is nothing.
-    fn purge_what_moves(&self, ctx: &Ctx, r: &Rename<'_>) -> error::Result<bool> {
+    fn purge_what_moves(&self, ctx: &Ctx, r: &Rename<'_>) -> leeward_fs::Result<bool> {
         for (dir, name) in [(r.from_dir, r.from_name), (r.to_dir, r.to_name)] {
             let moved = self.transact(ctx, |tx| tx.dentry(dir, name))?;
             let Some(moved) = moved.filter(|d| d.kind == Kind::Dir) else { continue };

@@ -6,18 +6,15 @@
 
 use super::check_name;
 use crate::clock::Moment;
-use crate::error::{Error, Result};
 use crate::inode::{Inode, Properties, SnapshotRecord};
-use crate::keys::VIEW_FIRST;
-use crate::op::{Attr, Entry, Kind, Make, NodeId, Op, RenameMode, Reply};
 use crate::records::{Effect, Fail, Tx, TxResult};
 use crate::shard::Shard;
 use crate::snapshots::{View, is_among};
 use leeward_env::Ctx;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
-
-/// Begins the names of snapshots that were taken of directories above.
-pub(crate) const INHERITED: u8 = b'_';
+use leeward_fs::{
+    Attr, Entry, Error, INHERITED, Kind, Make, NodeId, Op, RenameMode, Reply, Result, VIEW_FIRST,
+};
 
 /// A snapshot as a directory of snapshots shows it.
 struct Shown {
@@ -438,6 +435,7 @@ impl Shard {
             Op::Unlink { .. } => Err(Error::IsDir),
             Op::ReadLink { .. } => Err(Error::Invalid),
             Op::Read { .. } | Op::SeekTo { .. } => Err(Error::IsDir),
+            Op::GetUpload { .. } | Op::ListParts { .. } => Err(Error::Stale),
             _ => Err(Error::ReadOnly),
         }
     }

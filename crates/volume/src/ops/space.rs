@@ -2,15 +2,14 @@
 
 use super::content::windows_touching;
 use super::merge::MERGES_MAX;
-use crate::error::{Error, Result};
 use crate::extents::{Source, WINDOW, window_of};
 use crate::inode::Inode;
-use crate::op::{Allocate, NodeId, Reply, Seek};
 use crate::pending::Change;
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_env::limits::FILE_BYTES_MAX;
+use leeward_fs::{Allocate, Error, NodeId, Reply, Result, Seek};
 use std::ops::Range;
 
 /// Bytes of a file that one step handles.
@@ -101,7 +100,7 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::Allocate`](crate::Op::Allocate).
+    /// [`Op::Allocate`](leeward_fs::Op::Allocate).
     pub(crate) fn allocate(
         &self,
         ctx: &Ctx,
@@ -148,7 +147,7 @@ impl Shard {
         Ok(Reply::Done)
     }
 
-    /// [`Op::SeekTo`](crate::Op::SeekTo).
+    /// [`Op::SeekTo`](leeward_fs::Op::SeekTo).
     pub(crate) fn seek(&self, ctx: &Ctx, node: NodeId, offset: u64, what: Seek) -> Result<Reply> {
         let mut at = offset;
         loop {

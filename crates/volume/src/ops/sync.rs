@@ -1,13 +1,12 @@
 //! fsync: what it waits for, and no more.
 
-use crate::error::{Error, Result};
-use crate::op::{NodeId, Reply};
 use crate::pending::Change;
 use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_env::limits::RIDE_BYTES_MAX;
 use leeward_env::waits::{self, Cause};
+use leeward_fs::{Error, NodeId, Reply, Result};
 use leeward_meta::Ride;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ enum Staged {
 }
 
 impl Shard {
-    /// [`Op::Fsync`](crate::Op::Fsync).
+    /// [`Op::Fsync`](leeward_fs::Op::Fsync).
     pub(crate) fn fsync(&self, ctx: &Ctx, node: NodeId) -> Result<Reply> {
         Self::may_wait(ctx)?;
         self.stage(ctx, node)?;
@@ -32,7 +31,7 @@ impl Shard {
         Ok(Reply::Done)
     }
 
-    /// [`Op::SyncAll`](crate::Op::SyncAll).
+    /// [`Op::SyncAll`](leeward_fs::Op::SyncAll).
     pub(crate) fn sync_all(&self, ctx: &Ctx) -> Result<Reply> {
         Self::may_wait(ctx)?;
         self.log.seal_older(Duration::ZERO);

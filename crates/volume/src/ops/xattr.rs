@@ -7,12 +7,11 @@
 //! inherited by what is made in them from then on.
 
 use super::acl;
-use crate::error::{Error, Result};
 use crate::inode::{Inode, Stats, time, xattr_value};
 use crate::keys;
-use crate::op::{Kind, NodeId, Reply, XattrMode};
 use crate::records::{Effect, Tx, TxResult};
 use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use leeward_fs::{Error, Kind, NodeId, Reply, Result, XattrMode};
 
 const COMPUTED: &[u8] = b"leeward.";
 const POOL: &[u8] = b"leeward.pool";
@@ -37,7 +36,7 @@ fn check(name: &[u8], kind: Kind) -> Result<()> {
 }
 
 impl Tx<'_> {
-    /// [`Op::GetXattr`](crate::Op::GetXattr).
+    /// [`Op::GetXattr`](leeward_fs::Op::GetXattr).
     pub(crate) fn get_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
         let inode = self.inode(node)?;
         if name.starts_with(COMPUTED) {
@@ -66,7 +65,7 @@ impl Tx<'_> {
             return Ok(self.st.pool_name(pool).into_bytes());
         }
         // statistics have no versions
-        if !inode.is_dir() || node.volume() >= keys::VIEW_FIRST {
+        if !inode.is_dir() || node.volume() >= leeward_fs::VIEW_FIRST {
             return Err(Error::NoData.into());
         }
         if what == b"left" {
@@ -124,7 +123,7 @@ impl Tx<'_> {
         Ok(Reply::Done)
     }
 
-    /// [`Op::ListXattr`](crate::Op::ListXattr).
+    /// [`Op::ListXattr`](leeward_fs::Op::ListXattr).
     pub(crate) fn list_xattr(&self, node: NodeId) -> TxResult<Reply> {
         let inode = self.inode(node)?;
         if inode.xattrs == 0 {
@@ -142,7 +141,7 @@ impl Tx<'_> {
         self.scan(&from, &to, inode.xattrs as usize + 1, false)
     }
 
-    /// [`Op::SetXattr`](crate::Op::SetXattr).
+    /// [`Op::SetXattr`](leeward_fs::Op::SetXattr).
     pub(crate) fn set_xattr(
         &mut self,
         node: NodeId,
@@ -194,7 +193,7 @@ impl Tx<'_> {
         Ok(Reply::Done)
     }
 
-    /// [`Op::RemoveXattr`](crate::Op::RemoveXattr).
+    /// [`Op::RemoveXattr`](leeward_fs::Op::RemoveXattr).
     pub(crate) fn remove_xattr(&mut self, node: NodeId, name: &[u8]) -> TxResult<Reply> {
         if name == POOL {
             return self.set_dir_pool(node, None);

@@ -4,15 +4,13 @@
 //! that had it. Each entry is restored by a transaction of its own, directories before what was in them.
 
 use super::STEP_ENTRIES;
-use crate::admin::Usage;
-use crate::error::{Error, Result};
 use crate::inode::{BinRecord, Dentry, Stats, time};
 use crate::keys;
-use crate::op::{Kind, NodeId};
 use crate::ops::check_name;
 use crate::records::{Fail, Tx, TxResult};
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, Result, Usage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Something in the bin.

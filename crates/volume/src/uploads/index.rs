@@ -1,24 +1,13 @@
 //! All uploads in memory, for whoever asks: by number, in the order of listings, by how long they rest; and how much users have of them.
 
-use super::{
-    NOTE_BYTES_PER_USER_MAX, PARTS_MAX, PARTS_PER_USER_MAX, PartRecord, UPLOADS_PER_USER_MAX, UploadRecord,
-};
-use crate::error::{Error, Result};
-use crate::op::NodeId;
+use super::{NOTE_BYTES_PER_USER_MAX, PARTS_MAX, PARTS_PER_USER_MAX, UPLOADS_PER_USER_MAX};
+use leeward_fs::uploads::{Part, PartRecord, UploadRecord, UploadTotals};
+use leeward_fs::{Error, NodeId, Result};
 use parking_lot::Mutex;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-
-/// A part that is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The file.
-    pub node: NodeId,
-    /// What is known of it.
-    pub record: Arc<PartRecord>,
-}
 
 /// All uploads, see the module's head. Changed under the shard's lock only.
 #[derive(Default)]
@@ -64,11 +53,6 @@ impl Uploads {
         self.0.lock().all.iter().map(|(id, upload)| (*id, upload.record.clone())).collect()
     }
 
-    /// A part of an upload.
-    pub fn part(&self, upload: NodeId, number: u32) -> Option<Part> {
-        self.0.lock().all.get(&upload)?.parts.get(&number).cloned()
-    }
-
     /// Parts of an upload after a number, at most so many.
     pub fn parts(&self, upload: NodeId, after: u32, most: usize) -> Vec<Part> {
         let table = self.0.lock();
@@ -95,15 +79,17 @@ impl Uploads {
         found.filter_map(|(_, _, id)| Some((*id, table.all.get(id)?.record.clone()))).collect()
     }
 
-    /// Bytes in parts of a user's uploads in a bucket.
-    pub fn bytes_in(&self, uid: u32, bucket: &str) -> u64 {
-        self.0.lock().tallies.get(&(uid, bucket.into())).map_or(0, |tally| tally.bytes)
+    /// A user's uploads in a bucket that are not complete.
+    pub fn in_bucket(&self, uid: u32, bucket: &str) -> UploadTotals {
+        let tally = self.0.lock().tallies.get(&(uid, bucket.into())).copied().unwrap_or_default();
+        UploadTotals { uploads: tally.uploads as u64, bytes: tally.bytes }
     }
 
-    /// Uploads that are not complete, and bytes in their parts.
-    pub fn totals(&self) -> (u64, u64) {
+    /// All uploads that are not complete.
+    pub fn totals(&self) -> UploadTotals {
         let table = self.0.lock();
-        (table.open.len() as u64, table.tallies.values().map(|tally| tally.bytes).sum())
+        let bytes = table.tallies.values().map(|tally| tally.bytes).sum();
+        UploadTotals { uploads: table.open.len() as u64, bytes }
     }
 
     /// Whether a user may begin another one.
@@ -236,7 +222,7 @@ impl Table {
         let Some(upload) = self.all.get_mut(&id).filter(|upload| !upload.record.complete) else {
             return Some(node);
         };
-        let old = upload.parts.insert(number, Part { node, record: Arc::new(record) });
+        let old = upload.parts.insert(number, Part { node, record });
         // one that is forsaken stays so
         let used = if upload.used == i64::MIN { i64::MIN } else { upload.used.max(at) };
         let of = upload.record.clone();

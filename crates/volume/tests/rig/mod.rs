@@ -4,11 +4,12 @@
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, Op, Reply, Result};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_pool::DirStore;
 use leeward_volume::admin::{Df, Failure, Finding, Reply as Answer, Request};
-use leeward_volume::{Cell, Config, Op, Reply, Result, first_batch};
+use leeward_volume::{Cell, Config, first_batch};
 use std::sync::Arc;
 
 pub struct Rig {

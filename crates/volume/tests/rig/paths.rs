@@ -2,8 +2,7 @@
 #![allow(dead_code)] // not every test needs everything
 
 use crate::rig::Rig;
-use leeward_volume::op::{Kind, Make, Over, RenameMode, SetAttr};
-use leeward_volume::{NodeId, Op, Reply, Result};
+use leeward_fs::{Kind, Make, NodeId, Op, Over, RenameMode, Reply, Result, SetAttr};
 
 impl Rig {
     /// The directory and the name in it.

@@ -4,12 +4,12 @@
 use super::rig::engine;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Reply};
 use leeward_meta::Kv;
 use leeward_pool::label::LABEL;
 use leeward_pool::{DirStore, ObjectId, Store};
 use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, VolumeInfo};
-use leeward_volume::op::Make;
-use leeward_volume::{Cell, Config, Error, NodeId, Op, Opener, Reply, first_batch};
+use leeward_volume::{Cell, Config, Opener, first_batch};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,133 +1,7 @@
 //! Operations and replies: the alphabet of the file system. The same enum is what front ends call, what the model
 //! test draws from, and (later) the wire message and the audit record.
 
-use crate::keys;
-use crate::ops::INHERITED;
-use std::fmt;
-
-/// Names an inode in the whole cell: volume in the upper 24 bits, inode in the lower 40. The root of the cell is 1.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// The root directory of the root volume.
-    pub const ROOT: NodeId = NodeId(1);
-
-    /// Packs a volume and an inode number.
-    pub fn new(volume: u32, inode: u64) -> NodeId {
-        debug_assert!(volume < 1 << 24 && inode < 1 << 40);
-        NodeId(u64::from(volume) << 40 | inode)
-    }
-
-    /// Volume number.
-    pub fn volume(self) -> u32 {
-        (self.0 >> 40) as u32
-    }
-
-    /// Whether front ends are told when this name in this directory changes. Of snapshots taken of directories above they
-    /// are not: those show in every directory below.
-    pub fn announces(self, name: &[u8]) -> bool {
-        let is_snapshot_dir = (keys::DIRECTORIES_FIRST..keys::VIEW_END).contains(&self.volume());
-        !is_snapshot_dir || name.first() != Some(&INHERITED)
-    }
-
-    /// Inode number within the volume.
-    pub fn inode(self) -> u64 {
-        self.0 & ((1 << 40) - 1)
-    }
-}
-
-impl fmt::Debug for NodeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.volume(), self.inode())
-    }
-}
-
-/// Type of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// Regular file.
-    File = 1,
-    /// Directory.
-    Dir = 2,
-    /// Symbolic link.
-    Symlink = 3,
-    /// Named pipe.
-    Fifo = 4,
-    /// Character device.
-    CharDev = 5,
-    /// Block device.
-    BlockDev = 6,
-    /// Socket.
-    Socket = 7,
-}
-
-/// A point in time: seconds since 1970 (may be negative) and nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time {
-    /// Seconds since 1970-01-01 UTC.
-    pub secs: i64,
-    /// 0..10^9.
-    pub nanos: u32,
-}
-
-/// Attributes as `stat` shows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attr {
-    /// Which inode.
-    pub node: NodeId,
-    /// Type.
-    pub kind: Kind,
-    /// Permission bits, setuid, setgid, sticky (07777).
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Hard links; for a directory 2 + its subdirectories.
-    pub nlink: u32,
-    /// Device number of a device node.
-    pub rdev: u32,
-    /// Bytes.
-    pub size: u64,
-    /// 512-byte units allocated (uncompressed; holes not counted).
-    pub blocks: u64,
-    /// Last access.
-    pub atime: Time,
-    /// Last change of content.
-    pub mtime: Time,
-    /// Last change of the inode.
-    pub ctime: Time,
-    /// Birth.
-    pub btime: Time,
-}
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's clock.
-    Now,
-    /// This one.
-    To(Time),
-}
-
-/// Attributes to change; `None` leaves as is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SetAttr {
-    /// Permission bits (07777).
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Size: truncates or extends with a hole.
-    pub size: Option<u64>,
-    /// Access time.
-    pub atime: Option<SetTime>,
-    /// Modification time.
-    pub mtime: Option<SetTime>,
-}
+use crate::{NodeId, SetAttr, Time};
 
 /// What to make in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,6 +193,36 @@ pub enum Op<'a> {
         /// From [`Op::BeginUpload`].
         upload: NodeId,
     },
+    /// → [`Reply::Upload`], also of one that is complete, as long as it is known. ESTALE when there is none.
+    GetUpload {
+        /// From [`Op::BeginUpload`].
+        upload: NodeId,
+    },
+    /// → [`Reply::Parts`] of an upload, in the order of their numbers; none where there is no such upload.
+    ListParts {
+        /// From [`Op::BeginUpload`].
+        upload: NodeId,
+        /// Those with higher numbers than this. The lowest number of a part is 1.
+        after: u32,
+        /// How many at most.
+        limit: usize,
+    },
+    /// → [`Reply::Uploads`] of the user who asks that are not complete, in the order of keys.
+    ListUploads {
+        /// How bucket, slash, key begin: text.
+        prefix: &'a [u8],
+        /// Those after this one: bucket, slash, key.
+        after: &'a [u8],
+        /// And after this upload of it.
+        after_upload: NodeId,
+        /// How many at most.
+        limit: usize,
+    },
+    /// → [`Reply::UploadTotals`] of uploads that are not complete.
+    StatUploads {
+        /// Of the user who asks in this bucket; `None`: of everybody in all.
+        bucket: Option<&'a [u8]>,
+    },
     /// → [`Reply::Attr`] of `node`.
     Link {
         /// An existing inode, no directory.
@@ -473,58 +377,157 @@ pub enum Op<'a> {
     },
 }
 
-/// One directory entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Name.
-    pub name: Box<[u8]>,
-    /// Which inode.
-    pub node: NodeId,
-    /// Type.
-    pub kind: Kind,
-    /// Attributes, where asked for.
-    pub attr: Option<Attr>,
-}
+impl Op<'_> {
+    /// Names of the kinds of operations, for reports; [`Op::number`] is the index.
+    pub const NAMES: [&'static str; 33] = [
+        "lookup",
+        "getattr",
+        "setattr",
+        "readlink",
+        "make",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "read",
+        "write",
+        "fsync",
+        "syncfs",
+        "allocate",
+        "seek",
+        "copy",
+        "list",
+        "getxattr",
+        "listxattr",
+        "setxattr",
+        "removexattr",
+        "statfs",
+        "forget",
+        "makeunnamed",
+        "place",
+        "beginupload",
+        "keeppart",
+        "completeupload",
+        "endupload",
+        "getupload",
+        "listparts",
+        "listuploads",
+        "statuploads",
+    ];
 
-/// Figures of a file system, for statfs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatFs {
-    /// Bytes in total (the quota, where a volume has one).
-    pub total_bytes: u64,
-    /// Bytes free.
-    pub free_bytes: u64,
-    /// Inodes in total.
-    pub total_files: u64,
-    /// Inodes free.
-    pub free_files: u64,
-}
+    /// Number of its kind.
+    pub fn number(&self) -> usize {
+        match self {
+            Op::Lookup { .. } => 0,
+            Op::GetAttr { .. } => 1,
+            Op::SetAttr { .. } => 2,
+            Op::ReadLink { .. } => 3,
+            Op::Make { .. } => 4,
+            Op::Link { .. } => 5,
+            Op::Unlink { .. } => 6,
+            Op::RmDir { .. } => 7,
+            Op::Rename { .. } => 8,
+            Op::Read { .. } => 9,
+            Op::Write { .. } => 10,
+            Op::Fsync { .. } => 11,
+            Op::SyncAll => 12,
+            Op::Allocate { .. } => 13,
+            Op::SeekTo { .. } => 14,
+            Op::CopyRange { .. } => 15,
+            Op::List { .. } => 16,
+            Op::GetXattr { .. } => 17,
+            Op::ListXattr { .. } => 18,
+            Op::SetXattr { .. } => 19,
+            Op::RemoveXattr { .. } => 20,
+            Op::StatFs { .. } => 21,
+            Op::Forget { .. } => 22,
+            Op::MakeUnnamed { .. } => 23,
+            Op::Place { .. } => 24,
+            Op::BeginUpload { .. } => 25,
+            Op::KeepPart { .. } => 26,
+            Op::CompleteUpload { .. } => 27,
+            Op::EndUpload { .. } => 28,
+            Op::GetUpload { .. } => 29,
+            Op::ListParts { .. } => 30,
+            Op::ListUploads { .. } => 31,
+            Op::StatUploads { .. } => 32,
+        }
+    }
 
-/// What an operation answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Done, nothing to say.
-    Done,
-    /// Attributes.
-    Attr(Attr),
-    /// Bytes.
-    Data(Vec<u8>),
-    /// How many bytes were taken.
-    Written(u64),
-    /// A file position.
-    Offset(u64),
-    /// Directory entries.
-    Entries(Vec<Entry>),
-    /// Names.
-    Names(Vec<Box<[u8]>>),
-    /// The number of an upload, which is that of no inode.
-    Begun(NodeId),
-    /// File system figures.
-    StatFs(StatFs),
-    /// What was removed: the inode and its remaining links.
-    Removed {
-        /// Which inode lost its name.
-        node: NodeId,
-        /// Links left.
-        nlink: u32,
-    },
+    /// The inode that an operation is about; of two, the directory that gets the name or the file that gets the data. `None`: it is
+    /// about all, or about what the kernel forgets.
+    pub fn node(&self) -> Option<NodeId> {
+        Some(match *self {
+            Op::Lookup { dir, .. }
+            | Op::Make { dir, .. }
+            | Op::MakeUnnamed { dir, .. }
+            | Op::Place { dir, .. }
+            | Op::BeginUpload { dir, .. }
+            | Op::CompleteUpload { dir, .. }
+            | Op::Link { dir, .. }
+            | Op::Unlink { dir, .. }
+            | Op::RmDir { dir, .. }
+            | Op::List { dir, .. } => dir,
+            Op::Rename { to_dir, .. } => to_dir,
+            Op::GetAttr { node }
+            | Op::SetAttr { node, .. }
+            | Op::ReadLink { node }
+            | Op::Read { node, .. }
+            | Op::Write { node, .. }
+            | Op::Fsync { node }
+            | Op::KeepPart { node, .. }
+            | Op::Allocate { node, .. }
+            | Op::SeekTo { node, .. }
+            | Op::GetXattr { node, .. }
+            | Op::ListXattr { node }
+            | Op::SetXattr { node, .. }
+            | Op::RemoveXattr { node, .. }
+            | Op::StatFs { node } => node,
+            Op::CopyRange { to, .. } => to,
+            Op::EndUpload { upload } | Op::GetUpload { upload } | Op::ListParts { upload, .. } => upload,
+            Op::SyncAll | Op::Forget { .. } | Op::ListUploads { .. } | Op::StatUploads { .. } => return None,
+        })
+    }
+
+    /// Whether it adds records.
+    pub fn grows(&self) -> bool {
+        matches!(
+            self,
+            Op::Make { .. }
+                | Op::MakeUnnamed { .. }
+                | Op::BeginUpload { .. }
+                | Op::Link { .. }
+                | Op::SetXattr { .. }
+        )
+    }
+
+    /// Whether it is about a snapshot or a directory of snapshots.
+    pub fn is_on_view(&self) -> bool {
+        let is_view = |node: NodeId| node.is_view();
+        match self {
+            Op::Rename { from_dir, to_dir, .. } => is_view(*from_dir) || is_view(*to_dir),
+            op => op.node().is_some_and(is_view),
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Op::Lookup { .. }
+                | Op::GetAttr { .. }
+                | Op::ReadLink { .. }
+                | Op::Read { .. }
+                | Op::SeekTo { .. }
+                | Op::List { .. }
+                | Op::GetXattr { .. }
+                | Op::ListXattr { .. }
+                | Op::StatFs { .. }
+                | Op::GetUpload { .. }
+                | Op::ListParts { .. }
+                | Op::ListUploads { .. }
+                | Op::StatUploads { .. }
+                | Op::Forget { .. }
+        )
+    }
 }

@@ -84,27 +84,3 @@ errors! {
     /// The call would wait and the context forbids it; nothing happened.
     WouldBlock => EAGAIN, "would block";
 }
-
-impl From<leeward_data::Error> for Error {
-    fn from(e: leeward_data::Error) -> Error {
-        match e {
-            leeward_data::Error::WouldBlock => Error::WouldBlock,
-            leeward_data::Error::Store(leeward_pool::Error::Full) => Error::NoSpace,
-            leeward_data::Error::Store(
-                e @ (leeward_pool::Error::NotFound(_) | leeward_pool::Error::Short(_)),
-            ) => Error::Corrupt(e.to_string()),
-            leeward_data::Error::Store(e) => Error::Io(e.to_string()),
-            e => Error::Corrupt(e.to_string()),
-        }
-    }
-}
-
-impl From<leeward_meta::Error> for Error {
-    fn from(e: leeward_meta::Error) -> Error {
-        match e {
-            leeward_meta::Error::Full => Error::NoSpace,
-            leeward_meta::Error::Corrupt(s) => Error::Corrupt(s),
-            e => Error::Io(e.to_string()),
-        }
-    }
-}

@@ -1,0 +1,167 @@
+//! Who may come in by a door: users that the cell knows, their S3 keys, and the keys that the cell signs tokens with.
+//!
+//! Three tables, which are few enough to be in memory. The cell hands them to the authority at the doors whole, as one value, and again when
+//! something has changed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Longest name of a user, bytes.
+pub const USER_NAME_BYTES_MAX: usize = 64;
+
+/// User id and groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// User id, neither 0 nor `u32::MAX`.
+    pub uid: u32,
+    /// Groups, the primary one first; at least one, at most 256.
+    pub gids: Vec<u32>,
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserRecord {
+    /// `None`: those that the user database of the machine knows under this name.
+    pub numbers: Option<Numbers>,
+    /// Whether all doors are closed to the user.
+    pub disabled: bool,
+    /// Only tokens of the cell of this generation are good.
+    pub generation: u32,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+}
+
+/// Something that must not be shown: neither `Debug` nor `Display` tell it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(text: impl Into<Box<str>>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// An S3 key. Signatures are computed with the secret, so the cell has to keep it as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// Name of its user.
+    pub user: String,
+    /// The secret access key.
+    pub secret: Secret,
+    /// What the user calls it.
+    pub label: String,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+}
+
+/// A key that the cell signs tokens with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SigningRecord {
+    /// The key.
+    pub secret: [u8; 32],
+    /// Seconds since 1970.
+    pub created_secs: i64,
+}
+
+impl fmt::Debug for SigningRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningRecord").field("created_secs", &self.created_secs).finish_non_exhaustive()
+    }
+}
+
+/// One change of [`Accounts`].
+#[derive(Clone, Debug)]
+pub enum AccountChange {
+    /// The user has this record now.
+    User(String, UserRecord),
+    /// The key with this id has this record now; `None`: it is gone.
+    Key(String, Option<KeyRecord>),
+    /// The signing key with this number has this record now; `None`: it is gone.
+    Signing(u32, Option<SigningRecord>),
+}
+
+/// All users and keys that the cell knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    users: BTreeMap<String, UserRecord>,
+    keys: BTreeMap<String, KeyRecord>,
+    signing: BTreeMap<u32, SigningRecord>,
+}
+
+impl Accounts {
+    /// A user.
+    pub fn user(&self, name: &str) -> Option<&UserRecord> {
+        self.users.get(name)
+    }
+
+    /// All users, by name.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = (&str, &UserRecord)> {
+        self.users.iter().map(|(name, user)| (name.as_str(), user))
+    }
+
+    /// The generation that a user's tokens of the cell must have: 0 for who has no record.
+    pub fn generation(&self, name: &str) -> u32 {
+        self.user(name).map_or(0, |user| user.generation)
+    }
+
+    /// An S3 key by its access key id.
+    pub fn key(&self, id: &str) -> Option<&KeyRecord> {
+        self.keys.get(id)
+    }
+
+    /// All S3 keys, by id.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = (&str, &KeyRecord)> {
+        self.keys.iter().map(|(id, key)| (id.as_str(), key))
+    }
+
+    /// A key that tokens are signed with.
+    pub fn signing_key(&self, number: u32) -> Option<&SigningRecord> {
+        self.signing.get(&number)
+    }
+
+    /// The one that new tokens are signed with.
+    pub fn newest_signing_key(&self) -> Option<(u32, &SigningRecord)> {
+        self.signing.last_key_value().map(|(number, key)| (*number, key))
+    }
+
+    /// Numbers of all keys that tokens are, or were, signed with.
+    pub fn signing_keys(&self) -> impl Iterator<Item = u32> {
+        self.signing.keys().copied()
+    }
+
+    /// Enters a change.
+    pub fn apply(&mut self, change: AccountChange) {
+        match change {
+            AccountChange::User(name, record) => _ = self.users.insert(name, record),
+            AccountChange::Key(id, Some(record)) => _ = self.keys.insert(id, record),
+            AccountChange::Key(id, None) => _ = self.keys.remove(&id),
+            AccountChange::Signing(number, Some(record)) => _ = self.signing.insert(number, record),
+            AccountChange::Signing(number, None) => _ = self.signing.remove(&number),
+        }
+    }
+}
+
+/// What is wrong with the name of a user; `None`: nothing. Names go into tokens, messages and logs.
+pub fn wrong_name(name: &str) -> Option<&'static str> {
+    let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | ',' | '"' | '\\');
+    match name {
+        "" => Some("is empty"),
+        _ if name.len() > USER_NAME_BYTES_MAX => Some("has more than 64 bytes"),
+        _ if name.starts_with(['-', '@']) => Some("begins with - or @"),
+        _ if name.contains(odd) => Some("has a blank, a colon, a comma, a quote or a slash in it"),
+        _ if name.bytes().all(|b| b.is_ascii_digit()) => Some("is a number"),
+        _ => None,
+    }
+}
