@@ -6,7 +6,7 @@ use crate::shares::Share;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Error, NodeId, Op, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,10 +100,8 @@ impl File {
         }
         let Held { files, ctx, node } = &*self.held;
         let share = files.room(ctx, len as usize, secs).await?;
-        match files.one(*ctx, Op::Read { node: *node, offset, len }).await? {
-            Reply::Data(bytes) => Ok(counted(bytes.into(), share)),
-            other => Err(Error::Io(format!("Read answered {other:?}"))),
-        }
+        let bytes = files.one(*ctx, Op::Read { node: *node, offset, len }).await?.data()?;
+        Ok(counted(bytes.into(), share))
     }
 
     /// [`File::stream`] with its first piece read: who cannot have that soon is told so, and not begun with.

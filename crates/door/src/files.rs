@@ -403,10 +403,7 @@ impl Tree {
             let below = steps.xattr(attr.node, b"leeward.rbytes").ok().flatten();
             let bytes =
                 below.and_then(|b| String::from_utf8(b).ok()?.parse().ok()).unwrap_or(attr.blocks * 512);
-            match steps.call(Op::StatFs { node: attr.node })? {
-                Reply::StatFs(figures) => Ok((bytes, figures)),
-                other => Err(Error::Io(format!("StatFs answered {other:?}"))),
-            }
+            Ok((bytes, steps.call(Op::StatFs { node: attr.node })?.stat_fs()?))
         })
         .await
     }
@@ -462,8 +459,6 @@ fn read_whole(steps: &Steps<'_>, attr: &Attr) -> Result<Bytes> {
     if attr.size == 0 {
         return Ok(Bytes::new());
     }
-    match steps.call(Op::Read { node: attr.node, offset: 0, len: attr.size as u32 })? {
-        Reply::Data(data) => Ok(data.into()),
-        other => Err(Error::Io(format!("Read answered {other:?}"))),
-    }
+    let read = steps.call(Op::Read { node: attr.node, offset: 0, len: attr.size as u32 })?;
+    Ok(read.data()?.into())
 }

@@ -13,7 +13,7 @@ use crate::path::{PATH_BYTES_MAX, Path};
 use crate::steps::{Base, Steps};
 use crate::who::R;
 use leeward_env::limits::NAME_BYTES_MAX;
-use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Result, VIEW_FIRST};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is listed.
@@ -156,8 +156,7 @@ impl Keys {
         let look = move |steps: &Steps<'_>, base: &Base| {
             let walked = steps.walk(base, &path, false)?;
             // snapshots are only listed by who begins in them, as `Steps::list` has it
-            let shown =
-                |attr: &Attr| attr.node.volume() < VIEW_FIRST || walked.dir().node.volume() >= VIEW_FIRST;
+            let shown = |attr: &Attr| !attr.node.is_view() || walked.dir().node.is_view();
             let Some(attr) = walked.attr.filter(shown) else { return Ok(None) };
             Ok(Some((attr, noted(steps, attr.node, attr.kind, note)?)))
         };

@@ -8,7 +8,7 @@ use crate::files::LOOK;
 use crate::steps::Steps;
 use crate::who;
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Error, Kind, NodeId, Op, Reply, Result, SetAttr, XattrMode};
+use leeward_fs::{Attr, Error, Kind, NodeId, Op, Result, SetAttr, XattrMode};
 
 const LIST: (Op<'static>, u64) = (Op::ListXattr { node: NodeId::ROOT }, 0);
 
@@ -57,10 +57,7 @@ fn same_acl(steps: &Steps<'_>, node: NodeId, name: &[u8], acl: Option<&[u8]>) ->
 
 /// All attributes that users may name.
 pub(crate) fn notes_of(steps: &Steps<'_>, node: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let names = match steps.call(Op::ListXattr { node })? {
-        Reply::Names(names) => names,
-        other => return Err(Error::Io(format!("ListXattr answered {other:?}"))),
-    };
+    let names = steps.call(Op::ListXattr { node })?.names()?;
     let mut notes = Vec::new();
     for name in names.iter().filter(|name| name.starts_with(b"user.")) {
         if let Some(value) = steps.xattr(node, name)? {

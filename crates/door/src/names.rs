@@ -5,7 +5,7 @@ use crate::like;
 use crate::path::Path;
 use crate::steps::{DIR_MODE, MADE_FOR_PATH, Steps, Walked};
 use crate::who::{self, W, X};
-use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Over, RenameMode, Reply, Result, SetAttr, SetTime};
+use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Over, RenameMode, Result, SetAttr, SetTime};
 
 const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Over::Any }, 0);
 const MKDIR: (Op<'static>, u64) =
@@ -81,10 +81,7 @@ impl Tree {
         let path = path.clone();
         self.run(LOOK, move |steps, base| {
             let node = steps.walk(base, &path, false)?.found()?.node;
-            match steps.call(Op::ReadLink { node })? {
-                Reply::Data(target) => Ok(target),
-                other => Err(Error::Io(format!("ReadLink answered {other:?}"))),
-            }
+            steps.call(Op::ReadLink { node })?.data()
         })
         .await
     }

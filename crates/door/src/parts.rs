@@ -2,7 +2,7 @@
 
 use crate::files::{Files, Tree};
 use crate::path::Path;
-use crate::steps::{Base, Steps, wrong};
+use crate::steps::{Base, Steps};
 use crate::upload::{PLACE, Upload, dir_for};
 use leeward_env::Ctx;
 use leeward_fs::uploads::{Part, UploadRecord, UploadTotals};
@@ -21,10 +21,7 @@ impl Tree {
                 Some(upload) => upload,
                 None => {
                     let dir = dir_for(steps, base, &path)?;
-                    match steps.call(Op::BeginUpload { dir, key: key.as_bytes(), note: &note })? {
-                        Reply::Begun(upload) => upload,
-                        other => return Err(Error::Io(format!("BeginUpload answered {other:?}"))),
-                    }
+                    steps.call(Op::BeginUpload { dir, key: key.as_bytes(), note: &note })?.begun()?
                 }
             };
             begun = Some(upload);
@@ -66,10 +63,7 @@ impl Tree {
     /// # Errors
     /// [`Error::Stale`] when there is no such upload, or not any more.
     pub fn upload(&self, upload: NodeId) -> Result<UploadRecord> {
-        match self.ask(Op::GetUpload { upload })? {
-            Reply::Upload(record) => Ok(record),
-            other => Err(wrong(&other)),
-        }
+        self.ask(Op::GetUpload { upload })?.upload()
     }
 
     /// A part of an upload; `None` when there is none.
@@ -86,10 +80,7 @@ impl Tree {
     /// # Errors
     /// The cell's.
     pub fn upload_parts(&self, upload: NodeId, after: u32, limit: usize) -> Result<Vec<Part>> {
-        match self.ask(Op::ListParts { upload, after, limit })? {
-            Reply::Parts(parts) => Ok(parts),
-            other => Err(wrong(&other)),
-        }
+        self.ask(Op::ListParts { upload, after, limit })?.parts()
     }
 
     /// This user's uploads that are not complete, whose bucket, slash, key begin with `prefix`, in the order of keys; those after a key and an
@@ -104,10 +95,7 @@ impl Tree {
         limit: usize,
     ) -> Result<Vec<(NodeId, UploadRecord)>> {
         let (prefix, (after, after_upload)) = (prefix.as_bytes(), (after.0.as_bytes(), after.1));
-        match self.ask(Op::ListUploads { prefix, after, after_upload, limit })? {
-            Reply::Uploads(uploads) => Ok(uploads),
-            other => Err(wrong(&other)),
-        }
+        self.ask(Op::ListUploads { prefix, after, after_upload, limit })?.uploads()
     }
 
     /// How much there is of this user's uploads in a bucket that are not complete.
@@ -115,7 +103,7 @@ impl Tree {
     /// # Errors
     /// The cell's.
     pub fn upload_totals(&self, bucket: &str) -> Result<UploadTotals> {
-        totals(self.ask(Op::StatUploads { bucket: Some(bucket.as_bytes()) })?)
+        self.ask(Op::StatUploads { bucket: Some(bucket.as_bytes()) })?.upload_totals()
     }
 
     fn ask(&self, op: Op<'_>) -> Result<Reply> {
@@ -129,14 +117,7 @@ impl Files {
     /// # Errors
     /// The cell's.
     pub fn upload_totals(&self) -> Result<UploadTotals> {
-        totals(self.gate().call(&Ctx::system(), Op::StatUploads { bucket: None })?)
-    }
-}
-
-fn totals(reply: Reply) -> Result<UploadTotals> {
-    match reply {
-        Reply::UploadTotals(totals) => Ok(totals),
-        other => Err(wrong(&other)),
+        self.gate().call(&Ctx::system(), Op::StatUploads { bucket: None })?.upload_totals()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::limits::SYMLINKS_MAX;
 use crate::path::Path;
 use crate::who::{self, R, W, X};
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, VIEW_FIRST, XattrMode};
+use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, XattrMode};
 use leeward_vfs::{Gate, Outcome};
 use std::cell::Cell;
 
@@ -129,10 +129,7 @@ impl<'a> Steps<'a> {
     }
 
     pub(crate) fn attr_of(&self, op: Op<'_>) -> Result<Attr> {
-        match self.call(op)? {
-            Reply::Attr(attr) => Ok(attr),
-            other => Err(wrong(&other)),
-        }
+        self.call(op)?.attr()
     }
 
     pub(crate) fn look_up(&self, dir: NodeId, name: &[u8]) -> Result<Attr> {
@@ -141,19 +138,13 @@ impl<'a> Steps<'a> {
 
     /// Looks up a name and holds a reference, which the caller gives back.
     pub(crate) fn hold(&self, dir: NodeId, name: &[u8]) -> Result<Attr> {
-        match self.call_as(&Ctx { refs: true, ..*self.ctx }, Op::Lookup { dir, name })? {
-            Reply::Attr(attr) => Ok(attr),
-            other => Err(wrong(&other)),
-        }
+        self.call_as(&Ctx { refs: true, ..*self.ctx }, Op::Lookup { dir, name })?.attr()
     }
 
     /// Makes a file without a name and holds a reference, which the caller gives back.
     pub(crate) fn make_unnamed(&self, dir: NodeId, mode: u32, bytes: u64) -> Result<Attr> {
         let op = Op::MakeUnnamed { dir, mode, umask: UMASK, bytes };
-        match self.call_as(&Ctx { refs: true, ..*self.ctx }, op)? {
-            Reply::Attr(attr) => Ok(attr),
-            other => Err(wrong(&other)),
-        }
+        self.call_as(&Ctx { refs: true, ..*self.ctx }, op)?.attr()
     }
 
     /// Whether the user may do `want` with an inode.
@@ -165,8 +156,7 @@ impl<'a> Steps<'a> {
     /// An extended attribute.
     pub(crate) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.call(Op::GetXattr { node, name }) {
-            Ok(Reply::Data(value)) => Ok(Some(value)),
-            Ok(other) => Err(wrong(&other)),
+            Ok(reply) => reply.data().map(Some),
             Err(Error::NoData) => Ok(None),
             Err(e) => Err(e),
         }
@@ -190,12 +180,10 @@ impl<'a> Steps<'a> {
     ) -> Result<(Vec<Entry>, bool)> {
         self.permit(dir, if attrs { R | X } else { R })?;
         let op = Op::List { dir: dir.node, after, limit, attrs };
-        let Reply::Entries(mut entries) = self.call(op)? else {
-            return Err(Error::Io("List answered otherwise".into()));
-        };
+        let mut entries = self.call(op)?.entries()?;
         let at_end = entries.len() < limit;
-        if dir.node.volume() < VIEW_FIRST {
-            entries.retain(|e| e.node.volume() < VIEW_FIRST);
+        if !dir.node.is_view() {
+            entries.retain(|e| !e.node.is_view());
         }
         Ok((entries, at_end))
     }
@@ -247,7 +235,7 @@ impl<'a> Steps<'a> {
     /// What must not be done to a directory of snapshots or in one.
     pub(crate) fn changeable(dir: &Attr) -> Result<()> {
         // in `.snap` names that come and go take and remove snapshots
-        if dir.node.volume() >= VIEW_FIRST { Err(Error::ReadOnly) } else { Ok(()) }
+        if dir.node.is_view() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// Makes a directory where nothing is. `mark`: an attribute that it gets.
@@ -261,10 +249,6 @@ impl<'a> Steps<'a> {
         }
         Ok(attr)
     }
-}
-
-pub(crate) fn wrong(reply: &Reply) -> Error {
-    Error::Io(format!("a reply of the wrong kind: {reply:?}"))
 }
 
 /// A walk on its way.

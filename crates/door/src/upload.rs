@@ -229,13 +229,11 @@ impl<D: Digest> Upload<D> {
         while at < range.end {
             let len = (range.end - at).min(COPY_BYTES);
             let op = Op::CopyRange { from, from_offset: at, to: self.held.node, to_offset: self.size, len };
-            match self.tree.files().one(*self.tree.ctx(), op).await? {
-                Reply::Written(0) => {
-                    return Err(Error::Io("the source was shortened while it was copied".into()));
-                }
-                Reply::Written(count) => (at, self.size) = (at + count, self.size + count),
-                other => return Err(Error::Io(format!("CopyRange answered {other:?}"))),
+            let count = self.tree.files().one(*self.tree.ctx(), op).await?.written()?;
+            if count == 0 {
+                return Err(Error::Io("the source was shortened while it was copied".into()));
             }
+            (at, self.size) = (at + count, self.size + count);
         }
         Ok(())
     }

@@ -278,6 +278,9 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
         let ended =
             tree.begin_upload(&path("other"), "bucket/other".into(), Vec::new()).await.expect("begun");
         tree.end_upload(ended).await.expect("ended");
+        for none in [ended, NodeId(0), NodeId(u64::MAX)] {
+            assert_eq!(tree.upload(none), Err(Error::Stale), "{none:?}");
+        }
         assert_eq!(tree.end_upload(ended).await, Err(Error::Stale));
         let below = tree.begin_upload(&path("d/file"), "bucket/d/file".into(), Vec::new()).await;
         assert!(below.is_ok(), "directories are made at the end");

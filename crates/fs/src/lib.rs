@@ -8,6 +8,7 @@
 //! Everything is passed by value: what asks need not be in the process of what answers, but for an [`Engine`] and its gate.
 
 pub mod accounts;
+mod args;
 mod attr;
 pub mod buckets;
 mod engine;
@@ -18,11 +19,12 @@ mod op;
 mod reply;
 pub mod uploads;
 
+pub use args::{Allocate, Make, Over, RenameMode, Seek, XattrMode};
 pub use attr::{Attr, Kind, SetAttr, SetTime, Time};
 pub use engine::{Engine, Turns};
 pub use error::{Error, Result};
 pub use node::{DIRECTORIES_FIRST, INHERITED, NodeId, VIEW_END, VIEW_FIRST};
-pub use op::{Allocate, Make, Op, Over, RenameMode, Seek, XattrMode};
+pub use op::{Change, Effect, Op};
 pub use reply::{Entry, Reply, StatFs, Usage};
 
 use leeward_env::Ctx;

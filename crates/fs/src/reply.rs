@@ -1,7 +1,7 @@
 //! What operations answer.
 
 use crate::uploads::{Part, UploadRecord, UploadTotals};
-use crate::{Attr, Kind, NodeId};
+use crate::{Attr, Error, Kind, NodeId, Result};
 use serde::{Deserialize, Serialize};
 
 /// One directory entry.
@@ -66,6 +66,39 @@ pub enum Reply {
         /// Links left.
         nlink: u32,
     },
+}
+
+macro_rules! contents {
+    ($($take:ident: $kind:ident($content:ty), $what:literal;)*) => {
+        impl Reply {
+            $(
+                #[doc = $what]
+                ///
+                /// # Errors
+                /// [`Error::Io`] for a reply of another kind, which is a bug of whoever answered.
+                pub fn $take(self) -> Result<$content> {
+                    match self {
+                        Reply::$kind(content) => Ok(content),
+                        other => Err(Error::Io(format!("a reply of the wrong kind: {other:?}"))),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+contents! {
+    attr: Attr(Attr), "The attributes that it must be.";
+    data: Data(Vec<u8>), "The bytes that it must be.";
+    written: Written(u64), "How many bytes were taken, which it must say.";
+    entries: Entries(Vec<Entry>), "The directory entries that it must be.";
+    names: Names(Vec<Box<[u8]>>), "The names that it must be.";
+    begun: Begun(NodeId), "The number of an upload that it must be.";
+    upload: Upload(UploadRecord), "The upload that it must be.";
+    uploads: Uploads(Vec<(NodeId, UploadRecord)>), "The uploads that it must be.";
+    parts: Parts(Vec<Part>), "The parts of an upload that it must be.";
+    upload_totals: UploadTotals(UploadTotals), "The figures of uploads that it must be.";
+    stat_fs: StatFs(StatFs), "The figures of the file system that it must be.";
 }
 
 /// What is below a directory (or a file itself).

@@ -258,10 +258,7 @@ impl<F: Filler> Fill<'_, F> {
 
     fn list(&self, after: &[u8], limit: usize, attrs: bool) -> Result<Vec<Entry>> {
         let dir = self.listing.dir;
-        match self.listing.gate.call(self.ctx, Op::List { dir, after, limit, attrs })? {
-            Reply::Entries(entries) => Ok(entries),
-            other => Err(Error::Io(format!("List answered {other:?}"))),
-        }
+        self.listing.gate.call(self.ctx, Op::List { dir, after, limit, attrs })?.entries()
     }
 
     /// Entries that will probably fit.

@@ -7,7 +7,7 @@
 use crate::model::{Model, Nodes};
 use crate::node::{Body, Ino, Name, Node};
 use leeward_env::{Ctx, limits};
-use leeward_fs::{Attr, Error, Make, NodeId, Op, RenameMode, Reply, Result};
+use leeward_fs::{Attr, Effect, Error, Make, NodeId, Op, RenameMode, Reply, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -370,18 +370,5 @@ fn subject(op: &Op<'_>) -> Option<Ino> {
 }
 
 fn changes(op: &Op<'_>) -> bool {
-    matches!(
-        op,
-        Op::SetAttr { .. }
-            | Op::Make { .. }
-            | Op::MakeUnnamed { .. }
-            | Op::Place { .. }
-            | Op::Unlink { .. }
-            | Op::RmDir { .. }
-            | Op::Write { .. }
-            | Op::Allocate { .. }
-            | Op::CopyRange { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. }
-    )
+    matches!(op.effect(), Effect::Changes | Effect::Grows)
 }

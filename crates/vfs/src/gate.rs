@@ -262,7 +262,7 @@ impl Gate {
         (op, keep): (Op<'_>, Keep),
         answer: impl FnOnce(Result<Reply>) + Send + 'static,
     ) {
-        let mut arrival = self.arrive(ctx, bytes_of(&op));
+        let mut arrival = self.arrive(ctx, op.moved_bytes());
         arrival.asked = !matches!(op, Op::Forget { .. });
         if let Some(turn) = self.pass(&mut arrival) {
             let account = self.attempt(arrival, (op, keep), answer);
@@ -663,13 +663,4 @@ impl State {
 /// Whether these share the gate. A job that is not known may be the same one.
 fn are_two(a: Flow, b: Flow) -> bool {
     a.uid != b.uid || (a.job != b.job && a.job != 0 && b.job != 0)
-}
-
-/// What counts against a ceiling of bytes.
-fn bytes_of(op: &Op<'_>) -> u64 {
-    match op {
-        Op::Read { len, .. } => u64::from(*len),
-        Op::Write { data, .. } => data.len() as u64,
-        _ => 0,
-    }
 }

@@ -17,6 +17,9 @@ fn bytes_come_back_where_they_were() {
         Op::KeepPart { node, upload: dir, number: 3, note: b"note" },
         Op::CompleteUpload { upload: dir, node, dir, name: b"n", over: Over::Any, note: b"note" },
         Op::EndUpload { upload: dir },
+        Op::ListUploads { prefix: b"b/", after: b"b/k", after_upload: node, limit: 3 },
+        Op::StatUploads { bucket: Some(b"b") },
+        Op::StatUploads { bucket: None },
         Op::Link { node, dir, name: b"n" },
         Op::Unlink { dir, name: b"n", over: Over::Any },
         Op::RmDir { dir, name: b"n" },
@@ -33,4 +36,7 @@ fn bytes_come_back_where_they_were() {
     for op in ops {
         assert_eq!(OwnedOp::from(op).as_op(), op);
     }
+    let owned = OwnedOp::from(Op::SetXattr { node, name: b"user.a", value: b"v", mode: XattrMode::Set });
+    assert_eq!(owned.byte_count(), 7);
+    assert_eq!(owned.shape(), Op::SetXattr { node, name: b"", value: b"", mode: XattrMode::Set });
 }

@@ -3,7 +3,7 @@
 use crate::ops::{Copy, NewNode, Placing, Rename};
 use crate::shard::Shard;
 use leeward_env::{Ctx, Door};
-use leeward_fs::{Error, Op, Reply, Result};
+use leeward_fs::{Effect, Error, Op, Reply, Result};
 use std::sync::atomic::Ordering;
 
 impl Shard {
@@ -91,7 +91,7 @@ impl Shard {
             Self::may_wait(ctx)?;
             self.commit_now(ctx)?;
         }
-        if let (Some(node), true) = (op.node(), op.grows()) {
+        if let (Some(node), true) = (op.node(), op.effect() == Effect::Grows) {
             self.need_room(ctx, node.volume(), self.pool_of_volume(node.volume()), 0)?;
         }
         Ok(())

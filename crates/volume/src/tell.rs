@@ -4,7 +4,7 @@
 //! [`Op::Fsync`] has returned, and that waits until everybody has taken note; so who was answered sees the change everywhere.
 
 use crate::shard::Shard;
-use leeward_fs::{NodeId, Op};
+use leeward_fs::{Change, Effect, NodeId, Op};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How much was told, and how much of it was heard.
@@ -15,30 +15,14 @@ pub struct Told {
 }
 
 impl Shard {
-    /// Tells of what this operation has changed.
+    /// Tells of what this operation has changed. One that makes changes durable waits until all that was told is heard.
     pub(crate) fn tell_of(&self, op: &Op<'_>) {
-        match *op {
-            Op::Make { dir, name, .. }
-            | Op::Place { dir, name, .. }
-            | Op::CompleteUpload { dir, name, .. }
-            | Op::Unlink { dir, name, .. }
-            | Op::RmDir { dir, name } => self.tell_known_entry(dir, name),
-            Op::Link { node, dir, name } => {
-                self.tell_known_entry(dir, name);
-                self.tell_known_inode(node);
-            }
-            Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
-                self.tell_known_entry(from_dir, from_name);
-                self.tell_known_entry(to_dir, to_name);
-            }
-            Op::SetAttr { node, .. }
-            | Op::Write { node, .. }
-            | Op::Allocate { node, .. }
-            | Op::SetXattr { node, .. }
-            | Op::RemoveXattr { node, .. }
-            | Op::CopyRange { to: node, .. } => self.tell_known_inode(node),
-            Op::Fsync { .. } | Op::SyncAll => self.wait_told(),
-            _ => {}
+        op.announce(&mut |change| match change {
+            Change::Entry(dir, name) => self.tell_known_entry(dir, name),
+            Change::Inode(node) => self.tell_known_inode(node),
+        });
+        if op.effect() == Effect::Settles {
+            self.wait_told();
         }
     }
 

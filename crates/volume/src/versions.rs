@@ -195,7 +195,7 @@ impl Tx<'_> {
 
     /// What a name in `dir` stands for, seen from there: within a view everything is in the view, and other volumes are not.
     pub(crate) fn seen_from(&self, dir: NodeId, entry: Dentry) -> Option<Dentry> {
-        if dir.volume() < leeward_fs::VIEW_FIRST {
+        if !dir.is_view() {
             return Some(entry);
         }
         seen_in(self.st.snapshots.view(dir.volume()), dir, entry)
@@ -291,7 +291,7 @@ impl State {
 
     /// Content of a file that is not in its records yet; of a view only what was there then.
     pub(crate) fn pending_of(&self, node: NodeId) -> Option<&Pending> {
-        if node.volume() < leeward_fs::VIEW_FIRST {
+        if !node.is_view() {
             return self.files.get(&node);
         }
         let (volume, epoch) = self.snapshot_of(node.volume()).ok()?;

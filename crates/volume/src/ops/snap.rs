@@ -12,9 +12,7 @@ use crate::shard::Shard;
 use crate::snapshots::{View, is_among};
 use leeward_env::Ctx;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
-use leeward_fs::{
-    Attr, Entry, Error, INHERITED, Kind, Make, NodeId, Op, RenameMode, Reply, Result, VIEW_FIRST,
-};
+use leeward_fs::{Attr, Entry, Error, INHERITED, Kind, Make, NodeId, Op, RenameMode, Reply, Result};
 
 /// A snapshot as a directory of snapshots shows it.
 struct Shown {
@@ -374,10 +372,10 @@ impl Shard {
         if let Op::Rename { from_dir, .. } = op
             && from_dir.volume() != node.volume()
         {
-            let views = from_dir.volume() >= VIEW_FIRST || node.volume() >= VIEW_FIRST;
+            let views = from_dir.is_view() || node.is_view();
             return views.then_some(Err(Error::CrossVolume));
         }
-        if node.volume() < VIEW_FIRST || matches!(op, Op::Forget { .. }) {
+        if !node.is_view() || matches!(op, Op::Forget { .. }) {
             return None;
         }
         let view = self.lock().snapshots.view(node.volume());
@@ -436,7 +434,24 @@ impl Shard {
             Op::ReadLink { .. } => Err(Error::Invalid),
             Op::Read { .. } | Op::SeekTo { .. } => Err(Error::IsDir),
             Op::GetUpload { .. } | Op::ListParts { .. } => Err(Error::Stale),
-            _ => Err(Error::ReadOnly),
+            Op::SetAttr { .. }
+            | Op::Make { .. }
+            | Op::MakeUnnamed { .. }
+            | Op::Place { .. }
+            | Op::BeginUpload { .. }
+            | Op::KeepPart { .. }
+            | Op::CompleteUpload { .. }
+            | Op::EndUpload { .. }
+            | Op::ListUploads { .. }
+            | Op::StatUploads { .. }
+            | Op::Link { .. }
+            | Op::Write { .. }
+            | Op::SyncAll
+            | Op::Allocate { .. }
+            | Op::CopyRange { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::Forget { .. } => Err(Error::ReadOnly),
         }
     }
 

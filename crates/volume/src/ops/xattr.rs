@@ -65,7 +65,7 @@ impl Tx<'_> {
             return Ok(self.st.pool_name(pool).into_bytes());
         }
         // statistics have no versions
-        if !inode.is_dir() || node.volume() >= leeward_fs::VIEW_FIRST {
+        if !inode.is_dir() || node.is_view() {
             return Err(Error::NoData.into());
         }
         if what == b"left" {
