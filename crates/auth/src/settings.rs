@@ -1,4 +1,4 @@
-//! What a site says of an issuer of tokens, `[[issuer]]` in a cell's settings, for whoever reads those.
+//! What a site says of an issuer of tokens: `[[issuer]]` in the settings of a cell.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

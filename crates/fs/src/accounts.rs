@@ -1,7 +1,8 @@
-//! Who may come in by a door: users that the cell knows, their S3 keys, and the keys that the cell signs tokens with.
+//! Who may come in by a door: users that the cell knows, their S3 keys, and the keys that the cell
+//! signs tokens with.
 //!
-//! Three tables, which are few enough to be in memory. The cell hands them to the authority at the doors whole, as one value, and again when
-//! something has changed.
+//! The three tables fit in memory. The cell hands all of them to the authority at the doors as one
+//! value, and another value after each change.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What operations are told besides names, numbers and attributes.
+//! Arguments of operations besides names, numbers and attributes.
 
 use crate::{NodeId, Time};
 
@@ -32,14 +32,14 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What a file may take the place of, or what may be removed.
+/// What an operation may replace or remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Anything but a directory, or nothing.
     Any,
     /// Nothing: else EEXIST.
     Nothing,
-    /// This inode, unchanged since this change time: else EAGAIN's sibling, [`Error::Changed`](crate::Error::Changed).
+    /// This inode, unchanged since this change time: else [`Error::Changed`](crate::Error::Changed).
     This(NodeId, Time),
 }
 

@@ -1,4 +1,5 @@
-//! What operators said about users and groups at the gate: weights and ceilings; and what follows from that for one user.
+//! Weights and ceilings that operators set for users and groups, and what follows for one user at the
+//! gate.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,8 +88,8 @@ impl FlowSettings {
         self.by_who.keys().next_back().is_some_and(|who| matches!(who, Principal::Group(_)))
     }
 
-    /// What holds for a user in these groups. What was said about the user counts before what was said about groups; of
-    /// several groups the largest weight and the lowest ceiling count.
+    /// What holds for a user in these groups. What was said about the user counts before what was said
+    /// about groups. Of several groups the largest weight and the lowest ceiling count.
     pub fn in_force(&self, uid: u32, gids: &[u32]) -> InForce {
         let own = self.get(Principal::User(uid));
         let groups = || gids.iter().map(|gid| self.get(Principal::Group(*gid)));

@@ -1,11 +1,13 @@
-//! The vocabulary of the file system, for everybody who asks it (doors, the gate) or answers (a cell): requests, replies, errors, and
-//! the trait between them.
+//! The vocabulary of the file system, for those who ask (doors, the gate) and those who answer (a
+//! cell): requests, replies, errors, and the trait between them.
 //!
-//! * [`Op`], [`Reply`], [`Error`]: what is asked and answered. [`NodeId`], [`Attr`]: what they are about.
-//! * [`Fs`]: takes a request and answers it. [`Watcher`]: hears of changes. [`Engine`]: an [`Fs`] with background work of its own.
-//! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that engine and doors share.
+//! * [`Op`], [`Reply`], [`Error`]: requests and answers. [`NodeId`], [`Attr`]: what they are about.
+//! * [`Fs`] takes a request and answers it. [`Watcher`] hears of changes. [`Engine`] is an [`Fs`] that
+//!   also works in the background.
+//! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors share.
 //!
-//! Everything is passed by value: what asks need not be in the process of what answers, but for an [`Engine`] and its gate.
+//! Requests and replies are values: caller and file system may be in different processes. Only an
+//! [`Engine`] and its gate are always in one.
 
 pub mod accounts;
 mod args;
@@ -32,8 +34,9 @@ use std::sync::Arc;
 
 /// A file system. Calls may come from several threads at once.
 ///
-/// With [`leeward_env::Wait::Never`] in the context a call answers [`Error::WouldBlock`], with no effect, where it would
-/// wait for a store, a commit or a budget; the front end then repeats it on a thread that may wait.
+/// With [`leeward_env::Wait::Never`] in the context, a call that would wait for a store, a commit or a
+/// budget answers [`Error::WouldBlock`] and has no effect. The front end then repeats it on a thread
+/// that may wait.
 pub trait Fs: Send + Sync + 'static {
     /// Runs one operation.
     ///
@@ -41,17 +44,19 @@ pub trait Fs: Send + Sync + 'static {
     /// Those of the operation; [`Error::WouldBlock`].
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply>;
 
-    /// Registers who wants to hear of changes that did not come through its own front end (an operator's, another
-    /// door's): the front end drops what it caches of them.
+    /// Tells `watcher`, from now on, of changes that did not come through its own front end but from
+    /// an operator or another door.
     fn watch(&self, watcher: Arc<dyn Watcher>);
 }
 
-/// Hears of changes that a front end must drop from its caches. Called without locks held; must not call back.
+/// Hears of changes that a front end must drop from its caches. The file system calls it without
+/// holding locks; it must not call back.
 pub trait Watcher: Send + Sync {
     /// The name in this directory changed.
     fn entry_changed(&self, dir: NodeId, name: &[u8]);
     /// Attributes or content of this inode changed.
     fn inode_changed(&self, node: NodeId);
-    /// Returns when what was said before has had its effect, or after a second: who must take note may be waiting for us.
+    /// Returns when the front end has dropped all that it was told of before, or after a second: the
+    /// front end may be waiting for us.
     fn wait_heard(&self);
 }

@@ -1,18 +1,20 @@
-//! Numbers of inodes, for everybody who names one: doors, the gate, the engine.
+//! Numbers of inodes, by which doors, gate and cell name them.
 
 use std::fmt;
 
-/// First volume number that stands for a snapshot (or for the directories of snapshots); volumes have lower ones.
+/// First volume number that stands for a snapshot, or for the directories of snapshots. Volumes have
+/// lower numbers.
 pub const VIEW_FIRST: u32 = 1 << 23;
-/// The upper half of them is for the directories of snapshots.
+/// First of those numbers that stands for the directories of snapshots of a volume.
 pub const DIRECTORIES_FIRST: u32 = 3 << 22;
-/// First number after those.
+/// First number after all of those.
 pub const VIEW_END: u32 = 1 << 24;
 
 /// Names of snapshots that were taken of a directory above begin with this byte.
 pub const INHERITED: u8 = b'_';
 
-/// Names an inode in the whole cell: volume in the upper 24 bits, inode in the lower 40. The root of the cell is 1.
+/// The number of an inode in the whole cell: its volume in the upper 24 bits, its number there in the
+/// lower 40. The root of the cell is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -31,13 +33,13 @@ impl NodeId {
         (self.0 >> 40) as u32
     }
 
-    /// Whether it is in a snapshot or a directory of snapshots: nothing in it can be changed but by taking and removing snapshots.
+    /// Whether it is in a snapshot, or is a directory of snapshots.
     pub fn is_view(self) -> bool {
         self.volume() >= VIEW_FIRST
     }
 
-    /// Whether front ends are told when this name in this directory changes. Of snapshots taken of directories above they
-    /// are not: those show in every directory below.
+    /// Whether the file system tells front ends when this name in this directory changes. It does not
+    /// for snapshots of directories above, which show in every directory below.
     pub fn announces(self, name: &[u8]) -> bool {
         let is_snapshot_dir = (DIRECTORIES_FIRST..VIEW_END).contains(&self.volume());
         !is_snapshot_dir || name.first() != Some(&INHERITED)

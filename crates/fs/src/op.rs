@@ -1,12 +1,18 @@
-//! The list of operations. From each entry follow the variant of [`Op`], its name in reports, the inode that it is about, what it does to the
-//! file system, what it announces and how much data it moves; whoever answers operations is asked by the compiler for every one of them.
+//! The list of operations, for everybody who asks or answers one.
+//!
+//! Each entry gives an operation its variant of [`Op`], its name in reports, the inode that it is
+//! about, its effect, what it announces to caches, and how many bytes it moves. Code that answers
+//! operations matches on [`Op`] without a wildcard, so that the compiler finds what a new entry is
+//! missing.
 
+#[cfg(doc)]
+use crate::Reply;
 use crate::{Allocate, Make, NodeId, Over, RenameMode, Seek, SetAttr, XattrMode};
 
-/// What an operation does to a file system.
+/// What an operation does to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing that anybody else sees.
+    /// It changes nothing that another caller sees.
     Reads,
     /// It changes something.
     Changes,
@@ -16,7 +22,7 @@ pub enum Effect {
     Settles,
 }
 
-/// What an operation has changed that front ends may have in their caches.
+/// A change that front ends may have to drop from their caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// A name in a directory.
@@ -64,29 +70,31 @@ macro_rules! operations {
                 }
             }
 
-            /// The inode that it is about; of two, the directory that gets the name or the file that gets the data. `None`: it is
-            /// about all, or about what the kernel forgets.
+            /// The inode that it is about; of two, the directory that gets the name or the file that
+            /// gets the data. `None`: it is about no inode, or about one that the caller forgets.
             pub fn node(&self) -> Option<NodeId> {
                 match *self {
                     $(Op::$name { $($($field),*)? } => $about,)*
                 }
             }
 
-            /// What it changes, when it succeeds, that front ends may have in their caches.
+            /// Calls `tell` for each name and inode that it changes when it succeeds.
             pub fn announce(&self, tell: &mut dyn FnMut(Change<'_>)) {
                 match *self {
                     $(Op::$name { $($($field),*)? } => { $($(tell(Change::$change($($of),*));)*)? })*
                 }
             }
 
-            /// Bytes of content that it asks to be moved between its caller and a file: what counts against a ceiling.
+            /// Bytes that it asks to move between its caller and a file. They count against the
+            /// user's ceiling.
             pub fn moved_bytes(&self) -> u64 {
                 match *self {
                     $(Op::$name { $($($field),*)? } => 0 $(+ $bytes)?,)*
                 }
             }
 
-            /// The same operation with other byte strings: what `with` gives for each, in the order of the fields.
+            /// The same operation with other byte strings: `with` gives one for each that it has, in
+            /// the order of the fields.
             pub fn with_bytes<'b>(self, with: &mut dyn FnMut(&[u8]) -> &'b [u8]) -> Op<'b> {
                 match self {
                     $(Op::$name { $($($field),*)? } => Op::$name { $($($field: Field::with_bytes($field, with)),*)? },)*
@@ -97,38 +105,40 @@ macro_rules! operations {
 }
 
 operations! {
-    /// One operation. Names are single path components (no `/`, not `.` or `..`, at most 255 bytes) as bytes.
+    /// One operation. Names are single path components as bytes: at most 255, no `/`, not `.` or `..`.
     ///
-    /// Permission checks on path walks are the front end's (the kernel's, with `default_permissions`); what the file system
-    /// itself checks is said in `docs/SEMANTICS.md`.
+    /// The front end checks permissions on the way to an inode (the kernel does, with
+    /// `default_permissions`). `docs/SEMANTICS.md` says what the file system itself checks.
     'a;
 
-    /// → [`Reply::Attr`]. Name `..` gives the parent (of a volume's root: the directory it is attached in).
+    /// Finds a name in a directory. → [`Reply::Attr`]. The name `..` finds the directory above;
+    /// above a volume's root is the directory that the volume is attached in.
     Lookup "lookup" Reads {
         /// In which directory.
         dir: NodeId,
         /// Which name.
         name: &'a [u8],
     } about Some(dir);
-    /// → [`Reply::Attr`].
+    /// Reads attributes. → [`Reply::Attr`].
     GetAttr "getattr" Reads {
         /// Of which inode.
         node: NodeId,
     } about Some(node);
-    /// → [`Reply::Attr`].
+    /// Changes attributes. → [`Reply::Attr`], as they are then.
     SetAttr "setattr" Changes {
         /// Of which inode.
         node: NodeId,
         /// What to set.
         set: SetAttr,
     } about Some(node), tells [Inode(node)];
-    /// → [`Reply::Data`].
+    /// Reads the target of a symbolic link. → [`Reply::Data`].
     ReadLink "readlink" Reads {
         /// Of which symbolic link.
         node: NodeId,
     } about Some(node);
-    /// → [`Reply::Attr`]. EEXIST when the name is there. Default ACLs and setgid of `dir` are inherited;
-    /// `mode` is masked by `umask` unless a default ACL applies.
+    /// Makes an inode under a new name. → [`Reply::Attr`]. EEXIST when the name is taken. The new
+    /// inode inherits default ACLs and setgid of `dir`; `umask` clears bits of `mode` unless a
+    /// default ACL applies.
     Make "make" Grows {
         /// In which directory.
         dir: NodeId,
@@ -141,7 +151,7 @@ operations! {
         /// Bits to clear.
         umask: u32,
     } about Some(dir), tells [Entry(dir, name)];
-    /// → [`Reply::Attr`] of `node`.
+    /// Gives an inode another name. → [`Reply::Attr`] of `node`.
     Link "link" Grows {
         /// An existing inode, no directory.
         node: NodeId,
@@ -150,7 +160,7 @@ operations! {
         /// Under which name.
         name: &'a [u8],
     } about Some(dir), tells [Entry(dir, name), Inode(node)];
-    /// → [`Reply::Removed`]. Not for directories (EISDIR).
+    /// Removes a name that is not a directory's (EISDIR). → [`Reply::Removed`].
     Unlink "unlink" Changes {
         /// In which directory.
         dir: NodeId,
@@ -159,14 +169,15 @@ operations! {
         /// What it may remove.
         over: Over,
     } about Some(dir), tells [Entry(dir, name)];
-    /// → [`Reply::Removed`]. ENOTEMPTY when not empty; EBUSY where a volume is attached.
+    /// Removes an empty directory. → [`Reply::Removed`]. ENOTEMPTY when it has entries; EBUSY where
+    /// a volume is attached.
     RmDir "rmdir" Changes {
         /// In which directory.
         dir: NodeId,
         /// Which name.
         name: &'a [u8],
     } about Some(dir), tells [Entry(dir, name)];
-    /// → [`Reply::Done`].
+    /// Moves a name. → [`Reply::Done`].
     Rename "rename" Changes {
         /// From directory.
         from_dir: NodeId,
@@ -179,7 +190,7 @@ operations! {
         /// About an existing target.
         mode: RenameMode,
     } about Some(to_dir), tells [Entry(from_dir, from_name), Entry(to_dir, to_name)];
-    /// → [`Reply::Data`], short at the end of the file.
+    /// Reads from a file. → [`Reply::Data`], which is shorter than `len` at the end of the file.
     Read "read" Reads {
         /// From which file.
         node: NodeId,
@@ -188,7 +199,7 @@ operations! {
         /// How many bytes, at most 1 MiB.
         len: u32,
     } about Some(node), moves u64::from(len);
-    /// → [`Reply::Written`]. Clears setuid and setgid unless root writes.
+    /// Writes to a file. → [`Reply::Written`]. Clears setuid and setgid unless root writes.
     Write "write" Changes {
         /// To which file.
         node: NodeId,
@@ -197,14 +208,15 @@ operations! {
         /// What, at most 1 MiB.
         data: &'a [u8],
     } about Some(node), tells [Inode(node)], moves data.len() as u64;
-    /// → [`Reply::Done`], when data, inode and name are durable. For directories too.
+    /// Makes data, inode and name durable, of a directory too. → [`Reply::Done`] once they are.
     Fsync "fsync" Settles {
         /// What.
         node: NodeId,
     } about Some(node);
-    /// → [`Reply::Done`], when everything that had returned is durable (syncfs).
+    /// Makes durable all that operations have changed before (syncfs). → [`Reply::Done`] once it
+    /// is.
     SyncAll "syncfs" Settles about None;
-    /// → [`Reply::Done`].
+    /// Reserves, zeroes or frees a range of a file. → [`Reply::Done`].
     Allocate "allocate" Changes {
         /// In which file.
         node: NodeId,
@@ -215,7 +227,7 @@ operations! {
         /// How.
         mode: Allocate,
     } about Some(node), tells [Inode(node)];
-    /// → [`Reply::Offset`]; ENXIO past the end.
+    /// Finds the next data or the next hole. → [`Reply::Offset`]; ENXIO past the end.
     SeekTo "seek" Reads {
         /// In which file.
         node: NodeId,
@@ -224,7 +236,8 @@ operations! {
         /// For what.
         what: Seek,
     } about Some(node);
-    /// → [`Reply::Written`]. Shares extents within a volume where ranges are whole; copies elsewhere.
+    /// Copies from one file to another, or within one. → [`Reply::Written`]. Within a volume the
+    /// two share extents where ranges are whole; elsewhere bytes are copied.
     CopyRange "copy" Changes {
         /// From file.
         from: NodeId,
@@ -237,8 +250,8 @@ operations! {
         /// How many.
         len: u64,
     } about Some(to), tells [Inode(to)];
-    /// → [`Reply::Entries`]: entries after `after` in name order (empty: from the start), at most `limit`. `.` and `..` are
-    /// not included. Fewer than `limit` only at the end.
+    /// Reads a page of a directory, in the order of names, without `.` and `..`. →
+    /// [`Reply::Entries`], fewer than `limit` only at the end.
     List "list" Reads {
         /// Which directory.
         dir: NodeId,
@@ -249,19 +262,19 @@ operations! {
         /// Whether each entry carries its attributes.
         attrs: bool,
     } about Some(dir);
-    /// → [`Reply::Data`]; ENODATA.
+    /// Reads an extended attribute. → [`Reply::Data`]; ENODATA when there is none of that name.
     GetXattr "getxattr" Reads {
         /// Of which inode.
         node: NodeId,
         /// Full name, such as `user.x`.
         name: &'a [u8],
     } about Some(node);
-    /// → [`Reply::Names`].
+    /// Reads the names of extended attributes. → [`Reply::Names`].
     ListXattr "listxattr" Reads {
         /// Of which inode.
         node: NodeId,
     } about Some(node);
-    /// → [`Reply::Done`].
+    /// Sets an extended attribute. → [`Reply::Done`].
     SetXattr "setxattr" Grows {
         /// Of which inode.
         node: NodeId,
@@ -272,30 +285,34 @@ operations! {
         /// About an existing one.
         mode: XattrMode,
     } about Some(node), tells [Inode(node)];
-    /// → [`Reply::Done`]; ENODATA.
+    /// Removes an extended attribute. → [`Reply::Done`]; ENODATA when there is none of that name.
     RemoveXattr "removexattr" Changes {
         /// Of which inode.
         node: NodeId,
         /// Full name.
         name: &'a [u8],
     } about Some(node), tells [Inode(node)];
-    /// → [`Reply::StatFs`].
+    /// Reads figures of the file system. → [`Reply::StatFs`].
     StatFs "statfs" Reads {
         /// In which volume.
         node: NodeId,
     } about Some(node);
-    /// → [`Reply::Done`]. The front end holds `count` references fewer on `node`; an unlinked inode is freed when none is left.
-    /// References are taken by every [`Reply::Attr`] of Lookup, Make and Link and each entry of a List with `attrs`,
-    /// when [`Ctx::refs`](leeward_env::Ctx) is set.
+    /// Gives references back: the front end holds `count` fewer on `node`. → [`Reply::Done`]. An
+    /// unlinked inode is freed with the last reference.
+    ///
+    /// Where [`Ctx::refs`](leeward_env::Ctx) is set, a front end takes a reference with every
+    /// [`Reply::Attr`] of a Lookup, Make, MakeUnnamed or Link, and with each entry of a List with
+    /// `attrs`.
     Forget "forget" Reads {
         /// Which inode.
         node: NodeId,
         /// How many references.
         count: u64,
     } about None;
-    /// → [`Reply::Attr`]. A regular file without a name, in the volume of `dir` and as if it were made there. It is kept while
-    /// references are out and freed with the last one, or after a crash: [`Op::Place`] gives it a name. It counts in no quota
-    /// until then; one that has no room for `bytes` more now refuses it.
+    /// Makes a regular file without a name, in the volume of `dir` and as if it were made there. →
+    /// [`Reply::Attr`]. [`Op::Place`] gives it a name. Until then it counts in no quota, though a
+    /// quota without room for `bytes` more refuses it now; it is freed with its last reference, or
+    /// after a crash.
     MakeUnnamed "makeunnamed" Grows {
         /// In which directory it will be.
         dir: NodeId,
@@ -306,8 +323,9 @@ operations! {
         /// How large it will be, as far as that is known.
         bytes: u64,
     } about Some(dir);
-    /// → [`Reply::Attr`] of `node`. Gives a file without a name its first one, in place of what has it: who looks finds the old file
-    /// whole or the new one whole, also after a crash (and waits for the store, where that takes it).
+    /// Gives a file without a name its first one, in place of what has that name. → [`Reply::Attr`]
+    /// of `node`. Everybody finds the old file whole or the new one whole, also after a crash; the
+    /// operation waits for the store where that takes it.
     Place "place" Changes {
         /// From [`Op::MakeUnnamed`].
         node: NodeId,
@@ -318,8 +336,8 @@ operations! {
         /// What it may replace.
         over: Over,
     } about Some(dir), tells [Entry(dir, name)];
-    /// → [`Reply::Begun`]. An upload in parts, in the volume of `dir`: it is there until it is ended, or rests for too long, also
-    /// after a crash.
+    /// Begins an upload in parts, in the volume of `dir`. → [`Reply::Begun`]. The upload survives a
+    /// crash. It stays until it is ended, or nothing was added to it for too long.
     BeginUpload "beginupload" Grows {
         /// In which directory the file will be, as far as there is one.
         dir: NodeId,
@@ -328,8 +346,9 @@ operations! {
         /// What the door wants to know of it.
         note: &'a [u8],
     } about Some(dir);
-    /// → [`Reply::Done`]. A file without a name is a part of an upload from now on, in place of the one that had this number, and kept as long
-    /// as the upload is there. ESTALE when it is not.
+    /// Makes a file without a name a part of an upload, in place of the part that had this number.
+    /// → [`Reply::Done`]. The file stays as long as the upload does. ESTALE when there is no such
+    /// upload.
     KeepPart "keeppart" Changes {
         /// From [`Op::MakeUnnamed`].
         node: NodeId,
@@ -340,8 +359,9 @@ operations! {
         /// What the door wants to know of it.
         note: &'a [u8],
     } about Some(node);
-    /// [`Op::Place`] of the file that was made of the parts. The upload is complete with it, and its parts are let go; what the note says is
-    /// known for a while. ESTALE when it was ended or completed before.
+    /// Does [`Op::Place`] with the file that was made of the parts, and completes the upload: its
+    /// parts are freed, and its note is known for a while. ESTALE when the upload was ended or
+    /// completed before.
     CompleteUpload "completeupload" Changes {
         /// From [`Op::BeginUpload`].
         upload: NodeId,
@@ -356,17 +376,19 @@ operations! {
         /// What became of the upload.
         note: &'a [u8],
     } about Some(dir), tells [Entry(dir, name)];
-    /// → [`Reply::Done`]. The upload is gone, its parts are let go.
+    /// Ends an upload, and frees its parts. → [`Reply::Done`]. ESTALE when there is no such upload,
+    /// or it is complete.
     EndUpload "endupload" Changes {
         /// From [`Op::BeginUpload`].
         upload: NodeId,
     } about Some(upload);
-    /// → [`Reply::Upload`], also of one that is complete, as long as it is known. ESTALE when there is none.
+    /// Reads an upload, complete or not. → [`Reply::Upload`]. ESTALE when there is no such upload.
     GetUpload "getupload" Reads {
         /// From [`Op::BeginUpload`].
         upload: NodeId,
     } about Some(upload);
-    /// → [`Reply::Parts`] of an upload, in the order of their numbers; none where there is no such upload.
+    /// Reads a page of the parts of an upload, in the order of their numbers. → [`Reply::Parts`],
+    /// none where there is no such upload.
     ListParts "listparts" Reads {
         /// From [`Op::BeginUpload`].
         upload: NodeId,
@@ -375,7 +397,8 @@ operations! {
         /// How many at most.
         limit: usize,
     } about Some(upload);
-    /// → [`Reply::Uploads`] of the user who asks that are not complete, in the order of keys.
+    /// Reads a page of the uploads of the user who asks that are not complete, in the order of
+    /// their keys. → [`Reply::Uploads`].
     ListUploads "listuploads" Reads {
         /// How bucket, slash, key begin: text.
         prefix: &'a [u8],
@@ -386,15 +409,15 @@ operations! {
         /// How many at most.
         limit: usize,
     } about None;
-    /// → [`Reply::UploadTotals`] of uploads that are not complete.
+    /// Counts uploads that are not complete. → [`Reply::UploadTotals`].
     StatUploads "statuploads" Reads {
-        /// Of the user who asks in this bucket; `None`: of everybody in all.
+        /// Those of the user who asks, in this bucket; `None`: those of all users in all buckets.
         bucket: Option<&'a [u8]>,
     } about None;
 }
 
 impl Op<'_> {
-    /// Whether it changes anything, or makes it durable.
+    /// Whether it changes anything, or makes a change durable.
     pub fn changes(&self) -> bool {
         self.effect() != Effect::Reads
     }
@@ -408,12 +431,12 @@ impl Op<'_> {
     }
 }
 
-/// A field of an operation, which may borrow bytes.
+/// The type of an operation's field, which may borrow byte strings.
 trait Field {
-    /// The same that borrows from somewhere else.
+    /// The same type with another lifetime.
     type Borrowing<'b>;
 
-    /// What it is with other bytes.
+    /// The same value with the byte strings that `with` gives.
     fn with_bytes<'b>(self, with: &mut dyn FnMut(&[u8]) -> &'b [u8]) -> Self::Borrowing<'b>;
 }
 

@@ -1,4 +1,4 @@
-//! What operations answer.
+//! Replies to operations, and what is in them.
 
 use crate::uploads::{Part, UploadRecord, UploadTotals};
 use crate::{Attr, Error, Kind, NodeId, Result};

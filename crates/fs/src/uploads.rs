@@ -1,4 +1,4 @@
-//! Uploads in parts, as doors begin, read and end them and as a cell keeps them.
+//! Uploads in parts: what a door tells the cell of them, and reads of them later.
 
 use crate::{NodeId, Time};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl UploadRecord {
         self.key.split_once('/').map_or(&*self.key, |(bucket, _)| bucket)
     }
 
-    /// Bytes of key and note: what it takes in memory, but for what is the same for all.
+    /// Bytes of key and note, which a user's limit counts.
     pub fn note_bytes(&self) -> usize {
         self.key.len() + self.note.len()
     }

@@ -1,9 +1,10 @@
-//! How a record of the file system's vocabulary becomes bytes and is read back: part of the format (docs/FORMAT.md).
+//! How a cell stores records of the file system's vocabulary. The bytes are part of the format
+//! (docs/FORMAT.md).
 
 use leeward_fs::Result;
 use leeward_meta::Value;
 
-/// A record that is stored. What [`Stored::encode`] gives, [`Stored::decode`] reads.
+/// A record that a cell stores: [`Stored::decode`] reads what [`Stored::encode`] gives.
 pub trait Stored: Sized {
     /// The bytes that are stored.
     fn encode(&self) -> Value;

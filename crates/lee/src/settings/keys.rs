@@ -1,5 +1,5 @@
-//! Every key of `leeward.toml`, with a default that is right for most; what is set there is told to the file system, the gate, the doors and
-//! the reports.
+//! Every key of `leeward.toml`, for the process that serves a cell: it tells the file system, the gate,
+//! the doors and the reports what is set there. Each default is right for most cells.
 
 use leeward_auth::IssuerConfig;
 use leeward_volume::Config;
