@@ -32,6 +32,8 @@ const SEALED_SLOW: usize = 1;
 const RUNS_SLOW: usize = 12;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
+/// The same when a table is damaged, so that nothing can be compacted.
+const RUNS_DAMAGED_MAX: usize = 200;
 /// A journal of more than so many times [`EngineOptions::journal_bytes`] is out of the ordinary.
 const JOURNAL_USUAL: u64 = 4;
 /// Largest reserve.
@@ -228,11 +230,12 @@ impl<T: Tables> Engine<T> {
             let _between = self.between_commits();
             self.settle();
         }
-        // a full disk must not keep the journal from giving space back
+        // neither a full disk nor a damaged table keeps the journal from giving space back
         worked |= self.journal.retire(self.tables.seq_durable())?;
-        tables?;
         worked |= self.carry()?;
-        Ok(worked | self.journal.prepare()?)
+        worked |= self.journal.prepare()?;
+        tables?;
+        Ok(worked)
     }
 
     /// Appends rides again that keep a long journal from being dropped.
@@ -270,8 +273,14 @@ impl<T: Tables> Engine<T> {
 fn make_room<T: Tables>(tables: &T, memtable_bytes: u64, settle: impl Fn()) -> Result<()> {
     let pressure = tables.pressure();
     if pressure.runs > RUNS_MAX {
-        tables.compact()?;
-        settle();
+        match tables.compact() {
+            // a damaged table does not stop commits before reads get slow
+            Err(Error::Corrupt(_)) if pressure.runs <= RUNS_DAMAGED_MAX => {}
+            other => {
+                other?;
+                settle();
+            }
+        }
     }
     if pressure.active_bytes >= memtable_bytes {
         if pressure.sealed >= SEALED_MAX {
@@ -383,6 +392,10 @@ impl<T: Tables> Kv for Engine<T> {
         }
         file.sync()?;
         Ok(self.disk.sync_dir(&self.options.journal.dir)?)
+    }
+
+    fn damaged_file(&self) -> Option<String> {
+        self.tables.damaged_file()
     }
 
     fn stats(&self) -> Stats {

@@ -413,9 +413,10 @@ impl Journal {
         };
         let segments = needed(&self.books.lock());
         rides.retain(|ride| segments.contains(&ride.segment));
-        if rides.is_empty() {
+        if rides.is_empty() && segments.is_empty() {
             return Ok(());
         }
+        self.check_whole(number, &rides)?;
         self.append(tail, seq, &Batch { writes: Vec::new(), rides })?;
         let mut books = self.books.lock();
         // what was released since the look above must not come back with what was just noted
@@ -427,6 +428,21 @@ impl Journal {
             page.rides.clear();
         }
         Ok(())
+    }
+
+    /// Reading a file ends where a record is damaged: what is behind that must not count as carried.
+    fn check_whole(&self, number: u64, rides: &[Ride]) -> Result<()> {
+        let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+        for ride in rides {
+            *found.entry(ride.segment).or_default() += ride.bytes.len() as u64;
+        }
+        let books = self.books.lock();
+        let Some(page) = books.finished.front().filter(|page| page.number == number) else { return Ok(()) };
+        let is_short = |(segment, bytes): (&u64, &u64)| found.get(segment).is_none_or(|found| found < bytes);
+        match page.rides.iter().any(is_short) {
+            true => Err(damaged(&path(&self.options, number), "a record")),
+            false => Ok(()),
+        }
     }
 
     /// Appends a record without content behind the last one, unless there is one. So damage to the last commit shows: a

@@ -152,6 +152,11 @@ pub trait Kv: Send + Sync {
         None
     }
 
+    /// After something was found damaged: which file that is, where records are in files. It reads all of them, so no user waits for it.
+    fn damaged_file(&self) -> Option<String> {
+        None
+    }
+
     /// Bytes on disk and in memory, and queue lengths, for reports.
     fn stats(&self) -> Stats;
 }

@@ -32,8 +32,8 @@ use std::io;
 use std::ops::{Bound, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Size of a table: small, because the last one of a compaction is synced while readers wait.
 const TABLE_BYTES: u64 = 8 << 20;
@@ -80,6 +80,8 @@ pub struct LsmTables {
     seq: SequenceNumberCounter,
     /// Readers see records below this.
     visible: AtomicU64,
+    /// Number of the last batch that was inserted. Numbers are drawn for other things, too, and for batches before they are inserted.
+    inserted: AtomicU64,
     readers: Readers,
     /// Highest sequence number known to be in tables. (What those of an older version say falls when they lose tombstones.)
     durable: AtomicU64,
@@ -91,8 +93,6 @@ pub struct LsmTables {
     compacting: Mutex<()>,
     /// Ids of tables that a failed flush or compaction may have left.
     leftovers: Mutex<Vec<Range<u64>>>,
-    /// What was found when a table could not be read: all tables are read for that, once.
-    blamed: OnceLock<Option<String>>,
     /// `dir` may be a path through the directory that this holds, which the tree uses until it is dropped.
     _disk: Arc<dyn Disk>,
 }
@@ -121,6 +121,7 @@ impl LsmTables {
             dir: dir.to_path_buf(),
             seq,
             visible: AtomicU64::new(1),
+            inserted: AtomicU64::new(highest.unwrap_or(0)),
             readers: Readers::default(),
             durable,
             held,
@@ -128,7 +129,6 @@ impl LsmTables {
             running: RwLock::new(()),
             compacting: Mutex::new(()),
             leftovers: Mutex::default(),
-            blamed: OnceLock::new(),
             _disk: disk,
         })
     }
@@ -147,7 +147,7 @@ impl LsmTables {
         self.remove_leftovers();
         let _running = self.running.read();
         let (version, first) = (self.tree.current_version().id(), self.tree.next_table_id());
-        let result = self.guarded(|| f(self.safe()));
+        let result = guarded(|| f(self.safe()));
         if matches!(result, Err(Error::Full)) {
             self.leftovers.lock().push(first..self.tree.next_table_id());
         }
@@ -194,18 +194,7 @@ impl LsmTables {
     fn read<R>(&self, f: impl FnOnce(u64) -> lsm_tree::Result<R>) -> Result<R> {
         let _reading = self.readers.enter();
         let seq = self.visible.load(Ordering::SeqCst);
-        self.guarded(|| f(seq))
-    }
-
-    /// As [`guarded`]; damage has the name of a file.
-    fn guarded<R>(&self, f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
-        guarded(f).map_err(|e| match &e {
-            Error::Corrupt(_) => {
-                let found = self.blamed.get_or_init(|| files::damaged_table(&self.dir));
-                found.clone().map_or(e, Error::Corrupt)
-            }
-            _ => e,
-        })
+        guarded(|| f(seq))
     }
 }
 
@@ -229,7 +218,7 @@ impl Moment for LsmMoment<'_> {
         if from >= to || limit == 0 {
             return Ok(Pairs::new());
         }
-        self.tables.guarded(|| self.tables.scan_at(self.seq, from, to, limit, false))
+        guarded(|| self.tables.scan_at(self.seq, from, to, limit, false))
     }
 }
 
@@ -264,6 +253,7 @@ impl Tables for LsmTables {
                 None => memtable.insert(InternalValue::new_tombstone(&**key, seq)),
             };
         }
+        self.inserted.fetch_max(seq, Ordering::SeqCst);
         self.visible.fetch_max(seq + 1, Ordering::SeqCst);
     }
 
@@ -287,7 +277,8 @@ impl Tables for LsmTables {
     fn seal(&self) {
         let memtable = self.tree.active_memtable();
         if memtable.size() > 0 {
-            let last = self.visible.load(Ordering::SeqCst).saturating_sub(1);
+            // never that of a batch which is not in it: what is durable is not replayed
+            let last = self.inserted.load(Ordering::SeqCst);
             let _ = memtable.insert(InternalValue::from_components(LAST, [], last, ValueType::Value));
         }
         self.tree.rotate_memtable();
@@ -320,6 +311,11 @@ impl Tables for LsmTables {
 
     fn seq_held(&self) -> Option<u64> {
         self.held
+    }
+
+    fn damaged_file(&self) -> Option<String> {
+        let _no_change = self.compacting.lock();
+        files::damaged_table(&self.dir)
     }
 
     fn pressure(&self) -> Pressure {

@@ -52,6 +52,11 @@ pub trait Tables: Send + Sync {
     /// Closes the active part: the next flush takes it. Nobody inserts.
     fn seal(&self);
 
+    /// As [`crate::Kv::damaged_file`].
+    fn damaged_file(&self) -> Option<String> {
+        None
+    }
+
     /// Makes what is sealed durable; `false` when nothing is.
     ///
     /// # Errors

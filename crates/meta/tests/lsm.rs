@@ -82,6 +82,13 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// Every answer is right or an error.
 fn right_or_error(dir: &Path, model: &Model) -> std::result::Result<(), Error> {
     let kv = open(dir, Options::default())?;
+    compared(&kv, model).map_err(|e| match e {
+        Error::Corrupt(what) => Error::Corrupt(kv.damaged_file().unwrap_or(what)),
+        other => other,
+    })
+}
+
+fn compared(kv: &LsmKv, model: &Model) -> std::result::Result<(), Error> {
     for i in 0..64u16 {
         for prefix in [&b"k"[..], b"kk", b"kkk"] {
             let key = [prefix, &i.to_be_bytes()].concat();
@@ -275,6 +282,38 @@ fn without_maintenance() {
     }
     settle(&kv);
     assert!(kv.stats().journal_bytes < 16 << 20, "{:?}", kv.stats());
+    assert_eq!(count(&kv), 225_000);
+}
+
+fn count(kv: &LsmKv) -> usize {
+    kv.scan(&[0], &[0xff; 8], usize::MAX, false).expect("scan").len()
+}
+
+/// Small parts, kills and upkeep in any order: what was committed is there, each time.
+#[test]
+fn nothing_is_lost_between_kills() {
+    for seed in 0..12 {
+        let root = tempfile::tempdir().expect("tempdir");
+        let mut random = Random::new(seed);
+        let mut options = small();
+        options.engine.memtable_bytes = 20 << 10;
+        let mut committed = 0;
+        for life in 0..8 {
+            let kv = open(root.path(), options.clone()).expect("open after a kill");
+            assert_eq!(count(&kv) as u64, committed, "seed {seed}, life {life}");
+            for _ in 0..random.below(40) {
+                if random.below(3) > 0 {
+                    kv.commit(&numbered(committed, 50)).expect("commit");
+                    committed += 50;
+                } else {
+                    kv.maintain().expect("maintain");
+                }
+            }
+            for _ in 0..random.below(4) {
+                kv.maintain().expect("maintain");
+            }
+        }
+    }
 }
 
 /// On a file system of about 100 MB that is named by LEEWARD_SMALL_DIR (a tmpfs does): want of space refuses

@@ -74,10 +74,10 @@ pub(super) fn damaged_table(dir: &Path) -> Option<String> {
     let version = u64::from_le_bytes(current.get(..8)?.try_into().ok()?);
     for (id, checksum) in tables_of(&dir.join(format!("v{version}"))).ok()? {
         let what = match checksum_of(&dir.join(TABLES).join(id.to_string())) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => "is missing".into(),
-            Err(e) => format!("cannot be read: {e}"),
-            Ok((0, _)) => "is empty".into(),
-            Ok((_, found)) if found != checksum => "is damaged, or cut off".into(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => "is missing",
+            Err(_) => continue,
+            Ok((0, _)) => "is empty",
+            Ok((_, found)) if found != checksum => "is damaged, or cut off",
             Ok(_) => continue,
         };
         return Some(format!("files of the tables: the table `{TABLES}/{id}` {what}"));
