@@ -63,14 +63,16 @@ impl DataLog {
         self.put_packed(ctx, object, source, chunks)
     }
 
-    /// At open: what the object of a segment is that was put without anybody noting so.
+    /// At open: what the object of a segment is that was put without anybody noting so; durable at return.
     ///
     /// # Errors
     /// The store's, `NotFound` among them; `Corrupt`.
     pub fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) -> Result<SegmentInfo> {
         let object = Object { pool, segment, generation: 0 };
         let data_bytes = self.index(ctx, object)?.iter().map(|c| u64::from(c.len)).sum();
-        let object_bytes = self.lanes().store(pool)?.len(ctx, object.id())?;
+        let store = self.lanes().store(pool)?;
+        let object_bytes = store.len(ctx, object.id())?;
+        store.settle(ctx, object.id())?;
         Ok(SegmentInfo { object, object_bytes, data_bytes })
     }
 

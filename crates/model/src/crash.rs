@@ -12,8 +12,8 @@
 //!   SyncAll was acknowledged after it was taken, or Fsync of anything in it or of a `.snap` that showed it. If it is
 //!   there, all files have the content of the moment at which it was taken, or a later one.
 //!
-//! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and after a
-//! power cut it crashes once more.
+//! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and the power
+//! fails once more.
 
 use crate::compare::Verdict;
 use crate::generate::{Generator, Profile, Rng};
@@ -419,17 +419,17 @@ fn recover<T: CrashTarget>(target: T, expected: &Expected, point: &CrashPoint) -
     Ok(harness)
 }
 
-/// Works on after a recovery; after a power cut, until another one.
+/// Works on after a recovery, until the power fails.
 fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &CrashOptions) -> Verdict {
     let again = CrashPoint {
         mutation: harness.target.mutations()
             + Rng::new(point.mutation ^ options.seed).below(2 * options.steps_after as u64 + 2),
         moment: Moment::Before,
+        // also after a kill: what the first life wrote and did not sync is in memory still
+        death: Death::PowerCut,
         ..*point
     };
-    if point.death == Death::PowerCut {
-        harness.target.arm(&again);
-    }
+    harness.target.arm(&again);
     let mut expected = Expected::new(harness.model.clone());
     let mut generator = Generator::new(options.seed + point.mutation, options.profile);
     let mut steps = Vec::new();

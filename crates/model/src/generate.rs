@@ -6,7 +6,7 @@
 
 use crate::model::{Model, ROOT};
 use crate::node::{Ino, Name};
-use crate::snapshots::SNAP_DIR;
+use crate::step::SNAP_DIR;
 use crate::step::{Act, Fill, New, Path, Step, Where};
 use leeward_env::limits;
 use leeward_fs::{Allocate, Kind, RenameMode, Seek, Time, XattrMode};

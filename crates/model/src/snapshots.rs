@@ -6,14 +6,12 @@
 
 use crate::model::{Model, Nodes};
 use crate::node::{Body, Ino, Name, Node};
+use crate::step::SNAP_DIR;
 use leeward_env::{Ctx, limits};
 use leeward_fs::{Attr, Effect, Error, Make, NodeId, Op, RenameMode, Reply, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Name of the directory of snapshots in each directory.
-pub const SNAP_DIR: &[u8] = b".snap";
 
 /// Number of a snapshot, from 1; never used again.
 pub type View = u64;

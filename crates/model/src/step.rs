@@ -2,9 +2,11 @@
 //! kept. One step is one line of text (see [`text`](crate::text)).
 
 use crate::node::Name;
-use crate::snapshots::SNAP_DIR;
 use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
+
+/// Name of the directory of snapshots in each directory.
+pub const SNAP_DIR: &[u8] = b".snap";
 
 /// A path from the root: its components.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

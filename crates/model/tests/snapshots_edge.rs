@@ -8,8 +8,9 @@ use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Make, NodeId, Op, Reply, VIEW_FIRST, XattrMode};
 use leeward_volume::admin::Request;
-use leeward_volume::inode::{Inode, Pair};
-use leeward_volume::{Cell, Config, FORMAT, first_batch, keys};
+use leeward_volume::format::inode::{Inode, Pair};
+use leeward_volume::format::keys;
+use leeward_volume::{Cell, Config, FORMAT, first_batch};
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;

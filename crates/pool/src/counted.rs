@@ -109,6 +109,10 @@ impl Store for CountedStore {
         self.inner.len(ctx, id)
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.count(&self.counts.delete, 0, || self.inner.delete(ctx, id))
     }

@@ -115,6 +115,11 @@ impl Store for DirStore {
         Ok(self.open(id)?.len()?)
     }
 
+    fn settle(&self, _: &Ctx, id: ObjectId) -> Result<()> {
+        let file = self.disk.open_to_read(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
+        file.sync().and_then(|()| self.disk.sync_dir(&self.dir(id))).map_err(|e| error(id, e))
+    }
+
     fn delete(&self, _: &Ctx, id: ObjectId) -> Result<()> {
         Ok(self.remove(id)?)
     }

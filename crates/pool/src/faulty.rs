@@ -338,6 +338,10 @@ impl Store for FaultyStore {
         self.inner.len(ctx, id)
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.begin(|calls| calls.deletes += 1);
         if self.happens(StoreFault::DeleteFails) {

@@ -309,6 +309,10 @@ impl Store for GatedStore {
         self.inner.len(ctx, id)
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.gate.pass(ctx, Kind::Delete, 0, || self.inner.delete(ctx, id))
     }

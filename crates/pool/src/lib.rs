@@ -81,6 +81,8 @@ pub trait Store: Send + Sync {
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Length in bytes.
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64>;
+    /// Makes durable what is there under this name, whoever put it: a process that was killed may have written it, and not synced it.
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()>;
     /// Removes an object.
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()>;
     /// All objects with their lengths, in order. For fsck and for leftovers at start, never on a hot path.

@@ -46,6 +46,10 @@ impl Store for RestingStore {
         self.inner.len(ctx, id)
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.rested(ctx, || self.inner.delete(ctx, id))
     }

@@ -130,6 +130,10 @@ impl Store for S3Store {
         self.bucket.len(&self.path(id)).map_err(|e| error(id, e))
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.len(ctx, id).map(drop)
+    }
+
     fn delete(&self, _: &Ctx, id: ObjectId) -> Result<()> {
         self.bucket.delete(&self.path(id)).map_err(|e| error(id, e))
     }

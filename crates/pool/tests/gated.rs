@@ -66,6 +66,10 @@ impl Store for Slow {
         Ok(0)
     }
 
+    fn settle(&self, _: &Ctx, _: ObjectId) -> Result<()> {
+        Ok(())
+    }
+
     fn delete(&self, _: &Ctx, _: ObjectId) -> Result<()> {
         panic!("as a store may")
     }

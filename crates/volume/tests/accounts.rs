@@ -4,8 +4,8 @@
 mod rig;
 
 use leeward_fs::accounts::Secret;
-use leeward_volume::accounts::KEYS_PER_USER_MAX;
 use leeward_volume::admin::{KeyInfo, NewKey, Reply as Answer, Request, TokenKey, UserInfo};
+use leeward_volume::format::accounts::KEYS_PER_USER_MAX;
 use rig::Rig;
 
 fn create(name: &str, uid: Option<u32>, gids: &[u32]) -> Request {

@@ -12,7 +12,7 @@ use leeward_env::Ctx;
 use leeward_fs::{Allocate, Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Seek, SetAttr};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{PropertyChanges, Reply as Answer, Request};
-use leeward_volume::keys::{self, Key};
+use leeward_volume::format::keys::{self, Key};
 use rig::{Rig, noise};
 use std::sync::atomic::Ordering;
 

@@ -4,7 +4,7 @@
 mod rig;
 
 use leeward_volume::admin::{Reply, Request};
-use leeward_volume::buckets::BucketRecord;
+use leeward_volume::format::buckets::BucketRecord;
 use rig::Rig;
 
 fn create(rig: &Rig, name: &str, at: &str) {

@@ -13,7 +13,7 @@ use leeward_fs::{Engine, Fs, Make, NodeId, Op, SetAttr, Turns};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Appended, Batch, Error as KvError, Kv, Moment, Ride, Stats, Value};
 use leeward_pool::{DirStore, ObjectId, Store};
-use leeward_volume::keys::{self, Table, tag};
+use leeward_volume::format::keys::{self, Table, tag};
 use leeward_volume::{Cell, Config};
 use parking_lot::Mutex;
 use rig::{Rig, engine, noise};
@@ -113,6 +113,10 @@ impl Store for StickingStore {
     fn len(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<u64> {
         self.inner.len(ctx, id)
     }
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
         self.inner.delete(ctx, id)
     }

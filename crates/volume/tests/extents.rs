@@ -1,7 +1,7 @@
 //! Extents against a plain map of bytes.
 
 use leeward_data::Addr;
-use leeward_volume::extents::{Extents, Source};
+use leeward_volume::format::extents::{Extents, Source};
 
 fn next(seed: &mut u64) -> u32 {
     *seed ^= *seed << 13;

@@ -8,15 +8,14 @@ use leeward_fs::{Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
-use leeward_volume::extents::{Extents, Source};
-use leeward_volume::inode::{
+use leeward_volume::format::extents::{Extents, Source};
+use leeward_volume::format::inode::{
     BinRecord, Body, Counters, Dentry, Inode, Pair, PoolRecord, Properties, Reserved, SegmentRecord,
     SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
 };
-use leeward_volume::keys::{self, Dead, EpochPair};
-use leeward_volume::schedule::ScheduleRecord;
-use leeward_volume::scrub_round::Reached;
-use leeward_volume::scrubs::{Every, ScrubRecord};
+use leeward_volume::format::keys::{self, Dead, EpochPair};
+use leeward_volume::format::schedule::ScheduleRecord;
+use leeward_volume::format::scrub::{Every, Reached, ScrubRecord};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()

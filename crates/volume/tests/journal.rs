@@ -25,7 +25,7 @@ fn open(dir: &Path) -> Arc<Cell> {
     let kv =
         LsmKv::open(env.clone(), disk.clone(), &dir.join("tables"), Options { engine, ..Options::default() })
             .expect("the engine opens");
-    if kv.get(&leeward_volume::keys::cell()).expect("get").is_none() {
+    if kv.get(&leeward_volume::format::keys::cell()).expect("get").is_none() {
         kv.commit(&first_batch(&env, 0, 0)).expect("the first commit");
     }
     let store = Arc::new(DirStore::new(disk, "data"));

@@ -116,6 +116,10 @@ impl Store for Panicking {
     fn len(&self, _: &Ctx, id: ObjectId) -> Result<u64> {
         Err(leeward_pool::Error::NotFound(id))
     }
+    fn settle(&self, _: &Ctx, _: ObjectId) -> Result<()> {
+        Ok(())
+    }
+
     fn delete(&self, _: &Ctx, _: ObjectId) -> Result<()> {
         Ok(())
     }

@@ -7,7 +7,7 @@ use leeward_env::Ctx;
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_meta::Kv;
 use leeward_volume::admin::{Reply as Answer, Request};
-use leeward_volume::keys;
+use leeward_volume::format::keys;
 use rig::Rig;
 
 const DEPTH: u64 = 40;

@@ -7,8 +7,8 @@ mod rig;
 
 use leeward_fs::{NodeId, VIEW_FIRST};
 use leeward_meta::{Batch, Kv, Value};
-use leeward_volume::inode::{BinRecord, Stats};
-use leeward_volume::keys::{self, EpochPair, Key};
+use leeward_volume::format::inode::{BinRecord, Stats};
+use leeward_volume::format::keys::{self, EpochPair, Key};
 use rig::{Rig, engine};
 
 /// A volume that there is not.

@@ -11,8 +11,8 @@ use leeward_fs::{Attr, Error, Fs, NodeId, Op, Over, Reply, Result, Time};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::Stored;
 use leeward_volume::admin::{PropertyChanges, Request};
-use leeward_volume::keys::{self, Key};
-use leeward_volume::uploads::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};
+use leeward_volume::format::keys::{self, Key};
+use leeward_volume::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};
 use rig::{Rig, engine, noise};
 use std::time::Duration;
 

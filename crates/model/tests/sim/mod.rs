@@ -8,7 +8,7 @@ use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
 use leeward_volume::admin::{Df, Failure, FsckReport, QuotaInfo, Reply as AdminReply, Request};
-use leeward_volume::keys::Key;
+use leeward_volume::format::keys::Key;
 use leeward_volume::{Cell, Config, first_batch};
 use std::sync::Arc;
 

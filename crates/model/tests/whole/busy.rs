@@ -61,6 +61,10 @@ impl Store for BusyStore {
         self.inner.len(ctx, id)
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.inner.delete(ctx, id)
     }

@@ -3,12 +3,28 @@
 //! Who needs several answers sleeps until they are all there, or one is a failure: to be woken for each costs more than most reads take.
 //! What a call waited for its turn at its store was noted on the store's thread, where no operation is accounted for; so the answer says it.
 
-use super::group::Fault;
 use crate::AlignedBuf;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Env, Flow, Nanos};
 use parking_lot::{Condvar, Mutex};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+
+/// The longest that anything waits for stores that do not answer.
+pub(super) const PATIENCE: Nanos = 60_000_000_000;
+
+/// What is wrong with a piece.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It is not there.
+    Missing,
+    /// It is not what was written; what it is.
+    Bad(String),
+    /// It is of a later put than what is known of the object.
+    Newer,
+    /// The store does not answer, or not now.
+    Away(String),
+}
 
 /// Verified blocks of a piece.
 pub(super) type Blocks = std::result::Result<AlignedBuf, Fault>;
@@ -91,4 +107,16 @@ impl Inbox {
         }
         answers
     }
+}
+
+/// Waits for an answer until some time; for ever is not long here.
+pub(super) fn next_answer<T>(
+    env: &Env,
+    answers: &Receiver<T>,
+    until: Nanos,
+) -> std::result::Result<T, RecvTimeoutError> {
+    if env.is_sim() {
+        return answers.try_recv().map_err(|_| RecvTimeoutError::Timeout); // all was done when it was handed over
+    }
+    answers.recv_timeout(Duration::from_nanos(until.saturating_sub(env.now())))
 }

@@ -9,6 +9,7 @@
 //! Lock order: `steps` (a step in the background), then any one of the others; none of those is held over a call of a
 //! store.
 
+use super::answers::Fault;
 use super::code::Code;
 use super::health::{Condition, Health, Progress, Step};
 use super::known::{Info, Known};
@@ -16,7 +17,7 @@ use super::lane::{Here, Takes};
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
 use super::rebuilt::Rebuilt;
-use super::repair::Repairs;
+use super::repairs::Repairs;
 use super::seat::Seat;
 use super::spec::{PoolSpec, StoreState};
 use super::{Member, Pool, Scrub};
@@ -87,19 +88,6 @@ pub(super) struct Figures {
     pub(super) searched: bool,
     /// Pieces that wait on stores that are being emptied.
     pub(super) moves_waiting: u64,
-}
-
-/// What is wrong with a piece.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// It is not there.
-    Missing,
-    /// It is not what was written; what it is.
-    Bad(String),
-    /// It is of a later put than what is known of the object.
-    Newer,
-    /// The store does not answer, or not now.
-    Away(String),
 }
 
 impl Slot {
@@ -293,7 +281,7 @@ impl Core {
             let _ = sender.send(job()); // or nobody waits
         };
         seat.hand_over(ctx, Takes::Short, job).ok()?;
-        super::read::next_answer(&self.env, &answers, self.env.now() + patience).ok()
+        super::answers::next_answer(&self.env, &answers, self.env.now() + patience).ok()
     }
 
     /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked, as they rest or
@@ -317,12 +305,24 @@ impl Core {
         drop(sender);
         let away = || Err(Error::Io(std::io::Error::other("it does not answer")));
         let mut all: Vec<Result<T>> = seats.iter().map(|_| away()).collect();
-        let patience = if takes == Takes::Long { PATIENCE_LONG } else { super::read::PATIENCE };
+        let patience = if takes == Takes::Long { PATIENCE_LONG } else { super::answers::PATIENCE };
         let until = self.env.now() + patience;
-        while let Ok((n, answer)) = super::read::next_answer(&self.env, &answers, until) {
+        while let Ok((n, answer)) = super::answers::next_answer(&self.env, &answers, until) {
             all[n] = answer;
         }
         all
+    }
+
+    /// As many pieces as the object can be read from are durable at return.
+    fn settle(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        let seats: Vec<Arc<Seat>> = self.slots.iter().flat_map(Slot::seats).cloned().collect();
+        let asker = *ctx;
+        let answers = self.ask_all(ctx, &seats, Takes::Short, move |store| store.settle(&asker, id));
+        let settled = answers.iter().filter(|answer| answer.is_ok()).count();
+        match answers.into_iter().find_map(Result::err) {
+            Some(e) if settled < self.data() => Err(e),
+            _ => Ok(()),
+        }
     }
 
     fn may_lose(&self) -> u16 {
@@ -377,6 +377,10 @@ impl Store for Group {
 
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
         Ok(self.0.info(ctx, id)?.object_bytes)
+    }
+
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.0.settle(ctx, id)
     }
 
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {

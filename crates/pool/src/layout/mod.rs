@@ -21,6 +21,7 @@ mod piece;
 mod read;
 mod rebuilt;
 mod repair;
+mod repairs;
 mod scrub;
 mod seat;
 mod single;

@@ -10,22 +10,18 @@
 //! disk, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
 //! If it hangs at just that time it holds up this one read for as long as it hangs.
 
-use super::answers::{Answer, Blocks, ForTurn, Inbox};
-use super::group::{Core, Fault};
+use super::answers::{Answer, Blocks, Fault, ForTurn, Inbox, PATIENCE};
+use super::group::Core;
 use super::known::Info;
 use super::lane::Takes;
 use super::piece::{BLOCK, Cut, Head};
 use super::seat::{HEDGE_MAX, HEDGE_MIN};
 use crate::{AlignedBuf, Error, ObjectId, Result};
-use leeward_env::{Ctx, Env, Nanos};
+use leeward_env::{Ctx, Nanos};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
 
-/// The longest that anything waits for stores that do not answer.
-pub(super) const PATIENCE: Nanos = 60_000_000_000;
 /// A store that nothing is known of is given so long before others are asked, too.
 const HEDGE: Nanos = 100_000_000;
 /// What more a store is given for each block asked for: most reads are short.
@@ -34,18 +30,6 @@ const HEDGE_PER_BLOCK: Nanos = 40_000;
 const LONG_PART: u64 = 4;
 /// How often a read begins anew because the object was put again meanwhile.
 const ATTEMPTS: usize = 4;
-
-/// Waits for an answer until some time; for ever is not long here.
-pub(super) fn next_answer<T>(
-    env: &Env,
-    answers: &Receiver<T>,
-    until: Nanos,
-) -> std::result::Result<T, RecvTimeoutError> {
-    if env.is_sim() {
-        return answers.try_recv().map_err(|_| RecvTimeoutError::Timeout); // all was done when it was handed over
-    }
-    answers.recv_timeout(Duration::from_nanos(until.saturating_sub(env.now())))
-}
 
 /// Blocks of one piece that are wanted.
 pub(super) struct Part {

@@ -8,80 +8,23 @@
 //! A step that finds its object put or deleted meanwhile takes back what it did: what it wrote may be a version that is
 //! not wanted any more.
 
-use super::group::{Core, Fault, Slot};
+use super::answers::{Fault, PATIENCE};
+use super::group::{Core, Slot};
 use super::health::Step;
 use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
-use super::read::{PATIENCE, Part, Reading};
+use super::read::{Part, Reading};
+use super::repairs::Repairs;
 use super::seat::{Seat, Stored};
 use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What could not be put in order is tried again after so long.
-const TRY_AGAIN: Nanos = 30_000_000_000;
 /// A store that is to be emptied and cannot be listed is listed again after so long.
 const LIST_AGAIN: Nanos = 300_000_000_000;
-
-/// What the steps have before them.
-#[derive(Default)]
-pub(super) struct Repairs {
-    searched: bool,
-    /// Pieces on stores that are being emptied, by slot.
-    moves: VecDeque<(usize, ObjectId)>,
-    /// When those stores are listed again, to see whether anything is left on them; nothing: they are empty.
-    moves_listed_at: Option<Nanos>,
-    missing: Turn,
-    leftovers: Turn,
-    /// Objects that this pass of scrubbing has before it, the last one first.
-    pub(super) scrub: Option<Vec<ObjectId>>,
-    /// It began after this one.
-    pub(super) scrub_after: Option<ObjectId>,
-    /// Up to here all is in order.
-    pub(super) scrubbed: Option<ObjectId>,
-    /// Those that it could not read.
-    pub(super) unreadable: BTreeSet<ObjectId>,
-}
-
-/// Who is next, so that one that cannot be put in order does not hold up the others.
-#[derive(Default)]
-struct Turn {
-    last: Option<ObjectId>,
-    /// When those were tried for which it did not work.
-    tried: BTreeMap<ObjectId, Nanos>,
-}
-
-impl Repairs {
-    /// The next step of scrubbing begins a pass after this object.
-    pub(super) fn begin_scrub(&mut self, after: Option<ObjectId>) {
-        (self.scrub, self.scrub_after, self.scrubbed) = (None, after, after);
-        self.unreadable.clear();
-    }
-
-    /// Everything was looked at anew: what did not work lately may work now.
-    pub(super) fn try_all_again(&mut self) {
-        self.missing.tried.clear();
-        self.leftovers.tried.clear();
-    }
-}
-
-impl Turn {
-    /// The next that `find` finds among those after some object which this lets pass.
-    fn next<T>(
-        &mut self,
-        now: Nanos,
-        find: impl Fn(Option<ObjectId>, &dyn Fn(ObjectId) -> bool) -> Option<(ObjectId, T)>,
-    ) -> Option<(ObjectId, T)> {
-        self.tried.retain(|_, at| now.saturating_sub(*at) < TRY_AGAIN);
-        let passes = |id: ObjectId| !self.tried.contains_key(&id);
-        let next = find(self.last, &passes).or_else(|| find(None, &passes));
-        self.last = next.as_ref().map(|(id, _)| *id);
-        next
-    }
-}
 
 /// What a listing of all stores found.
 pub(super) struct Found {
@@ -413,6 +356,8 @@ impl Core {
                 return Err(doubt(old, id, "the piece is damaged"));
             }
         }
+        // what is here may be of a process that was killed before it synced it
+        home.call(|store| store.settle(ctx, id))?;
         old.call(|store| store.delete(ctx, id))?;
         Ok(bytes)
     }

@@ -1,6 +1,7 @@
 //! Reading all that a group of stores has, one object a step, and noting what is missing or bad.
 
-use super::group::{Core, Fault};
+use super::answers::Fault;
+use super::group::Core;
 use super::health::{Progress, Step};
 use super::piece::BLOCK;
 use crate::{ObjectId, Result};

@@ -95,6 +95,8 @@ impl Single {
                 }
             }
         }
+        // what is here may be of a process that was killed before it synced it
+        self.home.call(|store| store.settle(ctx, id))?;
         old.call(|store| store.delete(ctx, id))?;
         Ok(step)
     }
@@ -155,6 +157,10 @@ impl Store for Single {
 
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
         self.find(|store| store.len(ctx, id))
+    }
+
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.find(|store| store.settle(ctx, id))
     }
 
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {

@@ -4,11 +4,12 @@
 //! all heads are read: the object is the latest put of which there are enough pieces. A put that was interrupted before
 //! it had enough is no object.
 
-use super::group::{Core, Fault};
+use super::answers::Fault;
+use super::answers::{PATIENCE, next_answer};
+use super::group::Core;
 use super::known::Info;
 use super::lane::Takes;
 use super::piece::Head;
-use super::read::{PATIENCE, next_answer};
 use crate::{Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
 use std::collections::BTreeMap;

@@ -338,6 +338,10 @@ impl Store for Tier {
         self.find(id, |pool| pool.len(ctx, id))
     }
 
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.find(id, |pool| pool.settle(ctx, id))
+    }
+
     /// What is surely on the hot pool only is deleted there only: that works while the cold one is away.
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         let may_be_cold = self.books.lock().forget(id);

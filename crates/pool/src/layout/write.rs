@@ -12,13 +12,14 @@
 //! A delete is done when no more stores have failed to do it than may be lost; those are told later, and until then the
 //! object counts as deleted. For another process what they have is a leftover, even if it is enough to read.
 
+use super::answers::Fault;
 use super::answers::ForTurn;
-use super::group::{Core, Fault};
+use super::answers::{PATIENCE, next_answer};
+use super::group::Core;
 use super::known::Info;
 use super::lane::Takes;
 use super::notes::Late;
 use super::piece::{Cut, cut_up};
-use super::read::{PATIENCE, next_answer};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
 use std::sync::Arc;

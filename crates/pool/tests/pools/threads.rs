@@ -47,6 +47,10 @@ impl Store for Stuck {
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
         self.inner.len(ctx, id)
     }
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.inner.delete(ctx, id)
     }

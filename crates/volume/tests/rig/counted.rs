@@ -124,6 +124,10 @@ impl Store for CountedStore {
     fn len(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<u64> {
         self.inner.len(ctx, id)
     }
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
+        self.inner.settle(ctx, id)
+    }
+
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
         self.inner.delete(ctx, id)
     }
