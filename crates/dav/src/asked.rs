@@ -4,7 +4,7 @@ use crate::head::ifs::{Ifs, What};
 use crate::locks::Change;
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
-use crate::server::Shared;
+use crate::shared::Shared;
 use http::{HeaderMap, Method, StatusCode};
 use leeward_auth::{Activity, Grants, Rule, Verdict, Via};
 use leeward_door::{Found, Path, Spot, Tree, Who, notes};

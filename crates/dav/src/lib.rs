@@ -28,11 +28,13 @@ pub mod oops;
 mod ops;
 pub mod path;
 mod server;
+mod shared;
 pub mod sums;
 pub mod third;
 pub mod xml;
 
-pub use server::{Dav, Report, Settings};
-pub use third::Transfers;
+pub use server::Dav;
+pub use shared::{Report, Settings};
 pub use third::reach::Reach;
 pub use third::remote::Remote;
+pub use third::transfers::Transfers;

@@ -160,6 +160,13 @@ impl From<Refusal> for Oops {
     }
 }
 
+/// Word that there is too much to do for this user.
+pub(crate) fn too_busy(retry_after_secs: u64) -> Oops {
+    let why = "more is asked of this server in your name than it can do now: come back later";
+    let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
+    oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,12 @@
 use crate::asked::Asked;
 use crate::body::{self, Answer, Body};
 use crate::locks::Locks;
-use crate::oops::{Oops, Result};
+use crate::oops::{Oops, Result, too_busy};
 use crate::ops::{aside, copy, get, lock, moved, propfind, proppatch, put, remove};
 use crate::path::DavPath;
-use crate::third::{NoPlan, Plan, Transfers};
+use crate::shared::{METHODS, Settings, Shared};
+use crate::third::transfers::Transfers;
+use crate::third::{NoPlan, Plan};
 use crate::xml::request::BODY_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,15 +22,12 @@ use leeward_auth::{Authority, Grants, Refusal, Verdict, Via};
 use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Answer as Answering, Busy, Certificate, Client, Site, Told, Turn, Turns};
 use leeward_door::{Files, Path, Share, Shares, Who};
-use leeward_env::{Door, Env, Wait};
+use leeward_env::{Door, Wait};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// All methods, for `Allow`.
-pub(crate) const METHODS: &str =
-    "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// Longest request for a macaroon.
 const MACAROON_BYTES_MAX: usize = 16 << 10;
 /// Longest body of an MKCOL, which means nothing.
@@ -42,37 +41,11 @@ const FETCHING_TIMES: usize = 40;
 /// How long it waits in between.
 const FETCHING_PAUSE: Duration = Duration::from_millis(250);
 
-/// Makes the storage resource report, as JSON: of the whole cell, or of these paths alone. May take a while.
-pub type Report = Arc<dyn Fn(Option<Vec<String>>) -> std::result::Result<String, String> + Send + Sync>;
-
 /// Where the report is, for all who have a credential.
 const REPORT: &str = "/.well-known/srr";
 
-/// How the door is set up.
-#[derive(Clone)]
-pub struct Settings {
-    /// Where the door is: said in tokens.
-    pub location: String,
-    /// What is at `/.well-known/srr`.
-    pub report: Report,
-}
-
 /// HTTP and WebDAV.
 pub struct Dav(Arc<Shared>);
-
-/// What all requests share.
-pub(crate) struct Shared {
-    pub(crate) files: Files,
-    pub(crate) authority: Arc<Authority>,
-    pub(crate) env: Env,
-    pub(crate) locks: Locks,
-    pub(crate) transfers: Transfers,
-    pub(crate) turns: Turns,
-    /// Memory for what MOVEs between volumes have copied, which users share: bytes.
-    pub(crate) moved: Shares,
-    fetching: Semaphore,
-    pub(crate) settings: Settings,
-}
 
 impl Dav {
     /// A door to these files.
@@ -253,12 +226,6 @@ impl Shared {
         let judged = tokio::task::spawn_blocking(move || credential.judge(&authority, Wait::Allowed)).await;
         judged.map_err(|_| Oops::new(StatusCode::INTERNAL_SERVER_ERROR, "the credential could not be judged"))
     }
-}
-
-pub(crate) fn too_busy(retry_after_secs: u64) -> Oops {
-    let why = "more is asked of this server in your name than it can do now: come back later";
-    let oops = Oops::new(StatusCode::SERVICE_UNAVAILABLE, why);
-    oops.header(header::RETRY_AFTER, &retry_after_secs.to_string())
 }
 
 /// The whole body of a request.

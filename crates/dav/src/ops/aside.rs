@@ -9,7 +9,7 @@ use super::walk::path_of;
 use crate::asked::{Asked, Place};
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
-use crate::server::Shared;
+use crate::shared::Shared;
 use http::StatusCode;
 use leeward_door::{Files, Path, Tree, Who};
 use leeward_env::Door;

@@ -9,7 +9,7 @@ use crate::head::{self, Depth};
 use crate::locks::{Lock, Locks};
 use crate::oops::{Oops, Result};
 use crate::path::DavPath;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::xml::answer::{self, Property, escaped};
 use crate::xml::request::Find;
 use crate::xml::{DAV, Name};

@@ -67,7 +67,7 @@ impl Target {
     pub(crate) async fn of(asked: &Asked) -> Result<Target> {
         let refused = |why: &str| {
             let why = format!("{}: {why}", asked.path.shown());
-            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
+            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::shared::METHODS)
         };
         if asked.path.has_slash() || asked.path.names().is_empty() {
             return Err(refused("is a directory: a file's name does not end in a slash"));

@@ -63,7 +63,7 @@ pub(crate) async fn mkcol(asked: &Asked, content: Bytes) -> Result<Answer> {
     let place = asked.place_at(Activity::MakeDir, &path)?;
     let taken = || {
         let why = format!("{} is there already", path.shown());
-        Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::server::METHODS)
+        Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::shared::METHODS)
     };
     if place.found(&[]).await.is_ok_and(|found| found.is_some()) || path.names().is_empty() {
         return Err(taken());

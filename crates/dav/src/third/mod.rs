@@ -8,6 +8,7 @@ mod body;
 pub mod plan;
 pub mod reach;
 pub mod remote;
+pub mod transfers;
 mod verify;
 
 pub(crate) use plan::{NoPlan, Plan};
@@ -27,7 +28,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::limits::{SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
-use leeward_door::{File, Share, Shares, notes};
+use leeward_door::{File, Share, notes};
 use leeward_env::{Env, Nanos, hex};
 use parking_lot::Mutex;
 use plan::Direction;
@@ -37,18 +38,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use transfers::Transfers;
 use verify::Verifier;
 
 /// How often the client is told how far it is.
 const MARKER_EVERY: Duration = Duration::from_secs(5);
 /// When who was refused for others' sake may come again, seconds.
 const COME_AGAIN: &str = "15";
-
-/// All third-party copies of a door.
-pub struct Transfers {
-    remote: Remote,
-    slots: Shares,
-}
 
 /// How far a transfer is. Cheap to clone.
 #[derive(Clone, Default)]
@@ -70,11 +66,6 @@ enum Errand {
 }
 
 impl Transfers {
-    /// At most `most` at a time, of one user at most four fifths.
-    pub fn new(remote: Remote, most: usize) -> Transfers {
-        Transfers { remote, slots: Shares::new(most) }
-    }
-
     /// Begins a transfer.
     ///
     /// # Errors
