@@ -87,7 +87,7 @@ def old_signatures():
     assert status == 400 and "version 4" in text, text
 
 
-def form(signed_at, end, conditions_more=({"bucket": BUCKET},), more=()):
+def form(signed_at, end, conditions_more=({"bucket": BUCKET},), more=(), start=""):
     """The answer to a form that was signed at some time, and is good until another."""
     day, at = signed_at.strftime("%Y%m%d"), signed_at.strftime("%Y%m%dT%H%M%SZ")
     fields = {
@@ -105,7 +105,7 @@ def form(signed_at, end, conditions_more=({"bucket": BUCKET},), more=()):
         key = hmac.new(key, step.encode(), hashlib.sha256).digest()
     fields["x-amz-signature"] = key.hex()
     part = '--b\r\nContent-Disposition: form-data; name="{}"{}\r\n\r\n{}\r\n'
-    text = "".join(part.format(name, "", value) for name, value in fields.items())
+    text = start + "".join(part.format(name, "", value) for name, value in fields.items())
     text += part.format("file", '; filename="f"', at) + "--b--\r\n"
     return raw("POST", URL, {"Content-Type": "multipart/form-data; boundary=b"}, text.encode())
 
@@ -115,6 +115,7 @@ def forms():
     status, headers, text = form(now - hour, now + hour)
     assert status in (200, 204) and content("raw/form").startswith(b"20"), text
     assert headers["Location"] == f"{URL}/raw/form", headers
+    assert form(now - hour, now + hour, start="\r\n")[0] in (200, 204), "an empty line before the first boundary"
     assert form(now - 2 * hour, now - hour)[0] == 403
     before = content("raw/form")
     for bucket in [(), ({"bucket": "other"},), (["starts-with", "$bucket", "other"],)]:

@@ -69,6 +69,26 @@ struct Known {
     df: Df,
 }
 
+/// What is told of: the shares of the settings, else the volumes. `paths`: what is in these alone.
+fn shares_of(config: &SrrConfig, known: &Known, paths: Option<&[String]>) -> Vec<SrrShare> {
+    let of_volume = |volume: &VolumeInfo| {
+        let (name, path) = (volume.name.clone(), volume.at.clone());
+        SrrShare { vos: vec![name.clone()], name, path }
+    };
+    let mut shares = config.share.clone();
+    if shares.is_empty() {
+        shares.extend(known.volumes.iter().map(of_volume));
+    }
+    if let Some(paths) = paths {
+        shares.retain(|share| paths.iter().any(|path| is_below(&share.path, path)));
+        let inside = paths.iter().filter(|path| !shares.iter().any(|share| is_below(&share.path, path)));
+        let inside = inside.map(|path| SrrShare { name: path.clone(), path: path.clone(), vos: Vec::new() });
+        let inside: Vec<SrrShare> = inside.collect();
+        shares.extend(inside);
+    }
+    shares
+}
+
 /// Makes the report of a cell that `ask` asks. `paths`: of these alone, with what is above and beside them left out.
 ///
 /// # Errors
@@ -94,21 +114,7 @@ pub fn report(
     };
     let known = Known { volumes, quotas, df };
     let mut storageshares = Vec::new();
-    let of_volume = |volume: &VolumeInfo| {
-        let (name, path) = (volume.name.clone(), volume.at.clone());
-        SrrShare { vos: vec![name.clone()], name, path }
-    };
-    let mut shares = config.share.clone();
-    if shares.is_empty() {
-        shares.extend(known.volumes.iter().map(of_volume));
-    }
-    if let Some(paths) = paths {
-        shares.retain(|share| paths.iter().any(|path| is_below(&share.path, path)));
-        let inside = paths.iter().filter(|path| !shares.iter().any(|share| is_below(&share.path, path)));
-        let inside = inside.map(|path| SrrShare { name: path.clone(), path: path.clone(), vos: Vec::new() });
-        let inside: Vec<SrrShare> = inside.collect();
-        shares.extend(inside);
-    }
+    let shares = shares_of(config, &known, paths);
     for share in shares {
         let volume = known.volumes.iter().find(|v| config.share.is_empty() && v.at == share.path);
         let usage = match volume {

@@ -5,7 +5,7 @@
 //! for all buckets of who signed it, and is refused, as S3 does.
 
 use crate::headers;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::Request;
 use hyper::body::{Body as HttpBody, Frame};
@@ -14,6 +14,7 @@ use leeward_door::listen::Body;
 use mime::Mime;
 use s3s::S3Result;
 use s3s::dto::PostObjectInput;
+use std::task::Poll;
 
 /// The form with a field that names its bucket, before all others; as it is where its kind has no boundary: then the library refuses it.
 pub(crate) fn with_bucket(request: Request<Body>, bucket: &str) -> Request<Body> {
@@ -27,14 +28,33 @@ pub(crate) fn with_bucket(request: Request<Body>, bucket: &str) -> Request<Body>
     request.map(|body| before(field.into(), body))
 }
 
+/// The body behind these bytes; an empty line before its first boundary, which is allowed, is left out.
 fn before(first: Bytes, body: Body) -> Body {
-    let mut first = Some(first);
+    let (mut first, mut empty_line) = (Some(first), &b"\r\n"[..]);
     let mut body = Box::pin(body);
-    let frames = futures_util::stream::poll_fn(move |cx| match first.take() {
-        Some(first) => std::task::Poll::Ready(Some(Ok(Frame::data(first)))),
-        None => body.as_mut().poll_frame(cx),
+    let frames = futures_util::stream::poll_fn(move |cx| {
+        if let Some(first) = first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let frame = std::task::ready!(body.as_mut().poll_frame(cx));
+        Poll::Ready(
+            frame.map(|frame| frame.map(|frame| frame.map_data(|data| without(data, &mut empty_line)))),
+        )
     });
     StreamBody::new(frames).boxed_unsync()
+}
+
+/// The data without what is left of the line that is left out.
+fn without(mut data: Bytes, line: &mut &[u8]) -> Bytes {
+    while let (Some(next), [wanted, rest @ ..]) = (data.first(), *line) {
+        if next != wanted {
+            *line = &[];
+            break;
+        }
+        *line = rest;
+        data.advance(1);
+    }
+    data
 }
 
 /// Refuses a form whose fields ask for what is not done here, as requests are whose headers do.
@@ -64,4 +84,28 @@ pub(crate) fn check(form: &PostObjectInput) -> S3Result<()> {
     asked.iter().filter(|(asked, _)| *asked).try_for_each(|(_, name)| headers::check_one(name, ""))?;
     let class = form.storage_class.as_ref().map(|class| class.as_str());
     class.map_or(Ok(()), |class| headers::check_one("x-amz-storage-class", class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+
+    #[tokio::test]
+    async fn the_bucket_is_the_first_field() {
+        let whole = "--b\r\nContent-Disposition: form-data; name=\"bucket\"\r\n\r\npub\r\n--b\r\nrest";
+        for body in ["--b\r\nrest", "\r\n--b\r\nrest"] {
+            for cut in 0..3 {
+                let pieces = [&body[..cut], &body[cut..]].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+                let body = StreamBody::new(futures_util::stream::iter(pieces)).boxed_unsync();
+                let form = Request::builder().header(CONTENT_TYPE, "multipart/form-data; boundary=b");
+                let form = with_bucket(form.body(body).expect("a request"), "pub");
+                let said = form.into_body().collect().await.expect("a body").to_bytes();
+                assert_eq!(std::str::from_utf8(&said), Ok(whole));
+            }
+        }
+        let other = Full::new(Bytes::from("x")).map_err(|e| match e {}).boxed_unsync();
+        let said = with_bucket(Request::new(other), "pub").into_body().collect().await.expect("a body");
+        assert_eq!(said.to_bytes(), "x", "no form");
+    }
 }

@@ -40,6 +40,14 @@ fn check_number(number: i32) -> S3Result<u32> {
     Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "Parts have numbers from 1 to 10000."))
 }
 
+/// Some of a bucket's open uploads.
+struct UploadPage {
+    uploads: Vec<Uploading>,
+    prefixes: Vec<String>,
+    /// Behind which key and upload the next page begins, if there is one.
+    next: Option<(String, Option<String>)>,
+}
+
 impl Shared {
     pub(crate) async fn create_upload(
         &self,
@@ -322,34 +330,27 @@ impl Shared {
         }))
     }
 
-    pub(crate) async fn list_uploads(
+    /// A page of open uploads; of those whose keys have the delimiter behind the prefix, what is before it.
+    fn upload_page(
         &self,
-        request: S3Request<ListMultipartUploadsInput>,
-    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        let call = self.call(&request, &request.input.bucket).await?;
-        let input = request.input;
-        let _turn = self.turn(&call).await?;
-        let wanted = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
-        let prefix = input.prefix.clone().unwrap_or_default();
-        let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
-        let url = input.encoding_type.as_ref().is_some_and(|e| e.as_str() == EncodingType::URL);
-        let text = |text: &str| if url { crate::names::encoded(text) } else { text.to_owned() };
+        call: &Call,
+        prefix: &str,
+        delimiter: Option<&str>,
+        mut after: (String, Option<String>),
+        wanted: usize,
+    ) -> S3Result<UploadPage> {
         let (mut uploads, mut prefixes): (Vec<Uploading>, Vec<String>) = Default::default();
-        let mut after = (
-            input.key_marker.clone().unwrap_or_default(),
-            input.upload_id_marker.clone().filter(|id| !id.is_empty()),
-        );
         // where the next page begins, if there is one
         let mut next = None;
         'page: loop {
             let after_it = (&*after.0, after.1.as_deref());
-            let found = self.0.uploads.of_bucket(&call, &prefix, after_it, wanted + 1)?;
+            let found = self.0.uploads.of_bucket(call, prefix, after_it, wanted + 1)?;
             if found.is_empty() || wanted == 0 {
                 break;
             }
             for upload in found {
                 let name = upload.record.name().to_owned();
-                let grouped = delimiter.as_deref().and_then(|delimiter| {
+                let grouped = delimiter.and_then(|delimiter| {
                     let at = name.get(prefix.len()..)?.find(delimiter)?;
                     Some(name[..prefix.len() + at + delimiter.len()].to_owned())
                 });
@@ -371,6 +372,27 @@ impl Shared {
                 }
             }
         }
+        Ok(UploadPage { uploads, prefixes, next })
+    }
+
+    pub(crate) async fn list_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        let call = self.call(&request, &request.input.bucket).await?;
+        let input = request.input;
+        let _turn = self.turn(&call).await?;
+        let wanted = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());
+        let url = input.encoding_type.as_ref().is_some_and(|e| e.as_str() == EncodingType::URL);
+        let text = |text: &str| if url { crate::names::encoded(text) } else { text.to_owned() };
+        let after = (
+            input.key_marker.clone().unwrap_or_default(),
+            input.upload_id_marker.clone().filter(|id| !id.is_empty()),
+        );
+        let UploadPage { uploads, prefixes, next } =
+            self.upload_page(&call, &prefix, delimiter.as_deref(), after, wanted)?;
         let is_truncated = next.is_some();
         let (next_key, next_id) = next.unwrap_or_default();
         let dto = |upload: &Uploading| {

@@ -33,6 +33,8 @@ use std::time::Duration;
 const FORM_FILE_BYTES_MAX: u64 = 16 << 20;
 /// All other fields of a form.
 const FORM_BYTES_MAX: usize = 64 << 10;
+/// What is read of a form at once, at most, and the field that is put before it.
+const FORM_READ_MAX: usize = (64 << 10) + 1024;
 /// Forms that are read at a time, which addresses share: they are read before it is known who sends them, and whether he may write.
 const FORMS_MAX: usize = 8;
 /// How long a form may take to come and to be written.
@@ -255,7 +257,8 @@ fn config(forms: bool) -> S3Config {
     // what is no form is not read as one
     config.post_object_max_file_size = if forms { FORM_FILE_BYTES_MAX } else { 0 };
     config.form_max_field_size = if forms { FORM_BYTES_MAX } else { 0 };
-    config.form_max_fields_size = config.form_max_field_size;
+    // the library counts what it has read so far, of which a part may be the file's
+    config.form_max_fields_size = if forms { FORM_BYTES_MAX + FORM_READ_MAX } else { 0 };
     config.presigned_url_max_skew_time_secs = if forms { FORM_AGE_SECS_MAX } else { SKEW_SECS_MAX };
     config
 }
