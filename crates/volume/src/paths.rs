@@ -1,7 +1,7 @@
 //! Paths within the cell: for operators, messages and reports. No operation of a front end goes by path.
 
-use crate::inode::Dentry;
-use crate::keys::{self, tag};
+use crate::format::inode::Dentry;
+use crate::format::keys::{self, tag};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Result};

@@ -5,11 +5,12 @@
 //! process still writes or deletes can do harm.
 
 use crate::admin::Failure;
+use crate::cell::identity::{self, Identity};
 use crate::cell::{failure, first_batch_of_caller, parts_without_identity};
-use crate::identity::{self, Identity};
+use crate::format::keys;
 use crate::pools::Opener;
-use crate::stores::{self, Stores};
-use crate::{Cell, Config, keys};
+use crate::pools::stores::{self, Stores};
+use crate::{Cell, Config};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error};
 use leeward_env::Env;

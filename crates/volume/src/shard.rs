@@ -4,40 +4,24 @@
 //! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
 
 use crate::Config;
-use crate::buckets::Buckets;
 use crate::clock::LockClock;
-use crate::commit::Committer;
-use crate::inode::{PoolRecord, VolumeRecord};
-use crate::keys::{self, EpochPair, Key};
-use crate::moves::Moves;
-use crate::pending::Pending;
+use crate::commit::committer::Committer;
+use crate::format::keys::{self, Key};
+use crate::invalidations::Invalidations;
 use crate::pools::{Pool, Pools};
-use crate::quota::Quotas;
-use crate::reclaim::Sweep;
-use crate::records::{Fail, Frozen, RecordCache, Running, Tx, TxResult};
-use crate::recycle::Bins;
-use crate::refs::Refs;
-use crate::schedule::Schedules;
-use crate::scrubs::{Scrubbing, Scrubs};
-use crate::segments::Segments;
-use crate::snapshots::Snapshots;
-use crate::statistics::Unfolded;
-use crate::tell::Told;
-use crate::unreadable::Unreadable;
-use crate::uploads::Uploads;
+use crate::state::scrubs::Scrubbing;
+use crate::state::{RecordCache, State};
+use crate::tx::{Fail, Tx, TxResult};
 use crate::wake::Wake;
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
-use leeward_fs::accounts::Accounts;
-use leeward_fs::flows::FlowSettings;
 use leeward_fs::{Error, NodeId, Result, Time, Turns, Watcher};
 use leeward_meta::Kv;
 use leeward_pool::GatedStore;
 use parking_lot::{Mutex, MutexGuard};
-use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,81 +29,6 @@ use std::time::Duration;
 
 /// Users that have left the stores alone for so long do not need them now.
 const QUIET: Duration = Duration::from_millis(500);
-
-/// What the lock protects.
-#[derive(Default)]
-pub struct State {
-    /// Records changed since the last freeze.
-    pub running: Running,
-    /// Number of the running transaction; a commit of it makes everything so far durable.
-    pub running_id: u64,
-    /// Changes of recursive statistics that are not in their records yet.
-    pub unfolded: Unfolded,
-    /// Records being committed, the oldest transaction first: those that are durable and not published yet, and one that is written.
-    pub committing: VecDeque<Frozen>,
-    /// Moves when committed records become clean.
-    pub publish_seq: u64,
-    /// Content that is not in records yet, by inode.
-    pub files: FxHashMap<NodeId, Pending>,
-    /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it. Such a segment is in use.
-    pub by_segment: FxHashMap<u64, BTreeSet<NodeId>>,
-    /// Of those the segments of which nothing was left to store.
-    pub vanished: BTreeSet<u64>,
-    /// The segment table.
-    pub segments: Segments,
-    /// Pools by number, without the cell's own.
-    pub pools: BTreeMap<PoolId, PoolRecord>,
-    /// What is to be moved between pools.
-    pub moves: Moves,
-    /// Volumes by number.
-    pub volumes: BTreeMap<u32, VolumeRecord>,
-    /// Volumes whose record must be written.
-    pub volumes_dirty: BTreeSet<u32>,
-    /// Objects that cleaning replaced: garbage once the next commit is durable.
-    pub replaced: Vec<Object>,
-    /// Segments whose rides are not needed any more once the next commit is durable: it says that they are stored.
-    pub released: Vec<u64>,
-    /// Whether the cell's counters must be written.
-    pub counters_dirty: bool,
-    /// Number of the next volume.
-    pub next_volume: u32,
-    /// When the time was last stored for the locks of snapshots, seconds; whether it must be.
-    pub clock_stored: Option<i64>,
-    /// See `clock_stored`.
-    pub clock_due: bool,
-    /// Schedules of snapshots.
-    pub schedules: Schedules,
-    /// Scrubbing of pools: when, and how it went.
-    pub scrubs: Scrubs,
-    /// Snapshots, what they hold, and views of them.
-    pub snapshots: Snapshots,
-    /// Recycle bins.
-    pub bins: Bins,
-    /// What was said about users and groups at the gate.
-    pub flows: FlowSettings,
-    /// What is published at the S3 door.
-    pub buckets: Arc<Buckets>,
-    /// Who may come in by a door.
-    pub accounts: Arc<Accounts>,
-    /// Uploads in parts.
-    pub uploads: Arc<Uploads>,
-    /// Quotas and what is used of them.
-    pub quotas: Quotas,
-    /// References of front ends.
-    pub refs: Refs,
-    /// Inodes without a name that are still referenced.
-    pub orphans: BTreeSet<NodeId>,
-    /// Inodes without a name or reference whose records are to be freed in steps.
-    pub reclaim: VecDeque<NodeId>,
-    /// How far the records of a removed volume are freed.
-    pub sweep: Option<Sweep>,
-    /// How far trim is: behind this key nothing is left of that pair of that volume.
-    pub trimmed: Option<(u32, EpochPair, Key)>,
-    /// Damaged records that background work leaves out.
-    pub unreadable: Unreadable,
-    /// Why nothing more can be changed, once the engine is broken.
-    pub broken: Option<String>,
-}
 
 /// Counters for reports.
 #[derive(Default)]
@@ -188,7 +97,7 @@ pub struct Shard {
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
     /// What they were told of doors' changes.
-    pub(crate) told: Told,
+    pub(crate) told: Invalidations,
     /// Who gives background work its turns, where users come through a gate.
     pub turns: Mutex<Option<Arc<dyn Turns>>>,
     /// Whose background work is in its turn now, packed; 0: nobody's.
@@ -230,7 +139,7 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
-            told: Told::default(),
+            told: Invalidations::default(),
             turns: Mutex::default(),
             worker: AtomicU64::new(0),
         });
@@ -526,42 +435,6 @@ fn reserve(pool: PoolId, total: u64) -> u64 {
     match pool {
         0 => (total / 16).clamp(12 << 20, 512 << 20),
         _ => (total / 16).min(64 << 20),
-    }
-}
-
-impl State {
-    /// Bytes that only snapshots hold, where the quota of this directory counts them: that of a volume's root does if the
-    /// volume says so.
-    pub(crate) fn held_in_quota(&self, dir: NodeId) -> i64 {
-        let counts = |v: &VolumeRecord| dir.inode() == 1 && v.properties.quota_counts_snapshots;
-        match self.volumes.get(&dir.volume()).is_some_and(counts) {
-            true => self.snapshots.held(dir.volume()).held.bytes,
-            false => 0,
-        }
-    }
-
-    /// Whether changes that brought data to this segment may enter the records.
-    pub fn is_stored(&self, segment: u64) -> bool {
-        self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
-    }
-
-    /// A segment's object is durable. Its rides may go with the commit that says so.
-    pub(crate) fn is_stored_now(&mut self, info: SegmentInfo) {
-        self.released.push(info.object.segment);
-        self.segments.sealed(info);
-    }
-
-    /// The queue of `node` mentions these segments no more.
-    pub(crate) fn let_go(&mut self, node: NodeId, segments: Vec<u64>) {
-        for segment in segments {
-            let Some(nodes) = self.by_segment.get_mut(&segment) else { continue };
-            nodes.remove(&node);
-            if nodes.is_empty() {
-                self.by_segment.remove(&segment);
-                self.vanished.remove(&segment);
-                self.segments.touch(segment);
-            }
-        }
     }
 }
 

@@ -5,14 +5,7 @@
 
 use crate::shard::Shard;
 use leeward_fs::{Change, Effect, NodeId, Op};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// How much was told, and how much of it was heard.
-#[derive(Default)]
-pub struct Told {
-    said: AtomicU64,
-    heard: AtomicU64,
-}
+use std::sync::atomic::Ordering;
 
 impl Shard {
     /// Tells of what this operation has changed. One that makes changes durable waits until all that was told is heard.

@@ -6,117 +6,26 @@
 //!
 //! [`Uploads`] knows all of them in memory, by a lock of its own: taken under the shard's or alone, never held over a call.
 
-mod index;
-
-pub use index::Uploads;
-
-use crate::inode::{Reader, damaged};
-use crate::keys::{self, Table};
+use crate::format::keys::{self};
+use crate::format::stored::Stored;
+use crate::format::{plain_orphan, text};
 use crate::ops::Placing;
-use crate::records::{Effect, Tx, TxResult, each};
-use crate::shard::{Shard, State};
-use crate::stored::Stored;
+use crate::shard::Shard;
+use crate::state::Effect;
+use crate::state::State;
+use crate::state::uploads::Uploads;
+use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, Work};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
-use leeward_fs::{Error, NodeId, Reply, Time};
-use leeward_meta::{Moment, Value};
+use leeward_fs::{Error, NodeId, Reply};
 use std::sync::Arc;
 
-/// Uploads that a user may have at a time, and parts in them.
-pub const UPLOADS_PER_USER_MAX: usize = 10_000;
-/// See [`UPLOADS_PER_USER_MAX`].
-pub const PARTS_PER_USER_MAX: usize = 100_000;
-/// Bytes that keys and notes of a user's uploads may have together.
-pub const NOTE_BYTES_PER_USER_MAX: usize = 32 << 20;
-/// Parts that there may be in all.
-pub const PARTS_MAX: usize = 1_000_000;
 /// Longest key with its bucket, bytes.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// So long it is known what became of an upload, seconds; and of how many.
 const RESULT_SECS: i64 = 3600;
 const RESULTS_MAX: usize = 10_000;
 const DAY_SECS: i64 = 86_400;
-
-const VERSION: u8 = 1;
-/// Of an orphan record: a file without a name, and no part.
-const VERSION_ORPHAN: u8 = 1;
-/// Of one that is a part.
-const VERSION_PART: u8 = 2;
-const FLAG_COMPLETE: u8 = 1;
-
-impl Stored for UploadRecord {
-    /// The encoding: version, flags, uid u32, time (seconds i64, nanoseconds u32), length of the key u16, key, note.
-    fn encode(&self) -> Value {
-        let mut out = vec![VERSION, u8::from(self.complete) * FLAG_COMPLETE];
-        out.extend_from_slice(&self.uid.to_be_bytes());
-        put_time(&mut out, self.at);
-        out.extend_from_slice(&(self.key.len() as u16).to_be_bytes());
-        out.extend_from_slice(self.key.as_bytes());
-        out.extend_from_slice(&self.note);
-        out.into()
-    }
-
-    fn decode(bytes: &[u8]) -> leeward_fs::Result<UploadRecord> {
-        let mut from = Reader(bytes);
-        let mut parsed = || {
-            let [VERSION, flags] = from.take()? else { return None };
-            let (uid, at) = (from.u32()?, take_time(&mut from)?);
-            let len = u16::from_be_bytes(from.take()?);
-            let key = from.text(len.into())?.into();
-            Some(UploadRecord { uid, at, complete: flags & FLAG_COMPLETE != 0, key, note: from.0.into() })
-        };
-        parsed().ok_or_else(|| damaged("upload", bytes))
-    }
-}
-
-/// The record of an orphan: `None` for one that is no part.
-impl Stored for Option<PartRecord> {
-    /// The encoding: version; of a part also its number u32, upload u64, time (seconds i64, nanoseconds u32), bytes u64, note.
-    fn encode(&self) -> Value {
-        let Some(part) = self else { return [VERSION_ORPHAN][..].into() };
-        let mut out = vec![VERSION_PART];
-        out.extend_from_slice(&part.number.to_be_bytes());
-        out.extend_from_slice(&part.upload.0.to_be_bytes());
-        put_time(&mut out, part.at);
-        out.extend_from_slice(&part.size.to_be_bytes());
-        out.extend_from_slice(&part.note);
-        out.into()
-    }
-
-    fn decode(bytes: &[u8]) -> leeward_fs::Result<Option<PartRecord>> {
-        let mut from = Reader(bytes);
-        let mut parsed = || match from.take()? {
-            [VERSION_ORPHAN] => Some(None),
-            [VERSION_PART] => Some(Some(PartRecord {
-                number: from.u32()?,
-                upload: NodeId(from.u64()?),
-                at: take_time(&mut from)?,
-                size: from.u64()?,
-                note: from.0.into(),
-            })),
-            _ => None,
-        };
-        parsed().ok_or_else(|| damaged("orphan", bytes))
-    }
-}
-
-fn put_time(out: &mut Vec<u8>, at: Time) {
-    out.extend_from_slice(&at.secs.to_be_bytes());
-    out.extend_from_slice(&at.nanos.to_be_bytes());
-}
-
-fn take_time(from: &mut Reader<'_>) -> Option<Time> {
-    Some(Time { secs: from.u64()? as i64, nanos: from.u32()? })
-}
-
-fn text(bytes: &[u8]) -> leeward_fs::Result<&str> {
-    std::str::from_utf8(bytes).map_err(|_| Error::Invalid)
-}
-
-/// The record of an orphan that is no part.
-pub(crate) fn plain_orphan() -> Value {
-    None::<PartRecord>.encode()
-}
 
 impl Tx<'_> {
     /// [`Op::BeginUpload`](leeward_fs::Op::BeginUpload).
@@ -178,36 +87,6 @@ impl Tx<'_> {
     fn forget_upload(&mut self, upload: NodeId) {
         self.remove(keys::upload(upload));
         self.then(Effect::UploadGone(upload));
-    }
-}
-
-impl State {
-    /// Files that are parts of nothing any more: freed now, or when the last reference goes.
-    pub(crate) fn let_parts_go(&mut self, parts: Vec<NodeId>) {
-        for node in parts {
-            if self.volumes.get(&node.volume()).is_none_or(|volume| volume.removing) {
-                // freed with it
-            } else if self.refs.get(node) > 0 {
-                self.orphans.insert(node);
-            } else {
-                self.reclaim.push_back(node);
-            }
-        }
-    }
-
-    /// At opening, without their parts. Those of volumes that are being removed go with them.
-    pub(crate) fn load_uploads(&self, moment: &dyn Moment) -> leeward_fs::Result<()> {
-        each(moment, keys::table_range(Table::Upload), |key, value| {
-            let (upload, record) = (NodeId(keys::table_id(key)), UploadRecord::decode(value)?);
-            if self.volumes.get(&upload.volume()).is_some_and(|volume| !volume.removing) {
-                let published = self.buckets.contains_key(record.bucket());
-                self.uploads.set(upload, record);
-                if !published {
-                    self.uploads.forsake(upload);
-                }
-            }
-            Ok(())
-        })
     }
 }
 

@@ -7,7 +7,7 @@ use leeward_fs::buckets::is_name;
 use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
 use leeward_volume::Cell;
 use leeward_volume::admin::Request;
-use leeward_volume::buckets::{BucketRecord, Buckets as Records};
+use leeward_volume::format::buckets::{BucketRecord, Buckets as Records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

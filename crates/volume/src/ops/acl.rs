@@ -2,9 +2,9 @@
 //!
 //! The kernel checks access by them; the file system keeps mode and ACL in step, and hands default ACLs down.
 
-use crate::inode::{Inode, encode_xattr};
-use crate::keys;
-use crate::records::{Tx, TxResult};
+use crate::format::inode::{Inode, encode_xattr};
+use crate::format::keys;
+use crate::tx::{Tx, TxResult};
 use leeward_fs::{Error, Kind, NodeId};
 
 /// Name of the attribute that holds the access ACL.

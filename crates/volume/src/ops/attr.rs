@@ -2,11 +2,11 @@
 
 use super::check_name;
 use super::content::windows_touching;
-use crate::extents::{WINDOW, window_of};
-use crate::inode::{Body, Inode, time};
-use crate::pending::Change;
-use crate::records::{Tx, TxResult};
+use crate::format::extents::{WINDOW, window_of};
+use crate::format::inode::{Body, Inode, time};
 use crate::shard::Shard;
+use crate::state::pending::Change;
+use crate::tx::{Tx, TxResult};
 use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_env::{Ctx, Door};
 use leeward_fs::{Attr, Error, Kind, NodeId, Reply, Result, SetAttr, SetTime, StatFs};

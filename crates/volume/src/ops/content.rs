@@ -1,13 +1,14 @@
 //! Content of files: reading, writing, and how changes enter the records.
 
 use super::merge::MERGES_MAX;
-use crate::extents::{self, Extents, Source, WINDOW, window_of};
-use crate::inode::{Body, Inode, Stats};
-use crate::keys;
-use crate::pending::{Change, Pending};
-use crate::records::{Effect, Fail, Tx, TxResult};
+use crate::format::extents::{self, Extents, Source, WINDOW, window_of};
+use crate::format::inode::{Body, Inode, Stats};
+use crate::format::keys;
 use crate::shard::Shard;
-use crate::versions::Place;
+use crate::snapshots::versions::Place;
+use crate::state::pending::{Change, Pending};
+use crate::state::{ContentChange, Effect};
+use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::{Addr, Owner, PoolId};
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
@@ -268,15 +269,9 @@ impl Tx<'_> {
             return self.put_inode(node, inode);
         }
         self.put_inode(node, inode)?;
-        self.then(Effect::Change {
-            node,
-            changes,
-            grows,
-            fills,
-            windows,
-            size: inode.size,
-            allocated: inode.allocated,
-        });
+        let (size, allocated) = (inode.size, inode.allocated);
+        let change = ContentChange { changes, grows, fills, windows, size, allocated };
+        self.then(Effect::Change(node, change));
         Ok(())
     }
 

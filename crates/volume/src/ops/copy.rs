@@ -1,11 +1,11 @@
 //! copy_file_range: large whole ranges share extents, the rest is copied.
 
 use super::content::Piece;
-use crate::extents::{self, Source};
-use crate::inode::Stats;
-use crate::keys;
-use crate::records::{Tx, TxResult};
+use crate::format::extents::{self, Source};
+use crate::format::inode::Stats;
+use crate::format::keys;
 use crate::shard::Shard;
+use crate::tx::{Tx, TxResult};
 use leeward_data::Addr;
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, RIDE_BYTES_MAX, WRITE_BYTES_MAX};
@@ -82,7 +82,7 @@ impl Tx<'_> {
     fn put_shared(
         &mut self,
         node: NodeId,
-        inode: &mut crate::inode::Inode,
+        inode: &mut crate::format::inode::Inode,
         range: Range<u64>,
         source: Option<Source>,
     ) -> TxResult<()> {

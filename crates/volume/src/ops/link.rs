@@ -1,9 +1,9 @@
 //! Hard links, and where the usage of an inode with several names counts: in the directory of one of them.
 
 use super::check_name;
-use crate::inode::{Inode, time};
-use crate::keys::{self, tag};
-use crate::records::{Tx, TxResult};
+use crate::format::inode::{Inode, time};
+use crate::format::keys::{self, tag};
+use crate::tx::{Tx, TxResult};
 use leeward_env::limits::LINKS_MAX;
 use leeward_fs::{Error, NodeId, Reply};
 

@@ -1,10 +1,10 @@
 //! Listing directories. Reads the engine without the lock and merges what is not committed yet.
 
-use crate::inode::{Dentry, Inode};
-use crate::keys::{self, Key, tag};
-use crate::records::{Fail, Tx};
+use crate::format::inode::{Dentry, Inode};
+use crate::format::keys::{self, Key, tag};
 use crate::shard::Shard;
-use crate::versions::seen_in;
+use crate::snapshots::versions::seen_in;
+use crate::tx::{Fail, Tx};
 use leeward_env::Ctx;
 use leeward_fs::{Entry, Error, NodeId, Reply, Result};
 use leeward_meta::Value;

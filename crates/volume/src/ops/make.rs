@@ -1,11 +1,12 @@
 //! Making inodes: files, directories, links to names, devices.
 
 use super::check_name;
-use crate::extents::Extents;
-use crate::inode::{Body, Inode, Stats};
-use crate::keys;
-use crate::records::{Effect, Tx, TxResult};
-use crate::uploads::plain_orphan;
+use crate::format::extents::Extents;
+use crate::format::inode::{Body, Inode, Stats};
+use crate::format::keys;
+use crate::format::plain_orphan;
+use crate::state::Effect;
+use crate::tx::{Tx, TxResult};
 use leeward_env::limits::SYMLINK_BYTES_MAX;
 use leeward_fs::{Error, Kind, Make, NodeId, Reply};
 

@@ -5,12 +5,12 @@
 //! that allocate whole blocks. So the extents of a window stay few, whoever writes them.
 
 use super::content::Piece;
-use crate::extents::{self, Extents, Source};
-use crate::inode::{Body, Inode};
-use crate::keys;
-use crate::pending::Change;
-use crate::records::{Tx, TxResult};
+use crate::format::extents::{self, Extents, Source};
+use crate::format::inode::{Body, Inode};
+use crate::format::keys;
 use crate::shard::Shard;
+use crate::state::pending::Change;
+use crate::tx::{Tx, TxResult};
 use leeward_data::Owner;
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Result};

@@ -22,8 +22,8 @@ pub(crate) use make::NewNode;
 pub(crate) use place::Placing;
 pub(crate) use rename::Rename;
 
-use crate::inode::{Inode, Stats};
-use crate::records::{Fail, Tx, TxResult};
+use crate::format::inode::{Inode, Stats};
+use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::limits::NAME_BYTES_MAX;
 use leeward_fs::{Error, NodeId};
 

@@ -1,10 +1,11 @@
 //! A file that was written without a name gets its place, whole: what `rename` does for those who have to write under another name first.
 
 use super::check_name;
-use crate::inode::{Dentry, Inode, time};
-use crate::keys;
-use crate::records::{Effect, Tx, TxResult};
+use crate::format::inode::{Dentry, Inode, time};
+use crate::format::keys;
 use crate::shard::Shard;
+use crate::state::Effect;
+use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId, Over, Reply};
 

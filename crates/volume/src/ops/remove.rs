@@ -1,9 +1,10 @@
 //! Removing names, and inodes that lost their last one.
 
-use crate::inode::{Body, Dentry, Inode, Stats, time};
-use crate::keys;
-use crate::records::{Effect, Tx, TxResult};
-use crate::uploads::plain_orphan;
+use crate::format::inode::{Body, Dentry, Inode, Stats, time};
+use crate::format::keys;
+use crate::format::plain_orphan;
+use crate::state::Effect;
+use crate::tx::{Tx, TxResult};
 use leeward_fs::{Error, Kind, NodeId, Over, Reply};
 
 impl Tx<'_> {

@@ -1,9 +1,9 @@
 //! Rename: replacing, not replacing, exchanging.
 
 use super::check_name;
-use crate::inode::{Dentry, Inode, Stats, time};
-use crate::records::{Fail, Tx, TxResult};
+use crate::format::inode::{Dentry, Inode, Stats, time};
 use crate::shard::Shard;
+use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId, RenameMode, Reply};
 

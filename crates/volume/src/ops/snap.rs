@@ -6,10 +6,11 @@
 
 use super::check_name;
 use crate::clock::Moment;
-use crate::inode::{Inode, Properties, SnapshotRecord};
-use crate::records::{Effect, Fail, Tx, TxResult};
+use crate::format::inode::{Inode, Properties, SnapshotRecord};
 use crate::shard::Shard;
-use crate::snapshots::{View, is_among};
+use crate::state::Effect;
+use crate::state::snapshots::{View, is_among};
+use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use leeward_fs::{Attr, Entry, Error, INHERITED, Kind, Make, NodeId, Op, RenameMode, Reply, Result};

@@ -2,11 +2,11 @@
 
 use super::content::windows_touching;
 use super::merge::MERGES_MAX;
-use crate::extents::{Source, WINDOW, window_of};
-use crate::inode::Inode;
-use crate::pending::Change;
-use crate::records::{Tx, TxResult};
+use crate::format::extents::{Source, WINDOW, window_of};
+use crate::format::inode::Inode;
 use crate::shard::Shard;
+use crate::state::pending::Change;
+use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_fs::{Allocate, Error, NodeId, Reply, Result, Seek};

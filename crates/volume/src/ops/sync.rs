@@ -1,8 +1,8 @@
 //! fsync: what it waits for, and no more.
 
-use crate::pending::Change;
-use crate::records::{Tx, TxResult};
 use crate::shard::Shard;
+use crate::state::pending::Change;
+use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_env::limits::RIDE_BYTES_MAX;
 use leeward_env::waits::{self, Cause};

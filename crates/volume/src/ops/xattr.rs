@@ -7,9 +7,10 @@
 //! inherited by what is made in them from then on.
 
 use super::acl;
-use crate::inode::{Inode, Stats, time, xattr_value};
-use crate::keys;
-use crate::records::{Effect, Tx, TxResult};
+use crate::format::inode::{Inode, Stats, time, xattr_value};
+use crate::format::keys;
+use crate::state::Effect;
+use crate::tx::{Tx, TxResult};
 use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use leeward_fs::{Error, Kind, NodeId, Reply, Result, XattrMode};
 

@@ -1,0 +1,129 @@
+//! What says that a directory, or a prefix of a bucket, is a cell: a page of JSON named `cell`, written last. While the cell is being made it is
+//! there as `cell.new`, written first: without the one or the other nothing that is there is ours.
+
+use crate::admin::Failure;
+use crate::cell::failure;
+use leeward_env::Env;
+use leeward_env::disk::Disk;
+use leeward_env::disk::held::HeldDir;
+use leeward_env::disk::real::RealDisk;
+use serde::{Deserialize, Serialize};
+
+/// Format of a cell. A newer one is refused.
+pub const FORMAT: u32 = 8;
+/// The first format whose journal has version 2.
+pub(crate) const FORMAT_JOURNAL_2: u32 = 8;
+/// Its name.
+pub(crate) const NAME: &str = "cell";
+/// Its name while the cell is being made, or gets another format.
+pub(crate) const NEW: &str = "cell.new";
+
+/// What a cell is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    leeward: String,
+    /// See [`FORMAT`].
+    pub format: u32,
+    /// 32 hex digits; the labels of stores have them.
+    pub id: String,
+    created_secs: i64,
+}
+
+impl Identity {
+    /// Of a new cell.
+    pub fn new(env: &Env) -> Identity {
+        Identity {
+            leeward: "cell".into(),
+            format: FORMAT,
+            id: format!("{:016x}{:016x}", env.random(), env.random()),
+            created_secs: (env.wall() / 1_000_000_000) as i64,
+        }
+    }
+
+    /// As it is stored.
+    pub fn to_text(&self) -> Result<String, Failure> {
+        Ok(serde_json::to_string_pretty(self).map_err(|e| failure(e.to_string()))? + "\n")
+    }
+
+    /// Reads it; `at` is what it was read from, `cell` what it is about. Refuses a newer format.
+    pub fn parse(text: &[u8], at: &str, cell: &str) -> Result<Identity, Failure> {
+        let identity: Identity = serde_json::from_slice(text)
+            .map_err(|e| failure(format!("{at} is damaged ({e}): restore it from a backup")))?;
+        if identity.format > FORMAT {
+            return Err(failure(format!(
+                "the cell in {cell} has format {}, this lee knows up to {FORMAT}: use a newer lee",
+                identity.format
+            )));
+        }
+        Ok(identity)
+    }
+
+    /// The same cell in our format, where it has an older one: what is written from now on is not for older programs.
+    pub fn upgraded(self) -> Option<Identity> {
+        (self.format < FORMAT).then_some(Identity { format: FORMAT, ..self })
+    }
+}
+
+/// Refuses a directory that is no cell of ours, or one of a newer program.
+pub(crate) fn check(dir: &HeldDir) -> Result<Identity, Failure> {
+    let (path, name) = (dir.name().join(NAME), dir.name().display());
+    let text = std::fs::read(dir.path().join(NAME)).map_err(|e| Failure {
+        message: format!("{} cannot be read: {e}: is {name} a cell?", path.display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    })?;
+    Identity::parse(&text, &path.display().to_string(), &name.to_string())
+}
+
+/// Gives an older cell our format. Durably: a process that was killed may have renamed the file, and not synced the name.
+pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
+    let Some(upgraded) = identity.clone().upgraded() else {
+        let synced = RealDisk::open(dir.path()).and_then(|disk| disk.sync_dir(""));
+        return synced.map_err(|e| unwritten(dir, NAME, &e));
+    };
+    begin(dir, &upgraded)?;
+    finish(dir)
+}
+
+/// What the cell will be whose making was begun here and not finished.
+pub(crate) fn begun(dir: &HeldDir) -> Option<Identity> {
+    serde_json::from_slice(&std::fs::read(dir.path().join(NEW)).ok()?).ok()
+}
+
+/// Says, durably, what the directory is going to be.
+pub(crate) fn begin(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
+    let text = identity.to_text()?;
+    let write = || {
+        let disk = RealDisk::open(dir.path())?;
+        let file = disk.create(NEW, leeward_env::disk::Caching::Buffered)?;
+        file.write_at(0, text.as_bytes()).and_then(|()| file.sync())?;
+        disk.sync_dir("")
+    };
+    write().map_err(|e| unwritten(dir, NEW, &e))
+}
+
+/// The same of what another process has said, which may have been killed before it synced it.
+pub(crate) fn begin_again(dir: &HeldDir) -> Result<(), Failure> {
+    let sync = || {
+        let disk = RealDisk::open(dir.path())?;
+        disk.open(NEW, leeward_env::disk::Caching::Buffered)?.sync()?;
+        disk.sync_dir("")
+    };
+    sync().map_err(|e| unwritten(dir, NEW, &e))
+}
+
+/// From now on it is that, and all names in it are durable.
+pub(crate) fn finish(dir: &HeldDir) -> Result<(), Failure> {
+    let rename = || {
+        let disk = RealDisk::open(dir.path())?;
+        disk.sync_dir("")?;
+        disk.rename(NEW, NAME).and_then(|()| disk.sync_dir(""))
+    };
+    rename().map_err(|e| unwritten(dir, NAME, &e))
+}
+
+fn unwritten(dir: &HeldDir, name: &str, e: &std::io::Error) -> Failure {
+    Failure {
+        message: format!("cannot write {}: {e}", dir.name().join(name).display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    }
+}

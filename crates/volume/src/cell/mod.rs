@@ -1,0 +1,949 @@
+//! A cell: one installation on one directory or in one bucket, with its threads.
+//!
+//! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
+//! same for a bucket.
+
+pub(crate) mod identity;
+pub(crate) mod turns;
+
+use crate::Config;
+use crate::admin::figures::Figures;
+use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
+use crate::cell::identity::Identity;
+use crate::clock::STORE_SECS;
+use crate::format::buckets::{BucketRecord, Buckets};
+use crate::format::each;
+use crate::format::inode::{
+    Body, Counters, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
+};
+use crate::format::keys::{self, Table};
+use crate::format::schedule::ScheduleRecord;
+use crate::format::scrub::Reached;
+use crate::format::scrub::ScrubRecord;
+use crate::format::stored::Stored;
+use crate::pools::stores::{self, Stores};
+use crate::pools::{Opener, Pools};
+use crate::shard::Shard;
+use crate::state::State;
+use crate::state::quota::Quota;
+use crate::state::segments::Segments;
+use crate::state::snapshots::Tally;
+use crate::state::uploads::Uploads;
+use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
+use leeward_env::disk::Disk;
+use leeward_env::disk::held::{HeldDir, sync_names};
+use leeward_env::disk::real::RealDisk;
+use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
+use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
+use leeward_fs::flows::{FlowRecord, FlowSettings};
+use leeward_fs::{Engine, Error, Fs, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
+use leeward_meta::{Batch, Kv, Ride};
+use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Of a cell that no directory names, as in tests.
+const NO_ID: &str = "00000000000000000000000000000000";
+/// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
+const RESERVE: &str = "meta/reserve";
+/// Names that may be in a directory before it becomes a cell.
+const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
+/// Directories that only a cell has.
+const PARTS: [&str; 2] = ["meta", "data"];
+/// Tries for the lock of a cell that somebody may just be asking about, and the time between them.
+const LOCK_TRIES: u32 = 5;
+const LOCK_STEP: Duration = Duration::from_millis(10);
+
+/// How often a store that is away is tried when the cell is closed.
+const AWAY_STEP: Duration = Duration::from_secs(1);
+/// Who publishes is woken when there is something to publish.
+const PUBLISH_LOOK: Duration = Duration::from_secs(60);
+/// Segments whose rides are in memory at a time when a cell is opened: at most 16 MiB each.
+const RESTORED_AT_ONCE: usize = 4;
+/// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
+const IDLE_TURNS: u64 = 20;
+
+/// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
+pub struct Cell {
+    pub(crate) shard: Arc<Shard>,
+    closing: Arc<AtomicBool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held as long as the cache on disk is ours.
+    pub(crate) cache_lock: Mutex<Option<File>>,
+    /// Held as long as a cell in a directory is ours.
+    dir_lock: Mutex<Option<File>>,
+}
+
+pub(crate) fn failure(message: String) -> Failure {
+    Failure { message, errno: 0 }
+}
+
+impl Cell {
+    /// Makes a new cell in an existing, empty directory (files of the caller's, such as `leeward.toml` and `lock`, do
+    /// not count). Its root belongs to the calling user. Nothing that is there is removed.
+    pub fn create(env: &Env, dir: &Path, config: &Config) -> std::result::Result<(), Failure> {
+        Self::create_in_dir(env, &hold(dir)?, config)
+    }
+
+    /// The same in a directory that is held.
+    pub fn create_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<(), Failure> {
+        let at = |e: std::io::Error| Failure {
+            message: format!("cannot make a cell in {}: {e}", dir.name().display()),
+            errno: e.raw_os_error().unwrap_or(0),
+        };
+        let begun = Self::check_new(dir)?;
+        // what is here before the rest says that the rest is ours
+        match begun {
+            Some(_) => identity::begin_again(dir)?,
+            None => identity::begin(dir, &Identity::new(env))?,
+        }
+        for part in PARTS {
+            match std::fs::DirBuilder::new().mode(0o700).create(dir.path().join(part)) {
+                Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(at(e)),
+                _ => {}
+            }
+        }
+        let named = |e: leeward_meta::Error| failure(format!("{}: {e}", dir.name().display()));
+        let _lock = lock(env, dir)?;
+        let kv = open_engine(env, dir, config, identity::FORMAT).map_err(named)?;
+        if kv.get(&keys::cell()).map_err(named)?.is_none() {
+            kv.commit(&first_batch_of_caller(env))
+                .map_err(|e| failure(format!("cannot write to {}: {e}", dir.name().display())))?;
+        }
+        drop(kv);
+        // the identity comes last: a directory with it is a whole cell
+        identity::finish(dir)?;
+        sync_names(dir.path()).map_err(at)
+    }
+
+    /// Whether a cell may be made in this directory: it is empty, but for files of the caller's, or the making of one was
+    /// interrupted there, whose identity is returned then.
+    fn check_new(dir: &HeldDir) -> std::result::Result<Option<Identity>, Failure> {
+        let name = dir.name().display();
+        if Self::exists(dir.path()) {
+            return Err(failure(format!("{name} already holds a cell")));
+        }
+        let at = |e: std::io::Error| Failure {
+            message: format!("cannot make a cell in {name}: {e}"),
+            errno: e.raw_os_error().unwrap_or(0),
+        };
+        let begun = identity::begun(dir);
+        for entry in std::fs::read_dir(dir.path()).map_err(at)? {
+            let other = entry.map_err(at)?.file_name();
+            let is_part = PARTS.iter().any(|part| other == *part);
+            let ours = OTHERS.iter().any(|o| other == *o)
+                || begun.is_some() && (other == identity::NEW || is_part)
+                || other == identity::NEW && is_blank_file(&dir.path().join(&other));
+            if is_part && begun.is_none() {
+                return Err(failure(parts_without_identity(&name.to_string(), &other.to_string_lossy())));
+            }
+            if !ours {
+                let other = other.display();
+                return Err(failure(format!(
+                    "{name} is not a cell and not empty ({other} is in it): name an empty or a new directory"
+                )));
+            }
+        }
+        // nothing was ever stored in a cell whose making was interrupted
+        let stored = std::fs::read_dir(dir.path().join("data")).is_ok_and(|mut found| found.next().is_some());
+        if stored {
+            return Err(failure(parts_without_identity(&name.to_string(), "data")));
+        }
+        Ok(begun)
+    }
+
+    /// Whether the directory holds a cell.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(identity::NAME).is_file()
+    }
+
+    /// Refuses a directory where neither a cell is nor one can be made. Changes nothing.
+    pub fn check_place(dir: &Path) -> std::result::Result<(), Failure> {
+        if Self::exists(dir) { Ok(()) } else { Self::check_new(&hold(dir)?).map(drop) }
+    }
+
+    /// Opens a cell and starts its threads.
+    pub fn open(env: &Env, dir: &Path, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
+        Self::open_in_dir(env, &hold(dir)?, config)
+    }
+
+    /// The same in a directory that is held: whatever becomes of its path, the cell stays in it.
+    pub fn open_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
+        let identity = identity::check(dir)?;
+        let at = |e: Error| Failure {
+            message: format!("cannot open the cell in {}: {e}", dir.name().display()),
+            errno: e.errno(),
+        };
+        let lock = lock(env, dir)?;
+        let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
+        identity::upgrade(dir, &identity)?; // nothing is written before that older programs would not understand
+        let id = identity.id;
+        let disk = RealDisk::open(dir.path()).map_err(|e| at(leeward_meta::Error::from(e).into()))?;
+        let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
+        let cell = Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)?;
+        *cell.dir_lock.lock() = Some(lock);
+        cell.use_disk_cache(&id, false);
+        Ok(cell)
+    }
+
+    /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
+    pub fn start(env: &Env, kv: Box<dyn Kv>, store: Arc<dyn Store>, config: &Config) -> Result<Arc<Cell>> {
+        Self::start_with(env, kv, store, config, (NO_ID, Arc::new(Stores)))
+    }
+
+    /// The same of a cell with this id (32 hex digits, which the labels of stores have) and another way to open the stores of
+    /// pools.
+    pub fn start_with(
+        env: &Env,
+        kv: Box<dyn Kv>,
+        store: Arc<dyn Store>,
+        config: &Config,
+        with: (&str, Arc<dyn Opener>),
+    ) -> Result<Arc<Cell>> {
+        Self::start_threads(env, kv, store, config, with, stores::put_threads(false))
+    }
+
+    /// The same with so many segments on their way to each pool at a time.
+    pub(crate) fn start_threads(
+        env: &Env,
+        kv: Box<dyn Kv>,
+        store: Arc<dyn Store>,
+        config: &Config,
+        (id, opener): (&str, Arc<dyn Opener>),
+        put_threads: usize,
+    ) -> Result<Arc<Cell>> {
+        let begun = env.now();
+        let state = load_state(&*kv).map_err(|e| naming_damage(&*kv, e))?;
+        let loaded = env.now();
+        let options = leeward_data::Options {
+            compression: match config.compression {
+                crate::config::Compression::Lz4 => leeward_data::Compression::Lz4,
+                crate::config::Compression::None => leeward_data::Compression::None,
+            },
+            dirty_bytes: (config.dirty_mib as usize) << 20,
+            cache_bytes: (config.cache_mib as usize) << 20,
+            put_threads: if env.is_sim() { 0 } else { put_threads },
+            ..leeward_data::Options::default()
+        };
+        let gate = GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair);
+        let gate = Arc::new(gate.at_most(config.store_transfers as usize));
+        let store = Arc::new(CountedStore::new(env, gate.clone()));
+        let log = DataLog::new(env.clone(), store.clone(), options);
+        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config));
+        let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
+        let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
+        shard.log.attach(catalog);
+        shard.recover().map_err(|e| naming_damage(&*shard.kv, e))?;
+        let millis = |from: u64, to: u64| (to - from) / 1_000_000;
+        let (read, recovered) = (millis(begun, loaded), millis(loaded, env.now()));
+        tracing::info!(
+            "opened in {} ms: tables read in {read}, the rest recovered in {recovered}",
+            read + recovered
+        );
+        let cell = Arc::new(Cell {
+            shard,
+            closing: Arc::default(),
+            threads: Mutex::default(),
+            cache_lock: Mutex::default(),
+            dir_lock: Mutex::default(),
+        });
+        if !env.is_sim() {
+            cell.spawn("commit", Shard::commit_turn);
+            cell.spawn("publish", Shard::publish_turn);
+            cell.spawn("upkeep", Shard::upkeep_turn);
+            cell.spawn("maintain", Shard::maintain_turn);
+            cell.spawn("pools", Shard::care_turn);
+            cell.spawn("scrub", Shard::scrub_turn);
+            // a listing may take minutes: closing does not wait for it
+            drop(cell.start_thread("search", Shard::search_turn));
+        }
+        Ok(cell)
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, turn: fn(&Shard)) {
+        let thread = self.start_thread(name, turn);
+        self.threads.lock().push(thread);
+    }
+
+    fn start_thread(&self, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
+        let (shard, closing) = (self.shard.clone(), self.closing.clone());
+        let who = name.to_string();
+        let run = move || {
+            while !closing.load(Ordering::Acquire) {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn(&shard))) {
+                    shard.break_down(&format!("the thread {who} panicked: {}", panic_text(&*panic)));
+                    return;
+                }
+            }
+        };
+        self.shard.env.spawn(name, run)
+    }
+
+    /// In simulations: what the threads would do next. `true` when there was something to do.
+    pub fn step(&self) -> Result<bool> {
+        let mut did = false;
+        for step in STEPS {
+            did |= step(&self.shard)?;
+        }
+        Ok(did)
+    }
+
+    /// In simulations: one part of [`Cell::step`], as threads do them in any order.
+    pub fn step_one(&self, choice: u64) -> Result<bool> {
+        STEPS[(choice % STEPS.len() as u64) as usize](&self.shard)
+    }
+
+    /// In simulations: what other threads may do at any moment, while this one waits for a store: commit, fold statistics,
+    /// move records to the tables, and (as an fsync does) commit content that need not wait.
+    pub fn step_beside(&self, choice: u64) -> Result<bool> {
+        const BESIDE: [Step; 4] =
+            [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::ride_step];
+        BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
+    }
+
+    /// Where front ends say that users ask for something.
+    pub fn activity(&self) -> &Arc<Activity> {
+        self.shard.gate.activity()
+    }
+
+    /// Runs an operator's request.
+    pub fn admin(
+        &self,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<AdminReply, Failure> {
+        self.admin_as(&Ctx::system(), request, progress)
+    }
+
+    /// [`Cell::admin`] for this user: what is asked about snapshots is judged by who asks.
+    pub fn admin_as(
+        &self,
+        ctx: &Ctx,
+        request: &Request,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<AdminReply, Failure> {
+        let answer = self.shard.admin(ctx, request, progress);
+        // who asked finds in the tree what was done
+        self.shard.wait_heard();
+        answer
+    }
+
+    /// What the cell did since it was opened, and how it is now.
+    pub fn figures(&self) -> Figures {
+        self.shard.figures()
+    }
+
+    /// Names of volumes by number.
+    pub fn volume_names(&self) -> BTreeMap<u32, String> {
+        self.shard.volume_names()
+    }
+
+    /// What operators said about users and groups at the gate.
+    pub fn flow_settings(&self) -> FlowSettings {
+        self.shard.flow_settings()
+    }
+
+    /// What is published at the S3 door, as of now.
+    pub fn buckets(&self) -> Arc<Buckets> {
+        self.shard.buckets()
+    }
+
+    /// Who may come in by a door, as of now.
+    pub fn accounts(&self) -> Arc<Accounts> {
+        self.shard.accounts()
+    }
+
+    /// Uploads in parts.
+    pub fn uploads(&self) -> Arc<Uploads> {
+        self.shard.lock().uploads.clone()
+    }
+
+    /// Sees to it that there is a key to sign tokens with; durable when this returns. [`Cell::accounts`] has it then.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    pub fn prepare_tokens(&self) -> std::result::Result<(), Failure> {
+        self.shard.prepare_tokens()
+    }
+
+    /// Bytes in memory that are not stored yet, by flow.
+    pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
+        self.shard.log.dirty_by_flow()
+    }
+
+    /// One path of an inode in the cell; `None` when it has none.
+    pub fn path_of(&self, node: NodeId) -> Option<String> {
+        self.shard.path_of(node)
+    }
+
+    /// Why nothing of the cell can be used any more, where another process has taken it over.
+    pub fn lost(&self) -> Option<String> {
+        self.shard.kv.lost()
+    }
+
+    /// A store that is away is waited for: nothing in memory is given up because of it.
+    fn close_log(&self) -> leeward_data::Result<()> {
+        loop {
+            match self.shard.log.close() {
+                Err(leeward_data::Error::Store(e)) if e.is_passing() && self.lost().is_none() => {
+                    tracing::warn!("{e}; closing waits for it");
+                    self.shard.env.sleep(AWAY_STEP);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes everything durable and ends the threads. Later calls fail. Idempotent. A cell that was lost is only left.
+    pub fn close(&self) -> std::result::Result<(), Failure> {
+        if self.closing.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.shard.committer.wake();
+        self.shard.committer.unpublished.wake();
+        self.shard.upkeep.wake();
+        self.shard.maintenance.wake();
+        self.shard.care.wake();
+        self.shard.scrubbing.end();
+        self.shard.search.wake();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread ended by a panic");
+            }
+        }
+        if let Some(why) = self.lost() {
+            return Err(failure(format!("{why}; what was not fsynced in the last second may be lost")));
+        }
+        self.shard.watch_clock(0);
+        let stored = self.close_log().map_err(Error::from).and_then(|()| self.shard.apply_stored());
+        let committed = self.shard.commit_if_dirty();
+        let failed = |what: &str, e: Error| Failure {
+            message: format!(
+                "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
+            ),
+            errno: e.errno(),
+        };
+        if let Some(why) = self.shard.broken() {
+            self.dir_lock.lock().take();
+            return Err(failure(format!("{why}; what was not fsynced before may be lost")));
+        }
+        let closed = self.shard.kv.close();
+        self.dir_lock.lock().take();
+        stored.map_err(|e| failed("file data", e))?;
+        committed.map_err(|e| failed("metadata", e))?;
+        if let Err(e) = closed {
+            tracing::warn!("the metadata journal is left to the next opening: {e}");
+        }
+        Ok(())
+    }
+
+    /// What somebody must look at, in words: why nothing can be changed any more, or why written data does not get to the disk.
+    pub fn troubles(&self) -> Vec<String> {
+        let broken = self.shard.broken().map(|why| {
+            format!("nothing can be changed any more: {why}: repair what is below, then lee down and lee up")
+        });
+        let failing = self.shard.log.failing();
+        let failing = failing.map(|why| format!("what was written cannot be stored now: {why}"));
+        broken.into_iter().chain(failing).collect()
+    }
+}
+
+impl Fs for Cell {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::Io("the cell is closed".into()));
+        }
+        self.shard.call(ctx, &op)
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.shard.add_watcher(watcher);
+    }
+}
+
+impl Engine for Cell {
+    fn users_ask(&self, now: Nanos) {
+        self.activity().asked(now);
+    }
+
+    fn users_share(&self, until: Nanos) {
+        self.activity().share(until);
+    }
+
+    fn give_turns(&self, turns: Arc<dyn Turns>) {
+        *self.shard.turns.lock() = Some(turns);
+    }
+}
+
+/// Holds the directory that has this path now.
+fn hold(dir: &Path) -> std::result::Result<HeldDir, Failure> {
+    HeldDir::open(dir).map_err(|e| Failure {
+        message: format!("{}: {e}", dir.display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    })
+}
+
+/// Locks a cell. The lock is on a directory that only the owner can open, so nobody else can take it, and that cannot be
+/// removed without the cell, so no second process gets in.
+fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<File, Failure> {
+    let failed = |e: std::io::Error| Failure {
+        message: format!("{}: meta cannot be locked: {e}", dir.name().display()),
+        errno: e.raw_os_error().unwrap_or(0),
+    };
+    let meta = File::open(dir.path().join("meta")).map_err(failed)?;
+    for _ in 0..LOCK_TRIES {
+        match meta.try_lock() {
+            Ok(()) => return Ok(meta),
+            Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
+            // some network file systems lock no directories; there the file `lock` alone counts
+            Err(TryLockError::Error(e)) if cannot_lock(&e) => return Ok(meta),
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+    }
+    Err(Failure {
+        message: format!("{} is in use by another process", dir.name().display()),
+        errno: libc::EBUSY,
+    })
+}
+
+fn cannot_lock(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EBADF | libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL))
+}
+
+/// What a power cut leaves of a file that was just being written.
+fn is_blank_file(path: &Path) -> bool {
+    let small = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() < 4096);
+    small && std::fs::read(path).is_ok_and(|text| text.iter().all(|b| *b == 0))
+}
+
+/// What to say of a place that has a part of a cell, and not what says that it is one.
+pub(crate) fn parts_without_identity(place: &str, part: &str) -> String {
+    format!(
+        "{place} has {part} of a cell, but not the file `cell`, which says that it is one: is it a backup that is not wholly restored? \
+         restore `cell`, too, or name an empty or a new directory. Nothing was changed"
+    )
+}
+
+fn open_engine(
+    env: &Env,
+    dir: &HeldDir,
+    config: &Config,
+    format: u32,
+) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
+    let disk = Arc::new(RealDisk::open(dir.path().join("meta"))?);
+    let tables = disk.root().path().join("tables");
+    let mut options = leeward_meta::lsm::Options {
+        cache_bytes: u64::from(config.metadata_cache_mib) << 19,
+        ..leeward_meta::lsm::Options::default()
+    };
+    // a small disk gets a small journal
+    let space = disk.space()?;
+    let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 4 << 20) & !0xfff;
+    if space.available_bytes < 4 * file_bytes {
+        // opening a cell on a full disk takes some space: that is what it is held back for
+        let reserve = disk.open(RESERVE, leeward_env::disk::Caching::Buffered);
+        reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
+    }
+    options.engine.journal.file_bytes = file_bytes;
+    options.engine.journal.may_be_old = format < identity::FORMAT_JOURNAL_2;
+    options.engine.journal_bytes = 16 * file_bytes;
+    leeward_meta::lsm::LsmKv::open(env.clone(), disk, &tables, options)
+}
+
+fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
+    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+}
+
+/// The first records of a cell whose root belongs to the calling user.
+pub(crate) fn first_batch_of_caller(env: &Env) -> Batch {
+    // SAFETY: these calls cannot fail and touch no memory.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    first_batch(env, uid, gid)
+}
+
+/// The first records of a cell: its counters, the root volume, its root directory.
+pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
+    let ns = env.wall();
+    let now = Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 };
+    let root = VolumeRecord {
+        name: "root".into(),
+        uid,
+        next_inode: 2,
+        epoch: 1,
+        created_secs: now.secs,
+        attached_dir: NodeId(0),
+        attached_name: Box::default(),
+        removing: false,
+        properties: Properties::default(),
+    };
+    let dir = root_dir(now, uid, gid);
+    Batch {
+        writes: vec![
+            (keys::cell(), Some(Pair(1, 1).encode())),
+            (keys::volume(0), Some(root.encode())),
+            (keys::inode(NodeId::ROOT), Some(dir.encode())),
+        ],
+        rides: Vec::new(),
+    }
+}
+
+/// The root directory of a new volume.
+pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
+    Inode {
+        kind: Kind::Dir,
+        mode: 0o755,
+        nlink: 2,
+        uid,
+        gid,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        times: [now; 4],
+        parent: 0,
+        name: None,
+        linked: false,
+        binned: false,
+        xattrs: 0,
+        pool: 0,
+        birth: 1,
+        body: Body::Dir { entries: 0 },
+    }
+}
+
+/// This error; of damage, with the file that is damaged, where that can be found. It may take long.
+pub(crate) fn naming_damage(kv: &dyn Kv, e: Error) -> Error {
+    match e {
+        Error::Corrupt(what) => Error::Corrupt(kv.damaged_file().unwrap_or(what)),
+        other => other,
+    }
+}
+
+fn load_state(kv: &dyn Kv) -> Result<State> {
+    let counters =
+        kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
+    let Counters { next_volume, reserved } = Counters::decode(&counters)?;
+    let moment = kv.moment();
+    let mut st = State { running_id: 1, segments: Segments::new(reserved), next_volume, ..State::default() };
+    each(&*moment, keys::table_range(Table::Pool), |key, v| {
+        st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
+        Ok(())
+    })?;
+    st.moves.look_again();
+    each(&*moment, keys::table_range(Table::Volume), |key, v| {
+        st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Snapshot), |key, v| {
+        let id = keys::table_id(key);
+        st.snapshots.load((id >> 32) as u32, id as u32, SnapshotRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Tally), |key, v| {
+        let (volume, pair) = keys::parse_tally(key).ok_or_else(|| Error::Corrupt("a tally's key".into()))?;
+        let Pair(records, bytes) = Pair::decode(v)?;
+        let tally = Tally { records: records as i64, bytes: bytes as i64 };
+        st.snapshots.load_tally(volume, pair, tally);
+        Ok(())
+    })?;
+    if let Some(value) = kv.get(&keys::clock())? {
+        st.clock_stored = Some(Pair::decode(&value)?.0 as i64);
+    }
+    each(&*moment, keys::table_range(Table::Schedule), |key, v| {
+        st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Scrub), |key, v| {
+        st.scrubs.set(keys::table_id(key) as u32, Some(ScrubRecord::decode(v)?));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::ScrubPlace), |key, v| {
+        st.scrubs.set_reached(keys::table_id(key) as u32, Some(Reached::decode(v)?));
+        Ok(())
+    })?;
+    // those of a volume that is being removed are freed with it
+    let removing: Vec<u32> = st.volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
+    removing.into_iter().for_each(|id| st.snapshots.drop_volume(id));
+    each(&*moment, keys::table_range(Table::Segment), |key, v| {
+        st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Quota), |key, v| {
+        let dir = NodeId(keys::table_id(key));
+        let used = kv.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?;
+        st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Flow), |key, v| {
+        let who = keys::parse_flow(key).ok_or_else(|| Error::Corrupt("a flow's key".into()))?;
+        st.flows.set(who, FlowRecord::decode(v)?);
+        Ok(())
+    })?;
+    let mut buckets = Buckets::default();
+    each(&*moment, keys::table_range(Table::Bucket), |key, v| {
+        let name = keys::parse_named(key).ok_or_else(|| Error::Corrupt("a bucket's key".into()))?;
+        buckets.insert(name.into(), Arc::new(BucketRecord::decode(v)?));
+        Ok(())
+    })?;
+    st.buckets = Arc::new(buckets);
+    let mut accounts = Accounts::default();
+    let named = |key: &[u8]| {
+        keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()))
+    };
+    each(&*moment, keys::table_range(Table::User), |key, v| {
+        accounts.apply(AccountChange::User(named(key)?, UserRecord::decode(v)?));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::S3Key), |key, v| {
+        accounts.apply(AccountChange::Key(named(key)?, Some(KeyRecord::decode(v)?)));
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::SigningKey), |key, v| {
+        let number = keys::table_id(key) as u32;
+        accounts.apply(AccountChange::Signing(number, Some(SigningRecord::decode(v)?)));
+        Ok(())
+    })?;
+    st.accounts = Arc::new(accounts);
+    st.load_uploads(&*moment)?;
+    each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
+        st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
+        Ok(())
+    })?;
+    drop(moment);
+    st.count_unfolded(kv)?;
+    Ok(st)
+}
+
+/// A part of the work in the background; `true` when there was something to do.
+type Step = fn(&Shard) -> Result<bool>;
+
+/// All of it, in the order of [`Cell::step`].
+const STEPS: [Step; 18] = [
+    |shard| {
+        shard.log.seal_older(Duration::ZERO);
+        Ok(false)
+    },
+    |shard| Ok(shard.put_all()),
+    |shard| {
+        shard.watch_clock(STORE_SECS);
+        shard.schedule_step()
+    },
+    Shard::fold_step,
+    Shard::commit_step,
+    Shard::engine_step,
+    |shard| {
+        shard.take_reserve();
+        Ok(false)
+    },
+    |shard| shard.open_away().map(|()| false),
+    Shard::delete_garbage,
+    Shard::bin_step,
+    Shard::upload_step,
+    Shard::reclaim_step,
+    Shard::trim_step,
+    Shard::clean_step,
+    |shard| Ok(shard.search_step()),
+    |shard| Ok(shard.care_step()),
+    |shard| Ok(shard.scrub_if_due()),
+    Shard::move_step,
+];
+
+impl Shard {
+    /// Puts what is sealed, until that makes no progress: a put that failed is tried again at the next step.
+    fn put_all(&self) -> bool {
+        let mut did = false;
+        loop {
+            let before = self.log.dirty_bytes();
+            let stepped = self.log.step();
+            did |= stepped;
+            if !stepped || self.log.dirty_bytes() >= before {
+                return did;
+            }
+        }
+    }
+
+    fn fold_step(&self) -> Result<bool> {
+        self.fold().map(|()| false)
+    }
+
+    fn commit_step(&self) -> Result<bool> {
+        self.commit_if_dirty().map(|()| false)
+    }
+
+    /// Commits the content of some files that may ride in the journal.
+    fn ride_step(&self) -> Result<bool> {
+        let some: Vec<NodeId> = self.lock().files.keys().copied().take(4).collect();
+        let ctx = Ctx { wait: Wait::Never, ..Ctx::system() };
+        for node in some {
+            match self.stage(&ctx, node) {
+                Ok(()) | Err(Error::WouldBlock | Error::Stale) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.commit_step()
+    }
+
+    /// After opening: rides become segments, orphans are found, leftovers of the last run are noted as garbage.
+    fn recover(&self) -> Result<()> {
+        self.open_pools();
+        let riding: BTreeSet<u64> = self.kv.ride_segments().into_iter().collect();
+        let unsealed: BTreeMap<u64, SegmentRecord> = {
+            let st = self.lock();
+            st.segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, r)| (segment, *r)).collect()
+        };
+        let (with_rides, without): (Vec<_>, Vec<_>) =
+            unsealed.iter().partition(|(segment, _)| riding.contains(segment));
+        for (segment, record) in without {
+            self.recover_without_rides(*segment, record);
+        }
+        for some in with_rides.chunks(RESTORED_AT_ONCE) {
+            self.recover_with_rides(some)?;
+        }
+        for segment in riding.iter().filter(|segment| !unsealed.contains_key(segment)) {
+            self.kv.release_ride(*segment);
+        }
+        self.find_orphans()?;
+        self.find_bins()?;
+        self.commit_if_dirty()?;
+        self.search_later(self.pools.all().into_iter().map(|(pool, _)| pool));
+        Ok(())
+    }
+
+    /// Nothing of the segment is in the journal: its object was put without anybody noting so, or nothing is left that refers
+    /// to it.
+    fn recover_without_rides(&self, segment: u64, record: &SegmentRecord) {
+        if record.live_bytes == 0 {
+            self.lock().segments.touch(segment); // the next commit removes the record
+        } else if !self.is_away(record.pool) {
+            self.adopt(&Ctx::system(), record.pool, segment);
+        } // else it is taken when the pool is there
+    }
+
+    /// What rides in the journal becomes objects, where those that were on their way to the store are not there as a whole.
+    fn recover_with_rides(&self, segments: &[(&u64, &SegmentRecord)]) -> Result<()> {
+        let mut rides: BTreeMap<u64, Vec<Ride>> = BTreeMap::new();
+        for ride in self.kv.rides(&segments.iter().map(|(segment, _)| **segment).collect())? {
+            rides.entry(ride.segment).or_default().push(ride);
+        }
+        for (segment, record) in segments {
+            let pieces = in_order(rides.remove(segment).unwrap_or_default());
+            let info = self.restore_segment(record.pool, **segment, &pieces)?;
+            self.lock().is_stored_now(info);
+        }
+        Ok(())
+    }
+
+    /// The object of a segment of which these pieces are known: in pool 0 where its own pool does not take it, and from there it
+    /// is moved when that does. So the journal waits for no pool. An object that is there is not written over.
+    fn restore_segment(
+        &self,
+        pool: PoolId,
+        segment: u64,
+        pieces: &[(u32, leeward_data::Owner, Arc<[u8]>)],
+    ) -> Result<SegmentInfo> {
+        let ctx = Ctx::system();
+        match self.log.restore(&ctx, pool, segment, pieces) {
+            Err(leeward_data::Error::Store(e)) if pool != 0 => {
+                tracing::warn!(
+                    "segment {segment} goes to pool 0 for now, as pool {pool} does not take it: {e}"
+                );
+                Ok(self.log.restore(&ctx, 0, segment, pieces)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// One turn of the commit thread.
+    fn commit_turn(&self) {
+        let half = Duration::from_millis(u64::from(self.config.commit_interval_ms) / 2);
+        self.committer.wait(half);
+        self.log.seal_older(half);
+        if self.broken().is_some() {
+            return self.env.sleep(half);
+        }
+        did("folding statistics", self.fold().map(|()| true));
+        if let Err(e) = self.commit_if_dirty() {
+            tracing::warn!("commit: {e}");
+            self.env.sleep(half);
+        }
+        self.upkeep.wake();
+        self.maintenance.wake();
+    }
+
+    /// One turn of the thread that publishes what is durable.
+    fn publish_turn(&self) {
+        self.committer.unpublished.wait(PUBLISH_LOOK);
+        self.publish_all();
+    }
+
+    /// One turn of the maintenance thread.
+    fn maintain_turn(&self) {
+        // beside the upkeep thread: a flush need not wait for a long compaction
+        let mut busy = did("metadata upkeep", self.engine_step());
+        // writers wait for the space, if they have not given up
+        let _hurry = (self.space(0).1 == 0).then(|| self.gate.activity().hurry());
+        let alone = self.housekeeping.lock();
+        busy |= did("deleting objects", self.delete_garbage());
+        busy |= did("recycle bin", self.bin_step());
+        busy |= did("uploads", self.upload_step());
+        busy |= did("freeing", self.reclaim_step());
+        busy |= did("scheduled snapshots", self.schedule_step());
+        busy |= did("trim", self.trim_step());
+        busy |= did("cleaning", self.clean_turn());
+        busy |= did("moving", self.move_turn());
+        drop(alone);
+        self.watch_clock(STORE_SECS);
+        self.take_reserve();
+        if !busy {
+            let before = self.counters.commits.load(Ordering::Relaxed);
+            self.maintenance.wait(Duration::from_secs(1));
+            self.rest_when_idle(before);
+        }
+    }
+
+    /// After some seconds without a commit the engine may tidy up.
+    fn rest_when_idle(&self, commits_before: u64) {
+        let quiet = &self.counters.quiet_turns;
+        if self.counters.commits.load(Ordering::Relaxed) != commits_before {
+            quiet.store(0, Ordering::Relaxed);
+        } else if quiet.fetch_add(1, Ordering::Relaxed) + 1 == IDLE_TURNS {
+            self.kv.idle();
+            self.upkeep.wake();
+        }
+    }
+
+    /// One turn of the engine's own thread.
+    fn upkeep_turn(&self) {
+        if !did("metadata upkeep", self.engine_step()) {
+            self.upkeep.wait(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Whether there was something to do; an error is logged, and a reason to pause.
+fn did(what: &str, done: Result<bool>) -> bool {
+    done.unwrap_or_else(|e| {
+        tracing::warn!("{what}: {e}");
+        false
+    })
+}
+
+/// Rides as pieces: a later one for the same place wins.
+fn in_order(rides: Vec<Ride>) -> Vec<(u32, leeward_data::Owner, Arc<[u8]>)> {
+    let mut pieces: BTreeMap<u32, (leeward_data::Owner, Arc<[u8]>)> = BTreeMap::new();
+    for r in rides {
+        let (volume, inode, offset) = r.owner;
+        let longer = pieces.get(&r.offset).is_none_or(|(_, b)| b.len() <= r.bytes.len());
+        if longer {
+            pieces.insert(r.offset, (leeward_data::Owner { volume, inode, offset }, r.bytes));
+        }
+    }
+    pieces.into_iter().map(|(offset, (owner, bytes))| (offset, owner, bytes)).collect()
+}

@@ -1,0 +1,147 @@
+//! Where threads that commit meet: one leads, others wait and are carried along.
+
+use crate::format::inode::Reserved;
+use crate::format::keys::Key;
+use crate::state::Frozen;
+use crate::wake::Wake;
+use leeward_data::Object;
+use leeward_env::Flow;
+use leeward_env::limits::RUNNING_RECORDS_MAX;
+use leeward_meta::{Appended, Batch, Ride};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where committers meet.
+#[derive(Default)]
+pub struct Committer {
+    pub(crate) progress: Mutex<Progress>,
+    pub(crate) changed: Condvar,
+    /// A frozen transaction that could not be written; only the leader touches it.
+    pub(crate) unwritten: Mutex<Option<FrozenTx>>,
+    /// What is durable and not published yet, the oldest first.
+    pub(crate) durable: Mutex<VecDeque<DurableTx>>,
+    /// Held by who publishes.
+    pub(crate) publishing: Mutex<()>,
+    /// Wakes the thread that publishes.
+    pub unpublished: Wake,
+    pub(crate) large: AtomicBool,
+    pub(crate) behind: AtomicBool,
+    /// Objects that no durable record points to any more.
+    pub(crate) garbage: Mutex<Vec<Object>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) committed: u64,
+    pub(crate) led: bool,
+    pub(crate) wanted: bool,
+    /// Who changed most of what was committed last.
+    pub(crate) most: Option<Flow>,
+}
+
+pub(crate) struct FrozenTx {
+    pub(crate) id: u64,
+    pub(crate) records: Frozen,
+    pub(crate) rides: Vec<Ride>,
+    pub(crate) garbage: Vec<Object>,
+    /// Segments whose rides may go when it is durable.
+    pub(crate) released: Vec<u64>,
+    /// Names of objects that are reserved by it, or were.
+    pub(crate) reserved: Reserved,
+    /// Who changed most of it.
+    pub(crate) most: Option<Flow>,
+}
+
+/// A transaction that only has to be published.
+pub(crate) struct DurableTx {
+    pub(crate) tx: FrozenTx,
+    pub(crate) batch: Batch,
+    pub(crate) appended: Appended,
+}
+
+impl FrozenTx {
+    pub(crate) fn batch(&self) -> Batch {
+        let records = self.records.iter().filter(|(_, s)| !s.is_nothing());
+        let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
+        // what lies together goes to the tables together
+        writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Batch { writes, rides: self.rides.clone() }
+    }
+}
+
+impl Committer {
+    /// The running transaction has so many records now; from `large` on it had better be committed.
+    pub fn hint(&self, records: usize, large: usize) {
+        if records >= RUNNING_RECORDS_MAX {
+            self.behind.store(true, Ordering::Relaxed);
+        }
+        if records >= large && !self.large.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Whether changes come in so much faster than they are committed that they must wait.
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the commit thread.
+    pub fn wake(&self) {
+        self.progress.lock().wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until woken or `time` has passed.
+    pub fn wait(&self, time: Duration) {
+        let mut p = self.progress.lock();
+        if !p.wanted {
+            self.changed.wait_for(&mut p, time);
+        }
+        p.wanted = false;
+    }
+
+    /// Takes the objects that may be deleted now.
+    pub fn take_garbage(&self) -> Vec<Object> {
+        std::mem::take(&mut self.garbage.lock())
+    }
+
+    /// Gives back what could not be deleted now.
+    pub fn return_garbage(&self, objects: Vec<Object>) {
+        self.garbage.lock().extend(objects);
+    }
+
+    /// What may be deleted now, or when what could not be committed is durable. While committing stands still.
+    pub fn garbage_so_far(&self) -> Vec<Object> {
+        let mut all = self.garbage.lock().clone();
+        all.extend(self.unwritten.lock().iter().flat_map(|tx| &tx.garbage));
+        all
+    }
+
+    /// Waits until nobody leads, and does.
+    pub(crate) fn lead(&self, mut p: MutexGuard<'_, Progress>) -> Lead<'_> {
+        while p.led {
+            self.changed.wait(&mut p);
+        }
+        p.led = true;
+        Lead(self)
+    }
+}
+
+/// Who has it leads; dropped, the next one may.
+pub(crate) struct Lead<'a>(&'a Committer);
+
+impl Lead<'_> {
+    /// All up to this transaction is durable.
+    pub(crate) fn ends_with(self, id: u64) {
+        self.0.progress.lock().committed = id;
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.progress.lock().led = false;
+        self.0.changed.notify_all();
+    }
+}

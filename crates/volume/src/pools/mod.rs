@@ -1,0 +1,514 @@
+//! The pools of a cell while it runs: their stores, open or away, and the space in each.
+//!
+//! Pool 0, `default`, is the directory of the cell itself: one store, always there. Others are made by an operator. One whose
+//! stores cannot be opened is *away*: its data answers EIO, everything else works, and it is tried again every few seconds.
+//!
+//! A pool that is the hot one of a tier is none here: the tier is its cold pool, and away only when both are.
+//!
+//! Locks: each is held for a look or an exchange only, never over a call of a store.
+
+pub(crate) mod care;
+pub(crate) mod disk_cache;
+pub(crate) mod scrub_round;
+pub(crate) mod scrubs;
+pub(crate) mod stores;
+pub(crate) mod tiers;
+
+use crate::config::Config;
+use crate::format::inode::{PoolRecord, StoreRecord, TierRecord};
+use leeward_data::PoolId;
+use leeward_data::format::is_whole;
+use leeward_env::disk::Space;
+use leeward_env::{Activity, Ctx, Env, Nanos};
+use leeward_pool::label::{self, Label};
+use leeward_pool::place::Place;
+use leeward_pool::{
+    CountedStore, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec, RestingStore,
+    SpecError, Store, StoreSpec, StoreState, Tier, assemble,
+};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Name of pool 0.
+pub const DEFAULT: &str = "default";
+
+/// Appends after which the free space is looked at again; on a small disk after fewer.
+const SPACE_EVERY_BYTES: u64 = 16 << 20;
+
+/// A store that has not answered for so long is not there.
+const OPEN_WAIT: Nanos = 15_000_000_000;
+
+/// How often it is tried to open a pool that is away.
+const OPEN_EVERY_NS: Nanos = 3_000_000_000;
+
+/// A store that is smaller is of no use: some segments must fit.
+const STORE_BYTES_MIN: u64 = 16 << 20;
+
+/// Opens stores by their URLs.
+pub trait Opener: Send + Sync {
+    /// The store that is there. An error says what is wrong with it and what to do.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>>;
+
+    /// What it fails together with; `None`: nothing is known.
+    fn place(&self, _url: &str) -> Option<Place> {
+        None
+    }
+}
+
+/// A pool whose stores are open, as far as they are needed.
+#[derive(Clone)]
+pub struct Opened {
+    /// For data.
+    pub store: Arc<CountedStore>,
+    /// The same with its layout; pool 0 has none.
+    pub layout: Option<Arc<dyn Layered>>,
+    /// The same where it is a tier.
+    pub tier: Option<Arc<Tier>>,
+    /// The gates before its stores; pool 0 has its own.
+    pub gates: Vec<Arc<GatedStore>>,
+    /// Stores that are wanted and could not be had, with the reason.
+    pub missing: Vec<String>,
+    /// Some of its data cannot be read: of a tier one pool is away.
+    pub partly: bool,
+}
+
+/// The stores of a pool, as far as they could be opened.
+struct Members {
+    spec: PoolSpec,
+    members: Vec<Member>,
+    gates: Vec<Arc<GatedStore>>,
+    missing: Vec<String>,
+    /// There are enough to read it.
+    readable: bool,
+}
+
+impl Members {
+    /// Why it cannot be read.
+    fn why_not(&self) -> String {
+        let open = self.members.iter().filter(|member| matches!(member, Member::Open(_))).count();
+        let why: String = self.missing.iter().map(|why| format!("; {why}")).collect();
+        format!("{open} of its stores can be had, {} are needed{why}", self.spec.layout.data())
+    }
+}
+
+/// A pool with the hot one in front of it, if it has one, by numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The pool.
+    pub id: PoolId,
+    /// Its record.
+    pub record: PoolRecord,
+    /// The record of the hot one, whose number is in the other.
+    pub hot: Option<PoolRecord>,
+}
+
+/// A pool's store, or why it is away, and what is known of its space.
+pub struct Pool {
+    opened: RwLock<Result<Opened, String>>,
+    repair_at: AtomicU64,
+    available_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    /// Appended since the space was looked at.
+    appended: AtomicU64,
+    full: AtomicBool,
+}
+
+impl Pool {
+    fn new(opened: Result<Opened, String>) -> Pool {
+        Pool {
+            opened: RwLock::new(opened),
+            repair_at: AtomicU64::new(0),
+            available_bytes: AtomicU64::new(u64::MAX),
+            total_bytes: AtomicU64::new(0),
+            appended: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// The store; the error says why it is away.
+    pub fn store(&self) -> Result<Arc<CountedStore>, String> {
+        self.opened.read().as_ref().map(|o| o.store.clone()).map_err(Clone::clone)
+    }
+
+    /// The same with its layout, where it has one and is there.
+    pub fn layout(&self) -> Option<Arc<dyn Layered>> {
+        self.opened.read().as_ref().ok()?.layout.clone()
+    }
+
+    /// Why it is away, if it is.
+    pub fn why_away(&self) -> Option<String> {
+        self.opened.read().as_ref().err().cloned()
+    }
+
+    /// The tier, where it is one and is there.
+    pub fn tier(&self) -> Option<Arc<Tier>> {
+        self.opened.read().as_ref().ok()?.tier.clone()
+    }
+
+    /// What the gates before its stores did and do, all together; nothing of pool 0.
+    pub fn gate_figures(&self) -> GateFigures {
+        let opened = self.opened.read();
+        opened.as_ref().map_or_else(|_| GateFigures::default(), |o| o.gates.iter().map(|g| g.figures()).sum())
+    }
+
+    /// Whether some or all of its data cannot be read.
+    pub fn is_short(&self) -> bool {
+        self.opened.read().as_ref().map_or(true, |o| o.partly)
+    }
+
+    /// Stores that are wanted and could not be opened; all of them when the pool is away.
+    pub fn missing(&self) -> usize {
+        self.opened.read().as_ref().map_or(usize::MAX, |o| o.missing.len())
+    }
+
+    /// Whether repair is to be looked at again.
+    pub fn is_time_to_repair(&self, now: Nanos) -> bool {
+        self.repair_at.load(Ordering::Relaxed) <= now
+    }
+
+    /// Repair is not to be looked at before.
+    pub fn repair_after(&self, then: Nanos) {
+        self.repair_at.store(then, Ordering::Relaxed);
+    }
+
+    /// Looks at the free space of the store.
+    pub fn look_at_space(&self) {
+        self.appended.store(0, Ordering::Relaxed);
+        let store = self.store();
+        if store.is_err() {
+            self.available_bytes.store(0, Ordering::Relaxed);
+        }
+        if let Some(Space { total_bytes, available_bytes, .. }) =
+            store.ok().and_then(|store| store.space().ok())
+        {
+            self.available_bytes.store(available_bytes, Ordering::Relaxed);
+            self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Total and available bytes as last looked at.
+    pub fn space(&self) -> (u64, u64) {
+        (self.total_bytes.load(Ordering::Relaxed), self.available_bytes.load(Ordering::Relaxed))
+    }
+
+    /// So many bytes are about to be written: looks at the space when it may have changed much, or was short.
+    pub fn will_append(&self, bytes: u64) {
+        let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
+        if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.full.load(Ordering::Relaxed) {
+            self.look_at_space();
+        }
+    }
+
+    /// Notes whether there was too little space: then it is looked at again at each write.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+}
+
+/// All pools.
+pub struct Pools {
+    env: Env,
+    cell: String,
+    opener: Arc<dyn Opener>,
+    own: Arc<CountedStore>,
+    activity: Arc<Activity>,
+    /// Whether gates decide anything.
+    fair: bool,
+    /// Most transfers that each lets through at once.
+    store_transfers: usize,
+    pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
+    /// Stores that are being opened, labelled or let go, by URL, and since when.
+    asked: Arc<Mutex<BTreeMap<String, Nanos>>>,
+    /// When what is away is tried next.
+    next_try: AtomicU64,
+}
+
+impl Pools {
+    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have. The settings
+    /// say what the gates before them do.
+    pub fn new(
+        env: &Env,
+        cell: &str,
+        own: Arc<CountedStore>,
+        opener: Arc<dyn Opener>,
+        (activity, config): (Arc<Activity>, &Config),
+    ) -> Pools {
+        let default = Opened {
+            store: own.clone(),
+            layout: None,
+            tier: None,
+            gates: Vec::new(),
+            missing: Vec::new(),
+            partly: false,
+        };
+        let pools = RwLock::new(BTreeMap::from([(0, Arc::new(Pool::new(Ok(default))))]));
+        let next_try = AtomicU64::new(0);
+        Pools {
+            env: env.clone(),
+            cell: cell.into(),
+            opener,
+            own,
+            // of users that nobody counts nobody gets out of the way
+            activity: if config.fair { activity } else { Arc::default() },
+            fair: config.fair,
+            store_transfers: config.store_transfers as usize,
+            pools,
+            asked: Arc::default(),
+            next_try,
+        }
+    }
+
+    /// The store of pool 0, which also has the figures of all.
+    pub fn own(&self) -> &Arc<CountedStore> {
+        &self.own
+    }
+
+    /// A pool that the cell has.
+    pub fn get(&self, pool: PoolId) -> Option<Arc<Pool>> {
+        self.pools.read().get(&pool).cloned()
+    }
+
+    /// Whether there is only pool 0, as in most cells: then nothing need be asked to know where data goes.
+    pub fn are_one(&self) -> bool {
+        self.pools.read().len() == 1
+    }
+
+    /// All of them in order.
+    pub fn all(&self) -> Vec<(PoolId, Arc<Pool>)> {
+        self.pools.read().iter().map(|(id, pool)| (*id, pool.clone())).collect()
+    }
+
+    /// Those that are away.
+    pub fn away(&self) -> Vec<PoolId> {
+        let pools = self.pools.read();
+        pools.iter().filter(|(_, pool)| pool.opened.read().is_err()).map(|(id, _)| *id).collect()
+    }
+
+    /// What two stores would fail together with.
+    pub fn place(&self, url: &str) -> Option<Place> {
+        self.opener.place(url)
+    }
+
+    /// Opens the stores of a pool: as many as it can be read with must be there, of a tier those of one of its pools. The error
+    /// names the stores and what is wrong with them.
+    pub fn open(&self, parts: &Parts) -> Result<Opened, String> {
+        let cold = self.open_members(parts.id, &parts.record)?;
+        if let (Some(tier), Some(hot)) = (&parts.record.tier, &parts.hot) {
+            return self.open_tier(parts.id, tier, self.open_members(tier.hot, hot)?, cold);
+        }
+        if !cold.readable {
+            return Err(cold.why_not());
+        }
+        let layout = assemble(&self.env, &self.activity, &cold.spec, cold.members, is_whole)
+            .map_err(|e| e.to_string())?;
+        let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
+        Ok(Opened { store, layout: Some(layout), tier: None, gates, missing, partly: false })
+    }
+
+    /// A pool for data: counted, and background work rests.
+    fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
+        let resting = RestingStore::new(&self.env, layout, self.activity.clone());
+        Arc::new(self.own.beside(Arc::new(resting)))
+    }
+
+    fn open_tier(
+        &self,
+        id: PoolId,
+        tier: &TierRecord,
+        hot: Members,
+        cold: Members,
+    ) -> Result<Opened, String> {
+        let missing = [hot.missing.clone(), cold.missing.clone()].concat();
+        let gates = [hot.gates.clone(), cold.gates.clone()].concat();
+        if !hot.readable && !cold.readable {
+            return Err(format!("{}; {}", hot.why_not(), cold.why_not()));
+        }
+        let partly = !hot.readable || !cold.readable;
+        let whole = |m: Members| {
+            assemble(&self.env, &self.activity, &m.spec, m.members, is_whole).map_err(|e| e.to_string())
+        };
+        let (hot, cold) = (whole(hot)?, whole(cold)?);
+        let tier = match self.get(id).and_then(|pool| pool.tier()) {
+            Some(before) => before.anew(hot, cold, tier.options),
+            None => Tier::new(&self.env, hot, cold, tier.options),
+        };
+        let store = self.in_front_of(tier.clone());
+        Ok(Opened { store, layout: Some(tier.clone()), tier: Some(tier), gates, missing, partly })
+    }
+
+    fn open_members(&self, id: PoolId, record: &PoolRecord) -> Result<Members, String> {
+        let spec = spec_of(id, record)?;
+        let (mut members, mut gates) = (Vec::new(), Vec::new());
+        let (mut missing, mut slots) = (Vec::new(), BTreeSet::new());
+        for (store, open) in spec.stores.iter().zip(self.open_stores(id, &spec.stores)) {
+            members.push(match open {
+                Ok(open) => {
+                    slots.insert(store.slot);
+                    let (slice, activity) = (open.slice_bytes(), self.activity.clone());
+                    let gate = GatedStore::new(&self.env, open, slice, activity, self.fair);
+                    gates.push(Arc::new(gate.at_most(self.store_transfers).without_rests()));
+                    Member::Open(gates[gates.len() - 1].clone())
+                }
+                Err(why) => {
+                    if store.state != StoreState::Missing {
+                        missing.push(why.clone());
+                    }
+                    Member::Missing(why)
+                }
+            });
+        }
+        let readable = slots.len() >= spec.layout.data();
+        Ok(Members { spec, members, gates, missing, readable })
+    }
+
+    /// All at once where there are threads: those that are away take seconds to say so.
+    fn open_stores(&self, id: PoolId, stores: &[StoreSpec]) -> Vec<Result<Arc<dyn Store>, String>> {
+        let until = self.env.now() + OPEN_WAIT;
+        let ask = |store: &StoreSpec| {
+            let (wanted, opener, store) = (self.label(id, store), self.opener.clone(), store.clone());
+            self.ask(&store.url.clone(), move || open_store(&*opener, &store, &wanted))
+        };
+        let asked: Vec<_> = stores.iter().map(ask).collect();
+        asked
+            .into_iter()
+            .zip(stores)
+            .map(|(answer, store)| self.answer(&answer, until, &store.url)?)
+            .collect()
+    }
+
+    /// Does something with a store on a thread of its own, so that one that hangs holds up nobody. There is no answer where an
+    /// earlier call has hung for as long as any is waited for.
+    fn ask<T: Send + 'static>(&self, url: &str, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (sender, answer) = channel();
+        let now = self.env.now();
+        let begun = *self.asked.lock().entry(url.into()).or_insert(now);
+        if now - begun <= OPEN_WAIT {
+            let (asked, of) = (self.asked.clone(), url.to_string());
+            let job = move || {
+                let done = job();
+                asked.lock().remove(&of);
+                let _ = sender.send(done); // or nobody waits any more
+            };
+            if self.env.is_sim() {
+                job();
+            } else if let Err(e) = self.env.try_spawn("open-store", job) {
+                tracing::warn!("{url}: no thread to ask it: {e}");
+                self.asked.lock().remove(url);
+            }
+        }
+        answer
+    }
+
+    fn answer<T>(&self, answer: &Receiver<T>, until: Nanos, url: &str) -> Result<T, String> {
+        let left = Duration::from_nanos(until.saturating_sub(self.env.now()));
+        let silent = |_| format!("{url}: it does not answer: is what it is on there, and mounted?");
+        answer.recv_timeout(left).map_err(silent)
+    }
+
+    fn open_store(&self, id: PoolId, store: &StoreSpec) -> Result<Arc<dyn Store>, String> {
+        open_store(&*self.opener, store, &self.label(id, store))
+    }
+
+    fn label(&self, pool: PoolId, store: &StoreSpec) -> Label {
+        Label { cell: self.cell.clone(), pool, slot: store.slot, store: store.id.clone() }
+    }
+
+    /// Makes an empty store one of a pool, by its label. The error says why it cannot be.
+    pub fn take(&self, pool: PoolId, store: &StoreRecord) -> Result<(), String> {
+        let (label, opener, url) =
+            (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
+        let taken = self.ask(&store.url, move || {
+            let failed = |e: &dyn std::fmt::Display| format!("{url}: {e}");
+            let open = opener.open(&url).map_err(|e| failed(&e))?;
+            label::write(&Ctx::system(), &*open, &label, STORE_BYTES_MIN).map_err(|e| failed(&e))
+        });
+        self.answer(&taken, self.env.now() + OPEN_WAIT, &store.url)?
+    }
+
+    /// Objects on one store of a pool.
+    pub fn objects_on(&self, pool: PoolId, store: &StoreRecord) -> Result<usize, String> {
+        let open = self.open_store(pool, &store_spec(store))?;
+        let all = open.list(&Ctx::system()).map_err(|e| format!("{}: {e}", store.url))?;
+        Ok(all.iter().filter(|(id, _)| *id != label::LABEL).count())
+    }
+
+    /// Takes the label off a store that is not one of a pool any more, if it is there.
+    pub fn let_go(&self, pool: PoolId, store: &StoreRecord) {
+        let (label, opener, url) =
+            (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
+        let gone = self.ask(&store.url, move || {
+            let ctx = Ctx::system();
+            if let Ok(open) = opener.open(&url)
+                && label::check(&ctx, &*open, &label).is_ok()
+                && let Err(e) = label::remove(&ctx, &*open)
+            {
+                tracing::warn!("the label of {url} stays: {e}");
+            }
+        });
+        let _ = self.answer(&gone, self.env.now() + OPEN_WAIT, &store.url); // a store that hangs keeps it, or loses it later
+    }
+
+    /// Whether what is away is to be tried again; once every few seconds.
+    pub fn is_time_to_open(&self, now: Nanos) -> bool {
+        let due = self.next_try.load(Ordering::Relaxed) <= now;
+        if due {
+            self.next_try.store(now + OPEN_EVERY_NS, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Makes a pool known, or changes its stores.
+    pub fn set(&self, id: PoolId, opened: Result<Opened, String>) {
+        let mut pools = self.pools.write();
+        match pools.get(&id) {
+            Some(pool) => {
+                *pool.opened.write() = opened;
+                pool.repair_after(0);
+            }
+            None => drop(pools.insert(id, Arc::new(Pool::new(opened)))),
+        }
+    }
+
+    /// Forgets a pool.
+    pub fn remove(&self, id: PoolId) {
+        self.pools.write().remove(&id);
+    }
+}
+
+fn open_store(opener: &dyn Opener, store: &StoreSpec, wanted: &Label) -> Result<Arc<dyn Store>, String> {
+    if store.state == StoreState::Missing {
+        return Err(format!("{} was given up", store.url));
+    }
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
+    let open = opener.open(&store.url).map_err(|e| failed(&e))?;
+    label::check(&Ctx::system(), &*open, wanted).map_err(|e| failed(&e))?;
+    Ok(open)
+}
+
+fn store_spec(store: &StoreRecord) -> StoreSpec {
+    StoreSpec {
+        slot: store.slot,
+        id: format!("{:032x}", store.id),
+        url: store.url.clone(),
+        state: store.state,
+    }
+}
+
+/// What a record says a pool is made of; the error says why that cannot be.
+pub fn spec_of(id: PoolId, record: &PoolRecord) -> Result<PoolSpec, String> {
+    let layout: Layout = record.layout.parse().map_err(|e: SpecError| e.to_string())?;
+    let stores = record.stores.iter().map(store_spec).collect();
+    let spec = PoolSpec { id, name: record.name.clone(), layout, stores };
+    spec.check().map_err(|e| e.to_string())?;
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,449 @@
+//! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
+//!
+//! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
+//! were not there before. By what name a changed file is found its inode says; where it does not (hard links, records of old
+//! formats), its directory is read up to that name. Only trees that were moved in or out are looked at as a whole.
+
+use crate::admin::{Change, ChangeKind, PathText, Progress};
+use crate::format::inode::{Dentry, Inode, time};
+use crate::format::keys::{self, Dead, Key, tag};
+use crate::ops::PAGE;
+use crate::shard::Shard;
+use crate::state::snapshots::View;
+use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, Result};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A name in a directory, by the directory's inode number.
+type Name = (u64, Box<[u8]>);
+
+/// The same tree at one of two times.
+struct Side<'a> {
+    shard: &'a Shard,
+    /// Of a view, or of the live volume.
+    volume: u32,
+    /// The directory that paths begin at.
+    top: u64,
+    /// Paths of directories; `None`: not below `top`.
+    paths: FxHashMap<u64, Option<Vec<u8>>>,
+    /// Names of inodes where they are known.
+    names: FxHashMap<u64, Name>,
+    /// Directories that were read to find names, and where to go on; `None`: all of it is in `names`.
+    read: FxHashMap<u64, Option<Key>>,
+    /// The inodes with several names of directories that were looked at as a whole, by directory and inode.
+    links: FxHashMap<u64, FxHashMap<u64, Vec<Name>>>,
+    /// The same of names that are gone since; `None`: not looked for yet.
+    gone: Option<FxHashMap<u64, Vec<Name>>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(shard: &'a Shard, volume: u32, top: u64) -> Side<'a> {
+        let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
+        Side {
+            shard,
+            volume,
+            top,
+            paths,
+            names: FxHashMap::default(),
+            read: FxHashMap::default(),
+            links: FxHashMap::default(),
+            gone: None,
+        }
+    }
+
+    fn node(&self, inode: u64) -> NodeId {
+        NodeId::new(self.volume, inode)
+    }
+
+    fn inode(&self, inode: u64) -> Result<Option<Inode>> {
+        match self.shard.transact(&Ctx::system(), |tx| tx.inode(self.node(inode))) {
+            Err(Error::Stale) if self.shard.lock().is_there(self.volume) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn dentry(&self, name: &Name) -> Result<Option<Dentry>> {
+        let found = self.shard.transact(&Ctx::system(), |tx| tx.dentry(self.node(name.0), &name.1))?;
+        Ok(found.filter(|d| d.node.volume() == self.volume))
+    }
+
+    fn leads_to(&self, name: &Name, inode: u64) -> Result<bool> {
+        Ok(self.dentry(name)?.is_some_and(|d| d.node.inode() == inode))
+    }
+
+    /// Some names in a directory, from a key on (`None`: the first), and where to go on.
+    fn page(
+        &self,
+        dir: u64,
+        from: Option<Key>,
+        mut each: impl FnMut(Box<[u8]>, Dentry),
+    ) -> Result<Option<Key>> {
+        let view = self.shard.lock().snapshots.view(self.volume);
+        let (first, to) = keys::tag_range(self.node(dir), tag::DENTRY);
+        let (page, next) = self.shard.scan(&from.unwrap_or(first), &to, PAGE)?;
+        for (key, value) in page {
+            let entry = crate::snapshots::versions::seen_in(view, self.node(dir), Dentry::decode(&value)?);
+            let name = keys::parse(&key).map(|p| p.rest.into());
+            if let (Some(entry), Some(name)) = (entry.filter(|e| e.node.volume() == self.volume), name) {
+                each(name, entry);
+            }
+        }
+        Ok(next)
+    }
+
+    /// All names in a directory.
+    fn list(&self, dir: u64, mut each: impl FnMut(Box<[u8]>, Dentry)) -> Result<()> {
+        let mut next = self.page(dir, None, &mut each)?;
+        while next.is_some() {
+            next = self.page(dir, next, &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// A name of an inode in the directory that its record says.
+    fn name_of(&mut self, inode: u64, record: &Inode) -> Result<Option<Name>> {
+        let parent = record.parent;
+        if let Some(name) = record.name.clone().map(|name| (parent, name))
+            && !record.linked
+            && !self.names.contains_key(&inode)
+            && self.leads_to(&name, inode)?
+        {
+            self.names.insert(inode, name);
+        }
+        while !self.names.contains_key(&inode) {
+            let from = match self.read.get(&parent) {
+                Some(None) => return Ok(None),
+                Some(from) => from.clone(),
+                None => None,
+            };
+            let mut found = Vec::new();
+            let next =
+                self.page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
+            for (inode, name) in found {
+                self.names.entry(inode).or_insert(name);
+            }
+            self.read.insert(parent, next);
+        }
+        Ok(self.names.get(&inode).cloned())
+    }
+
+    /// All names of an inode. Where it has several, the directories are looked at in which it has names now; names that
+    /// are gone since are found by the deadlist.
+    fn names_of(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
+        if record.is_dir() || record.nlink < 2 {
+            return Ok(self.name_of(inode, record)?.into_iter().collect());
+        }
+        let mut found = BTreeSet::new();
+        let mut dirs = self.linked_dirs(inode)?;
+        dirs.insert(record.parent);
+        for dir in dirs {
+            if !self.links.contains_key(&dir) {
+                let mut links: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
+                self.list(dir, |name, entry| {
+                    if entry.kind != Kind::Dir {
+                        links.entry(entry.node.inode()).or_default().push((dir, name));
+                    }
+                })?;
+                self.links.insert(dir, links);
+            }
+            found.extend(self.links[&dir].get(&inode).into_iter().flatten().cloned());
+        }
+        if found.len() < record.nlink as usize {
+            found.extend(self.names_gone()?.get(&inode).into_iter().flatten().cloned());
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Directories in which an inode has names in the live volume.
+    fn linked_dirs(&self, inode: u64) -> Result<BTreeSet<u64>> {
+        let live = NodeId::new(self.shard.lock().live_node(self.node(inode)).volume(), inode);
+        let (mut from, to) = keys::tag_range(live, tag::LINK);
+        let mut dirs = BTreeSet::new();
+        loop {
+            let (page, next) = self.shard.scan(&from, &to, PAGE)?;
+            let rest = page.iter().filter_map(|(key, _)| keys::parse(key)?.rest.try_into().ok());
+            dirs.extend(rest.map(u64::from_be_bytes));
+            match next {
+                Some(next) => from = next,
+                None => return Ok(dirs),
+            }
+        }
+    }
+
+    /// Names that were there at the time of this side and are not any more, by inode.
+    fn names_gone(&mut self) -> Result<&FxHashMap<u64, Vec<Name>>> {
+        if self.gone.is_none() {
+            let mut all: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
+            let view = self.shard.lock().snapshot_of(self.volume);
+            if let Ok((volume, epoch)) = view {
+                let gone = self.shard.differing(volume, epoch, None, &mut |_| {})?;
+                for name in gone.names {
+                    if let Some(entry) = self.dentry(&name)? {
+                        all.entry(entry.node.inode()).or_default().push(name);
+                    }
+                }
+            }
+            self.gone = Some(all);
+        }
+        Ok(self.gone.get_or_insert_default())
+    }
+
+    /// The path of a directory; `None` when it is not below the top.
+    fn path_of_dir(&mut self, dir: u64) -> Result<Option<Vec<u8>>> {
+        let mut chain: Vec<(u64, Box<[u8]>)> = Vec::new();
+        let mut at = dir;
+        let mut path = loop {
+            if let Some(known) = self.paths.get(&at) {
+                break known.clone();
+            }
+            let name = match self.inode(at)?.filter(|inode| inode.parent != 0) {
+                Some(inode) => self.name_of(at, &inode)?,
+                None => None,
+            };
+            let Some((above, name)) = name else {
+                self.paths.insert(at, None);
+                break None;
+            };
+            chain.push((at, name));
+            at = above;
+        };
+        for (inode, name) in chain.into_iter().rev() {
+            path = path.map(|path| joined(&path, &name));
+            self.paths.insert(inode, path.clone());
+        }
+        Ok(path)
+    }
+
+    fn path_of(&mut self, name: &Name) -> Result<Option<Vec<u8>>> {
+        Ok(self.path_of_dir(name.0)?.map(|dir| joined(&dir, &name.1)))
+    }
+
+    /// All paths below a directory.
+    fn walk(&self, dir: u64, path: &[u8], each: &mut impl FnMut(Vec<u8>)) -> Result<()> {
+        let mut waiting = vec![(dir, path.to_vec())];
+        while let Some((dir, path)) = waiting.pop() {
+            self.list(dir, |name, entry| {
+                let path = joined(&path, &name);
+                if entry.kind == Kind::Dir {
+                    waiting.push((entry.node.inode(), path.clone()));
+                }
+                each(path);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// What the deadlist says differs.
+#[derive(Default)]
+struct Differing {
+    names: BTreeSet<Name>,
+    /// Inodes of which any record differs, and whether that is more than the inode's own.
+    inodes: BTreeMap<u64, bool>,
+}
+
+impl Differing {
+    fn note(&mut self, record: &Key) {
+        let Some(parsed) = keys::parse(record) else { return };
+        match parsed.tag {
+            tag::DENTRY => {
+                self.names.insert((parsed.node.inode(), parsed.rest.into()));
+            }
+            tag => *self.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
+        }
+    }
+}
+
+/// What became of an inode's names.
+#[derive(Default)]
+struct Moves {
+    kind: Option<Kind>,
+    old: Vec<Name>,
+    new: Vec<Name>,
+}
+
+impl Shard {
+    /// How what is below the live directory `dir` differs between the snapshots of epochs `from` and `to` (`None`: now).
+    pub(crate) fn diff(
+        &self,
+        dir: NodeId,
+        from: u32,
+        to: Option<u32>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<Change>> {
+        let volume = dir.volume();
+        let (old, new) = {
+            let mut st = self.lock();
+            let mut number = |epoch| st.snapshots.number(View::Snapshot { volume, epoch });
+            (number(from), to.map_or(volume, number))
+        };
+        let differing = self.differing(volume, from, to, progress)?;
+        let mut old = Side::new(self, old, dir.inode());
+        let mut new = Side::new(self, new, dir.inode());
+        let mut changes = BTreeSet::new();
+        let moves = moves(&mut old, &mut new, differing.names)?;
+        for (inode, moved) in &moves {
+            self.report_moves(&mut old, &mut new, *inode, moved, &mut changes)?;
+        }
+        for (inode, beyond) in differing.inodes {
+            let moved = moves.get(&inode);
+            report_change(&mut old, &mut new, inode, beyond, moved, &mut changes)?;
+        }
+        Ok(changes.into_iter().collect())
+    }
+
+    fn differing(
+        &self,
+        volume: u32,
+        from: u32,
+        to: Option<u32>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Differing> {
+        let mut out = Differing::default();
+        self.lock().list_the_dead(&self.cache);
+        let (mut start, end) = keys::deaths_range(volume, from + 1, to.map_or(u32::MAX, |to| to + 1));
+        let mut seen = 0;
+        loop {
+            let (page, next) = self.scan(&start, &end, PAGE)?;
+            seen += page.len() as u64;
+            progress(Progress { phase: "differences".into(), done: seen, total: 0 });
+            for (key, value) in page {
+                match keys::parse_dead(&key, &value) {
+                    Some((pair, Dead::Records(records))) if pair.birth <= from => {
+                        records.iter().for_each(|record| out.note(record));
+                    }
+                    _ => {}
+                }
+            }
+            match next {
+                Some(next) => start = next,
+                None => return Ok(out),
+            }
+        }
+    }
+
+    /// Reports what was renamed, removed and added of one inode.
+    fn report_moves<'s>(
+        &'s self,
+        old: &mut Side<'s>,
+        new: &mut Side<'s>,
+        inode: u64,
+        moved: &Moves,
+        changes: &mut BTreeSet<Change>,
+    ) -> Result<()> {
+        let mut before = paths(old, &moved.old)?;
+        let mut after = paths(new, &moved.new)?;
+        while !before.is_empty() && !after.is_empty() {
+            let (from, to) = (before.remove(0), after.remove(0));
+            let from_path = Some(PathText::new(from));
+            changes.insert(Change { path: PathText::new(to), kind: ChangeKind::Renamed, from_path });
+        }
+        let is_dir = moved.kind == Some(Kind::Dir);
+        for (side, paths, kind) in [(old, before, ChangeKind::Removed), (new, after, ChangeKind::Added)] {
+            for path in paths {
+                let mut report = |path: Vec<u8>| {
+                    changes.insert(Change { path: PathText::new(path), kind, from_path: None });
+                };
+                if is_dir {
+                    side.walk(inode, &path, &mut report)?;
+                }
+                report(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn paths(side: &mut Side<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(side.path_of(name)?);
+    }
+    Ok(all)
+}
+
+/// What became of the inodes that differing names stand for.
+fn moves(old: &mut Side<'_>, new: &mut Side<'_>, names: BTreeSet<Name>) -> Result<BTreeMap<u64, Moves>> {
+    let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
+    for name in names {
+        let (was, is) = (old.dentry(&name)?, new.dentry(&name)?);
+        if was.map(|d| d.node.inode()) == is.map(|d| d.node.inode()) {
+            continue;
+        }
+        if let Some(was) = was {
+            old.names.insert(was.node.inode(), name.clone());
+            let moved = moves.entry(was.node.inode()).or_default();
+            moved.kind = Some(was.kind);
+            moved.old.push(name.clone());
+        }
+        if let Some(is) = is {
+            new.names.insert(is.node.inode(), name.clone());
+            let moved = moves.entry(is.node.inode()).or_default();
+            moved.kind = Some(is.kind);
+            moved.new.push(name);
+        }
+    }
+    Ok(moves)
+}
+
+/// Reports an inode that is on both sides and not what it was. `beyond`: more than its own record differs.
+fn report_change(
+    old: &mut Side<'_>,
+    new: &mut Side<'_>,
+    inode: u64,
+    beyond: bool,
+    moved: Option<&Moves>,
+    changes: &mut BTreeSet<Change>,
+) -> Result<()> {
+    let (Some(was), Some(is)) = (old.inode(inode)?, new.inode(inode)?) else { return Ok(()) };
+    if !beyond && same_to_users(&was, &is) {
+        return Ok(());
+    }
+    // what is there now, and was below the directory before under some name: the same as a rule, and found sooner in what is
+    // live than in a snapshot
+    let mut names: BTreeSet<Name> = moved.into_iter().flat_map(|moved| moved.new.iter().cloned()).collect();
+    if names.is_empty() || is.nlink > 1 && !is.is_dir() {
+        names.extend(new.names_of(inode, &is)?);
+    }
+    let names: Vec<Name> = names.into_iter().collect();
+    let mut before = (inode == old.top).then(Vec::new);
+    for name in &names {
+        if before.is_none() && old.leads_to(name, inode)? {
+            before = old.path_of(name)?;
+        }
+    }
+    if before.is_none() {
+        let names = old.names_of(inode, &was)?;
+        before = paths(old, &names)?.into_iter().next();
+    }
+    if inode == new.top {
+        changes.insert(Change {
+            path: PathText::new(Vec::new()),
+            kind: ChangeKind::Changed,
+            from_path: None,
+        });
+    }
+    for path in if before.is_some() { paths(new, &names)? } else { Vec::new() } {
+        changes.insert(Change { path: PathText::new(path), kind: ChangeKind::Changed, from_path: None });
+    }
+    Ok(())
+}
+
+/// Whether two versions of an inode differ in nothing but names, links, and times that others set.
+fn same_to_users(a: &Inode, b: &Inode) -> bool {
+    let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs);
+    let content = |i: &Inode| (i.size, i.allocated, i.times[time::M], i.body.clone());
+    own(a) == own(b) && (a.is_dir() || content(a) == content(b))
+}
+
+impl crate::state::State {
+    /// Whether the volume, or the snapshot that the view shows, is there.
+    fn is_there(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume) || self.snapshots.view(volume).is_some()
+    }
+}

@@ -1,0 +1,7 @@
+//! Snapshots: what is kept for them and how it is read ([`versions`]), how it is freed ([`trim`]), and their use: [`diff`], [`restore`], [`schedule`].
+
+pub(crate) mod diff;
+pub(crate) mod restore;
+pub(crate) mod schedule;
+pub(crate) mod trim;
+pub(crate) mod versions;

@@ -1,0 +1,110 @@
+//! Schedules of snapshots: at multiples of an interval in UTC a snapshot is taken of a directory, named by that time, and
+//! those of that form that are not to be kept any more are removed. Others' names, and locked snapshots, are left alone.
+//!
+//! A schedule is also that of volumes attached below its directory, for their roots, where no other is nearer. What is due
+//! follows from the time and from the snapshots that are there: nothing is written when a schedule runs. Of runs that were
+//! missed the last is made up.
+
+use crate::format::keys;
+use crate::format::schedule::{Keep, expired};
+use crate::shard::Shard;
+use crate::state::Effect;
+use crate::state::schedules::scheduled;
+use crate::tx::{Tx, TxResult};
+use leeward_env::Ctx;
+use leeward_env::dates::{self};
+use leeward_fs::{Error, NodeId, Result};
+
+impl Tx<'_> {
+    /// The directory is going away: so is its schedule.
+    pub(crate) fn drop_schedule(&mut self, dir: NodeId) {
+        if self.st.schedules.get(dir).is_some() {
+            self.remove(keys::schedule(dir));
+            self.then(Effect::Schedule(dir, None));
+        }
+    }
+
+    /// The directory whose schedule is nearest to the root of a volume, from there up.
+    fn governing(&self, volume: u32) -> TxResult<Option<NodeId>> {
+        let mut at = NodeId::new(volume, 1);
+        loop {
+            if self.st.schedules.get(at).is_some() {
+                return Ok(Some(at));
+            }
+            at = match (at.inode(), self.st.volumes.get(&at.volume())) {
+                (_, None) => return Ok(None),
+                (1, Some(v)) => v.attached_dir,
+                (_, Some(_)) => NodeId::new(at.volume(), self.inode(at)?.parent),
+            };
+            if at.inode() == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Roots of the volumes that a schedule is for because they are attached below its directory.
+    pub(crate) fn inheriting(&self, dir: NodeId) -> Result<Vec<NodeId>> {
+        let volumes: Vec<u32> =
+            self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect();
+        let mut roots = Vec::new();
+        for volume in volumes {
+            let root = NodeId::new(volume, 1);
+            if root != dir && self.transact(&Ctx::system(), |tx| tx.governing(volume))? == Some(dir) {
+                roots.push(root);
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Runs one schedule that is due; `true` when there was one.
+    pub(crate) fn schedule_step(&self) -> Result<bool> {
+        let now = self.now().secs;
+        let due = {
+            let st = &mut *self.lock();
+            st.schedules.due(now, &st.snapshots)
+        };
+        let Some((dir, record, slot)) = due else { return Ok(false) };
+        let mut failed = None;
+        // its own comes last: a run that a crash cuts short is made up whole
+        let mut targets = self.inheriting(dir)?;
+        targets.push(dir);
+        for target in targets {
+            if let Err(e) = self.run_schedule(target, slot, now, record.keep) {
+                let path = self.describe(target);
+                tracing::warn!("the scheduled snapshot of {path} cannot be taken: {e}");
+                failed = Some(format!("{path}: {e}"));
+            }
+        }
+        self.lock().schedules.ran(dir, slot, now, failed);
+        Ok(true)
+    }
+
+    fn run_schedule(&self, dir: NodeId, slot: i64, now: i64, keep: Keep) -> Result<()> {
+        let (ctx, name) = (Ctx::system(), dates::minute(slot));
+        let mut taken = self.take(&ctx, dir, name.as_bytes());
+        if taken == Err(Error::TooManyLinks) {
+            // what goes makes room
+            self.prune(&ctx, dir, Some(slot), now, keep)?;
+            taken = self.take(&ctx, dir, name.as_bytes());
+        }
+        match taken {
+            Ok(_) | Err(Error::Exists) => self.prune(&ctx, dir, None, now, keep),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes what is not kept once there is one of `slot`, too.
+    fn prune(&self, ctx: &Ctx, dir: NodeId, slot: Option<i64>, now: i64, keep: Keep) -> Result<()> {
+        let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).chain(slot).collect();
+        for old in expired(&taken, now, keep) {
+            match self.remove(ctx, dir, dates::minute(old).as_bytes()) {
+                // locked, or somebody else removed it
+                Ok(()) | Err(Error::NotPermitted | Error::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Moving data between pools: a segment that is not in a pool of its volume is rewritten into one, as a later generation.
+//!
+//! Nothing is stored of a move but what the volume's record says: which pool its data belongs in, and which pools its
+//! directories name. A segment anywhere else is *misplaced*. So a move goes on after a crash, can be called off by naming
+//! another pool, and data that had to go elsewhere while a pool was away comes home. Addresses are logical: no extent changes,
+//! and neither does a snapshot. The old object is deleted when the commit that names the new one is durable.
+//!
+//! Segments of cells before format 4 do not say whose they are, and may hold data of several volumes: when a volume is to leave
+//! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
+
+use crate::format::inode::SegmentRecord;
+use crate::shard::Shard;
+use crate::space::clean::{self, Cleaned};
+use leeward_data::{Object, PoolId};
+use leeward_env::{Class, Ctx, Nanos, Work};
+use leeward_fs::{Error, Result};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+impl Shard {
+    /// One step of moving, but not soon after one that failed; `true` when there may be more to do at once.
+    pub(crate) fn move_turn(&self) -> Result<bool> {
+        if self.env.now() < self.lock().moves.retry_at {
+            return Ok(false);
+        }
+        self.move_step().inspect_err(|_| {
+            self.lock().moves.retry_at = self.env.now().saturating_add(RETRY.as_nanos() as Nanos);
+        })
+    }
+
+    /// Who moves: an operator waits for it, or the volume's owner wants his data elsewhere. So it rests less than other work of ours.
+    fn mover(&self, volume: Option<u32>) -> Ctx {
+        Ctx { class: Class::Batch, ..self.work_ctx(Work::Moving, volume) }
+    }
+
+    /// One step: finds out whose a segment is, or moves one. `true` when there was something to do.
+    pub(crate) fn move_step(&self) -> Result<bool> {
+        let (unknown, misplaced) = {
+            let mut st = self.lock();
+            st.list_moves();
+            let unknown = st.moves.unknown.pop();
+            (unknown, if unknown.is_none() { st.moves.list.pop() } else { None })
+        };
+        match (unknown, misplaced) {
+            (Some(segment), _) => self.find_owner(segment).map(|()| true),
+            (None, Some(segment)) => self.move_home(segment).map(|()| true),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// Notes of a segment whose it is.
+    fn find_owner(&self, segment: u64) -> Result<()> {
+        let Some(record) = self.lock().segments.get(segment).copied() else { return Ok(()) };
+        if record.volume.is_some() || !record.sealed || record.object_bytes == 0 {
+            return Ok(());
+        }
+        let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+        for chunk in self.log.index(&self.mover(None), record.object(segment))? {
+            *bytes.entry(chunk.owner.volume).or_default() += u64::from(chunk.len);
+        }
+        let Some((volume, _)) = bytes.into_iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
+        let mut st = self.lock();
+        st.segments.set_volume(segment, volume);
+        if st.segments.get(segment).is_some_and(|r| st.home_of(r).is_some()) {
+            st.moves.add(segment);
+        }
+        Ok(())
+    }
+
+    /// Rewrites a misplaced segment where it belongs.
+    fn move_home(&self, segment: u64) -> Result<()> {
+        let (record, home, in_use) = {
+            let st = self.lock();
+            let Some(record) = st.segments.get(segment).copied().filter(|r| r.sealed) else { return Ok(()) };
+            let Some(home) = st.home_of(&record) else { return Ok(()) };
+            (record, home, st.by_segment.contains_key(&segment))
+        };
+        if self.is_away(home) || self.is_away(record.pool) {
+            // all is looked at again when a pool comes back
+            return Ok(());
+        }
+        let object = record.object(segment);
+        // on the way is the cheapest time to clean
+        if !in_use && clean::is_worth(&record) && matches!(self.clean(object, home), Ok(Cleaned::Rewritten)) {
+            return Ok(());
+        }
+        match self.copy_to(object, &record, home) {
+            Err(e @ Error::Corrupt(_)) => {
+                tracing::error!("segment {segment} stays in pool {}: {e}", record.pool);
+                self.lock().moves.stuck.insert(segment);
+                Ok(())
+            }
+            Err(e) => {
+                self.lock().moves.add(segment);
+                Err(e)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Rewrites a segment with all that is in it.
+    fn copy_to(&self, object: Object, record: &SegmentRecord, pool: PoolId) -> Result<()> {
+        let info = match record.object_bytes {
+            0 => leeward_data::SegmentInfo {
+                object: Object { pool, ..object },
+                object_bytes: 0,
+                data_bytes: record.data_bytes,
+            },
+            _ => {
+                let all = std::slice::from_ref(&(0..u32::MAX));
+                let generation = self.next_generation(object.segment)?;
+                self.log.rewrite(&self.mover(record.volume), object, all, (pool, generation))?
+            }
+        };
+        self.replace_object(object, info);
+        Ok(())
+    }
+}

@@ -1,0 +1,431 @@
+//! What is in a recycle bin, as a tree, and how it gets back to its place.
+//!
+//! Several things with one path may be in the bin, and something else may be there again: a path stands for all directories
+//! that had it. Each entry is restored by a transaction of its own, directories before what was in them.
+
+use super::STEP_ENTRIES;
+use crate::format::inode::{BinRecord, Dentry, Stats, time};
+use crate::format::keys;
+use crate::ops::check_name;
+use crate::shard::Shard;
+use crate::tx::{Fail, Tx, TxResult};
+use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId, Result, Usage};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Something in the bin.
+#[derive(Clone, Debug)]
+pub(crate) struct Binned {
+    /// Nanoseconds since 1970, unique in the volume.
+    pub stamp: u64,
+    /// The inode.
+    pub node: NodeId,
+    /// Who removed it, and its name.
+    pub record: BinRecord,
+    /// The directory that it was in; in the bin itself or not.
+    pub parent: u64,
+    /// Type.
+    pub kind: Kind,
+    /// Owner.
+    pub owner: u32,
+    /// Allocated bytes.
+    pub bytes: u64,
+}
+
+impl Binned {
+    /// When it was removed, seconds since 1970.
+    pub fn removed_secs(&self) -> i64 {
+        (self.stamp / 1_000_000_000) as i64
+    }
+
+    /// Whether a user may know of it and have it back.
+    pub fn is_shown_to(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.record.uid || uid == self.owner
+    }
+}
+
+/// All that is in the bin of a volume.
+pub(crate) struct BinTree {
+    volume: u32,
+    /// In the order of removal.
+    pub all: Vec<Binned>,
+    by_inode: FxHashMap<u64, usize>,
+    /// By the directory that it was in.
+    children: FxHashMap<u64, Vec<usize>>,
+}
+
+impl BinTree {
+    fn new(volume: u32, all: Vec<Binned>) -> BinTree {
+        let by_inode = all.iter().enumerate().map(|(n, e)| (e.node.inode(), n)).collect();
+        let mut children: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
+        for (n, e) in all.iter().enumerate() {
+            children.entry(e.parent).or_default().push(n);
+        }
+        BinTree { volume, all, by_inode, children }
+    }
+
+    /// What was in a directory, newest first.
+    fn below(&self, dir: u64) -> impl Iterator<Item = &Binned> {
+        self.children.get(&dir).into_iter().flatten().rev().map(|n| &self.all[*n])
+    }
+
+    fn get(&self, inode: u64) -> Option<&Binned> {
+        self.by_inode.get(&inode).map(|n| &self.all[*n])
+    }
+
+    /// The directory that is not in the bin which an entry was below, and the names from there on.
+    fn place<'a>(&'a self, entry: &'a Binned) -> (NodeId, Vec<&'a [u8]>) {
+        let mut names = vec![&*entry.record.name];
+        let mut at = entry.parent;
+        while let Some(above) = self.get(at) {
+            names.push(&above.record.name);
+            at = above.parent;
+        }
+        names.reverse();
+        (NodeId::new(self.volume, at), names)
+    }
+}
+
+/// What is to be restored.
+pub(crate) struct RestoreBin<'a> {
+    /// Its path in the cell.
+    pub path: &'a str,
+    /// Only what was removed up to this second since 1970.
+    pub at: Option<i64>,
+    /// A directory, and the name that it gets there; `None`: its place.
+    pub to: Option<(NodeId, &'a [u8])>,
+}
+
+/// What a path stands for.
+struct Found {
+    tree: BinTree,
+    /// Directories that have the path, or had it (by inode).
+    dirs: Vec<u64>,
+    /// What had the path and was removed last.
+    removed: Option<Binned>,
+}
+
+/// A restore on its way.
+struct Way<'a> {
+    ctx: &'a Ctx,
+    tree: &'a BinTree,
+    at: i64,
+    /// Where directories of the bin are now: themselves, or the one that has their name.
+    places: FxHashMap<u64, NodeId>,
+    /// Entries whose place such another directory has.
+    merged: Vec<Binned>,
+    done: Usage,
+    /// What was not restored because its name is taken.
+    left: u64,
+}
+
+impl Way<'_> {
+    fn takes(&self, entry: &Binned) -> bool {
+        entry.removed_secs() <= self.at && entry.is_shown_to(self.ctx.uid)
+    }
+}
+
+impl Tx<'_> {
+    /// Gives something in the bin a name. [`Error::NotFound`] when it is not there any more.
+    fn restore_binned(&mut self, entry: &Binned, to: NodeId, name: &[u8]) -> TxResult<()> {
+        let (key, node) = (keys::binned(entry.node, entry.stamp), entry.node);
+        if self.get(&key)?.is_none() {
+            return Err(Error::NotFound.into());
+        }
+        self.live_dir(to)?;
+        check_name(name)?;
+        if self.is_snapshot_dir(to, name) || self.dentry(to, name)?.is_some() {
+            return Err(Error::Exists.into());
+        }
+        let epoch = self.epoch(node.volume())?;
+        if self.st.files.get(&node).is_some_and(|p| p.epoch < epoch) {
+            // content of a file without a name may be of an earlier epoch; with a name it would be in that snapshot
+            return Err(Fail::Stage(node));
+        }
+        self.remove(key);
+        let mut inode = self.inode(node)?;
+        let from = Self::counted_in(node, &inode);
+        let is_dir = inode.is_dir();
+        inode.binned = false;
+        inode.nlink = if is_dir { 2 } else { 1 };
+        inode.times[time::C] = self.now;
+        if inode.linked {
+            self.add_link(node, to, 1)?;
+        }
+        if from != to && is_dir {
+            self.fold()?;
+            self.move_dir(node, &mut inode, from, to)?;
+        } else if from != to {
+            self.move_usage(node, &mut inode, to)?;
+        }
+        self.put_inode(node, &inode)?;
+        self.place(to, name, Dentry { node, kind: entry.kind })?;
+        self.check_moved(to).map_err(|e| match e {
+            // to purge for what is restored from the bin is to go round in a circle
+            Fail::Quota { .. } => Error::Quota.into(),
+            e => e,
+        })
+    }
+
+    /// A directory of the bin whose name another one has now, with all that was in it, is not needed any more.
+    fn drop_merged(&mut self, entry: &Binned) -> TxResult<()> {
+        self.fold()?;
+        if self.stats(entry.node)? == Stats::default() {
+            self.purge(&keys::binned(entry.node, entry.stamp))?;
+        }
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// All that is in the bin of a volume.
+    pub(crate) fn bin_tree(&self, volume: u32) -> Result<BinTree> {
+        let (mut from, to) = keys::bin_range(volume, 0);
+        let mut all = Vec::new();
+        loop {
+            let (page, next) = self.scan(&from, &to, STEP_ENTRIES)?;
+            let entries = self.transact(&Ctx::system(), |tx| {
+                let entries = page.iter().filter_map(|(key, value)| tx.binned(key, value).transpose());
+                entries.collect::<TxResult<Vec<Binned>>>()
+            })?;
+            all.extend(entries);
+            match next {
+                Some(next) => from = next,
+                None => return Ok(BinTree::new(volume, all)),
+            }
+        }
+    }
+
+    /// Paths of all that a user may see of a bin, in its order.
+    pub(crate) fn bin_paths(&self, tree: &BinTree, uid: u32) -> Vec<(String, Binned)> {
+        let mut known: FxHashMap<NodeId, String> = FxHashMap::default();
+        let mut path = |entry: &Binned| {
+            let (dir, names) = tree.place(entry);
+            let above = known.entry(dir).or_insert_with(|| self.describe(dir));
+            let names: Vec<_> = names.iter().map(|n| String::from_utf8_lossy(n)).collect();
+            format!("{}/{}", above.trim_end_matches('/'), names.join("/"))
+        };
+        let shown = tree.all.iter().filter(|e| e.is_shown_to(uid));
+        shown.map(|e| (path(e), e.clone())).collect()
+    }
+
+    /// What has this path, or had it.
+    fn find_binned(&self, ctx: &Ctx, path: &str, at: i64) -> Result<Found> {
+        let names: Vec<&[u8]> = path.split('/').filter(|n| !n.is_empty()).map(str::as_bytes).collect();
+        // the part of the path that is there tells the volume; above it nothing can be in its bin
+        let (mut dir, mut passed) = (NodeId::ROOT, 0);
+        for (n, name) in names.iter().enumerate() {
+            match self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))? {
+                Some(entry) if entry.kind == Kind::Dir => {
+                    if entry.node.volume() != dir.volume() {
+                        passed = n + 1;
+                    }
+                    dir = entry.node;
+                }
+                _ => break,
+            }
+        }
+        let tree = self.bin_tree(dir.volume())?;
+        let mut found = Found { tree, dirs: vec![1], removed: None };
+        for (n, name) in names[passed..].iter().enumerate() {
+            let is_last = passed + n + 1 == names.len();
+            let mut next = Vec::new();
+            let mut removed: Vec<Binned> = Vec::new();
+            for dir in &found.dirs {
+                if found.tree.get(*dir).is_none() {
+                    let dir = NodeId::new(found.tree.volume, *dir);
+                    let entry = self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))?;
+                    let is_dir = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
+                    next.extend(entry.filter(is_dir).map(|d| d.node.inode()));
+                }
+                removed.extend(found.tree.below(*dir).filter(|e| *e.record.name == **name).cloned());
+            }
+            if is_last {
+                removed.retain(|e| e.removed_secs() <= at && e.is_shown_to(ctx.uid));
+                found.removed = removed.into_iter().max_by_key(|e| e.stamp);
+            } else {
+                next.extend(removed.iter().filter(|e| e.kind == Kind::Dir).map(|e| e.node.inode()));
+            }
+            found.dirs = next;
+        }
+        Ok(found)
+    }
+
+    /// Restores what had a path, with all that was removed below it. Returns what was restored, and how much was left in the
+    /// bin because its name is taken. Durable with the next commit.
+    pub(crate) fn restore_bin(&self, ctx: &Ctx, r: &RestoreBin<'_>) -> Result<(Usage, u64)> {
+        let at = r.at.unwrap_or(i64::MAX);
+        let found = self.find_binned(ctx, r.path, at)?;
+        let tree = &found.tree;
+        let mut way = Way {
+            ctx,
+            tree,
+            at,
+            places: FxHashMap::default(),
+            merged: Vec::new(),
+            done: Usage::default(),
+            left: 0,
+        };
+        match (&found.removed, r.to) {
+            (Some(entry), Some((dir, name))) => {
+                if dir.volume() != tree.volume {
+                    return Err(Error::CrossVolume);
+                }
+                self.may_restore_to(ctx, dir)?;
+                self.restore_entry(&mut way, entry, dir, name)?;
+                self.restore_below(&mut way, entry.node.inode(), entry.node)?;
+            }
+            (None, Some(_)) => return Err(Error::NotFound),
+            (removed, None) => {
+                if let Some(entry) = removed {
+                    self.restore_in_place(&mut way, entry)?;
+                }
+                for dir in &found.dirs {
+                    self.restore_below_live(&mut way, NodeId::new(tree.volume, *dir))?;
+                }
+                if removed.is_none() && way.done == Usage::default() && way.left == 0 {
+                    return Err(Error::NotFound);
+                }
+            }
+        }
+        for entry in way.merged.iter().rev() {
+            self.transact(&Ctx::system(), |tx| tx.drop_merged(entry))?;
+        }
+        Ok((way.done, way.left))
+    }
+
+    /// Others than root restore to directories of their own, or where it was.
+    fn may_restore_to(&self, ctx: &Ctx, dir: NodeId) -> Result<()> {
+        let owner = self.transact(&Ctx::system(), |tx| tx.inode(dir))?.uid;
+        if ctx.uid == 0 || ctx.uid == owner { Ok(()) } else { Err(Error::NotPermitted) }
+    }
+
+    /// What `dir` (a directory that has a name) and those below it lost.
+    fn restore_below_live(&self, way: &mut Way<'_>, dir: NodeId) -> Result<()> {
+        let tree = way.tree;
+        let mut parents: Vec<u64> =
+            tree.children.keys().copied().filter(|p| tree.get(*p).is_none()).collect();
+        parents.sort_unstable();
+        for parent in parents.into_iter().map(|p| NodeId::new(tree.volume, p)) {
+            if self.transact(&Ctx::system(), |tx| tx.is_below(parent, dir))? {
+                self.restore_below(way, parent.inode(), parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores an entry to where it was, and what was below it.
+    fn restore_in_place(&self, way: &mut Way<'_>, entry: &Binned) -> Result<()> {
+        let dir = self.place_of(way, entry.parent)?;
+        match self.restore_or_merge(way, entry, dir)? {
+            Some(place) if entry.kind == Kind::Dir => self.restore_below(way, entry.node.inode(), place),
+            Some(_) => Ok(()),
+            None => Err(Error::Exists),
+        }
+    }
+
+    /// Where a directory is now; one of the bin is restored, if its name is not taken by another one.
+    fn place_of(&self, way: &mut Way<'_>, dir: u64) -> Result<NodeId> {
+        let mut missing = Vec::new();
+        let mut at = dir;
+        let mut place = loop {
+            if let Some(known) = way.places.get(&at) {
+                break *known;
+            }
+            match way.tree.get(at) {
+                None => break NodeId::new(way.tree.volume, at),
+                Some(entry) => {
+                    missing.push(entry);
+                    at = entry.parent;
+                }
+            }
+        };
+        for entry in missing.into_iter().rev() {
+            if !entry.is_shown_to(way.ctx.uid) {
+                return Err(Error::NotPermitted);
+            }
+            place = self.restore_or_merge(way, entry, place)?.ok_or(Error::Exists)?;
+        }
+        Ok(place)
+    }
+
+    /// Restores an entry under its own name in `dir`, or finds the directory that has its name. `None`: the name is taken.
+    fn restore_or_merge(&self, way: &mut Way<'_>, entry: &Binned, dir: NodeId) -> Result<Option<NodeId>> {
+        let name = &*entry.record.name;
+        match self.restore_entry(way, entry, dir, name) {
+            Err(Error::Exists) => {}
+            other => return other.map(|()| Some(entry.node)),
+        }
+        let there = self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))?;
+        let merges = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
+        match there.filter(merges) {
+            Some(there) if entry.kind == Kind::Dir => {
+                way.places.insert(entry.node.inode(), there.node);
+                way.merged.push(entry.clone());
+                Ok(Some(there.node))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn restore_entry(&self, way: &mut Way<'_>, entry: &Binned, dir: NodeId, name: &[u8]) -> Result<()> {
+        self.transact(way.ctx, |tx| tx.restore_binned(entry, dir, name))?;
+        self.tell_entry(dir, name);
+        self.tell_inode(dir);
+        self.tell_inode(entry.node);
+        match entry.kind {
+            Kind::Dir => {
+                way.places.insert(entry.node.inode(), entry.node);
+                way.done.dirs += 1;
+            }
+            _ => {
+                way.done.files += 1;
+                way.done.bytes += entry.bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores what was in a directory of the bin (or in one that is there): of each name what was removed last.
+    fn restore_below(&self, way: &mut Way<'_>, dir: u64, place: NodeId) -> Result<()> {
+        let tree = way.tree;
+        let mut waiting = vec![(dir, place)];
+        while let Some((dir, place)) = waiting.pop() {
+            let mut seen: FxHashSet<&[u8]> = FxHashSet::default();
+            for entry in tree.below(dir) {
+                if way.places.contains_key(&entry.node.inode()) {
+                    // on the way here
+                    seen.insert(&entry.record.name);
+                    continue;
+                }
+                if !way.takes(entry) || !seen.insert(&entry.record.name) {
+                    continue;
+                }
+                match self.restore_or_merge(way, entry, place) {
+                    Ok(Some(at)) if entry.kind == Kind::Dir => waiting.push((entry.node.inode(), at)),
+                    Ok(Some(_)) => {}
+                    Ok(None) => way.left += 1,
+                    // purged meanwhile
+                    Err(Error::NotFound) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tx<'_> {
+    /// An entry of the bin as it is now; `None` when its inode is gone.
+    fn binned(&self, key: &[u8], value: &[u8]) -> TxResult<Option<Binned>> {
+        let Some((stamp, node)) = keys::parse_binned(key) else { return Ok(None) };
+        let inode = match self.inode(node) {
+            Err(Fail::Error(Error::Stale)) => return Ok(None),
+            other => other?,
+        };
+        let bytes = self.size_of(node, &inode).1;
+        let record = BinRecord::decode(value)?;
+        let (parent, kind, owner) = (inode.parent, inode.kind, inode.uid);
+        Ok(Some(Binned { stamp, node, record, parent, kind, owner, bytes }))
+    }
+}

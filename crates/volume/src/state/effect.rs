@@ -1,0 +1,240 @@
+//! What an operation does to the state beside records, once it has succeeded.
+
+use crate::format::buckets::BucketRecord;
+use crate::format::inode::{PoolRecord, SnapshotRecord};
+use crate::format::keys::EpochPair;
+use crate::format::schedule::ScheduleRecord;
+use crate::format::scrub::{Reached, ScrubRecord};
+use crate::state::State;
+use crate::state::pending::{Change, Pending};
+use crate::state::quota::Quota;
+use crate::state::snapshots::Tally;
+use leeward_data::{Addr, PoolId};
+use leeward_fs::NodeId;
+use leeward_fs::accounts::AccountChange;
+use leeward_fs::flows::{FlowRecord, Principal};
+use leeward_fs::uploads::{PartRecord, UploadRecord};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What an operation does to the state beside records, once it has succeeded.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A directory of the volume names this pool.
+    DirPool(u32, u8),
+    /// A pool was made, changed or removed.
+    Pool(PoolId, Option<PoolRecord>),
+    /// The inode has no name any more, but references.
+    Orphan(NodeId),
+    /// The inode has a name now.
+    Named(NodeId),
+    /// The upload is this now.
+    Upload(NodeId, UploadRecord),
+    /// The upload is not there any more.
+    UploadGone(NodeId),
+    /// The inode is this part of an upload.
+    Part(NodeId, PartRecord),
+    /// Nobody can reach the inode any more.
+    Gone(NodeId),
+    /// Its records are to be freed in steps.
+    Reclaim(NodeId),
+    /// Something is in the recycle bin of the volume now.
+    Binned { volume: u32, stamp: u64 },
+    /// The directory's quota is gone with it.
+    DropQuota(NodeId),
+    /// Content changed, beyond what the records say.
+    Change(NodeId, ContentChange),
+    /// This was said about a user or group at the gate.
+    Flow(Principal, FlowRecord),
+    /// The bucket is this now, or gone.
+    Bucket(String, Option<BucketRecord>),
+    /// Users and keys are others now.
+    Account(AccountChange),
+    /// The directory has this quota now.
+    SetQuota(NodeId, Quota),
+    /// What is stored of scrubbing a pool is this now.
+    Scrub(PoolId, Option<ScrubRecord>),
+    /// A scrub of a pool is so far, or over.
+    ScrubPlace(PoolId, Option<Reached>),
+    /// The directory has this schedule of snapshots now; `None`: none.
+    Schedule(NodeId, Option<ScheduleRecord>),
+    /// The volume has no name any more; its records are freed in steps.
+    Detach(u32),
+    /// The volume's last record is gone.
+    VolumeGone(u32),
+    /// A snapshot ends the volume's epoch.
+    Snapshot { volume: u32, record: SnapshotRecord },
+    /// The snapshot has another record now.
+    ChangeSnapshot { volume: u32, epoch: u32, record: SnapshotRecord },
+    /// The snapshot is gone.
+    RemoveSnapshot { volume: u32, epoch: u32 },
+    /// Nothing is left on the deadlist under this pair.
+    FinishPair { volume: u32, pair: EpochPair },
+    /// The pending changes up to `last` are in the records, which now say `size` and `allocated`.
+    Applied { node: NodeId, last: u64, size: u64, allocated: u64 },
+}
+
+/// Changes of a file's content that are not in its records.
+#[derive(Debug)]
+pub(crate) struct ContentChange {
+    /// In order.
+    pub(crate) changes: Vec<Change>,
+    /// How many more bytes are allocated.
+    pub(crate) grows: i64,
+    /// Holes that have space now.
+    pub(crate) fills: Vec<Range<u64>>,
+    /// Windows that it may touch.
+    pub(crate) windows: usize,
+    /// What the records say, bytes.
+    pub(crate) size: u64,
+    /// What the records say is allocated, bytes.
+    pub(crate) allocated: u64,
+}
+
+impl State {
+    /// Does it. `dead`: data that nobody needs any more is added.
+    pub(crate) fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {
+        match effect {
+            Effect::DirPool(volume, pool) => self.name_pool(volume, pool),
+            Effect::Pool(id, record) => self.set_pool(id, record),
+            Effect::Orphan(node) => {
+                self.orphans.insert(node);
+            }
+            Effect::Named(node) => {
+                self.orphans.remove(&node);
+            }
+            Effect::Upload(upload, record) => {
+                let parts = self.uploads.set(upload, record);
+                self.let_parts_go(parts);
+            }
+            Effect::UploadGone(upload) => {
+                let parts = self.uploads.remove(upload);
+                self.let_parts_go(parts);
+            }
+            Effect::Part(node, record) => {
+                self.orphans.remove(&node);
+                let old = self.uploads.add(node, record);
+                self.let_parts_go(old.into_iter().collect());
+            }
+            Effect::Gone(node) => {
+                self.orphans.remove(&node);
+                if let Some(pending) = self.files.remove(&node) {
+                    dead.extend(pending.data());
+                    self.let_go(node, pending.segments());
+                }
+            }
+            Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
+            Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
+            Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
+            Effect::Schedule(dir, None) => self.schedules.remove(dir),
+            Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
+            Effect::Flow(who, record) => self.flows.set(who, record),
+            Effect::Bucket(name, record) => self.set_bucket(name, record),
+            Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
+            Effect::Detach(id) => self.detach(id),
+            Effect::VolumeGone(id) => {
+                self.volumes.remove(&id);
+                self.volumes_dirty.remove(&id);
+            }
+            Effect::Snapshot { volume, record } => self.take_snapshot(volume, record),
+            Effect::ChangeSnapshot { volume, epoch, record } => self.snapshots.change(volume, epoch, record),
+            Effect::RemoveSnapshot { volume, epoch } => self.snapshots.remove(volume, epoch),
+            Effect::FinishPair { volume, pair } => self.finish_pair(volume, pair),
+            Effect::Reclaim(node) => self.reclaim.push_back(node),
+            Effect::Binned { volume, stamp } => self.bins.add(volume, stamp),
+            Effect::DropQuota(dir) => self.quotas.remove(dir),
+            Effect::Change(node, change) => self.change_content(node, change, dead),
+            Effect::Applied { node, last, size, allocated } => self.applied(node, last, (size, allocated)),
+        }
+    }
+
+    fn name_pool(&mut self, volume: u32, pool: u8) {
+        if let Some(v) = self.volumes.get_mut(&volume)
+            && let Err(at) = v.properties.dir_pools.binary_search(&pool)
+        {
+            v.properties.dir_pools.insert(at, pool);
+            self.volumes_dirty.insert(volume);
+        }
+    }
+
+    fn set_pool(&mut self, id: PoolId, record: Option<PoolRecord>) {
+        match record {
+            Some(record) => drop(self.pools.insert(id, record)),
+            None => drop(self.pools.remove(&id)),
+        }
+        self.moves.look_again();
+    }
+
+    fn set_bucket(&mut self, name: String, record: Option<BucketRecord>) {
+        let buckets = Arc::make_mut(&mut self.buckets);
+        match record {
+            Some(record) => drop(buckets.insert(name, Arc::new(record))),
+            None => {
+                buckets.remove(&name);
+                self.uploads.forsake_bucket(&name);
+            }
+        }
+    }
+
+    fn detach(&mut self, id: u32) {
+        if let Some(v) = self.volumes.get_mut(&id) {
+            v.removing = true;
+            self.volumes_dirty.insert(id);
+        }
+        let pending = self.files.extract_if(|node, _| node.volume() == id);
+        let pending: Vec<(NodeId, Pending)> = pending.collect();
+        pending.into_iter().for_each(|(node, p)| self.let_go(node, p.segments()));
+        self.orphans.retain(|node| node.volume() != id);
+        self.reclaim.retain(|node| node.volume() != id);
+        self.unfolded.drop_volume(id);
+        self.snapshots.drop_volume(id);
+        self.bins.drop_volume(id);
+        self.schedules.drop_volume(id);
+        let parts = self.uploads.drop_volume(id);
+        self.let_parts_go(parts);
+    }
+
+    fn take_snapshot(&mut self, volume: u32, record: SnapshotRecord) {
+        if let Some(v) = self.volumes.get_mut(&volume) {
+            self.snapshots.take(volume, v.epoch, record);
+            v.epoch += 1;
+            self.volumes_dirty.insert(volume);
+        }
+    }
+
+    fn finish_pair(&mut self, volume: u32, pair: EpochPair) {
+        let left = self.snapshots.finish_pair(volume, pair);
+        if left != Tally::default() {
+            tracing::error!("{left:?} counted of volume {volume}, {pair:?}, but not found; run lee fsck");
+        }
+    }
+
+    fn change_content(&mut self, node: NodeId, change: ContentChange, dead: &mut Vec<(Addr, u32)>) {
+        let ContentChange { changes, grows, fills, windows, size, allocated } = change;
+        let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
+        let new = || Pending::new(size, allocated, epoch);
+        let pending = self.files.entry(node).or_insert_with(new);
+        // an older one has no name any more, or would have been staged
+        pending.epoch = epoch;
+        for change in changes {
+            if let Change::Write { addr, .. } = &change {
+                self.by_segment.entry(addr.segment).or_default().insert(node);
+            }
+            pending.push(change, |addr, len| dead.push((addr, len)));
+        }
+        fills.into_iter().for_each(|hole| pending.fill(hole));
+        pending.add_windows(windows);
+        pending.allocated = pending.allocated.saturating_add_signed(grows);
+    }
+
+    /// `records`: size and allocated bytes that the records say now.
+    fn applied(&mut self, node: NodeId, last: u64, records: (u64, u64)) {
+        let Some(pending) = self.files.get_mut(&node) else { return };
+        let done = pending.applied(last);
+        if pending.is_empty() {
+            debug_assert_eq!((pending.size, pending.allocated), records, "{node:?}");
+            self.files.remove(&node);
+        }
+        self.let_go(node, done);
+    }
+}

@@ -1,0 +1,196 @@
+//! What the shard's lock protects: tables in memory, each in a module of its own. Nothing here waits, does I/O, or knows the shard.
+
+pub(crate) mod overlay;
+pub(crate) mod pending;
+pub(crate) mod quota;
+pub(crate) mod refs;
+pub(crate) mod segments;
+pub(crate) mod snapshots;
+pub(crate) mod unreadable;
+
+pub(crate) mod bins;
+pub(crate) mod effect;
+pub(crate) mod moves;
+pub(crate) mod running;
+pub(crate) mod schedules;
+pub(crate) mod scrubs;
+pub(crate) mod sweep;
+pub(crate) mod unfolded;
+pub mod uploads;
+
+pub(crate) use effect::{ContentChange, Effect};
+pub use running::{Frozen, RecordCache, Running};
+
+use crate::format::buckets::Buckets;
+use crate::format::inode::{PoolRecord, VolumeRecord};
+use crate::format::keys::{self, EpochPair, Key};
+use crate::state::overlay::Overlay;
+use crate::state::pending::Pending;
+use crate::state::quota::Quotas;
+use crate::state::refs::Refs;
+use crate::state::segments::Segments;
+use crate::state::snapshots::Snapshots;
+use crate::state::unreadable::Unreadable;
+use bins::Bins;
+use leeward_data::{Object, PoolId, SegmentInfo};
+use leeward_fs::NodeId;
+use leeward_fs::accounts::Accounts;
+use leeward_fs::flows::FlowSettings;
+use leeward_meta::Value;
+use moves::Moves;
+use rustc_hash::FxHashMap;
+use schedules::Schedules;
+use scrubs::Scrubs;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use sweep::Sweep;
+use unfolded::Unfolded;
+use uploads::Uploads;
+
+/// Records that one entry of a deadlist names at most.
+const DEAD_PER_ENTRY: usize = 32;
+
+/// What the lock protects.
+#[derive(Default)]
+pub struct State {
+    /// Records changed since the last freeze.
+    pub running: Running,
+    /// Number of the running transaction; a commit of it makes everything so far durable.
+    pub running_id: u64,
+    /// Changes of recursive statistics that are not in their records yet.
+    pub unfolded: Unfolded,
+    /// Records being committed, the oldest transaction first: those that are durable and not published yet, and one that is written.
+    pub committing: VecDeque<Frozen>,
+    /// Moves when committed records become clean.
+    pub publish_seq: u64,
+    /// Content that is not in records yet, by inode.
+    pub files: FxHashMap<NodeId, Pending>,
+    /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it. Such a segment is in use.
+    pub by_segment: FxHashMap<u64, BTreeSet<NodeId>>,
+    /// Of those the segments of which nothing was left to store.
+    pub vanished: BTreeSet<u64>,
+    /// The segment table.
+    pub segments: Segments,
+    /// Pools by number, without the cell's own.
+    pub pools: BTreeMap<PoolId, PoolRecord>,
+    /// What is to be moved between pools.
+    pub moves: Moves,
+    /// Volumes by number.
+    pub volumes: BTreeMap<u32, VolumeRecord>,
+    /// Volumes whose record must be written.
+    pub volumes_dirty: BTreeSet<u32>,
+    /// Objects that cleaning replaced: garbage once the next commit is durable.
+    pub replaced: Vec<Object>,
+    /// Segments whose rides are not needed any more once the next commit is durable: it says that they are stored.
+    pub released: Vec<u64>,
+    /// Whether the cell's counters must be written.
+    pub counters_dirty: bool,
+    /// Number of the next volume.
+    pub next_volume: u32,
+    /// When the time was last stored for the locks of snapshots, seconds; whether it must be.
+    pub clock_stored: Option<i64>,
+    /// See `clock_stored`.
+    pub clock_due: bool,
+    /// Schedules of snapshots.
+    pub schedules: Schedules,
+    /// Scrubbing of pools: when, and how it went.
+    pub scrubs: Scrubs,
+    /// Snapshots, what they hold, and views of them.
+    pub snapshots: Snapshots,
+    /// Recycle bins.
+    pub bins: Bins,
+    /// What was said about users and groups at the gate.
+    pub flows: FlowSettings,
+    /// What is published at the S3 door.
+    pub buckets: Arc<Buckets>,
+    /// Who may come in by a door.
+    pub accounts: Arc<Accounts>,
+    /// Uploads in parts.
+    pub uploads: Arc<Uploads>,
+    /// Quotas and what is used of them.
+    pub quotas: Quotas,
+    /// References of front ends.
+    pub refs: Refs,
+    /// Inodes without a name that are still referenced.
+    pub orphans: BTreeSet<NodeId>,
+    /// Inodes without a name or reference whose records are to be freed in steps.
+    pub reclaim: VecDeque<NodeId>,
+    /// How far the records of a removed volume are freed.
+    pub sweep: Option<Sweep>,
+    /// How far trim is: behind this key nothing is left of that pair of that volume.
+    pub trimmed: Option<(u32, EpochPair, Key)>,
+    /// Damaged records that background work leaves out.
+    pub unreadable: Unreadable,
+    /// Why nothing more can be changed, once the engine is broken.
+    pub broken: Option<String>,
+}
+
+impl State {
+    /// Bytes that only snapshots hold, where the quota of this directory counts them: that of a volume's root does if the
+    /// volume says so.
+    pub(crate) fn held_in_quota(&self, dir: NodeId) -> i64 {
+        let counts = |v: &VolumeRecord| dir.inode() == 1 && v.properties.quota_counts_snapshots;
+        match self.volumes.get(&dir.volume()).is_some_and(counts) {
+            true => self.snapshots.held(dir.volume()).held.bytes,
+            false => 0,
+        }
+    }
+
+    /// Whether changes that brought data to this segment may enter the records.
+    pub fn is_stored(&self, segment: u64) -> bool {
+        self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
+    }
+
+    /// A segment's object is durable. Its rides may go with the commit that says so.
+    pub(crate) fn is_stored_now(&mut self, info: SegmentInfo) {
+        self.released.push(info.object.segment);
+        self.segments.sealed(info);
+    }
+
+    /// The queue of `node` mentions these segments no more.
+    pub(crate) fn let_go(&mut self, node: NodeId, segments: Vec<u64>) {
+        for segment in segments {
+            let Some(nodes) = self.by_segment.get_mut(&segment) else { continue };
+            nodes.remove(&node);
+            if nodes.is_empty() {
+                self.by_segment.remove(&segment);
+                self.vanished.remove(&segment);
+                self.segments.touch(segment);
+            }
+        }
+    }
+}
+
+impl State {
+    /// The record in the overlays: `None` when they do not hold the key, `Some(None)` when it was removed.
+    pub fn overlay(&self, key: &Key) -> Option<Option<Value>> {
+        self.overlays().rev().find_map(|o| o.get(key)).map(|s| s.value.clone())
+    }
+
+    /// The overlays from old to new.
+    pub fn overlays(&self) -> impl DoubleEndedIterator<Item = &Overlay> {
+        self.committing.iter().map(|frozen| &**frozen).chain([&self.running.records])
+    }
+
+    /// Puts what died in the running transaction on the deadlists, many records an entry. Whoever reads deadlists does so first.
+    pub(crate) fn list_the_dead(&mut self, cache: &RecordCache) {
+        let mut died = std::mem::take(&mut self.running.died);
+        let list = |(pair, key): &(EpochPair, Key)| (keys::volume_of(key), *pair);
+        died.sort_by_key(list);
+        for of_one_list in died.chunk_by(|a, b| list(a) == list(b)) {
+            for some in of_one_list.chunks(DEAD_PER_ENTRY) {
+                let (pair, first) = &some[0];
+                let others = keys::dead_with(some[1..].iter().map(|(_, key)| key));
+                self.enter(keys::dead_record(first, *pair), Some(others), true, cache);
+            }
+        }
+    }
+
+    pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
+        let committing = &self.committing;
+        self.running.records.enter(key, value, |key| {
+            let below = committing.iter().rev().find_map(|c| c.get(key)).map(|s| s.value.is_none());
+            new || below.unwrap_or_else(|| matches!(cache.get(key), Some(None)))
+        });
+    }
+}

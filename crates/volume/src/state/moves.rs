@@ -1,0 +1,120 @@
+//! Which segments are not where they belong, and in which pool each does.
+
+use crate::format::inode::SegmentRecord;
+use crate::pools::DEFAULT;
+use crate::state::State;
+use leeward_data::PoolId;
+use leeward_env::Nanos;
+use rustc_hash::FxHashSet;
+
+/// What is left to move.
+#[derive(Default)]
+pub struct Moves {
+    /// Volumes, pools or segments changed so that more may be misplaced than is listed.
+    pub(crate) look: bool,
+    /// Segments that were found misplaced.
+    pub(crate) list: Vec<u64>,
+    /// Segments of which it is to be found out whose they are.
+    pub(crate) unknown: Vec<u64>,
+    /// Whether those are known.
+    pub(crate) listed_unknown: bool,
+    /// Those that cannot be read whole: they stay where they are.
+    pub(crate) stuck: FxHashSet<u64>,
+    /// After a failure nothing is moved before.
+    pub(crate) retry_at: Nanos,
+}
+
+impl Moves {
+    /// Volumes or pools changed.
+    pub fn look_again(&mut self) {
+        self.look = true;
+        self.stuck.clear();
+    }
+
+    /// A segment is where it does not belong.
+    pub fn add(&mut self, segment: u64) {
+        self.list.push(segment);
+    }
+}
+
+/// How much of a volume is not where it belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+    /// Segments among them that are damaged, and stay.
+    pub stuck: u64,
+}
+
+impl State {
+    /// The pool that a segment belongs in, if it is in another one.
+    pub(crate) fn home_of(&self, r: &SegmentRecord) -> Option<PoolId> {
+        let p = &self.volumes.get(&r.volume?).filter(|v| !v.removing)?.properties;
+        let named = u8::try_from(r.pool).is_ok_and(|pool| p.dir_pools.contains(&pool));
+        (r.pool != p.pool && !named && self.has_pool(p.pool)).then_some(p.pool)
+    }
+
+    /// The pool of what names `named`.
+    pub(crate) fn pool_for(&self, volume: u32, named: u8) -> PoolId {
+        let Some(v) = self.volumes.get(&volume) else { return 0 };
+        match v.properties.dir_pools.contains(&named) {
+            true => named.into(),
+            false => v.properties.pool,
+        }
+    }
+
+    /// The number by which a directory names a pool. Pool 0 has none: 0 is that of the volume.
+    pub(crate) fn dir_pool_named(&self, name: &[u8]) -> Option<u8> {
+        let (id, _) = self.pools.iter().find(|(_, r)| r.name.as_bytes() == name)?;
+        u8::try_from(*id).ok().filter(|_| self.cold_of(*id).is_none())
+    }
+
+    /// The name of a pool.
+    pub(crate) fn pool_name(&self, id: PoolId) -> String {
+        match self.pools.get(&id) {
+            None if id == 0 => DEFAULT.into(),
+            None => id.to_string(),
+            Some(record) => record.name.clone(),
+        }
+    }
+
+    /// Whether there is such a pool.
+    pub(crate) fn has_pool(&self, pool: PoolId) -> bool {
+        pool == 0 || self.pools.contains_key(&pool)
+    }
+
+    /// What is not where it belongs, of one volume.
+    pub(crate) fn misplaced(&self, volume: u32) -> Misplaced {
+        let mut sum = Misplaced::default();
+        let of_volume = self.segments.iter().filter(|(_, r)| r.sealed && r.volume == Some(volume));
+        for (segment, r) in of_volume.filter(|(_, r)| self.home_of(r).is_some()) {
+            sum.segments += 1;
+            sum.bytes += r.object_bytes;
+            sum.stuck += u64::from(self.moves.stuck.contains(&segment));
+        }
+        sum
+    }
+
+    /// Whether it is not known of all segments whose they are, and matters.
+    fn wants_owners(&self) -> bool {
+        self.volumes.values().any(|v| v.properties.pool != 0 && !v.removing)
+    }
+
+    /// Segments that are to be looked at, or moved.
+    pub(crate) fn list_moves(&mut self) {
+        if !std::mem::take(&mut self.moves.look) {
+            return;
+        }
+        if self.wants_owners() && !self.moves.listed_unknown {
+            let unknown = self.segments.iter().filter(|(_, r)| r.sealed && r.volume.is_none());
+            self.moves.unknown = unknown.map(|(segment, _)| segment).collect();
+            self.moves.listed_unknown = true;
+        }
+        let misplaced = self.segments.iter().filter(|(_, r)| r.sealed && self.home_of(r).is_some());
+        let mut list: Vec<u64> = misplaced.map(|(segment, _)| segment).collect();
+        list.sort_unstable_by_key(|segment| std::cmp::Reverse(*segment));
+        self.moves.list = list;
+    }
+}

@@ -1,0 +1,311 @@
+//! The segment table: what of each segment is referenced, and the numbers to give out.
+//!
+//! In memory for all segments (56 bytes each; 16 MiB of data a segment), written through the running transaction when a
+//! commit is frozen. A segment without references is condemned: its record goes with the commit that
+//! dropped the last one, its object after that commit is durable.
+//!
+//! **No name of an object is used twice**, neither a segment's number nor a generation of a segment, by this process or any
+//! other: a name that was deleted once, or that a process which lost the cell still means to delete, may be deleted at any later time.
+//! Generations are reserved by commits as numbers are: [`Reserved`] says up to which, for all segments together, and a
+//! process begins above what was reserved when it opened the cell. Below that each segment counts for itself.
+
+use crate::format::inode::{Reserved, SegmentRecord};
+use leeward_data::{GENERATIONS_PER_PUT, Object, PoolId, SegmentInfo};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Numbers are reserved in steps by commits, and given out when that is durable: none is given out twice even if objects outlive
+/// a lost commit, or another process has taken the cell over.
+const RESERVE: u64 = 4096;
+/// The same for generations: that of one segment may grow so much before the next commit has reserved more.
+const RESERVE_GENERATIONS: u32 = 256;
+
+/// All segments of the cell.
+#[derive(Default)]
+pub struct Segments {
+    table: FxHashMap<u64, SegmentRecord>,
+    /// Whose a segment in memory is, and which pool it is going to.
+    open: FxHashMap<u64, (u32, PoolId)>,
+    dirty: FxHashSet<u64>,
+    /// Cleaning gave up on these until something about them changes.
+    alone: FxHashSet<u64>,
+    /// Whether references to these changed since they are watched.
+    watched: FxHashMap<u64, bool>,
+    next: u64,
+    reserved: Reserved,
+    /// What a commit that is durable has reserved.
+    durable: Reserved,
+    /// Earlier processes gave out generations below this.
+    first_generation: u32,
+    /// Generations up to which segments were tried to be rewritten, without success so far.
+    tried: FxHashMap<u64, u32>,
+    /// The highest generation that was asked for, whether it could be had or not.
+    top_generation: u32,
+}
+
+impl Segments {
+    /// Starts with what was stored; numbers and generations continue there.
+    pub fn new(stored: Reserved) -> Segments {
+        Segments {
+            next: stored.segments.max(1),
+            reserved: stored,
+            durable: stored,
+            first_generation: stored.generations,
+            top_generation: stored.generations,
+            ..Default::default()
+        }
+    }
+
+    /// Puts in a stored record.
+    pub fn load(&mut self, segment: u64, record: SegmentRecord) {
+        // where nothing was reserved, a rewriting that was not committed had one of the next generations
+        let after = record.generation.saturating_add(1 + GENERATIONS_PER_PUT);
+        if after > self.first_generation && self.durable.generations == 0 {
+            (self.first_generation, self.top_generation) = (after, after);
+        }
+        self.table.insert(segment, record);
+    }
+
+    /// A number never used before, for data of this volume that is to go to this pool; `None` until a commit has reserved more.
+    pub fn allocate(&mut self, volume: u32, pool: PoolId) -> Option<u64> {
+        if self.next >= self.durable.segments {
+            return None;
+        }
+        let segment = self.next;
+        self.next += 1;
+        self.open.insert(segment, (volume, pool));
+        Some(segment)
+    }
+
+    /// A commit that reserved these is durable.
+    pub fn reserved_durably(&mut self, reserved: Reserved) {
+        self.durable.segments = self.durable.segments.max(reserved.segments);
+        self.durable.generations = self.durable.generations.max(reserved.generations);
+    }
+
+    /// A generation for the next object of a segment: it and those that follow, [`GENERATIONS_PER_PUT`] in all, were not used
+    /// before, and will not be given out again. `None` until a commit has reserved more.
+    pub fn next_generation(&mut self, segment: u64) -> Option<u32> {
+        let after_record = self.table.get(&segment).map_or(0, |r| r.generation.saturating_add(1));
+        let tried = self.tried.get(&segment).copied().unwrap_or_default();
+        let first = self.first_generation.max(after_record).max(tried);
+        let end = first.checked_add(GENERATIONS_PER_PUT)?;
+        self.top_generation = self.top_generation.max(end);
+        if end > self.durable.generations {
+            return None;
+        }
+        self.tried.insert(segment, end);
+        Some(first)
+    }
+
+    /// Nothing more comes to the number, as nothing was ever stored under it.
+    pub fn forget_open(&mut self, segment: u64) {
+        self.open.remove(&segment);
+    }
+
+    /// Whether the number is of a segment in memory.
+    pub fn is_open(&self, segment: u64) -> bool {
+        self.open.contains_key(&segment)
+    }
+
+    /// Whether this is the object of a segment, or may become one.
+    pub fn knows(&self, object: Object) -> bool {
+        let now = self.table.get(&object.segment).map(|r| r.object(object.segment));
+        now == Some(object) || self.is_open(object.segment)
+    }
+
+    /// The next number to give out.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Notes whose a segment is.
+    pub fn set_volume(&mut self, segment: u64, volume: u32) {
+        if let Some(record) = self.table.get_mut(&segment) {
+            record.volume = Some(volume);
+            self.dirty.insert(segment);
+        }
+    }
+
+    fn entry(&mut self, segment: u64) -> &mut SegmentRecord {
+        let open = &self.open;
+        self.table.entry(segment).or_insert_with(|| match open.get(&segment) {
+            Some((volume, pool)) => {
+                SegmentRecord { volume: Some(*volume), pool: *pool, ..SegmentRecord::default() }
+            }
+            None => SegmentRecord::default(),
+        })
+    }
+
+    /// Whether the next commit must reserve more, which [`Segments::reserved`] says then.
+    pub fn reserve(&mut self) -> bool {
+        let is_short = self.is_short();
+        if is_short {
+            self.reserved = Reserved {
+                segments: self.next + RESERVE,
+                generations: self.top_generation.saturating_add(RESERVE_GENERATIONS),
+            };
+        }
+        is_short
+    }
+
+    /// Whether names must be reserved: always at open, so that the objects of a run that ended before its first commit
+    /// do not share a name with new ones.
+    fn is_short(&self) -> bool {
+        self.next + RESERVE / 2 > self.reserved.segments
+            || self.top_generation.saturating_add(RESERVE_GENERATIONS / 2) > self.reserved.generations
+    }
+
+    /// What is, or will be with the next commit, reserved.
+    pub fn reserved(&self) -> Reserved {
+        self.reserved
+    }
+
+    /// The record.
+    pub fn get(&self, segment: u64) -> Option<&SegmentRecord> {
+        self.table.get(&segment)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &SegmentRecord)> {
+        self.table.iter().map(|(n, r)| (*n, r))
+    }
+
+    /// More or fewer referenced bytes.
+    pub fn add_live(&mut self, segment: u64, bytes: i64) {
+        let record = self.entry(segment);
+        debug_assert!(record.live_bytes as i64 + bytes >= 0, "segment {segment}: live bytes below zero");
+        record.live_bytes = record.live_bytes.saturating_add_signed(bytes);
+        self.dirty.insert(segment);
+        self.alone.remove(&segment);
+        if let Some(changed) = self.watched.get_mut(&segment) {
+            *changed = true;
+        }
+    }
+
+    /// From now on it is noted whether references to this segment change.
+    pub fn watch(&mut self, segment: u64) {
+        self.watched.insert(segment, false);
+    }
+
+    /// Ends that; whether they changed.
+    pub fn end_watch(&mut self, segment: u64) -> bool {
+        self.watched.remove(&segment).unwrap_or(true)
+    }
+
+    /// Whether a record must be written.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || self.is_short()
+    }
+
+    /// Cleaning it makes no sense as it is.
+    pub fn leave_alone(&mut self, segment: u64) {
+        self.alone.insert(segment);
+    }
+
+    /// See [`Segments::leave_alone`].
+    pub fn is_left_alone(&self, segment: u64) -> bool {
+        self.alone.contains(&segment)
+    }
+
+    /// The object is durable (first put, or a rewriting).
+    pub fn sealed(&mut self, info: SegmentInfo) {
+        let segment = info.object.segment;
+        let record = self.entry(segment);
+        record.sealed = true;
+        record.pool = info.object.pool;
+        record.generation = info.object.generation;
+        record.data_bytes = info.data_bytes;
+        record.object_bytes = info.object_bytes;
+        self.dirty.insert(segment);
+        self.open.remove(&segment);
+        self.tried.remove(&segment); // the record says more
+    }
+
+    /// Looks at the segment again when the next commit is frozen.
+    pub fn touch(&mut self, segment: u64) {
+        if self.table.contains_key(&segment) {
+            self.dirty.insert(segment);
+        }
+    }
+
+    /// Takes the records to write: `None` for those without references that are not `in_use` otherwise, which leave
+    /// the table.
+    pub fn freeze(&mut self, in_use: impl Fn(u64) -> bool) -> Vec<(u64, SegmentRecord, Fate)> {
+        let mut out = Vec::with_capacity(self.dirty.len());
+        for segment in std::mem::take(&mut self.dirty) {
+            let Some(record) = self.table.get(&segment).copied() else { continue };
+            if record.live_bytes == 0 && !in_use(segment) {
+                self.table.remove(&segment);
+                self.alone.remove(&segment);
+                self.tried.remove(&segment);
+                out.push((segment, record, Fate::Condemned));
+            } else {
+                out.push((segment, record, Fate::Kept));
+            }
+        }
+        out.sort_by_key(|(segment, ..)| *segment);
+        out
+    }
+}
+
+/// What becomes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its record is written.
+    Kept,
+    /// Its record and its object go.
+    Condemned,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment that was sealed in this generation.
+    fn sealed(generation: u32) -> SegmentRecord {
+        SegmentRecord { sealed: true, live_bytes: 1, generation, ..SegmentRecord::default() }
+    }
+
+    /// Numbers as after a commit.
+    fn commit(segments: &mut Segments) -> Reserved {
+        segments.reserve();
+        segments.reserved_durably(segments.reserved());
+        segments.reserved()
+    }
+
+    #[test]
+    fn no_generation_is_given_out_twice_whoever_opens_the_cell() {
+        let mut stored = Reserved { segments: 9, generations: 0 };
+        let mut given = FxHashSet::default();
+        for _ in 0..5 {
+            let mut segments = Segments::new(stored);
+            segments.load(7, sealed(3));
+            assert_eq!(segments.next_generation(7), None, "nothing is reserved yet");
+            stored = commit(&mut segments);
+            for _ in 0..200 {
+                let Some(first) = segments.next_generation(7) else {
+                    stored = commit(&mut segments);
+                    continue;
+                };
+                assert!(first + GENERATIONS_PER_PUT <= stored.generations);
+                // a leftover of an older program may have the next one, or one of those after it
+                assert!(first > 3 + GENERATIONS_PER_PUT);
+                assert!((first..first + GENERATIONS_PER_PUT).all(|g| given.insert(g)), "{first}");
+            }
+        }
+        assert!(given.len() > 5000);
+    }
+
+    #[test]
+    fn each_segment_counts_for_itself() {
+        let mut segments = Segments::new(Reserved { segments: 9, generations: 0 });
+        (1..9).for_each(|segment| segments.load(segment, sealed(0)));
+        commit(&mut segments);
+        let first: Vec<u32> = (1..9).filter_map(|segment| segments.next_generation(segment)).collect();
+        assert_eq!(first, vec![1 + GENERATIONS_PER_PUT; 8]);
+        let object = Object { pool: 0, segment: 1, generation: first[0] };
+        segments.sealed(SegmentInfo { object, object_bytes: 1, data_bytes: 1 });
+        assert_eq!(segments.next_generation(1), Some(first[0] + 1));
+        assert_eq!(segments.next_generation(2), Some(first[0] + GENERATIONS_PER_PUT), "that failed");
+    }
+}

@@ -1,0 +1,392 @@
+//! Snapshots of all volumes, in memory: which there are, what only they hold, and the views through which they are read.
+//!
+//! A snapshot is the end of an epoch. It sees what was born in its epoch or before and died after it. What is superseded
+//! while a snapshot sees it goes to the history and on the deadlist, where it is counted by its pair of epochs (a *tally*).
+//! Removing a snapshot removes its record, nothing else: pairs that no snapshot sees any more are *doomed*, and what is on
+//! the deadlist under them is freed in steps (`trim.rs`). So there is no state of a removal that a crash could lose.
+//!
+//! A *view* is a number in place of a volume's in [`NodeId`](leeward_fs::NodeId)s and cached keys. It stands for a snapshot of a
+//! volume, or for the directories of snapshots of a volume. Views are given out as they are needed and never stored.
+
+use crate::format::inode::SnapshotRecord;
+use crate::format::keys::EpochPair;
+use leeward_fs::flows::Principal;
+use leeward_fs::{DIRECTORIES_FIRST, VIEW_END, VIEW_FIRST};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much is on a deadlist under one pair of epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Entries.
+    pub records: i64,
+    /// Bytes of data among them.
+    pub bytes: i64,
+}
+
+impl Tally {
+    /// Sum.
+    pub fn plus(self, o: Tally) -> Tally {
+        Tally { records: self.records + o.records, bytes: self.bytes + o.bytes }
+    }
+
+    /// Difference.
+    pub fn minus(self, o: Tally) -> Tally {
+        Tally { records: self.records - o.records, bytes: self.bytes - o.bytes }
+    }
+}
+
+/// What a view stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum View {
+    /// A volume as it was at the end of this epoch.
+    Snapshot {
+        /// Which volume.
+        volume: u32,
+        /// Which epoch.
+        epoch: u32,
+    },
+    /// The directories of snapshots; the inode number is that of the directory they are in.
+    Directory {
+        /// Of which volume.
+        volume: u32,
+    },
+}
+
+impl View {
+    /// The volume it is of.
+    pub fn volume(self) -> u32 {
+        match self {
+            View::Snapshot { volume, .. } | View::Directory { volume } => volume,
+        }
+    }
+}
+
+/// Snapshots of one volume.
+#[derive(Default)]
+struct Taken {
+    by_epoch: BTreeMap<u32, SnapshotRecord>,
+    by_dir: FxHashMap<u64, BTreeMap<Box<[u8]>, u32>>,
+    /// Records to write or, where `by_epoch` has nothing, to remove.
+    changed: BTreeSet<u32>,
+    /// Those whose records were never written: a crash leaves no trace of them.
+    unwritten: BTreeSet<u32>,
+    tallies: BTreeMap<EpochPair, Tally>,
+    tallies_changed: BTreeSet<EpochPair>,
+    /// Sum of `tallies`, and of those among them that are doomed.
+    all: Tally,
+    doomed: Tally,
+}
+
+impl Taken {
+    /// The newest snapshot before `epoch`.
+    fn newest_before(&self, epoch: u32) -> Option<u32> {
+        self.by_epoch.range(..epoch).next_back().map(|(s, _)| *s)
+    }
+
+    fn is_seen(&self, pair: EpochPair) -> bool {
+        self.newest_before(pair.death).is_some_and(|s| s >= pair.birth)
+    }
+
+    /// Pairs that only `epoch` among the snapshots sees (whether it is still there or not).
+    fn seen_alone_by(&self, epoch: u32) -> impl Iterator<Item = (EpochPair, Tally)> + '_ {
+        let before = self.newest_before(epoch).unwrap_or(0);
+        let after = self.by_epoch.range(epoch + 1..).next().map_or(u32::MAX, |(s, _)| *s);
+        let range = EpochPair { death: epoch + 1, birth: 0 }..=EpochPair { death: after, birth: u32::MAX };
+        let born = move |b: u32| b <= epoch && (before == 0 || b > before);
+        self.tallies.range(range).filter(move |(pair, _)| born(pair.birth)).map(|(p, t)| (*p, *t))
+    }
+}
+
+/// Usage of a volume's snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What snapshots hold that is not live.
+    pub held: Tally,
+    /// What no snapshot holds any more and trim has not freed yet.
+    pub doomed: Tally,
+}
+
+/// What a volume's snapshots leave to a commit: records to write (`None`: to remove) and tallies that changed.
+#[derive(Default)]
+pub struct SnapshotWrites {
+    /// By volume and epoch.
+    pub snapshots: Vec<(u32, u32, Option<SnapshotRecord>)>,
+    /// By volume and pair; `None`: nothing left.
+    pub tallies: Vec<(u32, EpochPair, Option<Tally>)>,
+}
+
+/// Snapshots of all volumes.
+#[derive(Default)]
+pub struct Snapshots {
+    volumes: FxHashMap<u32, Taken>,
+    views: FxHashMap<u32, View>,
+    numbers: BTreeMap<View, u32>,
+    next_view: u32,
+    /// Pairs that no snapshot sees.
+    doomed: BTreeSet<(u32, EpochPair)>,
+    /// Ends of locks, with volume and epoch.
+    locks: BTreeSet<(i64, u32, u32)>,
+    /// Volumes about which something must be written.
+    dirty: BTreeSet<u32>,
+}
+
+impl Snapshots {
+    /// Puts in a stored snapshot.
+    pub fn load(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
+        if record.locked_until_secs != 0 {
+            self.locks.insert((record.locked_until_secs, volume, epoch));
+        }
+        let v = self.volumes.entry(volume).or_default();
+        v.by_dir.entry(record.dir).or_default().insert(record.name.clone(), epoch);
+        v.by_epoch.insert(epoch, record);
+    }
+
+    /// Puts in a stored tally; after all snapshots.
+    pub fn load_tally(&mut self, volume: u32, pair: EpochPair, tally: Tally) {
+        let v = self.volumes.entry(volume).or_default();
+        v.tallies.insert(pair, tally);
+        v.all = v.all.plus(tally);
+        if !v.is_seen(pair) {
+            v.doomed = v.doomed.plus(tally);
+            self.doomed.insert((volume, pair));
+        }
+    }
+
+    /// The newest snapshot of a volume before `epoch`: what was born in it or earlier must be kept when it dies in `epoch`.
+    pub fn newest_before(&self, volume: u32, epoch: u32) -> Option<u32> {
+        if self.volumes.is_empty() {
+            return None;
+        }
+        self.volumes.get(&volume)?.newest_before(epoch)
+    }
+
+    /// Whether anything of the volume may be in its history.
+    pub fn has_history(&self, volume: u32) -> bool {
+        self.volumes.get(&volume).is_some_and(|v| !v.tallies.is_empty())
+    }
+
+    /// How many snapshots a volume has.
+    pub fn count(&self, volume: u32) -> usize {
+        self.volumes.get(&volume).map_or(0, |v| v.by_epoch.len())
+    }
+
+    /// A snapshot by its epoch.
+    pub fn get(&self, volume: u32, epoch: u32) -> Option<&SnapshotRecord> {
+        self.volumes.get(&volume)?.by_epoch.get(&epoch)
+    }
+
+    /// All of a volume, oldest first.
+    pub fn of_volume(&self, volume: u32) -> impl Iterator<Item = (u32, &SnapshotRecord)> {
+        self.volumes.get(&volume).into_iter().flat_map(|v| v.by_epoch.iter().map(|(e, r)| (*e, r)))
+    }
+
+    /// Snapshots taken of one directory, by name.
+    pub fn of_dir(&self, volume: u32, dir: u64) -> Option<&BTreeMap<Box<[u8]>, u32>> {
+        self.volumes.get(&volume)?.by_dir.get(&dir)
+    }
+
+    /// A new snapshot.
+    pub fn take(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
+        let v = self.volumes.entry(volume).or_default();
+        v.unwritten.insert(epoch);
+        v.changed.insert(epoch);
+        self.dirty.insert(volume);
+        self.load(volume, epoch, record);
+    }
+
+    /// A snapshot gets another record (name, lock).
+    pub fn change(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
+        self.unlink(volume, epoch);
+        self.load(volume, epoch, record);
+        self.volumes.entry(volume).or_default().changed.insert(epoch);
+        self.dirty.insert(volume);
+    }
+
+    fn unlink(&mut self, volume: u32, epoch: u32) {
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        let Some(old) = v.by_epoch.remove(&epoch) else { return };
+        self.locks.remove(&(old.locked_until_secs, volume, epoch));
+        if let Some(names) = v.by_dir.get_mut(&old.dir) {
+            names.remove(&old.name);
+            if names.is_empty() {
+                v.by_dir.remove(&old.dir);
+            }
+        }
+    }
+
+    /// A snapshot goes; what only it held is doomed.
+    pub fn remove(&mut self, volume: u32, epoch: u32) {
+        self.unlink(volume, epoch);
+        self.forget_view(View::Snapshot { volume, epoch });
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        if !v.unwritten.remove(&epoch) {
+            v.changed.insert(epoch);
+        } else {
+            v.changed.remove(&epoch);
+        }
+        let alone: Vec<(EpochPair, Tally)> = v.seen_alone_by(epoch).collect();
+        for (pair, tally) in alone {
+            if self.doomed.insert((volume, pair)) {
+                v.doomed = v.doomed.plus(tally);
+            }
+        }
+        self.dirty.insert(volume);
+    }
+
+    /// A volume goes with all its snapshots. Their records are removed with its other records.
+    pub fn drop_volume(&mut self, volume: u32) {
+        self.volumes.remove(&volume);
+        self.dirty.remove(&volume);
+        self.doomed.retain(|(v, _)| *v != volume);
+        self.locks.retain(|(_, v, _)| *v != volume);
+        let gone: Vec<View> = self.numbers.keys().copied().filter(|v| v.volume() == volume).collect();
+        gone.into_iter().for_each(|view| self.forget_view(view));
+    }
+
+    /// More or less is on the deadlist of a volume.
+    pub fn add(&mut self, volume: u32, pair: EpochPair, by: Tally) {
+        let v = self.volumes.entry(volume).or_default();
+        let tally = v.tallies.entry(pair).or_default();
+        *tally = tally.plus(by);
+        v.all = v.all.plus(by);
+        if self.doomed.contains(&(volume, pair)) {
+            v.doomed = v.doomed.plus(by);
+        }
+        debug_assert!(tally.records >= 0 && tally.bytes >= 0, "tally of {pair:?} below zero");
+        v.tallies_changed.insert(pair);
+        self.dirty.insert(volume);
+    }
+
+    /// Nothing is on the deadlist under this pair any more. Returns what was counted nevertheless.
+    pub fn finish_pair(&mut self, volume: u32, pair: EpochPair) -> Tally {
+        let Some(v) = self.volumes.get_mut(&volume) else { return Tally::default() };
+        let left = v.tallies.remove(&pair).unwrap_or_default();
+        v.all = v.all.minus(left);
+        if self.doomed.remove(&(volume, pair)) {
+            v.doomed = v.doomed.minus(left);
+        }
+        v.tallies_changed.insert(pair);
+        self.dirty.insert(volume);
+        left
+    }
+
+    /// Something that trim can free, besides these.
+    pub fn doomed(&self, besides: &BTreeSet<(u32, EpochPair)>) -> Option<(u32, EpochPair)> {
+        self.doomed.iter().find(|pair| !besides.contains(pair)).copied()
+    }
+
+    /// The end of the last lock, seconds since 1970; 0: there is none.
+    pub fn locked_until(&self) -> i64 {
+        self.locks.last().map_or(0, |(until, ..)| *until)
+    }
+
+    /// Whether trim is to free this.
+    pub fn is_doomed(&self, volume: u32, pair: EpochPair) -> bool {
+        self.doomed.contains(&(volume, pair))
+    }
+
+    /// Whether more entries than this wait for trim under the next pair, or more pairs.
+    pub fn doomed_exceeds(&self, entries: i64, pairs: usize) -> bool {
+        let next = self.doomed.first().and_then(|(volume, pair)| self.volumes.get(volume)?.tallies.get(pair));
+        self.doomed.len() > pairs || next.is_some_and(|t| t.records > entries)
+    }
+
+    /// What waits for trim, of all volumes.
+    pub fn all_doomed(&self) -> Tally {
+        self.volumes.values().fold(Tally::default(), |sum, v| sum.plus(v.doomed))
+    }
+
+    /// What snapshots of a volume hold, and what waits for trim.
+    pub fn held(&self, volume: u32) -> Held {
+        let Some(v) = self.volumes.get(&volume) else { return Held::default() };
+        Held { held: v.all.minus(v.doomed), doomed: v.doomed }
+    }
+
+    /// What only this snapshot holds.
+    pub fn held_alone(&self, volume: u32, epoch: u32) -> Tally {
+        let Some(v) = self.volumes.get(&volume) else { return Tally::default() };
+        v.seen_alone_by(epoch).fold(Tally::default(), |sum, (_, t)| sum.plus(t))
+    }
+
+    /// Whether a snapshot sees what lived in these epochs.
+    pub fn is_seen(&self, volume: u32, pair: EpochPair) -> bool {
+        self.volumes.get(&volume).is_some_and(|v| v.is_seen(pair))
+    }
+
+    /// Whether anything must be written.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Takes what is to be written. A snapshot waits while `oldest_pending` (the oldest epoch of the volume with content that
+    /// is in no record yet) is not after it: it is durable when all that it contains is.
+    pub fn freeze(&mut self, oldest_pending: impl Fn(u32) -> u32) -> SnapshotWrites {
+        let mut out = SnapshotWrites::default();
+        for volume in std::mem::take(&mut self.dirty) {
+            let Some(v) = self.volumes.get_mut(&volume) else { continue };
+            let pending = if v.unwritten.is_empty() { u32::MAX } else { oldest_pending(volume) };
+            let waits = |epoch: &u32| v.unwritten.contains(epoch) && *epoch >= pending;
+            let (later, now): (BTreeSet<u32>, BTreeSet<u32>) =
+                std::mem::take(&mut v.changed).into_iter().partition(waits);
+            if !later.is_empty() {
+                self.dirty.insert(volume);
+            }
+            v.changed = later;
+            for epoch in now {
+                v.unwritten.remove(&epoch);
+                out.snapshots.push((volume, epoch, v.by_epoch.get(&epoch).cloned()));
+            }
+            for pair in std::mem::take(&mut v.tallies_changed) {
+                out.tallies.push((volume, pair, v.tallies.get(&pair).copied()));
+            }
+        }
+        out
+    }
+
+    /// What the number of a view stands for; `None`: it is a volume's, or nobody's.
+    pub fn view(&self, number: u32) -> Option<View> {
+        if number < VIEW_FIRST { None } else { self.views.get(&number).copied() }
+    }
+
+    /// The number of a view.
+    pub fn number(&mut self, view: View) -> u32 {
+        if let Some(number) = self.numbers.get(&view) {
+            return *number;
+        }
+        let first = match view {
+            View::Snapshot { .. } => VIEW_FIRST,
+            View::Directory { .. } => DIRECTORIES_FIRST,
+        };
+        let number = loop {
+            let n = first + self.next_view;
+            self.next_view = (self.next_view + 1) % (VIEW_END - DIRECTORIES_FIRST);
+            if !self.views.contains_key(&n) {
+                break n;
+            }
+        };
+        self.views.insert(number, view);
+        self.numbers.insert(view, number);
+        number
+    }
+
+    fn forget_view(&mut self, view: View) {
+        if let Some(number) = self.numbers.remove(&view) {
+            self.views.remove(&number);
+        }
+    }
+
+    /// Numbers of the views of a volume that show epoch `from` or later ones.
+    pub fn views_from(&self, volume: u32, from: u32) -> impl Iterator<Item = u32> {
+        let view = |epoch| View::Snapshot { volume, epoch };
+        self.numbers.range(view(from)..=view(u32::MAX)).map(|(_, n)| *n)
+    }
+}
+
+/// Whether a user may take and remove snapshots by this list.
+pub fn is_among(rights: &[Principal], uid: u32, gids: &[u32]) -> bool {
+    rights.iter().any(|who| match who {
+        Principal::User(id) => *id == uid,
+        Principal::Group(id) => gids.contains(id),
+    })
+}

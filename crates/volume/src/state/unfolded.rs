@@ -1,0 +1,110 @@
+//! Changes of recursive statistics that are not in their records yet.
+
+use crate::format::inode::{Inode, Stats};
+use crate::format::keys;
+use crate::state::State;
+use leeward_fs::{NodeId, Result};
+use leeward_meta::Kv;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+
+/// Changes of statistics by directory that are not in its record yet.
+#[derive(Default)]
+pub struct Unfolded {
+    by_dir: BTreeMap<NodeId, Stats>,
+    /// Changed since the last commit began.
+    dirty: FxHashSet<NodeId>,
+    /// Those that have a record.
+    stored: FxHashSet<NodeId>,
+}
+
+impl Unfolded {
+    /// What a record says.
+    pub fn load(&mut self, dir: NodeId, by: Stats) {
+        self.by_dir.insert(dir, by);
+        self.stored.insert(dir);
+    }
+
+    /// How many directories.
+    pub fn len(&self) -> usize {
+        self.by_dir.len()
+    }
+
+    /// Whether all is folded.
+    pub fn is_empty(&self) -> bool {
+        self.by_dir.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (NodeId, Stats)> + '_ {
+        self.by_dir.iter().map(|(dir, by)| (*dir, *by))
+    }
+
+    /// Of one directory.
+    pub fn get(&self, dir: NodeId) -> Option<Stats> {
+        self.by_dir.get(&dir).copied()
+    }
+
+    /// Adds a change.
+    pub fn add(&mut self, dir: NodeId, by: Stats) {
+        self.dirty.insert(dir);
+        let sum = self.by_dir.entry(dir).or_default();
+        *sum = sum.plus(by);
+        if sum.is_zero() {
+            self.by_dir.remove(&dir);
+        }
+    }
+
+    /// All was folded.
+    pub fn clear(&mut self) {
+        self.dirty.extend(self.by_dir.keys());
+        self.by_dir.clear();
+    }
+
+    /// The volume is going away.
+    pub fn drop_volume(&mut self, volume: u32) {
+        let of_volume = |dir: &NodeId| dir.volume() == volume;
+        self.by_dir.retain(|dir, _| !of_volume(dir));
+        self.dirty.retain(|dir| !of_volume(dir));
+        self.dirty.extend(self.stored.iter().copied().filter(of_volume));
+    }
+
+    /// Whether there is something to commit.
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The records to be written, in order; `None`: to be removed.
+    pub fn freeze(&mut self) -> Vec<(NodeId, Option<Stats>)> {
+        let mut dirty: Vec<NodeId> = self.dirty.drain().collect();
+        dirty.sort_unstable();
+        let mut writes = Vec::new();
+        for dir in dirty {
+            match self.get(dir) {
+                Some(by) => {
+                    self.stored.insert(dir);
+                    writes.push((dir, Some(by)));
+                }
+                None if self.stored.remove(&dir) => writes.push((dir, None)),
+                None => (),
+            }
+        }
+        writes
+    }
+}
+
+impl State {
+    /// Counts in the quotas above what their directories' records do not say yet.
+    pub(crate) fn count_unfolded(&mut self, kv: &dyn Kv) -> Result<()> {
+        let changes: Vec<(NodeId, Stats)> = self.unfolded.iter().collect();
+        for (start, by) in changes {
+            let mut dir = start;
+            while dir.inode() != 0 {
+                self.quotas.add(dir, by);
+                let Some(value) = kv.get(&keys::inode(dir))? else { break };
+                dir = NodeId::new(dir.volume(), Inode::decode(&value)?.parent);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! All uploads in memory, for whoever asks: by number, in the order of listings, by how long they rest; and how much users have of them.
+
+use crate::format::each;
+use crate::format::keys;
+use crate::format::stored::Stored;
+use crate::state::State;
+use leeward_fs::uploads::{Part, PartRecord, UploadRecord, UploadTotals};
+use leeward_fs::{Error, NodeId, Result};
+use leeward_meta::Moment;
+use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Uploads that a user may have at a time, and parts in them.
+pub const UPLOADS_PER_USER_MAX: usize = 10_000;
+
+/// See [`UPLOADS_PER_USER_MAX`].
+pub const PARTS_PER_USER_MAX: usize = 100_000;
+
+/// Bytes that keys and notes of a user's uploads may have together.
+pub const NOTE_BYTES_PER_USER_MAX: usize = 32 << 20;
+
+/// Parts that there may be in all.
+pub const PARTS_MAX: usize = 1_000_000;
+
+/// All uploads, see the module's head. Changed under the shard's lock only.
+#[derive(Default)]
+pub struct Uploads(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    all: BTreeMap<NodeId, Upload>,
+    /// Those that are not complete: user, bucket with key, number.
+    open: BTreeSet<(u32, Arc<str>, NodeId)>,
+    /// The same by when something was added to them last, seconds since 1970.
+    rest: BTreeSet<(i64, NodeId)>,
+    /// Those that are complete, by since when.
+    complete: BTreeSet<(i64, NodeId)>,
+    /// What there is of a user in a bucket.
+    tallies: BTreeMap<(u32, Arc<str>), Tally>,
+    parts: usize,
+}
+
+struct Upload {
+    record: Arc<UploadRecord>,
+    parts: BTreeMap<u32, Part>,
+    used: i64,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Tally {
+    uploads: usize,
+    parts: usize,
+    bytes: u64,
+    /// Of keys and notes.
+    note_bytes: usize,
+}
+
+impl Uploads {
+    /// An upload by its number, also one that is complete.
+    pub fn find(&self, upload: NodeId) -> Option<Arc<UploadRecord>> {
+        self.0.lock().all.get(&upload).map(|found| found.record.clone())
+    }
+
+    /// All of them, by number.
+    pub fn all(&self) -> Vec<(NodeId, Arc<UploadRecord>)> {
+        self.0.lock().all.iter().map(|(id, upload)| (*id, upload.record.clone())).collect()
+    }
+
+    /// Parts of an upload after a number, at most so many.
+    pub fn parts(&self, upload: NodeId, after: u32, most: usize) -> Vec<Part> {
+        let table = self.0.lock();
+        let parts = table.all.get(&upload).map(|found| &found.parts);
+        let later = parts.into_iter().flat_map(|p| p.range((Bound::Excluded(after), Bound::Unbounded)));
+        later.take(most).map(|(_, part)| part.clone()).collect()
+    }
+
+    /// Uploads of a user that are not complete, whose bucket and key begin with `prefix`, in the order of keys; those after a key and an upload of it.
+    pub fn of_user(
+        &self,
+        uid: u32,
+        prefix: &str,
+        after: (&str, NodeId),
+        most: usize,
+    ) -> Vec<(NodeId, Arc<UploadRecord>)> {
+        let table = self.0.lock();
+        let from = match after.0 < prefix {
+            true => Bound::Included((uid, prefix.into(), NodeId(0))),
+            false => Bound::Excluded((uid, after.0.into(), after.1)),
+        };
+        let found = table.open.range((from, Bound::Unbounded));
+        let found = found.take_while(|(of, key, _)| *of == uid && key.starts_with(prefix)).take(most);
+        found.filter_map(|(_, _, id)| Some((*id, table.all.get(id)?.record.clone()))).collect()
+    }
+
+    /// A user's uploads in a bucket that are not complete.
+    pub fn in_bucket(&self, uid: u32, bucket: &str) -> UploadTotals {
+        let tally = self.0.lock().tallies.get(&(uid, bucket.into())).copied().unwrap_or_default();
+        UploadTotals { uploads: tally.uploads as u64, bytes: tally.bytes }
+    }
+
+    /// All uploads that are not complete.
+    pub fn totals(&self) -> UploadTotals {
+        let table = self.0.lock();
+        let bytes = table.tallies.values().map(|tally| tally.bytes).sum();
+        UploadTotals { uploads: table.open.len() as u64, bytes }
+    }
+
+    /// Whether a user may begin another one.
+    pub(crate) fn check_begin(&self, record: &UploadRecord) -> Result<()> {
+        let has = self.0.lock().of(record.uid);
+        let notes = has.note_bytes + record.note_bytes() <= NOTE_BYTES_PER_USER_MAX;
+        match has.uploads < UPLOADS_PER_USER_MAX && notes {
+            true => Ok(()),
+            false => Err(Error::TooManyUploads),
+        }
+    }
+
+    /// Whether an upload may have this part; the file that is this part now.
+    pub(crate) fn check_part(&self, upload: NodeId, number: u32) -> Result<Option<NodeId>> {
+        let table = self.0.lock();
+        let found = table.all.get(&upload).filter(|found| !found.record.complete).ok_or(Error::Stale)?;
+        let old = found.parts.get(&number).map(|part| part.node);
+        let full = table.parts >= PARTS_MAX || table.of(found.record.uid).parts >= PARTS_PER_USER_MAX;
+        if old.is_none() && full { Err(Error::TooManyUploads) } else { Ok(old) }
+    }
+
+    /// An upload is begun, or what it says is another thing now. Returns the files that are parts of it no more.
+    pub(crate) fn set(&self, upload: NodeId, record: UploadRecord) -> Vec<NodeId> {
+        let mut table = self.0.lock();
+        let gone = table.remove(upload);
+        table.insert(upload, record);
+        gone
+    }
+
+    /// A file is a part of an upload now. Returns the one that was that part; the file itself where there is no such upload.
+    pub(crate) fn add(&self, node: NodeId, record: PartRecord) -> Option<NodeId> {
+        self.0.lock().add(node, record)
+    }
+
+    /// An upload is not there any more. Returns its parts.
+    pub(crate) fn remove(&self, upload: NodeId) -> Vec<NodeId> {
+        self.0.lock().remove(upload)
+    }
+
+    /// An upload counts as one that has rested for ever.
+    pub(crate) fn forsake(&self, upload: NodeId) {
+        self.0.lock().used(upload, i64::MIN);
+    }
+
+    /// The same for all in a bucket that are not complete.
+    pub(crate) fn forsake_bucket(&self, bucket: &str) {
+        let mut table = self.0.lock();
+        let of_bucket = table.all.iter().filter(|(_, upload)| upload.record.bucket() == bucket);
+        let of_bucket: Vec<NodeId> = of_bucket.map(|(id, _)| *id).collect();
+        of_bucket.into_iter().for_each(|upload| table.used(upload, i64::MIN));
+    }
+
+    /// The volume goes, with uploads of it and parts in it. Returns parts of these in other volumes.
+    pub(crate) fn drop_volume(&self, volume: u32) -> Vec<NodeId> {
+        let mut table = self.0.lock();
+        let of_volume = NodeId::new(volume, 0)..NodeId::new(volume + 1, 0);
+        let gone: Vec<NodeId> = table.all.range(of_volume).map(|(id, _)| *id).collect();
+        let freed = gone.into_iter().flat_map(|upload| table.remove(upload)).collect();
+        let parts = table.all.iter().flat_map(|(id, upload)| upload.parts.iter().map(|p| (*id, p)));
+        let lost = parts.filter(|(_, (_, part))| part.node.volume() == volume);
+        let lost: Vec<(NodeId, u32)> = lost.map(|(id, (number, _))| (id, *number)).collect();
+        lost.into_iter().for_each(|(id, number)| table.lose(id, number));
+        freed
+    }
+
+    /// The upload that is to be dropped next: nothing was added since `rested`, or it is complete since before `known`, or among more than `most`.
+    pub(crate) fn due(&self, rested: i64, known: i64, most: usize) -> Option<NodeId> {
+        let table = self.0.lock();
+        let rests = table.rest.first().filter(|(used, _)| *used < rested);
+        let crowded = table.complete.len() > most;
+        let old = || table.complete.first().filter(|(since, _)| *since < known || crowded);
+        rests.or_else(old).map(|(_, upload)| *upload)
+    }
+
+    /// All files that are parts.
+    pub(crate) fn files(&self) -> Vec<NodeId> {
+        let table = self.0.lock();
+        table.all.values().flat_map(|upload| upload.parts.values()).map(|part| part.node).collect()
+    }
+}
+
+impl Table {
+    /// What there is of a user in all, but for bytes of parts.
+    fn of(&self, uid: u32) -> Tally {
+        let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
+        own.fold(Tally::default(), |sum, (_, one)| Tally {
+            uploads: sum.uploads + one.uploads,
+            parts: sum.parts + one.parts,
+            note_bytes: sum.note_bytes + one.note_bytes,
+            ..sum
+        })
+    }
+
+    fn insert(&mut self, id: NodeId, record: UploadRecord) {
+        let (used, record) = (record.at.secs, Arc::new(record));
+        if record.complete {
+            self.complete.insert((used, id));
+        } else {
+            self.open.insert((record.uid, record.key.clone(), id));
+            self.rest.insert((used, id));
+            let notes = record.note_bytes();
+            self.tally(&record, |tally| {
+                tally.uploads += 1;
+                tally.note_bytes += notes;
+            });
+        }
+        self.all.insert(id, Upload { record, parts: BTreeMap::new(), used });
+    }
+
+    fn remove(&mut self, id: NodeId) -> Vec<NodeId> {
+        let Some(Upload { record, parts, used }) = self.all.remove(&id) else { return Vec::new() };
+        self.complete.remove(&(used, id));
+        self.rest.remove(&(used, id));
+        if self.open.remove(&(record.uid, record.key.clone(), id)) {
+            let bytes: u64 = parts.values().map(|part| part.record.size).sum();
+            let notes = record.note_bytes();
+            self.parts -= parts.len();
+            self.tally(&record, |tally| {
+                tally.uploads -= 1;
+                tally.note_bytes -= notes;
+                tally.parts -= parts.len();
+                tally.bytes -= bytes;
+            });
+        }
+        parts.into_values().map(|part| part.node).collect()
+    }
+
+    fn add(&mut self, node: NodeId, record: PartRecord) -> Option<NodeId> {
+        let (id, number, at, size) = (record.upload, record.number, record.at.secs, record.size);
+        let Some(upload) = self.all.get_mut(&id).filter(|upload| !upload.record.complete) else {
+            return Some(node);
+        };
+        let old = upload.parts.insert(number, Part { node, record });
+        // one that is forsaken stays so
+        let used = if upload.used == i64::MIN { i64::MIN } else { upload.used.max(at) };
+        let of = upload.record.clone();
+        self.parts += usize::from(old.is_none());
+        self.tally(&of, |tally| {
+            tally.parts += usize::from(old.is_none());
+            tally.bytes = tally.bytes + size - old.as_ref().map_or(0, |old| old.record.size);
+        });
+        self.used(id, used);
+        old.map(|old| old.node)
+    }
+
+    /// A part is gone with its volume.
+    fn lose(&mut self, id: NodeId, number: u32) {
+        let Some(upload) = self.all.get_mut(&id) else { return };
+        let (of, Some(lost)) = (upload.record.clone(), upload.parts.remove(&number)) else { return };
+        self.parts -= 1;
+        self.tally(&of, |tally| {
+            tally.parts -= 1;
+            tally.bytes -= lost.record.size;
+        });
+    }
+
+    fn used(&mut self, id: NodeId, at: i64) {
+        let Some(upload) = self.all.get_mut(&id).filter(|upload| !upload.record.complete) else { return };
+        self.rest.remove(&(upload.used, id));
+        upload.used = at;
+        self.rest.insert((at, id));
+    }
+
+    fn tally(&mut self, of: &UploadRecord, change: impl FnOnce(&mut Tally)) {
+        let key = (of.uid, of.bucket().into());
+        match self.tallies.entry(key) {
+            Entry::Vacant(new) => change(new.insert(Tally::default())),
+            Entry::Occupied(mut there) => {
+                change(there.get_mut());
+                if *there.get() == Tally::default() {
+                    there.remove();
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Files that are parts of nothing any more: freed now, or when the last reference goes.
+    pub(crate) fn let_parts_go(&mut self, parts: Vec<NodeId>) {
+        for node in parts {
+            if self.volumes.get(&node.volume()).is_none_or(|volume| volume.removing) {
+                // freed with it
+            } else if self.refs.get(node) > 0 {
+                self.orphans.insert(node);
+            } else {
+                self.reclaim.push_back(node);
+            }
+        }
+    }
+
+    /// At opening, without their parts. Those of volumes that are being removed go with them.
+    pub(crate) fn load_uploads(&self, moment: &dyn Moment) -> leeward_fs::Result<()> {
+        each(moment, keys::table_range(keys::Table::Upload), |key, value| {
+            let (upload, record) = (NodeId(keys::table_id(key)), UploadRecord::decode(value)?);
+            if self.volumes.get(&upload.volume()).is_some_and(|volume| !volume.removing) {
+                let published = self.buckets.contains_key(record.bucket());
+                self.uploads.set(upload, record);
+                if !published {
+                    self.uploads.forsake(upload);
+                }
+            }
+            Ok(())
+        })
+    }
+}

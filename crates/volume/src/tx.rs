@@ -1,0 +1,379 @@
+//! Records in memory: the running transaction, those being committed, and a cache of clean ones.
+//!
+//! Operations are pure functions over [`Tx`], run under the shard's lock, never doing I/O: a record that is not in memory
+//! ends the attempt with [`Fail::Miss`]; the caller loads it without the lock and runs the operation again. A `Tx` buffers
+//! its writes, so an attempt that fails leaves no trace.
+//!
+//! Reads look in: this operation's writes, running, committing, cache. Invariants: a key in `running` or `committing` may be
+//! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
+//! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
+
+use crate::format::extents::Extents;
+use crate::format::inode::{Dentry, Inode, Stats};
+use crate::format::keys::{self, EpochPair, Key};
+use crate::state::snapshots::Tally;
+use crate::state::{Effect, RecordCache, State};
+use leeward_data::Addr;
+use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId, Time};
+use leeward_meta::{Kv, Ride, Value};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Why an attempt ended.
+#[derive(Debug)]
+pub enum Fail {
+    /// This record must be loaded first.
+    Miss(Key),
+    /// Content of this inode that an earlier epoch ended with must enter its records first.
+    Stage(NodeId),
+    /// This much more does not fit the quota of this directory.
+    Quota {
+        /// Whose quota.
+        dir: NodeId,
+        /// What the operation adds below it.
+        by: Stats,
+    },
+    /// What is in the recycle bin of below this directory must be purged first.
+    Bin(NodeId),
+    /// The operation's answer.
+    Error(Error),
+}
+
+impl From<Error> for Fail {
+    fn from(e: Error) -> Fail {
+        Fail::Error(e)
+    }
+}
+
+/// Result of a step of an attempt.
+pub type TxResult<T> = Result<T, Fail>;
+
+/// Records written by one operation: few as a rule, searched by a map when they are many. A key is there once.
+#[derive(Default)]
+struct Writes {
+    list: Vec<(Key, Option<Value>, bool)>,
+    index: FxHashMap<Key, usize>,
+}
+
+/// Writes that are searched one by one.
+const WRITES_SEARCHED: usize = 16;
+
+impl Writes {
+    fn position(&self, key: &Key) -> Option<usize> {
+        let head = self.list.iter().take(WRITES_SEARCHED).position(|(k, _, _)| k == key);
+        head.or_else(|| self.index.get(key).copied())
+    }
+
+    fn get(&self, key: &Key) -> Option<&Option<Value>> {
+        self.position(key).map(|n| &self.list[n].1)
+    }
+
+    fn put(&mut self, key: Key, value: Option<Value>, new: bool) {
+        match self.position(&key) {
+            Some(n) => self.list[n].1 = value,
+            None => {
+                if self.list.len() >= WRITES_SEARCHED {
+                    self.index.insert(key.clone(), self.list.len());
+                }
+                self.list.push((key, value, new));
+            }
+        }
+    }
+}
+
+/// One attempt of one operation.
+pub struct Tx<'a> {
+    /// The shard's state. Changed directly only when nothing can fail any more.
+    pub st: &'a mut State,
+    cache: &'a RecordCache,
+    kv: &'a dyn Kv,
+    /// Who asks.
+    pub ctx: &'a Ctx,
+    /// The time of this operation.
+    pub now: Time,
+    writes: Writes,
+    /// Windows of files that are being changed, decoded; see `ops/content.rs`.
+    pub(crate) edits: FxHashMap<(NodeId, u32), Extents>,
+    pub(crate) deltas: Vec<(NodeId, Stats)>,
+    /// Whether statistics were folded in this operation.
+    pub(crate) folded: bool,
+    references: Vec<(u64, i64)>,
+    pub(crate) charges: Vec<(NodeId, Stats)>,
+    shown: Vec<NodeId>,
+    effects: Vec<Effect>,
+    rides: Vec<Ride>,
+    /// The epoch that changes belong to, where it is not the volume's, see [`Tx::set_as_of`].
+    as_of: Option<u32>,
+    /// What this operation adds to deadlists.
+    tallies: Vec<(u32, EpochPair, Tally)>,
+    died: Vec<(EpochPair, Key)>,
+    /// Records of an earlier epoch that were changed: views may have seen them.
+    changed_before: Vec<Key>,
+    /// The last stamp that this operation gave to something in the recycle bin.
+    pub(crate) last_stamp: u64,
+    /// Volumes in which this attempt has allocated inodes, and the first of them. Each attempt allocates others: a record of
+    /// theirs that had to be loaded would be missing again in the next attempt, for ever.
+    pub(crate) fresh: Vec<(u32, u64)>,
+    /// Unsealed data that nobody needs any more.
+    pub dead: Vec<(Addr, u32)>,
+}
+
+impl<'a> Tx<'a> {
+    /// A new attempt.
+    pub fn new(st: &'a mut State, cache: &'a RecordCache, kv: &'a dyn Kv, ctx: &'a Ctx, now: Time) -> Tx<'a> {
+        Tx {
+            st,
+            cache,
+            kv,
+            ctx,
+            now,
+            writes: Writes::default(),
+            edits: FxHashMap::default(),
+            deltas: Vec::new(),
+            folded: false,
+            references: Vec::new(),
+            charges: Vec::new(),
+            shown: Vec::new(),
+            effects: Vec::new(),
+            rides: Vec::new(),
+            as_of: None,
+            tallies: Vec::new(),
+            died: Vec::new(),
+            changed_before: Vec::new(),
+            last_stamp: 0,
+            fresh: Vec::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    /// The record of `key`.
+    pub fn get(&self, key: &Key) -> TxResult<Option<Value>> {
+        if let Some(value) = self.writes.get(key) {
+            return Ok(value.clone());
+        }
+        if let Some(view) = keys::view_of(key) {
+            // what it referred to may be gone with the snapshot
+            self.st.snapshot_of(view)?;
+            return self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()));
+        }
+        if let Some(value) = self.st.overlay(key) {
+            return Ok(value);
+        }
+        if self.is_fresh(key) {
+            return Ok(None);
+        }
+        self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
+    }
+
+    /// Whether the record would be of an inode that this attempt has allocated: what of those is not in its writes is nowhere.
+    fn is_fresh(&self, key: &Key) -> bool {
+        let volume = keys::volume_of(key);
+        let first = self.fresh.iter().find(|(v, _)| *v == volume);
+        first.is_some_and(|(_, first)| keys::table_id(key) >= *first)
+    }
+
+    /// Writes a record without versions.
+    pub fn put(&mut self, key: Key, value: Value) {
+        self.writes.put(key, Some(value), false);
+    }
+
+    /// Writes a record of a key that never existed before.
+    pub fn put_new(&mut self, key: Key, value: Value) {
+        self.writes.put(key, Some(value), true);
+    }
+
+    /// Removes a record, or a version of one.
+    pub fn remove(&mut self, key: Key) {
+        self.writes.put(key, None, false);
+    }
+
+    /// The inode; [`Error::Stale`] when there is none.
+    pub fn inode(&self, node: NodeId) -> TxResult<Inode> {
+        match self.get(&keys::inode(node))? {
+            Some(v) => Ok(Inode::decode(&v)?),
+            None => Err(Error::Stale.into()),
+        }
+    }
+
+    /// Writes the inode.
+    pub fn put_inode(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
+        let birth = self.epoch(node.volume())?;
+        self.settle_content(node, birth)?;
+        let key = keys::inode(node);
+        self.keep_inode(&key, birth, inode.birth)?;
+        self.put(key, inode.encode_born(birth));
+        Ok(())
+    }
+
+    /// Removes the inode record.
+    pub(crate) fn remove_inode(&mut self, node: NodeId) -> TxResult<()> {
+        self.settle_content(node, self.epoch(node.volume())?)?;
+        self.remove_versioned(keys::inode(node))
+    }
+
+    /// What a name stands for.
+    pub fn dentry(&self, dir: NodeId, name: &[u8]) -> TxResult<Option<Dentry>> {
+        match self.get(&keys::dentry(dir, name))? {
+            Some(v) => Ok(self.seen_from(dir, Dentry::decode(&v)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The epoch that changes belong to where it is not the volume's.
+    pub(crate) fn as_of(&self) -> Option<u32> {
+        self.as_of
+    }
+
+    /// What follows belongs to this epoch, if it is an earlier one: content of that epoch enters the records, or what lost
+    /// its name then is freed.
+    pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
+        let now = self.st.volumes.get(&volume).map_or(0, |v| v.epoch);
+        self.as_of = (epoch < now).then_some(epoch);
+    }
+
+    /// Whether this operation has written the record already.
+    pub(crate) fn has_written(&self, key: &Key) -> bool {
+        self.writes.get(key).is_some()
+    }
+
+    /// A version of the record is in the history since this operation: that goes on the deadlist.
+    pub(crate) fn dies(&mut self, key: Key, pair: EpochPair) {
+        self.died.push((pair, key));
+    }
+
+    /// Counts what is on a deadlist.
+    pub(crate) fn tally(&mut self, volume: u32, pair: EpochPair, by: Tally) {
+        self.tallies.push((volume, pair, by));
+    }
+
+    /// A record changes as of an earlier epoch: views that show that epoch or later ones must look again.
+    pub(crate) fn note_before(&mut self, key: &Key) {
+        if self.as_of.is_some() {
+            self.changed_before.push(key.clone());
+        }
+    }
+
+    /// Adds to the recursive statistics of `dir` and all above it.
+    pub fn add_stats(&mut self, dir: NodeId, by: Stats) {
+        if !by.is_zero() {
+            self.deltas.push((dir, by));
+        }
+    }
+
+    /// Adds to the referenced bytes of a segment.
+    pub fn add_reference(&mut self, segment: u64, bytes: i64) {
+        self.references.push((segment, bytes));
+    }
+
+    /// The front end will be told of `node` and counts a reference to it, if it counts any.
+    pub fn show(&mut self, node: NodeId) {
+        if self.ctx.refs {
+            self.shown.push(node);
+        }
+    }
+
+    /// Data that must be in the journal with these changes.
+    pub(crate) fn ride(&mut self, rides: Vec<Ride>) {
+        self.rides.extend(rides);
+    }
+
+    /// Something to do to the state when the operation succeeds.
+    pub(crate) fn then(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// What this operation has charged to the quota of `dir` so far.
+    pub(crate) fn charged(&self, dir: NodeId) -> Stats {
+        self.charges.iter().filter(|(d, _)| *d == dir).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
+    }
+
+    /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for short ranges only.
+    pub fn scan(&self, from: &Key, to: &Key, limit: usize, reverse: bool) -> TxResult<Vec<(Key, Value)>> {
+        if let Some(view) = keys::view_of(from) {
+            return self.scan_view(view, from, to, limit, reverse);
+        }
+        let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
+        let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
+        for overlay in self.st.overlays() {
+            overlay.scan(from, to, |k, s| {
+                merged.insert(k.clone(), s.value.clone());
+                true
+            });
+        }
+        merged.extend(
+            self.writes
+                .list
+                .iter()
+                .filter(|(k, _, _)| k >= from && k < to)
+                .map(|(k, v, _)| (k.clone(), v.clone())),
+        );
+        let live = merged.into_iter().filter_map(|(k, v)| Some((k, v?)));
+        Ok(if reverse { live.rev().take(limit).collect() } else { live.take(limit).collect() })
+    }
+
+    /// How many records of the engine may be hidden by removals that are not committed yet.
+    fn hidden(&self, from: &Key, to: &Key) -> usize {
+        let mut hidden = 0;
+        for overlay in self.st.overlays() {
+            overlay.scan(from, to, |_, s| {
+                hidden += usize::from(s.value.is_none());
+                true
+            });
+        }
+        hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
+    }
+
+    /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
+    pub fn finish(self) -> Vec<(Addr, u32)> {
+        let Tx {
+            st,
+            cache,
+            ctx,
+            writes,
+            edits,
+            deltas,
+            folded,
+            references,
+            charges,
+            shown,
+            effects,
+            rides,
+            tallies,
+            died,
+            changed_before,
+            as_of,
+            mut dead,
+            ..
+        } = self;
+        debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
+        if !writes.list.is_empty() {
+            *st.running.by_flow.entry(ctx.flow).or_default() += writes.list.len();
+        }
+        for (key, value, new) in writes.list {
+            st.enter(key, value, new, cache);
+        }
+        if folded {
+            st.unfolded.clear();
+        }
+        deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
+        charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
+        st.running.rides.extend(rides);
+        st.running.died.extend(died);
+        tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
+        for effect in effects {
+            st.take_effect(effect, &mut dead);
+        }
+        shown.into_iter().for_each(|node| st.refs.add(node));
+        for (segment, bytes) in references {
+            st.segments.add_live(segment, bytes);
+        }
+        if let (Some(epoch), Some(first)) = (as_of, changed_before.first().and_then(|key| keys::parse(key))) {
+            // all of one inode
+            for view in st.snapshots.views_from(first.node.volume(), epoch) {
+                changed_before.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
+            }
+        }
+        dead
+    }
+}
