@@ -835,6 +835,13 @@ impl Shard {
         for (segment, record) in segments {
             let pieces = in_order(rides.remove(segment).unwrap_or_default());
             let info = self.restore_segment(record.pool, **segment, &pieces)?;
+            if info.data_bytes < record.live_bytes {
+                tracing::error!(
+                    "of segment {segment} {} bytes are left of {}: a file of the journal is missing or damaged; lee fsck names the files",
+                    info.data_bytes,
+                    record.live_bytes
+                );
+            }
             self.lock().is_stored_now(info);
         }
         Ok(())
