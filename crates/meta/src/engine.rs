@@ -360,7 +360,10 @@ impl<T: Tables> Kv for Engine<T> {
 
     fn close(&self) -> Result<()> {
         self.check_alive()?;
-        self.or_break(self.finish())
+        self.or_break(self.finish())?;
+        // an operation that is still on its way must not say that it is durable: the directory may be another process's now
+        let _ = self.broken.set("the cell is closed".into());
+        Ok(())
     }
 
     fn idle(&self) {

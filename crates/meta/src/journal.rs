@@ -124,7 +124,7 @@ struct Page {
     bytes: u64,
     /// The last record that wrote to the tables (0: none).
     last_write: u64,
-    /// Segments whose rides are here and were not released, with the bytes of those.
+    /// Segments whose rides are here and were not released, with the bytes that those take here.
     rides: BTreeMap<u64, u64>,
 }
 
@@ -135,7 +135,7 @@ impl Page {
             self.last_write = seq;
         }
         for ride in &batch.rides {
-            *self.rides.entry(ride.segment).or_default() += ride.bytes.len() as u64;
+            *self.rides.entry(ride.segment).or_default() += record::ride_bytes(ride) as u64;
         }
     }
 
@@ -434,7 +434,7 @@ impl Journal {
     fn check_whole(&self, number: u64, rides: &[Ride]) -> Result<()> {
         let mut found: BTreeMap<u64, u64> = BTreeMap::new();
         for ride in rides {
-            *found.entry(ride.segment).or_default() += ride.bytes.len() as u64;
+            *found.entry(ride.segment).or_default() += record::ride_bytes(ride) as u64;
         }
         let books = self.books.lock();
         let Some(page) = books.finished.front().filter(|page| page.number == number) else { return Ok(()) };

@@ -59,11 +59,16 @@ pub(super) struct Found<'a> {
     pub len: usize,
 }
 
+/// Bytes of a ride in a record.
+pub(super) fn ride_bytes(ride: &Ride) -> usize {
+    RIDE_BYTES + ride.bytes.len()
+}
+
 /// Bytes that [`encode`] needs.
 pub(super) fn encoded_len(batch: &Batch) -> usize {
     let writes: usize =
         batch.writes.iter().map(|(k, v)| WRITE_BYTES + k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
-    let rides: usize = batch.rides.iter().map(|r| RIDE_BYTES + r.bytes.len()).sum();
+    let rides: usize = batch.rides.iter().map(ride_bytes).sum();
     HEADER_BYTES + 8 + writes + rides
 }
 
