@@ -204,7 +204,10 @@ fn headers_are_passed_on_and_credentials_stay_with_their_server() {
         first.contains("authorization: Bearer secret") && first.contains("want-digest: adler32"),
         "{first}"
     );
-    assert!(first.contains("x-more: 1") && !first.contains("77") && !first.contains("S0VZ"), "{first}");
+    assert!(
+        first.contains("x-more: 1") && !first.contains("content-length") && !first.contains("S0VZ"),
+        "{first}"
+    );
     assert!(second.starts_with("GET /b?authz=cap ") && !second.contains("secret"), "{second}");
     assert!(
         !second.contains("x-more") && second.contains("scitag: 65") && second.contains("want-digest"),
