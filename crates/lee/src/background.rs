@@ -1,13 +1,14 @@
 //! `lee up --background`: this program once more, in a session of its own, which tells through a pipe when it is
 //! mounted or why it is not.
 //!
-//! The child inherits the pipe and nothing else: standard input and output are /dev/null until the cell is locked, and
+//! The child gets the same arguments, and [`VARIABLE`], by which it knows that it is the child: each option means to it what it
+//! means in the foreground. It inherits the pipe and nothing else: standard input and output are /dev/null until the cell is locked, and
 //! `DIR/log` from then on. Where nobody reads the pipe any more, the child ends again.
 
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
-use crate::serve::{Front, Started, Wish};
-use crate::{logging, mount_options, output};
+use crate::serve::{Front, Started};
+use crate::{logging, output};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,8 +18,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The hidden flag of `lee up` that says which descriptor the pipe is.
-pub const FLAG: &str = "--ready-fd";
+/// The variable that says to `lee up` which descriptor the pipe is.
+pub const VARIABLE: &str = "LEE_READY_FD";
 /// A log larger than this is put aside at the next start.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 
@@ -34,10 +35,10 @@ enum Told {
 ///
 /// # Errors
 /// The child's.
-pub fn start(wish: &Wish) -> Result<Started, Fail> {
+pub fn start(dir: &Path) -> Result<Started, Fail> {
     let failed = |e: io::Error| Fail::new(format!("cannot start a process in the background: {}", text(&e)));
     let (mut reader, writer) = io::pipe().map_err(failed)?;
-    let mut child = spawn(wish, writer.as_raw_fd()).map_err(failed)?;
+    let mut child = spawn(writer.as_raw_fd()).map_err(failed)?;
     drop(writer);
     let mut told = String::new();
     reader.read_to_string(&mut told).map_err(failed)?;
@@ -49,7 +50,7 @@ pub fn start(wish: &Wish) -> Result<Started, Fail> {
         }
         Err(_) => {
             let how = child.wait().map_or_else(|e| text(&e), |status| status.to_string());
-            let log = log_of(&wish.dir);
+            let log = log_of(dir);
             Err(Fail::new(format!(
                 "the process in the background ended before it was mounted ({how}): see {}, or try without --background",
                 log.display()
@@ -71,36 +72,9 @@ fn reap(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn spawn(wish: &Wish, pipe: RawFd) -> io::Result<Child> {
+fn spawn(pipe: RawFd) -> io::Result<Child> {
     let mut command = Command::new(myself());
-    command.arg("up").arg(FLAG).arg(pipe.to_string());
-    if let Some(at) = &wish.mount {
-        command.arg("--mount").arg(at);
-    }
-    for word in &wish.options {
-        command.arg("--options").arg(mount_options::text(word));
-    }
-    for address in &wish.metrics {
-        command.arg("--metrics").arg(address.to_string());
-    }
-    for (flag, addresses) in [("--s3", &wish.doors.s3), ("--http", &wish.doors.http)] {
-        for address in addresses {
-            command.arg(flag).arg(address);
-        }
-    }
-    // the child has another directory
-    for (flag, file) in [("--tls-certificate", &wish.doors.certificate), ("--tls-key", &wish.doors.key)] {
-        if let Some(file) = file {
-            command.arg(flag).arg(std::path::absolute(file)?);
-        }
-    }
-    if let Some(cache) = &wish.cache {
-        command.arg("--cache").arg(cache);
-    }
-    if let Some(bytes) = wish.cache_bytes {
-        command.arg("--cache-size").arg(bytes.to_string());
-    }
-    command.arg("--").arg(&wish.dir).env_remove("LEE_CELL");
+    command.args(std::env::args_os().skip(1)).env(VARIABLE, pipe.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.
     unsafe { command.pre_exec(move || alone_with(pipe)) };
@@ -149,17 +123,19 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Takes over the descriptor that the parent named.
+    /// Takes over the descriptor that the parent named; `None`: this process is no child.
     ///
     /// # Errors
     /// When it is none that somebody could have passed on.
-    pub fn on(fd: RawFd) -> Result<Waiting, Fail> {
+    pub fn if_child() -> Result<Option<Waiting>, Fail> {
+        let Some(named) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let fd: RawFd = named.to_str().and_then(|fd| fd.parse().ok()).unwrap_or(-1);
         // SAFETY: fcntl only asks.
         if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-            return Err(Fail::usage(format!("{FLAG} is for `lee up --background` itself")));
+            return Err(Fail::usage(format!("{VARIABLE} is for `lee up --background` itself")));
         }
         // SAFETY: passed to us by the parent, open, and used by nobody else.
-        Ok(Waiting { pipe: Some(unsafe { File::from_raw_fd(fd) }) })
+        Ok(Some(Waiting { pipe: Some(unsafe { File::from_raw_fd(fd) }) }))
     }
 
     /// Says why it did not come to be mounted; later failures go to the log.

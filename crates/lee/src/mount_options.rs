@@ -39,19 +39,6 @@ pub fn parse(text: &str) -> Result<MountWord, String> {
     })
 }
 
-/// How it is written.
-pub fn text(word: &MountWord) -> String {
-    let either = |no: bool, word: &str, other: &str| if no { word.to_string() } else { other.to_string() };
-    match word {
-        MountWord::ReadOnly(no) => either(*no, "ro", "rw"),
-        MountWord::NoSuid(no) => either(*no, "nosuid", "suid"),
-        MountWord::NoDev(no) => either(*no, "nodev", "dev"),
-        MountWord::NoExec(no) => either(*no, "noexec", "exec"),
-        MountWord::Subdir(path) => format!("subdir={}", path.display()),
-        MountWord::AllowOther => "allow_other".into(),
-    }
-}
-
 /// What these options mean for a mount of this source; a later one counts more than an earlier one.
 pub fn options(source: &Path, words: &[MountWord]) -> Options {
     let mut options = Options::new(source);
@@ -73,11 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_and_written_as_mount_does() {
-        for word in
-            ["ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "subdir=/a/b", "allow_other"]
-        {
-            assert_eq!(text(&parse(word).unwrap()), word);
+    fn options_are_read_as_mount_does() {
+        for word in ["ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "allow_other"] {
+            assert!(parse(word).is_ok(), "{word}");
         }
         for wrong in ["", "rx", "subdir=a", "subdir"] {
             assert!(parse(wrong).is_err(), "{wrong}");

@@ -78,10 +78,6 @@ pub struct Args {
     /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket tells where
     #[arg(long)]
     background: bool,
-
-    /// Set by --background for the process that it starts.
-    #[arg(long, hide = true, value_name = "FD")]
-    ready_fd: Option<i32>,
 }
 
 /// Runs it.
@@ -89,7 +85,10 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
-    let (certificate, key) = (args.tls_certificate, args.tls_key);
+    // the server has another directory later on
+    let absolute = |file: Option<PathBuf>| file.map(std::path::absolute).transpose();
+    let absolute = |file| absolute(file).map_err(|e| Fail::new(format!("where is this process? {e}")));
+    let (certificate, key) = (absolute(args.tls_certificate)?, absolute(args.tls_key)?);
     let doors = Wanted { s3: args.s3, http: args.http, certificate, key, clients: None };
     let wish = Wish {
         dir: asked.directory(args.dir)?,
@@ -100,12 +99,11 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         cache: args.cache,
         cache_bytes: args.cache_size,
     };
-    if let Some(fd) = args.ready_fd {
-        let mut waiting = Waiting::on(fd)?;
+    if let Some(mut waiting) = Waiting::if_child()? {
         return serve::serve(&asked.env, &wish, &mut waiting).inspect_err(|fail| waiting.failed(fail));
     }
     if args.background {
-        let started = background::start(&wish)?;
+        let started = background::start(&wish.dir)?;
         return announce(asked.format, &started, &format!("ends it: lee down {}", started.cell.display()));
     }
     logging::start();
