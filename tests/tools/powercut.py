@@ -38,7 +38,8 @@ PLACES = ["", *POOLS]
 
 
 def only_leftovers(said):
-    lines = [line for line in said.splitlines() if ": " in line and "finding" not in line]
+    is_log = re.compile(r"\d{4}-\d\d-\d\dT")
+    lines = [line for line in said.splitlines() if ": " in line and "finding" not in line and not is_log.match(line)]
     return bool(lines) and all(line.startswith("unknown-object: ") and "in pool" in line for line in lines)
 
 
