@@ -299,7 +299,7 @@ pub fn crash_everywhere<T: CrashTarget>(make: impl Fn() -> T, options: &CrashOpt
     if let Err(failure) = try_run(&make, &whole) {
         panic!("seed {}, without any crash: {}", options.seed, report(&failure, &failure));
     }
-    let steps = steps_of(&make, options);
+    let steps = steps_of(&make, (options.seed, options.steps), options.profile);
     let (first, last) = mutations_of(&make, &steps);
     let stride = options.stride.max(1);
     let mut survived = 0;
@@ -327,11 +327,15 @@ fn points(mutation: u64, seed: u64) -> impl Iterator<Item = CrashPoint> {
 }
 
 /// The steps of an undisturbed run.
-fn steps_of<T: CrashTarget>(make: impl Fn() -> T, options: &CrashOptions) -> Vec<Step> {
+pub(crate) fn steps_of<T: Target>(
+    make: impl Fn() -> T,
+    (seed, count): (u64, usize),
+    profile: Profile,
+) -> Vec<Step> {
     let Ok(mut harness) = Harness::new(make()) else { return Vec::new() };
-    let mut generator = Generator::new(options.seed, options.profile);
+    let mut generator = Generator::new(seed, profile);
     let mut steps = Vec::new();
-    for _ in 0..options.steps {
+    for _ in 0..count {
         let step = generator.step(&harness.model);
         let _ = harness.step(&step);
         steps.push(step);
@@ -388,32 +392,47 @@ pub fn crash_at<T: CrashTarget>(
     verdict.map_err(|difference| Failure { steps: steps[..done].to_vec(), difference })
 }
 
-/// Runs one step and notes what it leads to. Whether the disk died in it.
-fn step_until_crash<T: CrashTarget>(
+/// Runs one step and notes what it leads to. `excuses`: whether an answer that differs is no difference. Returns that.
+pub(crate) fn step_noted<T: Target>(
     harness: &mut Harness<T>,
     expected: &mut Expected,
     step: &Step,
+    excuses: impl Fn(&Harness<T>) -> bool,
 ) -> Result<bool, String> {
     let fsynced = match &step.act {
         Act::Fsync(place) => harness.model_inode(place),
         _ => None,
     };
     let verdict = harness.step(step);
-    let crashed = harness.target.crashed();
-    if !crashed {
+    let excused = excuses(harness);
+    if !excused {
         verdict?;
     }
     expected.push(step, &harness.model, harness.acknowledged, fsynced);
-    Ok(crashed)
+    Ok(excused)
+}
+
+/// [`step_noted`]; whether the disk died in it.
+fn step_until_crash<T: CrashTarget>(
+    harness: &mut Harness<T>,
+    expected: &mut Expected,
+    step: &Step,
+) -> Result<bool, String> {
+    step_noted(harness, expected, step, |harness| harness.target.crashed())
+}
+
+/// A target that was opened again, beside the model of what is in it, if that is allowed.
+pub(crate) fn judged<T: Target>(target: T, expected: &Expected) -> Result<Harness<T>, String> {
+    let model = expected.judge(&Tree::read(&target)?)?;
+    let mut harness = Harness::with_model(target, model);
+    harness.compare()?;
+    Ok(harness)
 }
 
 /// Opens what the crash left, and judges it.
 fn recover<T: CrashTarget>(target: T, expected: &Expected, point: &CrashPoint) -> Result<Harness<T>, String> {
     let target = target.recover(point).map_err(|e| format!("recovery: {e}"))?;
-    let tree = Tree::read(&target).map_err(|e| format!("after recovery: {e}"))?;
-    let model = expected.judge(&tree).map_err(|e| format!("after recovery: {e}"))?;
-    let mut harness = Harness::with_model(target, model);
-    harness.compare().map_err(|e| format!("after recovery: {e}"))?;
+    let mut harness = judged(target, expected).map_err(|e| format!("after recovery: {e}"))?;
     harness.target.check().map_err(|e| format!("check after recovery: {e}"))?;
     harness.settle().map_err(|e| format!("when idle after recovery: {e}"))?;
     Ok(harness)

@@ -7,11 +7,10 @@
 //! * opening, too, fails or works; when nothing fails any more it works, and the file system's own check is clean.
 
 use crate::compare::Verdict;
-use crate::crash::Expected;
-use crate::generate::{Generator, Profile};
+use crate::crash::{Expected, judged, step_noted, steps_of};
+use crate::generate::Profile;
 use crate::harness::{Failure, Harness, Target, guarded, report, shrink_with};
 use crate::step::{Act, Step};
-use crate::tree::Tree;
 use leeward_fs::Error;
 
 /// How a life ends.
@@ -78,25 +77,12 @@ pub enum Outcome {
 /// # Panics
 /// When the outcome is not allowed: with the steps, shrunk.
 pub fn fail_once<T: FaultTarget>(make: impl Fn() -> T, options: &FaultOptions<T::Fault>) -> Outcome {
-    let steps = steps_of(&make, options);
+    let steps = steps_of(&make, (options.seed, options.steps), options.profile);
     let attempt = |steps: &[Step]| fail_in(&make, steps, options).map(drop);
     fail_in(&make, &steps, options).unwrap_or_else(|failure| {
         let small = shrink_with(failure.clone(), attempt);
         panic!("{options:?}: {}", report(&failure, &small));
     })
-}
-
-/// The steps of an undisturbed run.
-fn steps_of<T: FaultTarget>(make: impl Fn() -> T, options: &FaultOptions<T::Fault>) -> Vec<Step> {
-    let Ok(mut harness) = Harness::new(make()) else { return Vec::new() };
-    let mut generator = Generator::new(options.seed, options.profile);
-    let mut steps = Vec::new();
-    for _ in 0..options.steps {
-        let step = generator.step(&harness.model);
-        let _ = harness.step(&step);
-        steps.push(step);
-    }
-    steps
 }
 
 /// Runs these steps with the failing call, and judges.
@@ -117,7 +103,7 @@ pub fn fail_in<T: FaultTarget>(
             if n == options.after.min(steps.len().saturating_sub(1)) {
                 harness.target.fail(&options.fault);
             }
-            if step_failed(&mut harness, &mut expected, step)? {
+            if step_noted(&mut harness, &mut expected, step, has_failed)? {
                 outcome = Outcome::Answered;
                 in_doubt = changes(&step.act);
             }
@@ -137,28 +123,9 @@ pub fn fail_in<T: FaultTarget>(
     verdict.map(|()| outcome).map_err(|difference| Failure { steps: steps.to_vec(), difference })
 }
 
-/// Runs one step. Whether its answer was that something failed.
-fn step_failed<T: FaultTarget>(
-    harness: &mut Harness<T>,
-    expected: &mut Expected,
-    step: &Step,
-) -> Result<bool, String> {
-    let fsynced = match &step.act {
-        Act::Fsync(place) => harness.model_inode(place),
-        _ => None,
-    };
-    let verdict = harness.step(step);
-    let failed = verdict.is_err() && (harness.failed_with.as_ref().is_some_and(is_failure));
-    if !failed {
-        verdict?;
-    }
-    expected.push(step, &harness.model, harness.acknowledged, fsynced);
-    Ok(failed)
-}
-
-/// An error that says nothing about what was asked.
-fn is_failure(e: &Error) -> bool {
-    matches!(e, Error::Io(_) | Error::Corrupt(_) | Error::NoSpace)
+/// Whether the answer was an error that says nothing about what was asked.
+fn has_failed<T>(harness: &Harness<T>) -> bool {
+    matches!(harness.failed_with, Some(Error::Io(_) | Error::Corrupt(_) | Error::NoSpace))
 }
 
 /// Whether it leaves anything else than before, when it succeeds.
@@ -194,9 +161,6 @@ fn end<T: FaultTarget>(
         expected.all_durable_but_last(in_doubt);
     }
     let when = if works { "opened again" } else { "opened again after a failure that stayed" };
-    let tree = Tree::read(&target).map_err(|e| format!("{when}: {e}"))?;
-    let model = expected.judge(&tree).map_err(|e| format!("{when}: {e}"))?;
-    let mut harness = Harness::with_model(target, model);
-    harness.compare().map_err(|e| format!("{when}: {e}"))?;
+    let mut harness = judged(target, &expected).map_err(|e| format!("{when}: {e}"))?;
     harness.settle().map_err(|e| format!("{when}, when idle: {e}"))
 }

@@ -14,33 +14,11 @@ use leeward_pool::StoreFault;
 use std::collections::BTreeMap;
 use whole::{Failing, SimCell, owner, seeds, steps};
 
-/// All but those after which a store is not what it said it was: no copy is left of what it forgets.
-const OF_STORES: [StoreFault; 24] = [
-    StoreFault::PutFails,
-    StoreFault::PutTorn,
-    StoreFault::PutFull,
-    StoreFault::PutFailsAfter,
-    StoreFault::PutBusy,
-    StoreFault::PutLate,
-    StoreFault::PutRefused,
-    StoreFault::GetFails,
-    StoreFault::GetShort,
-    StoreFault::GetMissing,
-    StoreFault::GetBusy,
-    StoreFault::GetAway,
-    StoreFault::GetLies,
-    StoreFault::GetForeign,
-    StoreFault::DeleteFails,
-    StoreFault::DeleteFailsAfter,
-    StoreFault::DeleteBusy,
-    StoreFault::DeleteLate,
-    StoreFault::LenFails,
-    StoreFault::LenAway,
-    StoreFault::LenMissing,
-    StoreFault::ListFails,
-    StoreFault::ListAway,
-    StoreFault::SpaceFails,
-];
+/// What a store can do to a call, but for that after which it is not what it said it was: no copy is left of what it forgets.
+fn faults_of_stores() -> Vec<StoreFault> {
+    let lies = [StoreFault::PutLies, StoreFault::PutForgets];
+    StoreFault::ALL.iter().copied().filter(|fault| !lies.contains(fault)).collect()
+}
 
 /// Some call, by chance; `far`: up to how many calls away.
 fn some_call(env: &Env, far: u64) -> Failing {
@@ -49,7 +27,10 @@ fn some_call(env: &Env, far: u64) -> Failing {
         0 => Failing::Mutation(after, Fault::Eio),
         1 => Failing::Mutation(after, Fault::Enospc),
         2 => Failing::Read(after),
-        _ => Failing::Store(OF_STORES[env.random() as usize % OF_STORES.len()]),
+        _ => {
+            let all = faults_of_stores();
+            Failing::Store(all[env.random() as usize % all.len()])
+        }
     }
 }
 

@@ -13,9 +13,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What can happen to a call. Failures are `Error::Io` with EIO unless said otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StoreFault {
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What can happen to a call. Failures are `Error::Io` with EIO unless said otherwise.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum StoreFault {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl StoreFault {
+            /// All of them.
+            pub const ALL: &'static [StoreFault] = &[$(StoreFault::$name,)*];
+        }
+    };
+}
+
+faults! {
     /// A put fails and stores nothing.
     PutFails,
     /// A put fails and leaves the first part of the object.

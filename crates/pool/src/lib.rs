@@ -11,6 +11,7 @@ mod dir;
 mod error;
 mod faulty;
 mod gated;
+mod hooked;
 pub mod label;
 mod layout;
 mod mem;
@@ -23,6 +24,7 @@ pub use dir::DirStore;
 pub use error::{Error, Result};
 pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use gated::{GateFigures, GatedStore};
+pub use hooked::HookedStore;
 pub use layout::{
     BRIM_PERCENT, COPIES_MAX, Condition, Health, IsWhole, Layout, Member, Pool, PoolSpec, Progress,
     STORES_MAX, Scrub, SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions,

@@ -6,6 +6,8 @@ mod counted;
 #[path = "rig/paths.rs"]
 mod paths;
 mod rig;
+#[path = "rig/watched.rs"]
+mod watched;
 
 use counted::{busy, counted};
 use leeward_env::Ctx;

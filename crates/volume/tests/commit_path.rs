@@ -4,127 +4,56 @@
 #[path = "rig/paths.rs"]
 mod paths;
 mod rig;
+#[path = "rig/watched.rs"]
+mod watched;
 
-use leeward_env::disk::Space;
-use leeward_env::disk::real::AlignedBuf;
-use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Work};
 use leeward_fs::{Engine, Fs, Make, NodeId, Op, SetAttr, Turns};
-use leeward_meta::mem::MemKv;
-use leeward_meta::{Appended, Batch, Error as KvError, Kv, Moment, Ride, Stats, Value};
-use leeward_pool::{DirStore, ObjectId, Store};
+use leeward_meta::{Error as KvError, Kv};
+use leeward_pool::{DirStore, HookedStore, ObjectId};
 use leeward_volume::format::keys::{self, Table, tag};
 use leeward_volume::{Cell, Config};
 use parking_lot::Mutex;
 use rig::{Rig, engine, noise};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use watched::{Watch, WatchedKv};
 
 const NOBODY: u64 = 0;
 /// Behind what an inode's own record describes.
 const FAR: u64 = 1 << 30;
 
-/// An engine that cannot read the extents of one inode.
-struct DamagedKv {
-    inner: MemKv,
-    inode: Arc<AtomicU64>,
-}
+/// The extents of this inode cannot be read.
+struct Damaged(Arc<AtomicU64>);
 
-impl Kv for DamagedKv {
-    fn get(&self, key: &[u8]) -> leeward_meta::Result<Option<Value>> {
-        let key: keys::Key = key.into();
-        let inode = self.inode.load(Ordering::Relaxed);
-        match keys::parse(&key) {
+impl Watch for Damaged {
+    fn get(&self, key: &[u8]) -> leeward_meta::Result<()> {
+        let inode = self.0.load(Ordering::Relaxed);
+        match keys::parse(&keys::Key::from(key)) {
             Some(parsed) if inode != NOBODY && parsed.tag == tag::EXTENTS && parsed.node.inode() == inode => {
                 Err(KvError::Corrupt("as the test wants it".into()))
             }
-            _ => self.inner.get(&key),
+            _ => Ok(()),
         }
-    }
-    fn scan(
-        &self,
-        from: &[u8],
-        to: &[u8],
-        limit: usize,
-        reverse: bool,
-    ) -> leeward_meta::Result<Vec<(Arc<[u8]>, Value)>> {
-        self.inner.scan(from, to, limit, reverse)
-    }
-    fn moment(&self) -> Box<dyn Moment + '_> {
-        self.inner.moment()
-    }
-    fn append(&self, batch: &Batch) -> leeward_meta::Result<Appended> {
-        self.inner.append(batch)
-    }
-    fn insert(&self, appended: Appended, batch: &Batch) {
-        self.inner.insert(appended, batch);
-    }
-    fn ride_segments(&self) -> Vec<u64> {
-        self.inner.ride_segments()
-    }
-    fn rides(&self, of: &BTreeSet<u64>) -> leeward_meta::Result<Vec<Ride>> {
-        self.inner.rides(of)
-    }
-    fn release_ride(&self, segment: u64) {
-        self.inner.release_ride(segment);
-    }
-    fn maintain(&self) -> leeward_meta::Result<bool> {
-        self.inner.maintain()
-    }
-    fn idle(&self) {
-        self.inner.idle();
-    }
-    fn reserve(&self, hold: bool) -> leeward_meta::Result<()> {
-        self.inner.reserve(hold)
-    }
-    fn stats(&self) -> Stats {
-        self.inner.stats()
     }
 }
 
-/// A store that takes nothing of the first segment that it is given while it sticks.
-struct StickingStore {
-    inner: DirStore,
+/// Nothing is taken of the first segment that is put while it sticks.
+#[derive(Default)]
+struct Sticking {
     sticks: AtomicBool,
     stuck: AtomicU64,
 }
 
-impl StickingStore {
-    fn new(disk: &SimDisk) -> Arc<StickingStore> {
-        let inner = DirStore::new(Arc::new(disk.clone()), "data");
-        Arc::new(StickingStore { inner, sticks: AtomicBool::new(false), stuck: AtomicU64::new(NOBODY) })
-    }
-}
-
-impl Store for StickingStore {
-    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> leeward_pool::Result<()> {
+impl Sticking {
+    fn check(&self, id: ObjectId) -> leeward_pool::Result<()> {
         if self.sticks.load(Ordering::Relaxed) {
             let first = self.stuck.compare_exchange(NOBODY, id.segment, Ordering::Relaxed, Ordering::Relaxed);
             if first.unwrap_or_else(|segment| segment) == NOBODY || first == Err(id.segment) {
                 return Err(std::io::Error::from_raw_os_error(libc_eio()).into());
             }
         }
-        self.inner.put(ctx, id, body)
-    }
-    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> leeward_pool::Result<()> {
-        self.inner.get(ctx, id, offset, buf)
-    }
-    fn len(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<u64> {
-        self.inner.len(ctx, id)
-    }
-    fn settle(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
-        self.inner.settle(ctx, id)
-    }
-
-    fn delete(&self, ctx: &Ctx, id: ObjectId) -> leeward_pool::Result<()> {
-        self.inner.delete(ctx, id)
-    }
-    fn list(&self, ctx: &Ctx) -> leeward_pool::Result<Vec<(ObjectId, u64)>> {
-        self.inner.list(ctx)
-    }
-    fn space(&self) -> leeward_pool::Result<Space> {
-        self.inner.space()
+        Ok(())
     }
 }
 
@@ -141,14 +70,16 @@ fn truncate(rig: &Rig, node: NodeId, size: u64) {
 #[test]
 fn a_vanished_segment_keeps_no_cell_shut() {
     let mut rig = Rig::new();
-    let store = StickingStore::new(&rig.disk);
+    let sticking = Arc::new(Sticking::default());
+    let (inner, beside) = (Arc::new(DirStore::new(Arc::new(rig.disk.clone()), "data")), sticking.clone());
+    let store = Arc::new(HookedStore::new(inner, move |id, put| beside.check(id).and_then(|()| put())));
     rig.cell.close().expect("a clean close");
     let kv = engine(&rig.env, &rig.disk);
-    rig.cell = Cell::start(&rig.env, Box::new(kv), store.clone(), &Config::default()).expect("opens");
+    rig.cell = Cell::start(&rig.env, Box::new(kv), store, &Config::default()).expect("opens");
     let a = rig.make("a", Make::File).expect("made");
     let b = rig.make("b", Make::File).expect("made");
     rig.idle();
-    store.sticks.store(true, Ordering::Relaxed);
+    sticking.sticks.store(true, Ordering::Relaxed);
     rig.write(b, 0, &noise(17 << 20, 1)).expect("written");
     rig.write(a, 0, &noise(1000, 2)).expect("written");
     truncate(&rig, a, 0);
@@ -156,7 +87,7 @@ fn a_vanished_segment_keeps_no_cell_shut() {
     for _ in 0..4 {
         let _ = rig.cell.step();
     }
-    assert_ne!(store.stuck.load(Ordering::Relaxed), NOBODY, "nothing was stuck");
+    assert_ne!(sticking.stuck.load(Ordering::Relaxed), NOBODY, "nothing was stuck");
     rig.disk = rig.disk.kill();
     rig.start();
     rig.clean();
@@ -174,7 +105,7 @@ fn content_that_cannot_be_applied_fails_fsync_and_the_end() {
     rig.idle();
     rig.cell.close().expect("a clean close");
     let inode = Arc::new(AtomicU64::new(NOBODY));
-    let kv = DamagedKv { inner: engine(&rig.env, &rig.disk), inode: inode.clone() };
+    let kv = WatchedKv { inner: engine(&rig.env, &rig.disk), watch: Damaged(inode.clone()) };
     let store = Arc::new(DirStore::new(Arc::new(rig.disk.clone()), "data"));
     let config = Config { metadata_cache_mib: 1, ..Config::default() };
     rig.cell = Cell::start(&rig.env, Box::new(kv), store, &config).expect("opens");

@@ -3,13 +3,12 @@
 
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{KEY, Server};
-use leeward_env::disk::Space;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, Reply};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
-use leeward_pool::{AlignedBuf, ObjectId, Result, Store};
+use leeward_pool::{HookedStore, MemStore};
 use leeward_volume::{Cell, Config, first_batch};
 use std::collections::BTreeMap;
 use std::fs;
@@ -103,40 +102,13 @@ fn half_a_cell_in_a_bucket_is_refused() {
     assert!(!server.names().iter().any(|name| name.ends_with("cell.new")));
 }
 
-/// A store with a defect.
-struct Panicking;
-
-impl Store for Panicking {
-    fn put(&self, _: &Ctx, _: ObjectId, _: &AlignedBuf) -> Result<()> {
-        panic!("a defect")
-    }
-    fn get(&self, _: &Ctx, id: ObjectId, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(leeward_pool::Error::NotFound(id))
-    }
-    fn len(&self, _: &Ctx, id: ObjectId) -> Result<u64> {
-        Err(leeward_pool::Error::NotFound(id))
-    }
-    fn settle(&self, _: &Ctx, _: ObjectId) -> Result<()> {
-        Ok(())
-    }
-
-    fn delete(&self, _: &Ctx, _: ObjectId) -> Result<()> {
-        Ok(())
-    }
-    fn list(&self, _: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
-        Ok(Vec::new())
-    }
-    fn space(&self) -> Result<Space> {
-        Ok(Space { total_bytes: 1 << 40, available_bytes: 1 << 40, ..Space::default() })
-    }
-}
-
 #[test]
 fn a_thread_that_panics_breaks_the_cell_and_nobody_waits_for_it() {
     let env = Env::real();
     let kv = MemKv::open(env.clone(), Arc::new(SimDisk::new(1))).expect("an engine");
     kv.commit(&first_batch(&env, 0, 0)).expect("the first commit");
-    let cell = Cell::start(&env, Box::new(kv), Arc::new(Panicking), &config()).expect("open");
+    let store = HookedStore::new(Arc::new(MemStore::new()), |_, _| panic!("a defect"));
+    let cell = Cell::start(&env, Box::new(kv), Arc::new(store), &config()).expect("open");
     let ctx = Ctx::system();
     let make = |name| Op::Make { dir: NodeId::ROOT, name, make: Make::File, mode: 0o644, umask: 0 };
     let Ok(Reply::Attr(file)) = cell.call(&ctx, make(b"file")) else { panic!("no file") };

@@ -3,7 +3,7 @@
 
 mod busy;
 
-use busy::BusyStore;
+use busy::Others;
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
@@ -50,11 +50,10 @@ fn store_on(disk: &SimDisk) -> Arc<FaultyStore> {
 fn start(env: &Env, disk: &SimDisk, store: &Arc<FaultyStore>) -> std::result::Result<Arc<Cell>, String> {
     let on: Arc<dyn Disk> = Arc::new(disk.clone());
     let kv = open_engine(env, disk)?;
-    let store = BusyStore::new(env, store.clone());
+    let (others, store) = Others::beside(env, store.clone());
     let with = ("0123456789abcdef0123456789abcdef", Arc::new(Directories(on)) as Arc<dyn Opener>);
-    let cell =
-        Cell::start_with(env, kv, store.clone(), &Config::default(), with).map_err(|e| e.to_string())?;
-    store.serve(&cell);
+    let cell = Cell::start_with(env, kv, store, &Config::default(), with).map_err(|e| e.to_string())?;
+    others.serve(&cell);
     Ok(cell)
 }
 

@@ -356,8 +356,10 @@ impl Core {
                 return Err(doubt(old, id, "the piece is damaged"));
             }
         }
-        // what is here may be of a process that was killed before it synced it
-        home.call(|store| store.settle(ctx, id))?;
+        if bytes == 0 {
+            // what is here may be of a process that was killed before it synced it
+            home.call(|store| store.settle(ctx, id))?;
+        }
         old.call(|store| store.delete(ctx, id))?;
         Ok(bytes)
     }

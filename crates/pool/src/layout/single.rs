@@ -95,8 +95,10 @@ impl Single {
                 }
             }
         }
-        // what is here may be of a process that was killed before it synced it
-        self.home.call(|store| store.settle(ctx, id))?;
+        if step.pieces == 0 {
+            // what is here may be of a process that was killed before it synced it
+            self.home.call(|store| store.settle(ctx, id))?;
+        }
         old.call(|store| store.delete(ctx, id))?;
         Ok(step)
     }

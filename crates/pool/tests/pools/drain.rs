@@ -1,6 +1,5 @@
 //! Stores that are replaced, drained and missing.
 
-use super::random::FAULTS;
 use super::rig::{LAYOUTS, Rig, is_whole, length, spec};
 use leeward_env::disk::real::ALIGN;
 use leeward_env::{Ctx, Env};
@@ -185,7 +184,7 @@ fn no_answer_of_a_store_costs_what_is_being_moved() {
                         store.heal();
                         store.set_seed(random.random());
                         for _ in 0..below(4) {
-                            let fault = FAULTS[below(FAULTS.len() as u64) as usize];
+                            let fault = StoreFault::ALL[below(StoreFault::ALL.len() as u64) as usize];
                             store.set(fault, Chance::PerMille([50, 300, 1000][below(3) as usize]));
                         }
                     }
@@ -217,7 +216,7 @@ fn no_answer_of_a_store_costs_what_is_being_moved() {
 fn each_fault_at_each_call_of_a_move() {
     let ctx = Ctx::system();
     for layout in ["single", "replica(2)"] {
-        for fault in FAULTS {
+        for &fault in StoreFault::ALL {
             for at_target in [false, true] {
                 for skip in 0..6 {
                     let drain = Drain::new(layout, 1);

@@ -10,36 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All that a store can do to a call.
-pub const FAULTS: [StoreFault; 26] = [
-    StoreFault::PutFails,
-    StoreFault::PutTorn,
-    StoreFault::PutFull,
-    StoreFault::PutLies,
-    StoreFault::PutFailsAfter,
-    StoreFault::PutForgets,
-    StoreFault::PutBusy,
-    StoreFault::PutLate,
-    StoreFault::PutRefused,
-    StoreFault::GetFails,
-    StoreFault::GetShort,
-    StoreFault::GetMissing,
-    StoreFault::GetBusy,
-    StoreFault::GetAway,
-    StoreFault::GetLies,
-    StoreFault::GetForeign,
-    StoreFault::DeleteFails,
-    StoreFault::DeleteFailsAfter,
-    StoreFault::DeleteBusy,
-    StoreFault::DeleteLate,
-    StoreFault::LenFails,
-    StoreFault::LenAway,
-    StoreFault::LenMissing,
-    StoreFault::ListFails,
-    StoreFault::ListAway,
-    StoreFault::SpaceFails,
-];
-
 /// What is known of an object: acknowledged content, by seed and length.
 type Objects = BTreeMap<ObjectId, (u64, usize)>;
 
@@ -77,7 +47,7 @@ impl Run {
             store.heal();
             store.set_seed(self.random.random());
             for _ in 0..self.below(4) {
-                let fault = FAULTS[self.below(FAULTS.len() as u64) as usize];
+                let fault = StoreFault::ALL[self.below(StoreFault::ALL.len() as u64) as usize];
                 let chance = [50, 300, 1000][self.below(3) as usize];
                 store.set(fault, Chance::PerMille(chance));
             }

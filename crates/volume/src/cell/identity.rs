@@ -84,9 +84,10 @@ pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure>
     finish(dir)
 }
 
-/// What the cell will be whose making was begun here and not finished.
-pub(crate) fn begun(dir: &HeldDir) -> Option<Identity> {
-    serde_json::from_slice(&std::fs::read(dir.path().join(NEW)).ok()?).ok()
+/// Whether the making of a cell was begun here and not finished.
+pub(crate) fn is_begun(dir: &HeldDir) -> bool {
+    let text = std::fs::read(dir.path().join(NEW));
+    text.is_ok_and(|text| serde_json::from_slice::<Identity>(&text).is_ok())
 }
 
 /// Says, durably, what the directory is going to be.

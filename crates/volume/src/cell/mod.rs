@@ -102,8 +102,8 @@ impl Cell {
         let begun = Self::check_new(dir)?;
         // what is here before the rest says that the rest is ours
         match begun {
-            Some(_) => identity::begin_again(dir)?,
-            None => identity::begin(dir, &Identity::new(env))?,
+            true => identity::begin_again(dir)?,
+            false => identity::begin(dir, &Identity::new(env))?,
         }
         for part in PARTS {
             match std::fs::DirBuilder::new().mode(0o700).create(dir.path().join(part)) {
@@ -125,8 +125,8 @@ impl Cell {
     }
 
     /// Whether a cell may be made in this directory: it is empty, but for files of the caller's, or the making of one was
-    /// interrupted there, whose identity is returned then.
-    fn check_new(dir: &HeldDir) -> std::result::Result<Option<Identity>, Failure> {
+    /// interrupted there: then it is `true`.
+    fn check_new(dir: &HeldDir) -> std::result::Result<bool, Failure> {
         let name = dir.name().display();
         if Self::exists(dir.path()) {
             return Err(failure(format!("{name} already holds a cell")));
@@ -135,14 +135,14 @@ impl Cell {
             message: format!("cannot make a cell in {name}: {e}"),
             errno: e.raw_os_error().unwrap_or(0),
         };
-        let begun = identity::begun(dir);
+        let begun = identity::is_begun(dir);
         for entry in std::fs::read_dir(dir.path()).map_err(at)? {
             let other = entry.map_err(at)?.file_name();
             let is_part = PARTS.iter().any(|part| other == *part);
             let ours = OTHERS.iter().any(|o| other == *o)
-                || begun.is_some() && (other == identity::NEW || is_part)
+                || begun && (other == identity::NEW || is_part)
                 || other == identity::NEW && is_blank_file(&dir.path().join(&other));
-            if is_part && begun.is_none() {
+            if is_part && !begun {
                 return Err(failure(parts_without_identity(&name.to_string(), &other.to_string_lossy())));
             }
             if !ours {
