@@ -8,7 +8,7 @@ use leeward_door::limits;
 use leeward_door::listen::BodyError;
 use leeward_env::Ctx;
 use leeward_fs::{Fs, Op, Reply};
-use leeward_volume::admin::Request as Admin;
+use leeward_volume::admin;
 use rig::{BOB, Rig, noise};
 
 #[test]
@@ -161,7 +161,7 @@ fn what_is_found() {
     assert!(ask("/home/f", "<getcontentlength/>").contains("<D:getcontentlength>5000</D:getcontentlength>"));
     assert!(ask("/home", "<resourcetype/>").contains("<D:resourcetype><D:collection/></D:resourcetype>"));
     assert!(ask("/home/f", "<nothing/>").contains("404"));
-    rig.admin(&Admin::QuotaSet { path: "/home".into(), bytes: Some(100_000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/home".into(), bytes: Some(100_000), files: None });
     let quota = ask("/home", "<quota-used-bytes/><quota-available-bytes/>");
     assert!(quota.contains("<D:quota-used-bytes>5000</D:quota-used-bytes>"), "{quota}");
     assert!(quota.contains("<D:quota-available-bytes>95000</D:quota-available-bytes>"), "{quota}");
@@ -223,7 +223,7 @@ fn copies_and_moves() {
 #[test]
 fn a_move_to_another_volume_copies() {
     let rig = Rig::new();
-    rig.admin(&Admin::VolumeCreate {
+    rig.admin(&admin::VolumeCreate {
         name: "v".into(),
         at: "/v".into(),
         uid: rig::BOB_UID,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use leeward_door::listen::{Certificate, Client};
-use leeward_volume::admin::{PropertyChanges, Request as Admin};
+use leeward_volume::admin::{self, PropertyChanges};
 use rig::{BOB, Rig};
 use serde_json::json;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ fn who_comes_without_a_credential_is_asked_for_one() {
 fn anybody_reads_where_a_volume_says_so() {
     let rig = Rig::new();
     let (name, uid) = ("pub".to_string(), rig::BOB_UID);
-    rig.admin(&Admin::VolumeCreate { name: name.clone(), at: "/pub".into(), uid, gid: uid, pool: None });
+    rig.admin(&admin::VolumeCreate { name: name.clone(), at: "/pub".into(), uid, gid: uid, pool: None });
     rig.must(201, "PUT", "/pub/f", &[], b"x");
     assert_eq!(rig.ask_as("", "GET", "/pub/f", &[], b"").status, 401);
     let set = PropertyChanges { public: Some(true), ..PropertyChanges::default() };
-    rig.admin(&Admin::VolumeSet { name, set });
+    rig.admin(&admin::VolumeSet { name, set });
     assert_eq!(rig.ask_as("", "GET", "/pub/f", &[], b"").body, b"x");
     assert_eq!(rig.ask_as("", "PROPFIND", "/pub", &[("depth", "1")], b"").status, 207);
     assert_eq!(rig.ask_as("", "PUT", "/pub/f", &[], b"y").status, 401);

@@ -7,7 +7,7 @@ use http::Request;
 use leeward_door::listen::{Body, Client, Site};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Fs, Make, NodeId, Op, Reply, SetAttr};
-use leeward_volume::admin::Request as Admin;
+use leeward_volume::admin;
 use rig::{BOB, BOB_UID, Rig};
 use std::task::Poll;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn make(rig: &Rig, dir: NodeId, name: &[u8], make: Make<'_>) -> NodeId {
 
 fn volume(rig: &Rig) {
     let (name, at) = ("v".to_string(), "/v".into());
-    rig.admin(&Admin::VolumeCreate { name, at, uid: BOB_UID, gid: BOB_UID, pool: None });
+    rig.admin(&admin::VolumeCreate { name, at, uid: BOB_UID, gid: BOB_UID, pool: None });
 }
 
 /// One named user may read.
@@ -383,16 +383,16 @@ fn snapshots_can_only_be_read() {
     let rig = Rig::new();
     volume(&rig);
     rig.must(201, "PUT", "/v/f", &[], b"x");
-    rig.admin(&Admin::SnapCreate { path: "/v".into(), name: "s".into() });
+    rig.admin(&admin::SnapCreate { path: "/v".into(), name: "s".into() });
     assert_eq!(rig.must(200, "GET", "/v/.snap/s/f", &[], b"").body, b"x");
     rig.must(403, "DELETE", "/v/.snap/s", &[], b"");
     rig.must(403, "DELETE", "/v/.snap/s/f", &[], b"");
     rig.must(403, "MOVE", "/v/.snap/s", &[("destination", "/v/.snap/t")], b"");
     rig.must(403, "MKCOL", "/v/.snap/u", &[], b"");
     assert_eq!(rig.names("v/.snap"), ["s"]);
-    rig.admin(&Admin::SnapCreate { path: "/v".into(), name: "t".into() });
+    rig.admin(&admin::SnapCreate { path: "/v".into(), name: "t".into() });
     rig.must(204, "DELETE", "/v/f", &[], b"");
-    rig.admin(&Admin::SnapCreate { path: "/v".into(), name: "empty".into() });
+    rig.admin(&admin::SnapCreate { path: "/v".into(), name: "empty".into() });
     assert_eq!(rig.ask("DELETE", "/v/.snap/empty", &[], b"").status, 403, "nor when nothing is in it");
     assert_eq!(rig.names("v/.snap").len(), 3);
 }

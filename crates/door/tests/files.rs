@@ -7,7 +7,7 @@ use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::{Digest, Finish, Tree};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr};
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 use rig::{Rig, noise, path};
 use std::collections::BTreeSet;
 
@@ -421,7 +421,7 @@ fn a_listing_does_not_stumble_into_what_it_does_not_show() {
     for name in [".snap-x", "a/b", "z"] {
         rig.put(&tree, name, b"x").expect("put");
     }
-    let volume = Request::SnapCreate { path: "/".into(), name: "s".into() };
+    let volume = admin::SnapCreate { path: "/".into(), name: "s".into() };
     rig.cell.admin(&volume, &mut |_| {}).expect("a snapshot");
     let from = |after: &[u8], prefix: &str| {
         let wanted = Wanted { after: after.into(), prefix: prefix.into(), ..Wanted::default() };

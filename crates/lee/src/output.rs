@@ -1,8 +1,10 @@
 //! What a command says on standard output: a line, an aligned table, or with `--json` one object.
 //!
-//! A reader that goes away (`lee volume list | head -1`) is no error, and never ends a process that serves a cell.
+//! A reader that goes away (`lee volume list | head -1`) is no error, and never ends a process that
+//! serves a cell.
 
 use crate::fail::{Fail, text};
+use leeward_volume::admin::Reply;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -15,7 +17,8 @@ pub enum Format {
     Json,
 }
 
-/// Prints what a command has to say in the form that was asked for; `text` makes the text for a person.
+/// Prints what a command has to say in the form that was asked for; `text` makes the text for a
+/// person.
 ///
 /// # Errors
 /// When standard output cannot be written to, as on a full disk.
@@ -28,6 +31,21 @@ pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Stri
             print(&json)
         }
     }
+}
+
+/// Prints a reply of the cell. Its JSON begins with the field `reply`, which names its kind.
+///
+/// # Errors
+/// As [`show`].
+pub fn reply<R: Reply>(format: Format, reply: &R, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    show(format, &WithKind { reply: R::KIND, content: reply }, text)
+}
+
+#[derive(Serialize)]
+struct WithKind<'a, R> {
+    reply: &'static str,
+    #[serde(flatten)]
+    content: &'a R,
 }
 
 /// Prints lines; the last one gets its end of line where it has none.
@@ -115,6 +133,27 @@ pub fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leeward_fs::Usage;
+    use leeward_volume::admin::{Done, KeyInfo, NewKey, Restored};
+
+    fn json<R: Reply>(reply: &R) -> String {
+        serde_json::to_string(&WithKind { reply: R::KIND, content: reply }).expect("JSON")
+    }
+
+    #[test]
+    fn replies_begin_with_their_kind() {
+        assert_eq!(json(&Done {}), r#"{"reply":"done"}"#);
+        let usage = Usage { bytes: 1, files: 2, dirs: 3 };
+        assert_eq!(json(&usage), r#"{"reply":"usage","bytes":1,"files":2,"dirs":3}"#);
+        assert_eq!(json(&Restored(usage)), r#"{"reply":"restored","bytes":1,"files":2,"dirs":3}"#);
+        let key =
+            KeyInfo { user: "u".into(), access_key_id: "k".into(), label: String::new(), created_secs: 0 };
+        let secret_access_key = "s".into();
+        assert_eq!(
+            json(&NewKey { key, secret_access_key }),
+            r#"{"reply":"key-created","user":"u","access_key_id":"k","label":"","created_secs":0,"secret_access_key":"s"}"#
+        );
+    }
 
     #[test]
     fn tables_are_aligned() {

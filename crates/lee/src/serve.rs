@@ -23,7 +23,7 @@ use leeward_fs::NodeId;
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::Cell;
-use leeward_volume::admin::{CellStats, Failure, Progress, Reply, Request};
+use leeward_volume::admin::{self, AnyReply, AnyRequest, Failure, Progress, Refresh};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -257,7 +257,7 @@ impl Up {
                 gate,
                 authority,
                 doors: (doors.urls(), doors.figures()),
-                telling: Mutex::new(()),
+                refreshing: Mutex::new(()),
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
@@ -524,8 +524,9 @@ struct CellService {
     gate: Gate,
     /// Who gets in by a door.
     authority: Arc<Authority>,
-    /// Held while the gate is told of other weights and ceilings, or the doors of other users and keys: what was said last counts.
-    telling: Mutex<()>,
+    /// Held while the gate reads weights and ceilings again, or the doors users and keys: the last
+    /// change counts.
+    refreshing: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
     /// Where doors are, and what they have done.
@@ -551,30 +552,27 @@ impl Service for CellService {
     fn admin(
         &self,
         caller: &Ctx,
-        request: &Request,
+        request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Reply, Failure> {
-        let reply = self.cell.admin_as(caller, request, progress)?;
-        if matches!(request, Request::FlowSet { .. } | Request::FlowReset { .. }) {
-            let _alone = self.telling.lock();
-            self.gate.set_flows(self.cell.flow_settings());
-        }
-        if request.changes_accounts() {
-            let _alone = self.telling.lock();
-            self.authority.set_accounts(self.cell.accounts());
+    ) -> Result<AnyReply, Failure> {
+        let reply = self.cell.admin_any(caller, request, progress)?;
+        match request.refresh() {
+            Refresh::Nothing => (),
+            Refresh::Flows => {
+                let _alone = self.refreshing.lock();
+                self.gate.set_flows(self.cell.flow_settings());
+            }
+            Refresh::Accounts => {
+                let _alone = self.refreshing.lock();
+                self.authority.set_accounts(self.cell.accounts());
+            }
         }
         Ok(reply)
     }
 
     fn running(&self) -> Result<Running, Failure> {
-        let volumes = match self.cell.admin(&Request::VolumeList, &mut |_| ())? {
-            Reply::Volumes { volumes } => volumes.len() as u64,
-            _ => 0,
-        };
-        let stats = match self.cell.admin(&Request::Stats, &mut |_| ())? {
-            Reply::Stats(stats) => stats,
-            _ => CellStats::default(),
-        };
+        let volumes = self.cell.admin(&admin::VolumeList, &mut |_| ())?.volumes.len() as u64;
+        let stats = self.cell.admin(&admin::StatsShow, &mut |_| ())?;
         let engine = self.cell.figures().engine;
         Ok(Running {
             pid: self.holder.pid,
@@ -600,9 +598,9 @@ impl Service for CellService {
         let report = self.gate.report();
         let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).collect();
         let paths = nodes.into_iter().filter_map(|n| Some((n, self.cell.path_of(NodeId(n))?))).collect();
-        let volumes = match self.cell.admin(&Request::VolumeList, &mut |_| ()) {
-            Ok(Reply::Volumes { volumes }) => volumes.into_iter().map(|v| (v.id, v.name)).collect(),
-            _ => BTreeMap::new(),
+        let volumes = match self.cell.admin(&admin::VolumeList, &mut |_| ()) {
+            Ok(reply) => reply.volumes.into_iter().map(|v| (v.id, v.name)).collect(),
+            Err(_) => BTreeMap::new(),
         };
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
         Flows { report, paths, volumes, dirty_bytes: dirty }

@@ -1,7 +1,8 @@
-//! A command's way to the cell: through the process that serves it, else by opening the cell under its lock.
+//! A command's way to the cell: through the process that serves it, or else by opening the cell
+//! under its lock.
 //!
-//! Between the two there are moments (a process that is just starting or ending, another command that has the cell
-//! open): they are waited out for some seconds.
+//! For a moment neither may be possible: a process is just starting or ending, or another command has
+//! the cell open. The session tries again for some seconds.
 
 use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
@@ -10,7 +11,7 @@ use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::{control, place, settings, system};
 use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
-use leeward_volume::admin::{Progress, Reply, Request};
+use leeward_volume::admin::{Progress, Request};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,9 @@ pub struct Session {
     env: Env,
     cell: CellDir,
     command: &'static str,
-    /// Who asks, also where the process acts as the owner of the cell.
+    /// The user who asks. The process itself may act as the owner of the cell.
     caller: Ctx,
-    /// The cell when no process serves it.
+    /// The cell, when no process serves it and it is open here.
     own: Option<Own>,
 }
 
@@ -40,7 +41,8 @@ enum Reached {
     Own(Own),
 }
 
-/// Runs `work` with a session and closes it: what was asked is durable when this returns without an error.
+/// Runs `work` with a session and closes it. When this returns without an error, all changes are
+/// durable.
 ///
 /// # Errors
 /// Those of `work`, or that the cell cannot be reached or closed.
@@ -64,19 +66,19 @@ impl Session {
     ///
     /// # Errors
     /// What the cell says, or that it cannot be reached.
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, Fail> {
+    pub fn ask<R: Request>(&mut self, request: &R) -> Result<R::Reply, Fail> {
         self.ask_with_progress(request, &mut |_| ())
     }
 
-    /// Asks, and hears how far it is.
+    /// Asks, and hears how far the request is.
     ///
     /// # Errors
     /// As [`Session::ask`].
-    pub fn ask_with_progress(
+    pub fn ask_with_progress<R: Request>(
         &mut self,
-        request: &Request,
+        request: &R,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Reply, Fail> {
+    ) -> Result<R::Reply, Fail> {
         if self.own.is_none() {
             match self.reach()? {
                 Reached::Serving(client) => return client.admin(request, progress),
@@ -89,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Whether the cell had to be opened here, and the process that served it last did not end in order.
+    /// Whether the cell is open here, and the process that served it last did not end in order.
     pub fn is_after_a_crash(&self) -> bool {
         self.own.as_ref().is_some_and(|own| own.after_a_crash)
     }
@@ -136,12 +138,13 @@ impl Session {
     }
 }
 
-/// What is done to the cell is done to this directory.
+/// Keeps the directory of the cell open, so that its path goes on to mean this directory.
 fn hold(cell: &mut CellDir) -> Result<(), Fail> {
     cell.hold().map(drop).map_err(|e| Fail::new(format!("{cell}: {}", text(&e))))
 }
 
-/// Root would leave files in the cell that the user who serves it cannot open: act as that user instead.
+/// Makes root act as the owner of the cell. Files that root makes there could not be opened by the
+/// user who serves the cell.
 fn act_as_owner(cell: &CellDir) -> Result<(), Fail> {
     let failed = |e: std::io::Error| Fail::new(format!("{cell}: cannot act as its owner: {}", text(&e)));
     let owner = std::fs::metadata(cell.lock()).or_else(|_| std::fs::metadata(cell.path())).map_err(failed)?;

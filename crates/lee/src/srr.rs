@@ -1,13 +1,16 @@
-//! The storage resource report of the WLCG (SRR, schema 4.2): what storage there is, for whom, and how much of it is used.
+//! The storage resource report of the WLCG (SRR, schema 4.2): what storage there is, for whom, and
+//! how much of it is used.
 //!
-//! Made of what the cell knows at once: volumes, quotas, recursive statistics. Nothing is scanned. Sizes are bytes.
+//! Made of what the cell knows at once: volumes, quotas, recursive statistics. Nothing is scanned.
+//! Sizes are bytes.
 
-use crate::cmd::unexpected;
 use crate::fail::Fail;
 use crate::mounts::is_below;
+use crate::session::Session;
 use crate::settings::{QualityLevel, SrrConfig, SrrShare};
 use leeward_fs::Usage;
-use leeward_volume::admin::{Df, QuotaInfo, Reply, Request, VolumeInfo};
+use leeward_volume::Cell;
+use leeward_volume::admin::{self, Df, QuotaInfo, Request, VolumeInfo};
 use serde::Serialize;
 
 /// The report.
@@ -89,7 +92,28 @@ fn shares_of(config: &SrrConfig, known: &Known, paths: Option<&[String]>) -> Vec
     shares
 }
 
-/// Makes the report of a cell that `ask` asks. `paths`: of these alone, with what is above and beside them left out.
+/// A way to ask a cell.
+pub trait Ask {
+    /// Asks.
+    ///
+    /// # Errors
+    /// What the cell says, or that it cannot be reached.
+    fn ask<R: Request>(&mut self, request: &R) -> Result<R::Reply, Fail>;
+}
+
+impl Ask for Session {
+    fn ask<R: Request>(&mut self, request: &R) -> Result<R::Reply, Fail> {
+        Session::ask(self, request)
+    }
+}
+
+impl Ask for &Cell {
+    fn ask<R: Request>(&mut self, request: &R) -> Result<R::Reply, Fail> {
+        Ok(self.admin(request, &mut |_| ())?)
+    }
+}
+
+/// Makes the report of a cell. `paths`: only these, without what is above and beside them.
 ///
 /// # Errors
 /// What the cell says, such as that a share's path is not there.
@@ -98,30 +122,22 @@ pub fn report(
     host: String,
     now_secs: i64,
     paths: Option<&[String]>,
-    mut ask: impl FnMut(&Request) -> Result<Reply, Fail>,
+    cell: &mut impl Ask,
 ) -> Result<Report, Fail> {
-    let volumes = match ask(&Request::VolumeList)? {
-        Reply::Volumes { volumes } => volumes.into_iter().filter(|v| !v.removing).collect(),
-        other => return Err(unexpected(&other)),
+    let volumes = cell.ask(&admin::VolumeList)?.volumes;
+    let known = Known {
+        volumes: volumes.into_iter().filter(|v| !v.removing).collect(),
+        quotas: cell.ask(&admin::QuotaList)?.quotas,
+        df: cell.ask(&admin::DfShow)?,
     };
-    let quotas = match ask(&Request::QuotaList)? {
-        Reply::Quotas { quotas } => quotas,
-        other => return Err(unexpected(&other)),
-    };
-    let df = match ask(&Request::Df)? {
-        Reply::Df(df) => df,
-        other => return Err(unexpected(&other)),
-    };
-    let known = Known { volumes, quotas, df };
     let mut storageshares = Vec::new();
     let shares = shares_of(config, &known, paths);
     for share in shares {
         let volume = known.volumes.iter().find(|v| config.share.is_empty() && v.at == share.path);
         let usage = match volume {
             Some(volume) => volume.usage,
-            None => match ask(&Request::Usage { path: share.path.clone() }) {
-                Ok(Reply::Usage(own)) => known.with_volumes_below(&share.path, own),
-                Ok(other) => return Err(unexpected(&other)),
+            None => match cell.ask(&admin::UsageShow { path: share.path.clone() }) {
+                Ok(own) => known.with_volumes_below(&share.path, own),
                 // what a token is for need not be there
                 Err(_) if paths.is_some() => continue,
                 Err(fail) => return Err(fail),
@@ -186,8 +202,8 @@ impl Known {
         }
     }
 
-    /// How large a directory can get: its quota; without one what it has and what there is room for, by the quotas above it
-    /// and the pool of its volume.
+    /// How large a directory can get: its quota; without one what it has and what there is room
+    /// for, by the quotas above it and the pool of its volume.
     fn size(&self, path: &str, used: u64) -> u64 {
         let limits = self.quotas.iter().filter(|q| q.bytes > 0 && is_below(path, &q.path));
         if let Some(own) = limits.clone().find(|q| same(&q.path, path)) {
@@ -222,6 +238,7 @@ impl Known {
 mod tests {
     use super::*;
     use crate::settings::SrrEndpoint;
+    use leeward_volume::admin::AnyRequest;
     use serde_json::{Value, json};
 
     fn volume(name: &str, at: &str, bytes: u64, files: u64, pool: &str) -> VolumeInfo {
@@ -254,26 +271,32 @@ mod tests {
         QuotaInfo { path: path.into(), bytes, files: 0, used_bytes, used_files: 0 }
     }
 
-    fn answer(request: &Request) -> Result<Reply, Fail> {
-        Ok(match request {
-            Request::VolumeList => Reply::Volumes {
-                volumes: vec![
+    /// A cell with four volumes.
+    struct Fake;
+
+    impl Ask for Fake {
+        fn ask<R: Request>(&mut self, request: &R) -> Result<R::Reply, Fail> {
+            let reply = match request.clone().into() {
+                AnyRequest::VolumeList(_) => json!({"volumes": [
                     volume("root", "/", 10, 1, ""),
                     volume("atlas", "/atlas", 200, 20, ""),
                     volume("scratch", "/atlas/scratch", 3000, 30, ""),
                     volume("gone", "/gone", 7, 7, ""),
-                ],
-            },
-            Request::QuotaList => Reply::Quotas {
-                quotas: vec![quota("/atlas", 1000, 200), quota("/atlas/data", 0, 5), quota("/at", 1, 1)],
-            },
-            Request::Df => Reply::Df(Df { total_bytes: 10_000, available_bytes: 5000, ..Df::default() }),
-            Request::Usage { path } if path == "/atlas" => {
-                Reply::Usage(Usage { bytes: 200, files: 20, dirs: 1 })
-            }
-            Request::Usage { .. } => Reply::Usage(Usage { bytes: 50, files: 5, dirs: 1 }),
-            other => panic!("{other:?}"),
-        })
+                ]}),
+                AnyRequest::QuotaList(_) => json!({
+                    "quotas": [quota("/atlas", 1000, 200), quota("/atlas/data", 0, 5), quota("/at", 1, 1)],
+                }),
+                AnyRequest::DfShow(_) => {
+                    json!(Df { total_bytes: 10_000, available_bytes: 5000, ..Df::default() })
+                }
+                AnyRequest::UsageShow(request) if request.path == "/atlas" => {
+                    json!(Usage { bytes: 200, files: 20, dirs: 1 })
+                }
+                AnyRequest::UsageShow(_) => json!(Usage { bytes: 50, files: 5, dirs: 1 }),
+                other => panic!("{other:?}"),
+            };
+            Ok(serde_json::from_value(reply).expect("a reply"))
+        }
     }
 
     fn of(config: &SrrConfig) -> Value {
@@ -283,7 +306,7 @@ mod tests {
     fn of_paths(config: &SrrConfig, paths: Option<&[&str]>) -> Value {
         let paths: Option<Vec<String>> = paths.map(|paths| paths.iter().map(|&p| p.to_owned()).collect());
         let report =
-            report(config, "host".into(), 1_790_000_000, paths.as_deref(), answer).expect("a report");
+            report(config, "host".into(), 1_790_000_000, paths.as_deref(), &mut Fake).expect("a report");
         let json = serde_json::to_value(report).expect("JSON");
         let schema: Value = serde_json::from_str(include_str!("../tests/srr-4.2.json")).expect("the schema");
         let wrong = wrong(&schema, &schema, &json, "");

@@ -6,7 +6,7 @@ mod sim;
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_fs::{Error, Make, NodeId, Op, Over};
-use leeward_volume::admin::{Reply as AdminReply, Request};
+use leeward_volume::admin;
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
@@ -16,7 +16,7 @@ fn a_quota_is_exact_and_never_refuses_what_was_accepted() {
     let cell = SimCell::new();
     let dir = cell.make("q", Make::Dir);
     let (bytes, files) = (Some(10_000), Some(2));
-    cell.quota(&Request::QuotaSet { path: "/q".into(), bytes, files });
+    cell.quota(&admin::QuotaSet { path: "/q".into(), bytes, files });
     let file = cell.make_in(dir, "f", Make::File).expect("the first inode");
     cell.write(file, 0, &noise(8000, 1)).expect("within the quota");
     assert_eq!(cell.write(file, 8000, &noise(2001, 2)), Err(Error::Quota), "one byte too many");
@@ -27,7 +27,7 @@ fn a_quota_is_exact_and_never_refuses_what_was_accepted() {
     assert_eq!(cell.make_in(dir, "h", Make::Dir), Err(Error::Quota), "one inode too many");
     cell.call(Op::SyncAll).expect("what was accepted becomes durable");
     let cell = cell.reopened();
-    let info = cell.quota(&Request::QuotaShow { path: "/q".into() });
+    let info = cell.quota(&admin::QuotaShow { path: "/q".into() });
     assert_eq!((info.used_bytes, info.used_files), (10_000, 2));
     assert_eq!(cell.read(file, 10_000), Ok(noise(10_000, 4)));
     assert_eq!(cell.write(file, 10_000, &[0]), Err(Error::Quota));
@@ -104,12 +104,11 @@ fn fsck_beside_cleaning_finds_nothing() {
     s.call(Op::SyncAll).expect("synced");
     s.call(Op::Unlink { dir: NodeId::ROOT, name: b"f", over: Over::Any }).expect("removed");
     let mut steps = 0;
-    let report = s.cell.admin(&Request::Fsck, &mut |p| {
+    let report = s.cell.admin(&admin::Fsck, &mut |p| {
         if p.phase == "segments" {
             s.cell.step().expect("freed and cleaned");
             steps += 1;
         }
     });
-    let Ok(AdminReply::Fsck(report)) = report else { panic!("{report:?}") };
-    assert_eq!((steps, report.findings), (1, Vec::new()));
+    assert_eq!((steps, report.expect("checked").findings), (1, Vec::new()));
 }

@@ -4,13 +4,13 @@
 mod sim;
 
 use leeward_fs::{Error, Make, NodeId, Op, Reply, SetAttr, XattrMode};
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
 
 fn volume(cell: &SimCell, name: &str, at: &str, uid: u32) -> NodeId {
-    let request = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
+    let request = admin::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
     cell.admin(&request).expect("a volume");
     cell.at(at).expect("attached")
 }
@@ -52,7 +52,7 @@ fn snapshots_do_not_cross_volumes() {
     cell.take("/home/.snap/s");
     assert_eq!(cell.read(cell.at("/home/.snap/s/f").expect("there"), 100), Ok(noise(10, 1)));
     cell.settle();
-    cell.admin(&Request::VolumeRemove { name: "home".into() }).expect("removed with its snapshots");
+    cell.admin(&admin::VolumeRemove { name: "home".into() }).expect("removed with its snapshots");
     cell.settle();
     assert_eq!(cell.list("/.snap/s"), ["d"]);
     assert_eq!(cell.df().live_bytes, 0);
@@ -93,7 +93,7 @@ fn access_control_lists_are_kept_and_statistics_are_not() {
 fn quotas_count_live_data() {
     let cell = SimCell::new();
     let dir = cell.make("q", Make::Dir);
-    cell.quota(&Request::QuotaSet { path: "/q".into(), bytes: Some(10_000), files: Some(1) });
+    cell.quota(&admin::QuotaSet { path: "/q".into(), bytes: Some(10_000), files: Some(1) });
     for seed in 0..3 {
         file(&cell, dir, "f", 10_000, seed);
         cell.take(&format!("/q/.snap/s{seed}"));
@@ -103,7 +103,7 @@ fn quotas_count_live_data() {
         let old = cell.at(&format!("/q/.snap/s{seed}/f")).expect("there");
         assert_eq!(cell.read(old, 20_000), Ok(noise(10_000, seed)));
     }
-    let info = cell.quota(&Request::QuotaShow { path: "/q".into() });
+    let info = cell.quota(&admin::QuotaShow { path: "/q".into() });
     assert_eq!((info.used_bytes, info.used_files), (0, 0));
     cell.settle();
     assert_eq!(cell.df().live_bytes, 30_000);

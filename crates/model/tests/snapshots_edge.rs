@@ -7,7 +7,7 @@ mod sim;
 use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Make, NodeId, Op, Reply, VIEW_FIRST, XattrMode};
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 use leeward_volume::format::inode::{Inode, Pair};
 use leeward_volume::format::keys;
 use leeward_volume::{Cell, Config, FORMAT, first_batch};
@@ -25,7 +25,7 @@ fn file(cell: &SimCell, dir: NodeId, name: &str, len: usize, seed: u64) -> NodeI
 
 fn create(cell: &SimCell, name: &str) -> Result<NodeId, i32> {
     let request =
-        Request::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0, pool: None };
+        admin::VolumeCreate { name: name.into(), at: format!("/{name}"), uid: 0, gid: 0, pool: None };
     cell.admin(&request).map_err(|e| e.errno)?;
     Ok(cell.at(name).expect("attached"))
 }
@@ -116,7 +116,7 @@ fn a_volume_is_freed_while_its_snapshots_are_trimmed_and_across_an_opening() {
     cell.take("/home/.snap/t");
     cell.remove_as(0, "/home/.snap/s").expect("removed");
     cell.cell.step().expect("a part of trim");
-    cell.admin(&Request::VolumeRemove { name: "home".into() }).expect("removed");
+    cell.admin(&admin::VolumeRemove { name: "home".into() }).expect("removed");
     cell.cell.step().expect("a part of freeing");
     let cell = cell.reopened();
     cell.settle();

@@ -12,7 +12,7 @@ use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_model::generate::Rng;
 use leeward_pool::DirStore;
-use leeward_volume::admin::{FsckReport, Reply as AdminReply, Request};
+use leeward_volume::admin::{self, FsckReport};
 use leeward_volume::{Cell, Config, first_batch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ impl Sim {
         kv.commit(&first_batch(&env, 1000, 1000)).expect("the first commit");
         drop(kv);
         let cell = start(&env, &disk).expect("a new cell opens");
-        let bucket = Request::BucketCreate { name: "buc".into(), path: "/".into(), public: false };
+        let bucket = admin::BucketCreate { name: "buc".into(), path: "/".into(), public: false };
         cell.admin(&bucket, &mut |_| {}).expect("published");
         Sim { env, disk, cell }
     }
@@ -265,10 +265,7 @@ impl Sim {
     }
 
     fn fsck(&self) -> FsckReport {
-        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
-            Ok(AdminReply::Fsck(report)) => report,
-            other => panic!("{other:?}"),
-        }
+        self.cell.admin(&admin::Fsck, &mut |_| {}).expect("answered")
     }
 
     fn clean(&self, state: &State) {

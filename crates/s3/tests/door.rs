@@ -12,7 +12,7 @@ use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
 use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::Request as Admin;
+use leeward_volume::admin;
 use leeward_volume::{Cell, Config};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsAuthorizer, AwsCredential};
 use object_store::client::HttpRequestBody;
@@ -95,7 +95,7 @@ impl Rig {
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         cell.call(&Ctx::system(), Op::SetAttr { node: NodeId::ROOT, set }).expect("open to all");
-        let bucket = Admin::BucketCreate { name: "pub".into(), path: "/".into(), public: false };
+        let bucket = admin::BucketCreate { name: "pub".into(), path: "/".into(), public: false };
         cell.admin(&bucket, &mut |_| {}).expect("published");
         Rig::on(&env, cell, Arc::new(dir))
     }
@@ -382,7 +382,7 @@ fn a_directory_is_copied_as_a_key_with_its_metadata() {
 fn parts_count_against_quotas_before_they_have_a_name() {
     install_crypto();
     let rig = Rig::new();
-    let quota = Admin::QuotaSet { path: "/".into(), bytes: Some(12 << 20), files: None };
+    let quota = admin::QuotaSet { path: "/".into(), bytes: Some(12 << 20), files: None };
     rig.cell.admin(&quota, &mut |_| {}).expect("a quota");
     let store = rig.client("AK", "secret", "pub");
     rig.runtime.block_on(async {

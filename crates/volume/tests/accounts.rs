@@ -3,45 +3,34 @@
 
 mod rig;
 
+use leeward_env::Ctx;
 use leeward_fs::accounts::Secret;
-use leeward_volume::admin::{KeyInfo, NewKey, Reply as Answer, Request, TokenKey, UserInfo};
+use leeward_volume::admin::{self, AnyRequest, KeyInfo, NewKey, TokenKey, UserInfo};
 use leeward_volume::format::accounts::KEYS_PER_USER_MAX;
 use rig::Rig;
 
-fn create(name: &str, uid: Option<u32>, gids: &[u32]) -> Request {
-    Request::UserCreate { name: name.into(), uid, gids: gids.into() }
+fn create(name: &str, uid: Option<u32>, gids: &[u32]) -> admin::UserCreate {
+    admin::UserCreate { name: name.into(), uid, gids: gids.into() }
 }
 
-fn set(name: &str, disabled: Option<bool>, gids: Option<&[u32]>) -> Request {
-    Request::UserSet { name: name.into(), disabled, gids: gids.map(<[u32]>::to_vec) }
+fn set(name: &str, disabled: Option<bool>, gids: Option<&[u32]>) -> admin::UserSet {
+    admin::UserSet { name: name.into(), disabled, gids: gids.map(<[u32]>::to_vec) }
 }
 
 fn key_for(rig: &Rig, user: &str) -> NewKey {
-    match rig.admin(&Request::KeyCreate { user: user.into(), label: "laptop".into() }) {
-        Answer::KeyCreated(key) => key,
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::KeyCreate { user: user.into(), label: "laptop".into() })
 }
 
 fn users(rig: &Rig) -> Vec<UserInfo> {
-    match rig.admin(&Request::UserList) {
-        Answer::Users { users } => users,
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::UserList).users
 }
 
 fn keys(rig: &Rig, user: Option<&str>) -> Vec<KeyInfo> {
-    match rig.admin(&Request::KeyList { user: user.map(String::from) }) {
-        Answer::Keys { keys } => keys,
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::KeyList { user: user.map(String::from) }).keys
 }
 
 fn token_key(rig: &Rig, user: &str) -> TokenKey {
-    match rig.admin(&Request::TokenKey { user: user.into() }) {
-        Answer::TokenKey(key) => key,
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::TokenKeyShow { user: user.into() })
 }
 
 #[test]
@@ -66,8 +55,7 @@ fn users_and_keys_last() {
     assert!(rig.findings().is_empty());
 
     rig.admin(&set("bob", None, Some(&[7])));
-    let revoke =
-        Request::KeyRevoke { user: "bob".into(), access_key_id: Some(key.key.access_key_id.clone()) };
+    let revoke = admin::KeyRevoke { user: "bob".into(), access_key_id: Some(key.key.access_key_id.clone()) };
     rig.admin(&revoke);
     assert_eq!(rig.ask(&revoke).expect_err("gone").errno, libc::ENOENT);
     rig.reopen();
@@ -75,7 +63,7 @@ fn users_and_keys_last() {
     assert_eq!(keys(&rig, Some("bob")).len(), 1);
     assert!(keys(&rig, Some("alice")).is_empty());
     assert_eq!(accounts.keys().len(), 2, "who holds the accounts has them as they were");
-    rig.admin(&Request::KeyRevoke { user: "bob".into(), access_key_id: None });
+    rig.admin(&admin::KeyRevoke { user: "bob".into(), access_key_id: None });
     assert!(keys(&rig, None).is_empty());
 }
 
@@ -84,29 +72,30 @@ fn what_makes_no_sense_is_refused() {
     let rig = Rig::new();
     rig.admin(&create("bob", Some(7), &[]));
     rig.admin(&create("host", None, &[]));
-    for (request, errno) in [
-        (create("bob", Some(8), &[]), libc::EEXIST),
-        (create("", Some(8), &[]), libc::EINVAL),
-        (create("a:b", Some(8), &[]), libc::EINVAL),
-        (create("1000", Some(8), &[]), libc::EINVAL),
-        (create("-x", Some(8), &[]), libc::EINVAL),
-        (create(&"x".repeat(65), Some(8), &[]), libc::EINVAL),
-        (create("root2", Some(0), &[]), libc::EINVAL),
-        (create("system", Some(u32::MAX), &[]), libc::EINVAL),
-        (create("many", Some(8), &[1; 257]), libc::EINVAL),
-        (set("nobody", Some(true), None), libc::ENOENT),
-        (set("host", None, Some(&[1])), libc::EINVAL),
-        (Request::KeyCreate { user: "nobody".into(), label: String::new() }, libc::ENOENT),
-        (Request::KeyCreate { user: "bob".into(), label: "x".repeat(129) }, libc::EINVAL),
-        (Request::KeyCreate { user: "bob".into(), label: "a\nb".into() }, libc::EINVAL),
-        (Request::TokenRevoke { user: Some("nobody".into()) }, libc::ENOENT),
-        (Request::TokenKey { user: "a b".into() }, libc::EINVAL),
-    ] {
-        let failure = rig.ask(&request).expect_err("refused");
+    let wrong: [(AnyRequest, i32); 16] = [
+        (create("bob", Some(8), &[]).into(), libc::EEXIST),
+        (create("", Some(8), &[]).into(), libc::EINVAL),
+        (create("a:b", Some(8), &[]).into(), libc::EINVAL),
+        (create("1000", Some(8), &[]).into(), libc::EINVAL),
+        (create("-x", Some(8), &[]).into(), libc::EINVAL),
+        (create(&"x".repeat(65), Some(8), &[]).into(), libc::EINVAL),
+        (create("root2", Some(0), &[]).into(), libc::EINVAL),
+        (create("system", Some(u32::MAX), &[]).into(), libc::EINVAL),
+        (create("many", Some(8), &[1; 257]).into(), libc::EINVAL),
+        (set("nobody", Some(true), None).into(), libc::ENOENT),
+        (set("host", None, Some(&[1])).into(), libc::EINVAL),
+        (admin::KeyCreate { user: "nobody".into(), label: String::new() }.into(), libc::ENOENT),
+        (admin::KeyCreate { user: "bob".into(), label: "x".repeat(129) }.into(), libc::EINVAL),
+        (admin::KeyCreate { user: "bob".into(), label: "a\nb".into() }.into(), libc::EINVAL),
+        (admin::TokenRevoke { user: Some("nobody".into()) }.into(), libc::ENOENT),
+        (admin::TokenKeyShow { user: "a b".into() }.into(), libc::EINVAL),
+    ];
+    for (request, errno) in wrong {
+        let failure = rig.cell.admin_any(&Ctx::system(), &request, &mut |_| ()).expect_err("refused");
         assert_eq!(failure.errno, errno, "{request:?}: {failure}");
     }
     (0..KEYS_PER_USER_MAX).for_each(|_| _ = key_for(&rig, "bob"));
-    let more = Request::KeyCreate { user: "bob".into(), label: String::new() };
+    let more = admin::KeyCreate { user: "bob".into(), label: String::new() };
     assert_eq!(rig.ask(&more).expect_err("too many").errno, libc::ENOSPC);
 }
 
@@ -119,17 +108,20 @@ fn signing_keys_and_generations_end_tokens() {
     rig.reopen();
     assert_eq!(token_key(&rig, "bob"), first);
     assert_eq!(token_key(&rig, "host").generation, 0, "who has no record can have tokens");
-    rig.admin(&Request::TokenRevoke { user: Some("bob".into()) });
+    rig.admin(&admin::TokenRevoke { user: Some("bob".into()) });
     rig.reopen();
     assert_eq!(token_key(&rig, "bob"), TokenKey { generation: 1, ..first.clone() });
     assert_eq!(token_key(&rig, "host").generation, 0);
-    rig.admin(&Request::TokenRevoke { user: None });
+    rig.admin(&admin::TokenRevoke { user: None });
     rig.reopen();
     let second = token_key(&rig, "bob");
     assert_eq!((second.number, rig.cell.accounts().signing_keys().count()), (2, 1));
     assert_ne!(second.secret, first.secret);
     rig.admin(&set("bob", Some(true), None));
-    assert_eq!(rig.ask(&Request::TokenKey { user: "bob".into() }).expect_err("disabled").errno, libc::EACCES);
+    assert_eq!(
+        rig.ask(&admin::TokenKeyShow { user: "bob".into() }).expect_err("disabled").errno,
+        libc::EACCES
+    );
 }
 
 #[test]
@@ -140,6 +132,6 @@ fn no_answer_shows_a_secret_by_accident() {
     let shown = format!("{key:?} {:?} {:?}", rig.cell.accounts(), token_key(&rig, "bob"));
     assert!(!shown.contains(&key.secret_access_key));
     assert!(!shown.contains("secret: ["), "{shown}");
-    let listed = serde_json::to_string(&rig.admin(&Request::KeyList { user: None })).expect("JSON");
+    let listed = serde_json::to_string(&rig.admin(&admin::KeyList { user: None })).expect("JSON");
     assert!(!listed.contains(&key.secret_access_key) && listed.contains(&key.key.access_key_id));
 }

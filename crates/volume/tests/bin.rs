@@ -9,7 +9,7 @@ use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Fs, Kind, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr, Usage};
 use leeward_meta::{Batch, Kv, Value};
-use leeward_volume::admin::{BinEntry, Failure, PropertyChanges, Reply as AdminReply, Request};
+use leeward_volume::admin::{self, BinEntry, Failure, PropertyChanges, Request};
 use leeward_volume::format::inode::BinRecord;
 use leeward_volume::format::keys::{self, Key};
 use rig::{Rig, engine, noise};
@@ -28,7 +28,7 @@ impl Rig {
 
     fn bin_days(&self, volume: &str, days: u16) {
         let set = PropertyChanges { bin_days: Some(days), ..PropertyChanges::default() };
-        self.admin(&Request::VolumeSet { name: volume.into(), set });
+        self.admin(&admin::VolumeSet { name: volume.into(), set });
     }
 
     fn unlink_by(&self, uid: u32, path: &str) {
@@ -62,26 +62,20 @@ impl Rig {
         all
     }
 
-    fn ask_by(&self, uid: u32, request: &Request) -> std::result::Result<AdminReply, Failure> {
+    fn ask_by<R: Request>(&self, uid: u32, request: &R) -> std::result::Result<R::Reply, Failure> {
         self.ask_as(&Ctx::user(uid, uid), request)
     }
 
     fn usage(&self, path: &str) -> Usage {
-        match self.admin(&Request::Usage { path: path.into() }) {
-            AdminReply::Usage(usage) => usage,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&admin::UsageShow { path: path.into() })
     }
 
     fn quota(&self, path: &str, bytes: u64, files: u64) {
-        self.admin(&Request::QuotaSet { path: path.into(), bytes: Some(bytes), files: Some(files) });
+        self.admin(&admin::QuotaSet { path: path.into(), bytes: Some(bytes), files: Some(files) });
     }
 
     fn binned(&self, uid: u32, path: Option<&str>) -> Vec<BinEntry> {
-        match self.ask_by(uid, &Request::BinList { path: path.map(Into::into) }).expect("listed") {
-            AdminReply::Bin { entries } => entries,
-            other => panic!("{other:?}"),
-        }
+        self.ask_by(uid, &admin::BinList { path: path.map(Into::into) }).expect("listed").entries
     }
 
     fn bin(&self) -> Vec<String> {
@@ -96,12 +90,9 @@ impl Rig {
         at_secs: Option<i64>,
         to: Option<&str>,
     ) -> std::result::Result<(u64, u64, u64), i32> {
-        let request = Request::BinRestore { path: path.into(), at_secs, to: to.map(Into::into) };
-        match self.ask_by(uid, &request) {
-            Ok(AdminReply::BinRestored { restored, left }) => Ok((restored.files, restored.dirs, left)),
-            Ok(other) => panic!("{other:?}"),
-            Err(failure) => Err(failure.errno),
-        }
+        let request = admin::BinRestore { path: path.into(), at_secs, to: to.map(Into::into) };
+        let done = self.ask_by(uid, &request).map_err(|failure| failure.errno)?;
+        Ok((done.restored.files, done.restored.dirs, done.left))
     }
 
     fn restore(&self, path: &str) -> std::result::Result<(u64, u64, u64), i32> {
@@ -344,7 +335,7 @@ fn a_bin_that_is_turned_off_empties_itself() {
     rig.bin_days("root", 1);
     rig.file("again", b"content");
     rig.unlink("again");
-    assert_eq!(rig.admin(&Request::BinEmpty { volume: None }), AdminReply::BinEmptied { purged: 1 });
+    assert_eq!(rig.admin(&admin::BinEmpty { volume: None }).purged, 1);
     assert_eq!(rig.bin(), Vec::<String>::new());
     rig.clean();
 }
@@ -369,7 +360,7 @@ fn a_file_that_is_open_is_written_to_in_the_bin() {
     assert_eq!(rig.usage("/q").bytes, 300_000);
     rig.clean();
     // purged while it is open: it works, and counts no longer
-    rig.admin(&Request::BinEmpty { volume: Some("root".into()) });
+    rig.admin(&admin::BinEmpty { volume: Some("root".into()) });
     assert_eq!(rig.usage("/q").bytes, 0);
     rig.write(node, 0, &noise(500_000, 3)).unwrap();
     assert_eq!(rig.usage("/q").bytes, 0);
@@ -391,7 +382,7 @@ fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
     rig.clean();
     rig.reopen();
     // purged after the snapshot that did not see it: nothing holds it
-    rig.admin(&Request::BinEmpty { volume: None });
+    rig.admin(&admin::BinEmpty { volume: None });
     rig.clean();
     assert_eq!(rig.df().live_bytes, 500_000);
     assert_eq!(rig.read("d/.snap/s/seen").unwrap(), noise(500_000, 2));
@@ -427,7 +418,7 @@ fn a_restore_in_place_empties_the_bin_of_what_it_replaces() {
     rig.dir("d/.snap/s");
     rig.unlink("d/t/u/f");
     rig.remove("d/t/u");
-    let request = |what: &str| Request::SnapRestore {
+    let request = |what: &str| admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
         what: what.into(),
@@ -470,7 +461,7 @@ fn users_see_what_they_removed_or_own() {
     assert_eq!(rig.restore_as(1000, "/d/owned", None, Some("/d/mine")), Ok((1, 0, 0)));
     assert_eq!(rig.restore_as(1000, "/d", None, None), Ok((1, 0, 0)));
     assert_eq!(rig.bin(), ["/d/roots"]);
-    let empty = Request::BinEmpty { volume: Some("root".into()) };
+    let empty = admin::BinEmpty { volume: Some("root".into()) };
     assert_eq!(rig.ask_by(1000, &empty).expect_err("refused").errno, libc::EPERM);
     rig.clean();
 }
@@ -478,7 +469,7 @@ fn users_see_what_they_removed_or_own() {
 #[test]
 fn a_volume_goes_with_its_bin() {
     let rig = Rig::with_bin();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 5, gid: 5, pool: None });
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 5, gid: 5, pool: None });
     rig.file("v/off", b"no bin yet");
     rig.unlink("v/off");
     rig.bin_days("v", 30);
@@ -492,7 +483,7 @@ fn a_volume_goes_with_its_bin() {
     assert_eq!(rig.binned(0, Some("/v")).len(), 301);
     assert_eq!(rig.restore("/v/d/17"), Ok((1, 1, 0)));
     rig.clean();
-    rig.admin(&Request::VolumeRemove { name: "v".into() });
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.clean();
     assert_eq!(rig.bin(), ["/here"]);
 }
@@ -593,13 +584,13 @@ fn random_operations(seed: u64) {
             }
             12 => {
                 let to = (pick(3) == 0).then(|| format!("/{two}"));
-                let request = Request::BinRestore { path: format!("/{one}"), at_secs: None, to };
+                let request = admin::BinRestore { path: format!("/{one}"), at_secs: None, to };
                 drop(rig.ask(&request));
                 Ok(())
             }
             13 => {
                 let bytes = Some([0, 100_000, 400_000][pick(3)]);
-                drop(rig.ask(&Request::QuotaSet {
+                drop(rig.ask(&admin::QuotaSet {
                     path: format!("/{one}"),
                     bytes,
                     files: Some([0, 6][pick(2)]),
@@ -613,7 +604,7 @@ fn random_operations(seed: u64) {
                     .and_then(|dir| rig.call(Op::RmDir { dir, name: b"s" }))
                     .map(drop),
                 _ => {
-                    let request = Request::SnapRestore {
+                    let request = admin::SnapRestore {
                         path: format!("/{one}"),
                         name: "s".into(),
                         what: ["", "a", "b"][pick(3)].into(),

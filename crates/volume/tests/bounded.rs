@@ -13,7 +13,7 @@ use counted::{busy, counted};
 use leeward_env::Ctx;
 use leeward_fs::{Allocate, Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Seek, SetAttr};
 use leeward_meta::{Batch, Kv, Value};
-use leeward_volume::admin::{PropertyChanges, Reply as Answer, Request};
+use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
 use rig::{Rig, noise};
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ fn a_directory_with_two_names_of_one_file_comes_back() {
     rig.dir("d/.snap/s");
     rig.unlink("d/t/a");
     rig.idle();
-    let request = |what: &str, to: Option<&str>| Request::SnapRestore {
+    let request = |what: &str, to: Option<&str>| admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
         what: what.into(),
@@ -118,9 +118,9 @@ fn who_writes_on_and_on_keeps_nobody_from_copying_or_replacing() {
 #[test]
 fn what_is_written_by_somebody_comes_back_from_the_bin() {
     let (rig, store) = busy();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None });
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None });
     let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
-    rig.admin(&Request::VolumeSet { name: "v".into(), set });
+    rig.admin(&admin::VolumeSet { name: "v".into(), set });
     let file = rig.file("v/f", &noise(400_000, 1));
     let open = Ctx { refs: true, ..Ctx::system() };
     rig.cell.call(&open, Op::Lookup { dir: rig.at("v").expect("there"), name: b"f" }).expect("open");
@@ -132,7 +132,7 @@ fn what_is_written_by_somebody_comes_back_from_the_bin() {
         cell.call(&Ctx::system(), Op::Write { node: file, offset: n * 300_000, data: &more })
             .expect("written");
     });
-    let request = Request::BinRestore { path: "/v/f".into(), to: None, at_secs: None };
+    let request = admin::BinRestore { path: "/v/f".into(), to: None, at_secs: None };
     rig.admin(&request);
     assert!(store.puts() < 10, "{} puts", store.puts());
     store.quiet();
@@ -200,7 +200,7 @@ fn holes_at_every_second_byte_make_no_large_record() {
 fn who_has_no_room_is_refused_and_loses_nothing() {
     let (rig, store) = busy();
     rig.dir("q");
-    rig.admin(&Request::QuotaSet { path: "/q".into(), bytes: Some(2000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/q".into(), bytes: Some(2000), files: None });
     let node = rig.make("q/f", Make::File).expect("made");
     let mut written = 0;
     let refused = (0..100_000u64).step_by(2).find_map(|at| {
@@ -299,7 +299,7 @@ fn places_that_are_named_when_an_upload_ends_do_not_wait_for_its_writer() {
     assert!(store.puts() < 10, "{} puts", store.puts());
     store.quiet();
     rig.clean();
-    assert!(matches!(rig.admin(&Request::Sync), Answer::Done));
+    assert!(matches!(rig.admin(&admin::SyncAll), admin::Done {}));
 }
 
 impl Rig {
@@ -320,7 +320,7 @@ impl Rig {
 fn a_damaged_list_of_the_dead_keeps_no_other_from_being_freed() {
     let mut rig = Rig::new();
     for volume in ["a", "b"] {
-        rig.admin(&Request::VolumeCreate {
+        rig.admin(&admin::VolumeCreate {
             name: volume.into(),
             at: format!("/{volume}"),
             uid: 0,
@@ -365,7 +365,7 @@ fn a_damaged_list_of_the_dead_keeps_no_other_from_being_freed() {
 fn a_damaged_file_in_a_bin_keeps_no_other_there() {
     let mut rig = Rig::new();
     for volume in ["a", "b"] {
-        rig.admin(&Request::VolumeCreate {
+        rig.admin(&admin::VolumeCreate {
             name: volume.into(),
             at: format!("/{volume}"),
             uid: 0,
@@ -373,7 +373,7 @@ fn a_damaged_file_in_a_bin_keeps_no_other_there() {
             pool: None,
         });
         let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
-        rig.admin(&Request::VolumeSet { name: volume.into(), set });
+        rig.admin(&admin::VolumeSet { name: volume.into(), set });
         for n in 0..100 {
             rig.file(&format!("{volume}/f{n}"), &noise(10_000, n));
         }
@@ -386,7 +386,7 @@ fn a_damaged_file_in_a_bin_keeps_no_other_there() {
     rig.damage((keys::inode(damaged), keys::after(&keys::inode(damaged))));
     for volume in ["a", "b"] {
         let set = PropertyChanges { bin_days: Some(0), ..PropertyChanges::default() };
-        rig.admin(&Request::VolumeSet { name: volume.into(), set });
+        rig.admin(&admin::VolumeSet { name: volume.into(), set });
     }
     // cleaning says of each segment in which the file has something that it leaves it alone
     for _ in 0..100 {

@@ -3,20 +3,17 @@
 
 mod rig;
 
-use leeward_volume::admin::{Reply, Request};
+use leeward_volume::admin;
 use leeward_volume::format::buckets::BucketRecord;
 use rig::Rig;
 
 fn create(rig: &Rig, name: &str, at: &str) {
-    rig.admin(&Request::VolumeCreate { name: name.into(), at: at.into(), uid: 1000, gid: 1000, pool: None });
+    rig.admin(&admin::VolumeCreate { name: name.into(), at: at.into(), uid: 1000, gid: 1000, pool: None });
 }
 
 /// Buckets with their paths.
 fn buckets(rig: &Rig) -> Vec<(String, String)> {
-    match rig.admin(&Request::BucketList) {
-        Reply::Buckets { buckets } => buckets.into_iter().map(|b| (b.name, b.path)).collect(),
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::BucketList).buckets.into_iter().map(|b| (b.name, b.path)).collect()
 }
 
 fn pair(name: &str, path: &str) -> (String, String) {
@@ -32,12 +29,12 @@ fn a_volume_is_a_bucket_of_its_name() {
     rig.reopen();
     assert_eq!(buckets(&rig), [pair("home", "/home"), pair("inner", "/home/inner")]);
 
-    rig.admin(&Request::VolumeRename { name: "inner".into(), to: "renamed".into() });
+    rig.admin(&admin::VolumeRename { name: "inner".into(), to: "renamed".into() });
     assert_eq!(buckets(&rig), [pair("home", "/home"), pair("renamed", "/home/inner")]);
-    rig.admin(&Request::VolumeRename { name: "renamed".into(), to: "Not_For_S3".into() });
+    rig.admin(&admin::VolumeRename { name: "renamed".into(), to: "Not_For_S3".into() });
     assert_eq!(buckets(&rig), [pair("home", "/home")]);
-    rig.admin(&Request::VolumeRemove { name: "Not_For_S3".into() });
-    rig.admin(&Request::VolumeRemove { name: "home".into() });
+    rig.admin(&admin::VolumeRemove { name: "Not_For_S3".into() });
+    rig.admin(&admin::VolumeRemove { name: "home".into() });
     rig.reopen();
     assert_eq!(buckets(&rig), []);
 }
@@ -46,13 +43,13 @@ fn a_volume_is_a_bucket_of_its_name() {
 fn what_an_operator_published_stays() {
     let rig = Rig::new();
     create(&rig, "other", "/other");
-    rig.admin(&Request::BucketCreate { name: "home".into(), path: "/other".into(), public: false });
+    rig.admin(&admin::BucketCreate { name: "home".into(), path: "/other".into(), public: false });
     create(&rig, "home", "/home");
     assert_eq!(buckets(&rig), [pair("home", "/other"), pair("other", "/other")]);
-    rig.admin(&Request::VolumeRemove { name: "home".into() });
+    rig.admin(&admin::VolumeRemove { name: "home".into() });
     assert_eq!(buckets(&rig), [pair("home", "/other"), pair("other", "/other")]);
-    rig.admin(&Request::BucketRemove { name: "other".into() });
-    rig.admin(&Request::VolumeRemove { name: "other".into() });
+    rig.admin(&admin::BucketRemove { name: "other".into() });
+    rig.admin(&admin::VolumeRemove { name: "other".into() });
     assert_eq!(buckets(&rig), [pair("home", "/other")]);
 }
 

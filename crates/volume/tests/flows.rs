@@ -4,18 +4,15 @@
 mod rig;
 
 use leeward_fs::flows::{Principal, WEIGHT_MAX};
-use leeward_volume::admin::{FlowInfo, Reply as Answer, Request};
+use leeward_volume::admin::{self, FlowInfo};
 use rig::Rig;
 
-fn weight(who: Principal, weight: u32) -> Request {
-    Request::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }
+fn weight(who: Principal, weight: u32) -> admin::FlowSet {
+    admin::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }
 }
 
 fn told(rig: &Rig) -> Vec<FlowInfo> {
-    match rig.admin(&Request::FlowList) {
-        Answer::Flows { flows } => flows,
-        other => panic!("{other:?}"),
-    }
+    rig.admin(&admin::FlowList).flows
 }
 
 #[test]
@@ -24,8 +21,7 @@ fn what_was_said_lasts_and_can_be_taken_back() {
     let (user, group) = (Principal::User(7), Principal::Group(7));
     rig.admin(&weight(group, 300));
     rig.admin(&weight(user, 50));
-    let ceiling =
-        Request::FlowSet { who: user, weight: None, ops_per_sec: Some(1000), bytes_per_sec: Some(0) };
+    let ceiling = admin::FlowSet { who: user, weight: None, ops_per_sec: Some(1000), bytes_per_sec: Some(0) };
     rig.admin(&ceiling);
     let expected = vec![
         FlowInfo { who: user, weight: Some(50), ops_per_sec: Some(1000), bytes_per_sec: Some(0) },
@@ -35,7 +31,7 @@ fn what_was_said_lasts_and_can_be_taken_back() {
     rig.reopen();
     assert_eq!(told(&rig), expected);
     assert_eq!(rig.cell.flow_settings().in_force(7, &[7]).weight, 50);
-    rig.admin(&Request::FlowReset { who: user });
+    rig.admin(&admin::FlowReset { who: user });
     rig.reopen();
     assert_eq!(told(&rig), expected[1..]);
     assert_eq!(rig.cell.flow_settings().in_force(7, &[7]).weight, 300);

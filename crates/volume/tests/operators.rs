@@ -7,7 +7,7 @@ use leeward_env::Ctx;
 use leeward_env::dates;
 use leeward_fs::{Entry, Error, Fs, Make, NodeId, Op, RenameMode, Reply, Watcher};
 use leeward_volume::admin::{
-    PropertyChanges, QuotaInfo, Reply as Answer, Request, ScheduleInfo, SnapInfo, VolumeInfo,
+    self, AnyRequest, PropertyChanges, QuotaInfo, Request, ScheduleInfo, SnapInfo, SnapInfos, VolumeInfo,
 };
 use rig::Rig;
 use std::sync::{Arc, Mutex};
@@ -22,15 +22,12 @@ impl Rig {
     }
 
     #[track_caller]
-    fn snap(&self, request: &Request) -> SnapInfo {
-        match self.ask(request) {
-            Ok(Answer::Snap(snap)) => snap,
-            other => panic!("{request:?}: {other:?}"),
-        }
+    fn snap(&self, request: &impl Request<Reply = SnapInfo>) -> SnapInfo {
+        self.ask(request).expect("a snapshot")
     }
 
     #[track_caller]
-    fn refused(&self, request: &Request, words: &[&str]) {
+    fn refused(&self, request: &impl Request, words: &[&str]) {
         let failure = self.ask(request).expect_err("refused");
         for word in words {
             assert!(failure.message.contains(word), "`{word}` is not in {failure:?}");
@@ -81,32 +78,23 @@ impl Rig {
     }
 
     #[track_caller]
-    fn volume(&self, request: &Request) -> VolumeInfo {
-        match self.ask(request) {
-            Ok(Answer::Volume(volume)) => volume,
-            other => panic!("{request:?}: {other:?}"),
-        }
+    fn volume(&self, request: &impl Request<Reply = VolumeInfo>) -> VolumeInfo {
+        self.ask(request).expect("a volume")
     }
 
     fn new_volume(&self, name: &str, at: &str, uid: u32) -> NodeId {
-        let create = Request::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
+        let create = admin::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
         NodeId::new(self.volume(&create).id, 1)
     }
 
     #[track_caller]
     fn schedules(&self) -> Vec<ScheduleInfo> {
-        match self.ask(&Request::ScheduleList) {
-            Ok(Answer::Schedules { schedules }) => schedules,
-            other => panic!("{other:?}"),
-        }
+        self.ask(&admin::ScheduleList).expect("answered").schedules
     }
 
     #[track_caller]
     fn quota(&self, path: &str) -> QuotaInfo {
-        match self.ask(&Request::QuotaShow { path: path.into() }) {
-            Ok(Answer::Quota(quota)) => quota,
-            other => panic!("{other:?}"),
-        }
+        self.ask(&admin::QuotaShow { path: path.into() }).expect("answered")
     }
 
     /// Names of snapshots of a directory.
@@ -115,20 +103,20 @@ impl Rig {
     }
 }
 
-fn create(path: &str, name: &str) -> Request {
-    Request::SnapCreate { path: path.into(), name: name.into() }
+fn create(path: &str, name: &str) -> admin::SnapCreate {
+    admin::SnapCreate { path: path.into(), name: name.into() }
 }
 
-fn remove(path: &str, name: &str) -> Request {
-    Request::SnapRemove { path: path.into(), name: name.into() }
+fn remove(path: &str, name: &str) -> admin::SnapRemove {
+    admin::SnapRemove { path: path.into(), name: name.into() }
 }
 
-fn lock(path: &str, name: &str, until_secs: i64) -> Request {
-    Request::SnapLock { path: path.into(), name: name.into(), until_secs }
+fn lock(path: &str, name: &str, until_secs: i64) -> admin::SnapLock {
+    admin::SnapLock { path: path.into(), name: name.into(), until_secs }
 }
 
-fn set(name: &str, set: PropertyChanges) -> Request {
-    Request::VolumeSet { name: name.into(), set }
+fn set(name: &str, set: PropertyChanges) -> admin::VolumeSet {
+    admin::VolumeSet { name: name.into(), set }
 }
 
 #[derive(Default)]
@@ -171,22 +159,20 @@ fn snapshots_by_request() {
     rig.refused(&remove("/dir", "two"), &["/dir has no snapshot two", "lee snap list"]);
     let inherited = format!("_one_{}", dir.0);
     rig.refused(&remove("/dir/below", &inherited), &["of a directory above"]);
-    let rename = |to: &str| Request::SnapRename { path: "/dir".into(), name: "one".into(), to: to.into() };
+    let rename = |to: &str| admin::SnapRename { path: "/dir".into(), name: "one".into(), to: to.into() };
     rig.refused(&rename("a/b"), &["\"a/b\" cannot be the name"]);
     rig.write(file, 6000).expect("a write");
     assert_eq!(rig.snap(&rename("first")).name, "first");
     rig.snap(&create("/dir/below", "own"));
 
-    let list = |path: Option<&str>, volume: Option<&str>| Request::SnapList {
+    let list = |path: Option<&str>, volume: Option<&str>| admin::SnapList {
         path: path.map(Into::into),
         volume: volume.map(Into::into),
     };
-    let names = |request: &Request| match rig.ask(request) {
-        Ok(Answer::Snaps { snapshots, usage }) => {
-            let names: Vec<_> = snapshots.iter().map(|s| format!("{} {}", s.path, s.name)).collect();
-            (names, usage)
-        }
-        other => panic!("{other:?}"),
+    let names = |request: &admin::SnapList| {
+        let SnapInfos { snapshots, usage } = rig.ask(request).expect("listed");
+        let names: Vec<_> = snapshots.iter().map(|s| format!("{} {}", s.path, s.name)).collect();
+        (names, usage)
     };
     let both = vec!["/dir first".to_string(), "/dir/below own".to_string()];
     rig.pass(1);
@@ -199,11 +185,11 @@ fn snapshots_by_request() {
     assert_eq!(names(&list(None, Some("root"))).0, both);
     rig.refused(&list(None, Some("none")), &["no volume none"]);
 
-    assert_eq!(rig.ask(&remove("/dir", "first")), Ok(Answer::Done));
-    let Ok(Answer::SnapUsages { usage }) = rig.ask(&Request::SnapUsage { volume: None }) else { panic!() };
+    assert_eq!(rig.ask(&remove("/dir", "first")), Ok(admin::Done {}));
+    let usage = rig.ask(&admin::SnapUsageList { volume: None }).expect("answered").usage;
     assert_eq!((usage[0].held_bytes, usage[0].waiting_bytes), (0, 5000));
     rig.pass(1);
-    let Ok(Answer::SnapUsages { usage }) = rig.ask(&Request::SnapUsage { volume: None }) else { panic!() };
+    let usage = rig.ask(&admin::SnapUsageList { volume: None }).expect("answered").usage;
     assert_eq!((usage[0].snapshots, usage[0].waiting_bytes), (1, 0));
     assert_eq!(rig.snaps(below), ["own"]);
     assert_eq!(rig.findings(), []);
@@ -213,33 +199,36 @@ fn snapshots_by_request() {
 fn who_may() {
     let rig = Rig::new();
     rig.new_volume("alice", "/alice", 1000);
-    let by = |uid: u32, gid: u32, request: &Request| rig.ask_as(&Ctx::user(uid, gid), request);
-    let Ok(Answer::Snap(taken)) = by(1000, 1000, &create("/alice", "mine")) else { panic!("the owner may") };
+    let by = |uid: u32, gid: u32, request: AnyRequest| {
+        rig.cell.admin_any(&Ctx::user(uid, gid), &request, &mut |_| ())
+    };
+    let taken = rig.ask_as(&Ctx::user(1000, 1000), &create("/alice", "mine")).expect("the owner may");
     assert_eq!(taken.uid, 1000);
-    let refused = by(2000, 2000, &create("/alice", "theirs")).expect_err("refused");
+    let refused = by(2000, 2000, create("/alice", "theirs").into()).expect_err("refused");
     assert!(refused.message.contains("owner of volume alice"), "{refused:?}");
     assert_eq!(refused.errno, libc::EPERM);
     let allow = |users: &[u32], groups: &[u32], allow: bool| {
         let (users, groups) = (users.to_vec(), groups.to_vec());
-        rig.volume(&Request::VolumeAllow { name: "alice".into(), users, groups, allow })
+        rig.volume(&admin::VolumeAllow { name: "alice".into(), users, groups, allow })
     };
     let shown = allow(&[2000, 2001], &[50], true);
     assert_eq!((shown.snapshot_users, shown.snapshot_groups), (vec![2000, 2001], vec![50]));
     for (uid, gid) in [(2000, 1), (2001, 1), (3000, 50)] {
-        by(uid, gid, &create("/alice", &format!("of-{uid}"))).expect("allowed");
+        by(uid, gid, create("/alice", &format!("of-{uid}")).into()).expect("allowed");
     }
     let shown = allow(&[2000], &[50], false);
     assert_eq!((shown.snapshot_users, shown.snapshot_groups), (vec![2001], vec![]));
     for request in [
-        create("/alice", "no"),
-        remove("/alice", "mine"),
-        lock("/alice", "mine", rig.now_secs() + DAY),
-        Request::SnapRename { path: "/alice".into(), name: "mine".into(), to: "x".into() },
-        Request::ScheduleSet { path: "/alice".into(), interval_secs: 60, keep: "1h".into() },
+        create("/alice", "no").into(),
+        remove("/alice", "mine").into(),
+        lock("/alice", "mine", rig.now_secs() + DAY).into(),
+        admin::SnapRename { path: "/alice".into(), name: "mine".into(), to: "x".into() }.into(),
+        admin::ScheduleSet { path: "/alice".into(), interval_secs: 60, keep: "1h".into() }.into(),
     ] {
-        assert_eq!(by(2000, 50, &request).expect_err("refused").errno, libc::EPERM, "{request:?}");
+        let failure = by(2000, 50, AnyRequest::clone(&request)).expect_err("refused");
+        assert_eq!(failure.errno, libc::EPERM, "{request:?}");
     }
-    by(2001, 1, &remove("/alice", "of-3000")).expect("allowed");
+    by(2001, 1, remove("/alice", "of-3000").into()).expect("allowed");
 }
 
 #[test]
@@ -255,11 +244,11 @@ fn locks_hold_against_everybody() {
         let date = dates::minute(until);
         rig.refused(&remove("/home", "kept"), &["locked until", &date]);
         rig.refused(
-            &Request::SnapUnlock { path: "/home".into(), name: "kept".into() },
+            &admin::SnapUnlock { path: "/home".into(), name: "kept".into() },
             &["locked until", &date],
         );
         rig.refused(&lock("/home", "kept", until - 60), &["locked until", "shorten"]);
-        rig.refused(&Request::VolumeRemove { name: "home".into() }, &["volume home", "kept of /home", &date]);
+        rig.refused(&admin::VolumeRemove { name: "home".into() }, &["volume home", "kept of /home", &date]);
         let snap_dir = rig.look_up(home, ".snap").expect(".snap");
         assert_eq!(rig.op(Op::RmDir { dir: snap_dir, name: b"kept" }), Err(Error::NotPermitted));
         let to_name = b"renamed";
@@ -271,16 +260,13 @@ fn locks_hold_against_everybody() {
             mode: RenameMode::Replace,
         };
         assert_eq!(rig.op(rename), Ok(Reply::Done), "a lock does not keep the name");
-        let back = Request::SnapRename { path: "/home".into(), name: "renamed".into(), to: "kept".into() };
+        let back = admin::SnapRename { path: "/home".into(), name: "renamed".into(), to: "kept".into() };
         rig.snap(&back);
     };
     locked(&rig);
     rig.reopen();
     locked(&rig);
-    let ahead = |rig: &Rig| match rig.ask(&Request::Stats) {
-        Ok(Answer::Stats(stats)) => stats.clock_ahead_secs,
-        other => panic!("{other:?}"),
-    };
+    let ahead = |rig: &Rig| rig.ask(&admin::StatsShow).expect("answered").clock_ahead_secs;
     assert_eq!(ahead(&rig), 0);
     // the wall clock is set forward: it does not count, and is told
     rig.env.set_wall_by(40 * DAY);
@@ -295,7 +281,7 @@ fn locks_hold_against_everybody() {
     locked(&rig);
     assert_eq!(ahead(&rig), -5 * DAY);
     rig.env.set_wall_by(5 * DAY);
-    let unlock = Request::SnapUnlock { path: "/home".into(), name: "kept".into() };
+    let unlock = admin::SnapUnlock { path: "/home".into(), name: "kept".into() };
     assert_eq!(rig.snap(&unlock).locked_until_secs, 0);
     // while nothing is locked the clock is followed wherever it is set
     rig.env.set_wall_by(100 * DAY);
@@ -308,8 +294,8 @@ fn locks_hold_against_everybody() {
     rig.pass(DAY + 60);
     rig.refused(&remove("/home", "kept"), &["locked until"]);
     rig.pass(DAY);
-    assert_eq!(rig.ask(&remove("/home", "kept")), Ok(Answer::Done));
-    assert_eq!(rig.ask(&Request::VolumeRemove { name: "home".into() }), Ok(Answer::Done));
+    assert_eq!(rig.ask(&remove("/home", "kept")), Ok(admin::Done {}));
+    assert_eq!(rig.ask(&admin::VolumeRemove { name: "home".into() }), Ok(admin::Done {}));
     rig.pass(10);
     assert_eq!(rig.findings(), []);
 }
@@ -327,7 +313,7 @@ fn time_goes_on_while_the_cell_is_closed() {
     rig.cell.close().expect("close");
     rig.env.advance(Duration::from_secs(DAY as u64 + 1));
     rig.start();
-    assert_eq!(rig.ask(&remove("/", "kept")), Ok(Answer::Done));
+    assert_eq!(rig.ask(&remove("/", "kept")), Ok(admin::Done {}));
 }
 
 #[test]
@@ -392,19 +378,19 @@ fn at_most_so_many() {
     rig.snap(&create("/", "a"));
     rig.snap(&create("/", "b"));
     rig.refused(&create("/", "c"), &["volume root", "snapshots-max"]);
-    assert_eq!(rig.volume(&Request::VolumeShow { name: "root".into() }).snapshots, 2);
+    assert_eq!(rig.volume(&admin::VolumeShow { name: "root".into() }).snapshots, 2);
 }
 
 #[test]
 fn a_quota_can_count_snapshots() {
     let mut rig = Rig::new();
     let home = rig.new_volume("home", "/home", 0);
-    let limit = Request::QuotaSet { path: "/home".into(), bytes: Some(100_000), files: None };
+    let limit = admin::QuotaSet { path: "/home".into(), bytes: Some(100_000), files: None };
     rig.ask(&limit).expect("a quota");
     let file = rig.file(home, "file", 60_000);
     rig.snap(&create("/home", "s"));
     rig.write(file, 60_000).expect("what does not grow fits");
-    rig.ask(&Request::Sync).expect("a sync");
+    rig.ask(&admin::SyncAll).expect("a sync");
     assert_eq!(rig.quota("/home").used_bytes, 60_000);
     let counts =
         |yes: bool| PropertyChanges { quota_counts_snapshots: Some(yes), ..PropertyChanges::default() };
@@ -431,8 +417,8 @@ fn to_the_hour(rig: &Rig) {
     rig.pass(3600 - rig.now_secs().rem_euclid(3600));
 }
 
-fn every(path: &str, interval_secs: u32, keep: &str) -> Request {
-    Request::ScheduleSet { path: path.into(), interval_secs, keep: keep.into() }
+fn every(path: &str, interval_secs: u32, keep: &str) -> admin::ScheduleSet {
+    admin::ScheduleSet { path: path.into(), interval_secs, keep: keep.into() }
 }
 
 #[test]
@@ -443,7 +429,7 @@ fn schedules_take_and_remove() {
     rig.refused(&every("/dir", 3600, "1x"), &["1x", "24h7d4w12m"]);
     to_the_hour(&rig);
     rig.pass(1800);
-    let Ok(Answer::Schedule(made)) = rig.ask(&every("/dir", 3600, "3h2d")) else { panic!() };
+    let made = rig.ask(&every("/dir", 3600, "3h2d")).expect("answered");
     assert_eq!((made.next_secs, made.late), (rig.now_secs() + 1800, false));
     assert_eq!(rig.snaps(dir), [] as [&str; 0], "none before the first multiple");
     run(&rig, 31);
@@ -470,10 +456,7 @@ fn schedules_take_and_remove() {
     rig.cell.close().expect("close");
     rig.env.advance(Duration::from_secs(10 * 3600));
     rig.start();
-    let stats = |rig: &Rig| match rig.ask(&Request::Stats) {
-        Ok(Answer::Stats(stats)) => stats.late_schedules,
-        other => panic!("{other:?}"),
-    };
+    let stats = |rig: &Rig| rig.ask(&admin::StatsShow).expect("answered").late_schedules;
     assert!(rig.schedules()[0].late && stats(&rig) == 1, "before anything runs");
     rig.pass(1);
     assert_eq!(rig.schedules()[0].newest_secs, Some(newest + 10 * 3600));
@@ -481,8 +464,8 @@ fn schedules_take_and_remove() {
     let between = (1..10).map(|h| dates::minute(newest + h * 3600));
     assert!(between.into_iter().all(|name| !rig.snaps(dir).contains(&name)));
 
-    assert_eq!(rig.ask(&Request::ScheduleRemove { path: "/dir".into() }), Ok(Answer::Done));
-    rig.refused(&Request::ScheduleRemove { path: "/dir".into() }, &["no schedule"]);
+    assert_eq!(rig.ask(&admin::ScheduleRemove { path: "/dir".into() }), Ok(admin::Done {}));
+    rig.refused(&admin::ScheduleRemove { path: "/dir".into() }, &["no schedule"]);
     let left = rig.snaps(dir);
     run(&rig, 120);
     assert_eq!(rig.snaps(dir), left, "its snapshots stay");
@@ -520,8 +503,8 @@ fn volumes_below_have_the_schedule_too() {
     let sick = &rig.schedules()[0];
     assert!(sick.late && sick.error.as_ref().is_some_and(|e| e.contains("/homes/one/inner")), "{sick:?}");
     assert!(sick.volumes.iter().any(|v| v.volume == "inner" && v.late));
-    assert_eq!(rig.ask(&Request::VolumeRemove { name: "inner".into() }), Ok(Answer::Done));
-    assert_eq!(rig.ask(&Request::VolumeRemove { name: "own".into() }), Ok(Answer::Done));
+    assert_eq!(rig.ask(&admin::VolumeRemove { name: "inner".into() }), Ok(admin::Done {}));
+    assert_eq!(rig.ask(&admin::VolumeRemove { name: "own".into() }), Ok(admin::Done {}));
     run(&rig, 120);
     let all = rig.schedules();
     assert_eq!((all.len(), all[0].late, all[0].error.clone()), (1, false, None));

@@ -5,7 +5,7 @@ mod rig;
 
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Result, XattrMode};
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 use rig::{Rig, noise};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -49,9 +49,9 @@ fn forget(rig: &Rig, node: NodeId) {
 }
 
 fn used(rig: &Rig) -> (u64, u64) {
-    match rig.admin(&Request::Usage { path: "/".into() }) {
-        leeward_volume::admin::Reply::Usage(usage) => (usage.bytes, usage.files),
-        other => panic!("{other:?}"),
+    {
+        let usage = rig.admin(&admin::UsageShow { path: "/".into() });
+        (usage.bytes, usage.files)
     }
 }
 
@@ -151,7 +151,7 @@ fn only_what_was_seen_is_replaced() {
 #[test]
 fn a_quota_without_room_refuses_it_at_the_beginning_and_at_the_end() {
     let rig = Rig::new();
-    rig.admin(&Request::QuotaSet { path: "/".into(), bytes: Some(1_000_000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/".into(), bytes: Some(1_000_000), files: None });
     let made = |bytes| rig.cell.call(&door(), Op::MakeUnnamed { dir: ROOT, mode: 0o666, umask: 0, bytes });
     assert_eq!(made(1_000_001), Err(Error::Quota));
     let (a, b) = (unnamed(&rig, 600_000), unnamed(&rig, 600_000));

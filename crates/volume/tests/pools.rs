@@ -11,7 +11,7 @@ use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_meta::{Batch, Kv};
 use leeward_pool::label::LABEL;
 use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
-use leeward_volume::admin::{Reply as Answer, Request, StoreChange};
+use leeward_volume::admin::{self, Failure, PoolInfo, StoreChange};
 use leeward_volume::format::inode::SegmentRecord;
 use leeward_volume::format::keys;
 use rig::{engine, noise};
@@ -54,7 +54,7 @@ fn a_removed_volume_takes_whole_objects_along() {
     }
     rig.sync();
     assert_eq!(rig.own_objects(), 12);
-    rig.ask(&Request::VolumeRemove { name: "v3".into() }).expect("removed");
+    rig.ask(&admin::VolumeRemove { name: "v3".into() }).expect("removed");
     rig.clean();
     assert_eq!(rig.own_objects(), 11);
 }
@@ -82,7 +82,7 @@ fn a_volume_is_moved_while_it_is_used() {
     // half way, and killed
     rig.cell.step().expect("a step");
     rig.crash();
-    let info = rig.volume(&Request::VolumeShow { name: "v".into() });
+    let info = rig.volume(&admin::VolumeShow { name: "v".into() });
     assert!(info.misplaced_bytes > 0);
     let more = rig.file(root, "more", &new);
     let info = rig.move_data("v", "two", true);
@@ -101,9 +101,9 @@ fn a_volume_is_moved_while_it_is_used() {
     rig.move_data("v", "default", true);
     rig.clean();
     assert_eq!(rig.objects("two"), 0);
-    rig.ask(&Request::PoolRemove { name: "two".into() }).expect("empty");
+    rig.ask(&admin::PoolRemove { name: "two".into() }).expect("empty");
     rig.reopen();
-    assert!(rig.ask(&Request::PoolShow { name: "two".into() }).is_err());
+    assert!(rig.ask(&admin::PoolShow { name: "two".into() }).is_err());
     rig.clean();
 }
 
@@ -134,7 +134,7 @@ fn a_pool_that_is_away_fails_its_own_data_only() {
     assert!(rig.show("two").away.is_none());
     assert_eq!(rig.read(b, data.len()), Ok(data));
     // what was kept elsewhere meanwhile came home
-    assert_eq!(rig.volume(&Request::VolumeShow { name: "v".into() }).misplaced_bytes, 0);
+    assert_eq!(rig.volume(&admin::VolumeShow { name: "v".into() }).misplaced_bytes, 0);
     rig.clean();
     rig.reopen();
     rig.clean();
@@ -164,7 +164,7 @@ fn a_full_pool_stops_its_own_writers_only() {
 #[test]
 fn what_cannot_be_is_refused() {
     let rig = Rig::with_two();
-    let create = |name: &str, layout: &str, stores: &[&str]| Request::PoolCreate {
+    let create = |name: &str, layout: &str, stores: &[&str]| admin::PoolCreate {
         name: name.into(),
         layout: layout.into(),
         stores: stores.iter().map(|s| s.to_string()).collect(),
@@ -178,17 +178,17 @@ fn what_cannot_be_is_refused() {
     rig.refused(&create("three", "nonsense", &["x"]), &["nonsense"]);
     rig.plug("y", false);
     rig.refused(&create("three", "single", &["y"]), &["three", "y"]);
-    rig.refused(&Request::PoolShow { name: "none".into() }, &["none", "lee pool list"]);
-    rig.refused(&Request::PoolRemove { name: "default".into() }, &["cell's own"]);
+    rig.refused(&admin::PoolShow { name: "none".into() }, &["none", "lee pool list"]);
+    rig.refused(&admin::PoolRemove { name: "default".into() }, &["cell's own"]);
     let root = rig.new_volume("v", "two");
-    rig.refused(&Request::PoolRemove { name: "two".into() }, &["volume v", "move-data"]);
+    rig.refused(&admin::PoolRemove { name: "two".into() }, &["volume v", "move-data"]);
     rig.file(root, "a", &noise(100_000, 1));
     rig.sync();
     rig.move_data("v", "default", false);
-    rig.refused(&Request::PoolRemove { name: "two".into() }, &["holds 1 object"]);
-    rig.refused(&Request::VolumeMoveData { name: "v".into(), to: "none".into(), wait: false }, &["none"]);
+    rig.refused(&admin::PoolRemove { name: "two".into() }, &["holds 1 object"]);
+    rig.refused(&admin::VolumeMoveData { name: "v".into(), to: "none".into(), wait: false }, &["none"]);
     rig.clean();
-    rig.ask(&Request::PoolRemove { name: "two".into() }).expect("empty");
+    rig.ask(&admin::PoolRemove { name: "two".into() }).expect("empty");
     // objects that are there already may be another cell's
     DirStore::new(Arc::new(rig.shelf.disk("used")), "")
         .put(&Ctx::system(), leeward_pool::contract::id(1, 0), &leeward_pool::contract::body(1, 4096))
@@ -233,8 +233,8 @@ fn directories_name_pools() {
 const SIX: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 
 impl Rig {
-    fn change(&self, change: StoreChange) -> Result<Answer, leeward_volume::admin::Failure> {
-        self.ask(&Request::PoolStore { name: "wide".into(), change, force: false })
+    fn change(&self, change: StoreChange) -> Result<PoolInfo, Failure> {
+        self.ask(&admin::PoolStore { name: "wide".into(), change, force: false })
     }
 
     /// Until nothing is left to repair.
@@ -327,14 +327,10 @@ fn a_lost_store_is_replaced_and_a_good_one_drained() {
     rig.repaired();
     assert_eq!(rig.may_lose(), 2);
     rig.clean();
-    match rig.ask(&Request::Scrub { pool: None }) {
-        Ok(Answer::Scrubbed { pools }) => {
-            assert_eq!(pools.len(), 2);
-            assert_eq!((pools[1].bad_pieces, pools[1].lost_objects), (0, 0), "{pools:?}");
-            assert!(pools[1].bytes > 2_000_000, "{pools:?}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let pools = rig.ask(&admin::Scrub { pool: None }).expect("scrubbed").pools;
+    assert_eq!(pools.len(), 2);
+    assert_eq!((pools[1].bad_pieces, pools[1].lost_objects), (0, 0), "{pools:?}");
+    assert!(pools[1].bytes > 2_000_000, "{pools:?}");
 }
 
 /// Nothing else has to be committed before they are deleted.
@@ -363,7 +359,7 @@ fn what_an_operator_says_meanwhile_holds() {
     rig.plug("s5", false);
     rig.reopen();
     let (cell, shelf) = (rig.cell.clone(), rig.shelf.clone());
-    let replace = Request::PoolStore {
+    let replace = admin::PoolStore {
         name: "wide".into(),
         change: StoreChange::Replace { store: "s3".into(), by: "n3".into() },
         force: false,
@@ -391,10 +387,7 @@ fn scrubbing_finds_what_rotted() {
     let a = rig.file(root, "a", &data);
     rig.sync();
     rig::flip_in_largest(&rig.shelf.disk("s1"), 100_000);
-    let scrub = || match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
-        Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
-        other => panic!("{other:?}"),
-    };
+    let scrub = || rig.ask(&admin::Scrub { pool: Some("wide".into()) }).expect("answered").pools[0].clone();
     let found = scrub();
     assert_eq!((found.bad_pieces, found.repaired_objects, found.lost_objects), (1, 1, 0), "{found:?}");
     assert_eq!(scrub().bad_pieces, 0);
@@ -409,12 +402,12 @@ fn pools_are_scrubbed_by_the_clock() {
     rig.file(root, "a", &noise(500_000, 1));
     rig.sync();
     let every = |rig: &Rig, pool: Option<&str>, every_secs: u32| {
-        rig.ask(&Request::ScrubEvery { pool: pool.map(str::to_string), every_secs }).map(|_| ())
+        rig.ask(&admin::ScrubEvery { pool: pool.map(str::to_string), every_secs }).map(|_| ())
     };
     let (hour, day) = (3600, 86_400);
-    rig.refused(&Request::ScrubEvery { pool: None, every_secs: 60 }, &["too often"]);
+    rig.refused(&admin::ScrubEvery { pool: None, every_secs: 60 }, &["too often"]);
     rig.refused(
-        &Request::ScrubEvery { pool: Some("none".into()), every_secs: day },
+        &admin::ScrubEvery { pool: Some("none".into()), every_secs: day },
         &["none", "lee pool list"],
     );
     let pass = |rig: &Rig, secs: u32| {
@@ -445,10 +438,7 @@ fn pools_are_scrubbed_by_the_clock() {
     pass(&rig, day);
     assert!(rig.show("wide").scrub.late);
     assert_eq!(bad(&rig, "default"), Some(0), "others are done");
-    let late = |rig: &Rig| match rig.ask(&Request::Stats) {
-        Ok(Answer::Stats(stats)) => stats.late_scrubs,
-        other => panic!("{other:?}"),
-    };
+    let late = |rig: &Rig| rig.ask(&admin::StatsShow).expect("answered").late_scrubs;
     assert_eq!(late(&rig), 1);
     // what was missed is made up once
     ["s0", "s1"].iter().for_each(|url| rig.plug(url, true));
@@ -464,7 +454,7 @@ fn pools_are_scrubbed_by_the_clock() {
     pass(&rig, day);
     assert_eq!(bad(&rig, "young"), Some(0));
     // one at a time
-    let all = Request::Scrub { pool: None };
+    let all = admin::Scrub { pool: None };
     let mut refused = 0;
     rig.cell
         .admin(&all, &mut |_| {
@@ -551,9 +541,8 @@ fn what_too_few_stores_have_is_said_to_be_lost() {
         let root = rig.new_volume("v", "wide");
         rig.file(root, "a", &noise(900_000, 1));
         rig.sync();
-        let scrub = |rig: &Rig| match rig.ask(&Request::Scrub { pool: Some("wide".into()) }) {
-            Ok(Answer::Scrubbed { pools }) => pools[0].clone(),
-            other => panic!("{other:?}"),
+        let scrub = |rig: &Rig| {
+            rig.ask(&admin::Scrub { pool: Some("wide".into()) }).expect("answered").pools[0].clone()
         };
         for lost in spared + 1..=stores {
             SIX[..lost].iter().for_each(|url| roll_back(&rig, url));
@@ -564,10 +553,8 @@ fn what_too_few_stores_have_is_said_to_be_lost() {
             let found = scrub(&rig);
             assert_eq!(found.lost_objects, 1, "{layout} without {lost}: {found:?}");
             assert_eq!(rig.show("wide").health.expect("there").lost_objects, 1, "{layout} without {lost}");
-            match rig.ask(&Request::Fsck) {
-                Ok(Answer::Fsck(report)) => assert!(report.findings.iter().any(|f| f.kind == "damaged-data")),
-                other => panic!("{other:?}"),
-            }
+            let report = rig.ask(&admin::Fsck).expect("answered");
+            assert!(report.findings.iter().any(|f| f.kind == "damaged-data"));
         }
     }
 }
@@ -624,7 +611,7 @@ fn the_last_copy_is_not_taken_away_without_a_word() {
     let rig = Rig::with_two();
     let change = StoreChange::Remove { store: "two".into() };
     rig.refused(
-        &Request::PoolStore { name: "two".into(), change, force: true },
+        &admin::PoolStore { name: "two".into(), change, force: true },
         &["two stays as it is", "0 of its stores can be had", "1 are needed"],
     );
 }

@@ -5,7 +5,7 @@ mod rig;
 #[path = "rig/shelf.rs"]
 mod shelf;
 
-use leeward_volume::admin::{Request, ScrubInfo};
+use leeward_volume::admin::{self, ScrubInfo};
 use rig::noise;
 use shelf::{Rig, start};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn filled(layout: &str, stores: &[&str]) -> Rig {
         rig.sync();
     }
     rig.rest();
-    rig.ask(&Request::ScrubEvery { pool: Some("p".into()), every_secs: DAY.as_secs() as u32 }).expect("set");
+    rig.ask(&admin::ScrubEvery { pool: Some("p".into()), every_secs: DAY.as_secs() as u32 }).expect("set");
     rig.env.advance(DAY);
     rig
 }
@@ -32,7 +32,7 @@ fn filled(layout: &str, stores: &[&str]) -> Rig {
 /// Begins a scrub, and ends the process when so many steps were told of: a minute passes with each.
 fn cut(rig: &mut Rig, told: u32, end: impl Fn(&Rig)) {
     let mut n = 0;
-    let scrub = Request::Scrub { pool: Some("p".into()) };
+    let scrub = admin::Scrub { pool: Some("p".into()) };
     let scrubbed = rig.cell.admin(&scrub, &mut |_| {
         n += 1;
         rig.env.advance(Duration::from_secs(61));
@@ -107,7 +107,7 @@ fn one_that_is_asked_for_reads_all() {
     cut(&mut rig, 6, |rig| rig.cell.close().expect("a clean close"));
     rig.cell = start(&rig.env, &rig.disk, &rig.shelf);
     let before = read_bytes(&rig);
-    rig.ask(&Request::Scrub { pool: Some("p".into()) }).expect("scrubbed");
+    rig.ask(&admin::Scrub { pool: Some("p".into()) }).expect("scrubbed");
     assert!(read_bytes(&rig) - before >= 2 * FILES * BYTES as u64);
     // and then nothing is left to go on with
     assert_eq!(due(&rig).2, 0);

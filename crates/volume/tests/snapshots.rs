@@ -6,7 +6,7 @@ mod paths;
 mod rig;
 
 use leeward_fs::{Error, Kind, Make, NodeId, Op, Reply, Usage, XattrMode};
-use leeward_volume::admin::{Change, ChangeKind, Reply as AdminReply, Request};
+use leeward_volume::admin::{self, Change, ChangeKind};
 use rig::{Rig, noise};
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ impl Rig {
     }
 
     fn diff(&self, path: &str, from: &str, to: Option<&str>) -> Vec<String> {
-        let request = Request::SnapDiff { path: path.into(), from: from.into(), to: to.map(Into::into) };
-        let AdminReply::Diff { changes } = self.admin(&request) else { panic!("no diff") };
+        let request = admin::SnapDiff { path: path.into(), from: from.into(), to: to.map(Into::into) };
+        let changes = self.admin(&request).changes;
         let text = |c: &Change| {
             let path = String::from_utf8_lossy(c.path.as_bytes()).into_owned();
             let from = c.from_path.as_ref().map(|p| String::from_utf8_lossy(p.as_bytes()).into_owned());
@@ -60,17 +60,14 @@ impl Rig {
     }
 
     fn restore(&self, name: &str, what: &str, to: Option<&str>, in_place: bool) -> Usage {
-        let request = Request::SnapRestore {
+        let request = admin::SnapRestore {
             path: "/d".into(),
             name: name.into(),
             what: what.into(),
             to: to.map(Into::into),
             in_place,
         };
-        match self.admin(&request) {
-            AdminReply::Restored(usage) => usage,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&request).0
     }
 }
 
@@ -171,7 +168,7 @@ fn differences_are_what_changed() {
             "M same"
         ]
     );
-    let wrong = Request::SnapDiff { path: "/d".into(), from: "2".into(), to: Some("1".into()) };
+    let wrong = admin::SnapDiff { path: "/d".into(), from: "2".into(), to: Some("1".into()) };
     assert_eq!(rig.cell.admin(&wrong, &mut |_| {}).expect_err("refused").errno, libc::EINVAL);
     rig.clean();
 }
@@ -268,19 +265,19 @@ fn restore_refuses_what_would_lose_something() {
     rig.file("d/t/f", &noise(100_000, 1));
     rig.dir("d/.snap/s");
     rig.dir("d/t/deep/.snap/own");
-    let request = |what: &str, to: Option<&str>, in_place| Request::SnapRestore {
+    let request = |what: &str, to: Option<&str>, in_place| admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
         what: what.into(),
         to: to.map(Into::into),
         in_place,
     };
-    let errno = |r: Request| rig.cell.admin(&r, &mut |_| {}).expect_err("refused").errno;
+    let errno = |r: admin::SnapRestore| rig.cell.admin(&r, &mut |_| {}).expect_err("refused").errno;
     assert_eq!(errno(request("t", None, false)), libc::EEXIST);
     assert_eq!(errno(request("t", None, true)), libc::EBUSY);
     assert_eq!(errno(request("nothing", None, true)), libc::ENOENT);
     assert_eq!(errno(request("t", Some("/no/where"), false)), libc::ENOENT);
-    rig.admin(&Request::QuotaSet { path: "/d".into(), bytes: Some(150_000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/d".into(), bytes: Some(150_000), files: None });
     assert_eq!(errno(request("t/f", Some("/d/f"), false)), libc::EDQUOT);
     assert_eq!(rig.list("d"), [("t".to_string(), Kind::Dir)]);
     rig.clean();
@@ -334,21 +331,21 @@ fn many_records_die_in_one_commit() {
     rig.rmdir("d/.snap/1").expect("removed");
     rig.rmdir("d/.snap/2").expect("removed before a commit");
     rig.clean();
-    let AdminReply::Stats(stats) = rig.admin(&Request::Stats) else { panic!("no figures") };
+    let stats = rig.admin(&admin::StatsShow);
     assert_eq!(stats.trim_records, 0);
 }
 
 #[test]
 fn removing_a_volume_takes_its_history_along() {
     let rig = Rig::new();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None });
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None });
     rig.file("v/f", &noise(1 << 20, 1));
     rig.dir("v/.snap/s");
     rig.file("v/f", &noise(1 << 20, 2));
     rig.dir("v/.snap/t");
     rig.clean();
     rig.unlink("v/f");
-    rig.admin(&Request::VolumeRemove { name: "v".into() });
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.clean();
     assert_eq!(rig.df().live_bytes, 0);
 }

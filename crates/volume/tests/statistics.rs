@@ -6,7 +6,7 @@ mod rig;
 use leeward_env::Ctx;
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_meta::Kv;
-use leeward_volume::admin::{Reply as Answer, Request};
+use leeward_volume::admin;
 use leeward_volume::format::keys;
 use rig::Rig;
 
@@ -44,7 +44,7 @@ fn deep() -> (Rig, Vec<NodeId>, NodeId) {
         let last = *chain.last().expect("one");
         chain.push(rig.make(last, "d", Make::Dir).expect("made"));
     }
-    rig.admin(&Request::QuotaSet { path: "/top".into(), bytes: None, files: Some(DEPTH + 3) });
+    rig.admin(&admin::QuotaSet { path: "/top".into(), bytes: None, files: Some(DEPTH + 3) });
     rig.idle();
     let last = *chain.last().expect("one");
     let file = rig.make(last, "file", Make::File).expect("made");
@@ -87,14 +87,14 @@ fn a_directory_that_goes_leaves_no_change_behind() {
 #[test]
 fn a_volume_that_goes_takes_its_changes_along() {
     let mut rig = Rig::new();
-    let create = Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None };
-    let Answer::Volume(volume) = rig.admin(&create) else { panic!("no volume") };
+    let create = admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None };
+    let volume = rig.admin(&create);
     let root = NodeId::new(volume.id, 1);
     rig.idle();
     rig.make(root, "a", Make::Dir).expect("made");
     rig.call(Op::SyncAll).expect("durable");
     assert_eq!(rig.unfolded(), 1);
-    rig.admin(&Request::VolumeRemove { name: "v".into() });
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.call(Op::SyncAll).expect("durable");
     rig.start();
     rig.clean();

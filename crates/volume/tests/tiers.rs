@@ -8,7 +8,7 @@ mod shelf;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_fs::{Error, Make, NodeId, Op, Over, Reply, XattrMode};
 use leeward_volume::TierHealth;
-use leeward_volume::admin::{PoolInfo, Reply as Answer, Request};
+use leeward_volume::admin::{self, PoolInfo};
 use rig::noise;
 use shelf::Rig;
 use std::time::Duration;
@@ -17,12 +17,12 @@ const HOT: [&str; 2] = ["h0", "h1"];
 /// What the hot pool of most tests has room for.
 const ROOM: u64 = 4 << 20;
 
-fn tier(flush_percent: u8, evict_percent: u8) -> Request {
-    Request::PoolTier { name: "cold".into(), hot: "hot".into(), flush_percent, evict_percent }
+fn tier(flush_percent: u8, evict_percent: u8) -> admin::PoolTier {
+    admin::PoolTier { name: "cold".into(), hot: "hot".into(), flush_percent, evict_percent }
 }
 
-fn untier(wait: bool) -> Request {
-    Request::PoolUntier { name: "cold".into(), wait }
+fn untier(wait: bool) -> admin::PoolUntier {
+    admin::PoolUntier { name: "cold".into(), wait }
 }
 
 /// With a small hot pool of two copies in front of a cold one, where the volume `v` is; its root.
@@ -89,10 +89,7 @@ fn what_is_written_goes_through_the_hot_pool() {
     rig.pass();
     rig.clean();
     rig.holds(&files);
-    let pools: Vec<PoolInfo> = match rig.ask(&Request::PoolList) {
-        Ok(Answer::Pools { pools }) => pools,
-        other => panic!("{other:?}"),
-    };
+    let pools: Vec<PoolInfo> = rig.ask(&admin::PoolList).expect("answered").pools;
     let (hot, cold) = (&pools[1], &pools[2]);
     assert_eq!((hot.hot_of.as_deref(), hot.total_bytes, hot.objects), (Some("cold"), ROOM, 0));
     assert_eq!((cold.objects, cold.away.as_deref()), (30, None));
@@ -102,8 +99,8 @@ fn what_is_written_goes_through_the_hot_pool() {
         ("hot", 40, 80, false)
     );
     // the cold one's scrub is of both
-    rig.ask(&Request::ScrubEvery { pool: None, every_secs: 3600 }).expect("set");
-    rig.refused(&Request::ScrubEvery { pool: Some("hot".into()), every_secs: 3600 }, &["hot", "name cold"]);
+    rig.ask(&admin::ScrubEvery { pool: None, every_secs: 3600 }).expect("set");
+    rig.refused(&admin::ScrubEvery { pool: Some("hot".into()), every_secs: 3600 }, &["hot", "name cold"]);
     let hot_bytes: u64 = rig.all_in("h0").len() as u64 * 500_000;
     (0..4).for_each(|_| {
         rig.env.advance(Duration::from_secs(3600));
@@ -128,7 +125,7 @@ fn what_cannot_be_a_tier_is_refused() {
     for name in ["hot", "cold", "third"] {
         rig.make_pool(name);
     }
-    let of = |name: &str, hot: &str| Request::PoolTier {
+    let of = |name: &str, hot: &str| admin::PoolTier {
         name: name.into(),
         hot: hot.into(),
         flush_percent: 40,
@@ -159,12 +156,12 @@ fn what_cannot_be_a_tier_is_refused() {
     rig.refused(&of("third", "cold"), &["cold", "--none"]);
     rig.refused(&of("cold", "third"), &["cold", "--none"]);
     rig.refused(&of("hot", "third"), &["hot", "lee pool tier cold --none"]);
-    rig.refused(&Request::PoolRemove { name: "hot".into() }, &["lee pool tier cold --none"]);
-    rig.refused(&Request::PoolRemove { name: "cold".into() }, &["lee pool tier cold --none"]);
-    let into = Request::VolumeMoveData { name: "v".into(), to: "hot".into(), wait: false };
+    rig.refused(&admin::PoolRemove { name: "hot".into() }, &["lee pool tier cold --none"]);
+    rig.refused(&admin::PoolRemove { name: "cold".into() }, &["lee pool tier cold --none"]);
+    let into = admin::VolumeMoveData { name: "v".into(), to: "hot".into(), wait: false };
     rig.refused(&into, &["hot", "name cold"]);
     let new =
-        Request::VolumeCreate { name: "w".into(), at: "/w".into(), uid: 0, gid: 0, pool: Some("hot".into()) };
+        admin::VolumeCreate { name: "w".into(), at: "/w".into(), uid: 0, gid: 0, pool: Some("hot".into()) };
     rig.refused(&new, &["hot", "name cold"]);
     let set = Op::SetXattr { node: root, name: b"leeward.pool", value: b"hot", mode: XattrMode::Set };
     assert_eq!(rig.call(set), Err(Error::Invalid));
@@ -201,7 +198,7 @@ fn a_tier_ends_when_its_hot_pool_is_empty() {
     rig.reopen();
     rig.clean();
     assert_eq!(rig.objects("h0"), 1);
-    rig.ask(&Request::VolumeRemove { name: "w".into() }).expect("removed");
+    rig.ask(&admin::VolumeRemove { name: "w".into() }).expect("removed");
     rig.clean();
     // and again, waiting for the end, and changing one's mind in between
     HOT.iter().for_each(|url| rig.shelf.disk(url).set_capacity(1 << 30));
@@ -214,7 +211,7 @@ fn a_tier_ends_when_its_hot_pool_is_empty() {
     assert_eq!(rig.pool(&untier(true)).tier, None);
     rig.holds(&files);
     rig.clean();
-    rig.ask(&Request::PoolRemove { name: "hot".into() }).expect("empty");
+    rig.ask(&admin::PoolRemove { name: "hot".into() }).expect("empty");
 }
 
 #[test]
@@ -360,18 +357,9 @@ fn scrubbing_reads_both_pools_and_the_hot_one_is_repaired() {
     rig.pass();
     let disk = rig.shelf.disk("h1");
     rig::flip_in_largest(&disk, 100_000);
-    match rig.ask(&Request::Scrub { pool: Some("cold".into()) }) {
-        Ok(Answer::Scrubbed { pools }) => {
-            let found = &pools[0];
-            assert_eq!(
-                (found.bad_pieces, found.repaired_objects, found.lost_objects),
-                (1, 1, 0),
-                "{found:?}"
-            );
-            assert!(found.bytes > 3 * 5 * 400_000, "{found:?}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let found = &rig.ask(&admin::Scrub { pool: Some("cold".into()) }).expect("scrubbed").pools[0];
+    assert_eq!((found.bad_pieces, found.repaired_objects, found.lost_objects), (1, 1, 0), "{found:?}");
+    assert!(found.bytes > 3 * 5 * 400_000, "{found:?}");
     rig.holds(&files);
 }
 

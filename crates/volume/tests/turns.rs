@@ -8,7 +8,7 @@ mod rig;
 use leeward_env::{Class, Ctx, Flow, Work};
 use leeward_fs::{Engine, Fs, NodeId, Op, Turns, XattrMode};
 use leeward_volume::Cell;
-use leeward_volume::admin::{PropertyChanges, Reply as Answer, Request};
+use leeward_volume::admin::{self, PropertyChanges};
 use parking_lot::Mutex;
 use rig::{Rig, noise};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ const SYSTEM: u32 = Flow::SYSTEM.uid;
 #[test]
 fn each_work_asks_in_the_name_of_its_owner() {
     let (rig, noted) = rig();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: OWNER, gid: 0, pool: None });
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: OWNER, gid: 0, pool: None });
     rig.dir("v/d");
     for n in 0..200 {
         rig.file(&format!("v/d/{n}"), &noise(20_000, n));
@@ -63,7 +63,7 @@ fn each_work_asks_in_the_name_of_its_owner() {
     rig.idle();
     let what = "d".to_owned();
     let (path, name) = ("/v".to_owned(), "a".to_owned());
-    rig.admin(&Request::SnapRestore { path, name, what, to: Some("/v/again".into()), in_place: false });
+    rig.admin(&admin::SnapRestore { path, name, what, to: Some("/v/again".into()), in_place: false });
     assert!(noted.of(Work::Restore, OWNER) > 1);
 
     rig.rmdir("v/.snap/a").expect("removed");
@@ -74,7 +74,7 @@ fn each_work_asks_in_the_name_of_its_owner() {
     assert!(noted.of(Work::Check, SYSTEM) > 1);
 
     let set = PropertyChanges { bin_days: Some(1), ..PropertyChanges::default() };
-    rig.admin(&Request::VolumeSet { name: "v".into(), set });
+    rig.admin(&admin::VolumeSet { name: "v".into(), set });
     (190..200).for_each(|n| rig.unlink(&format!("v/d/{n}")));
     rig.env.advance(Duration::from_secs(2 * 86_400));
     rig.idle();
@@ -85,7 +85,7 @@ fn each_work_asks_in_the_name_of_its_owner() {
     rig.idle();
     assert!(noted.of(Work::Cleaning, SYSTEM) > 0);
 
-    rig.admin(&Request::VolumeRemove { name: "v".into() });
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.clean();
     assert!(noted.of(Work::Removal, OWNER) > 1);
 }
@@ -93,7 +93,7 @@ fn each_work_asks_in_the_name_of_its_owner() {
 #[test]
 fn beside_users_steps_are_small_and_who_waits_for_space_is_not_kept_waiting() {
     let (rig, noted) = rig();
-    rig.admin(&Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: OWNER, gid: 0, pool: None });
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: OWNER, gid: 0, pool: None });
     rig.dir("v/d");
     let write = |what: &[u8]| {
         for n in 0..300 {
@@ -132,9 +132,9 @@ fn what_is_freed_in_steps_is_no_finding_in_between() {
     }
     rig.idle();
     rig.unlink("f");
-    let inodes = || match rig.admin(&Request::Fsck) {
-        Answer::Fsck(report) => (report.findings, report.inodes),
-        other => panic!("{other:?}"),
+    let inodes = || {
+        let report = rig.admin(&admin::Fsck);
+        (report.findings, report.inodes)
     };
     let mut between = 0;
     loop {

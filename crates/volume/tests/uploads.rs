@@ -10,7 +10,7 @@ use leeward_fs::uploads::{PartRecord, UploadRecord, UploadTotals};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op, Over, Reply, Result, Time};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::Stored;
-use leeward_volume::admin::{PropertyChanges, Request};
+use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
 use leeward_volume::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};
 use rig::{Rig, engine, noise};
@@ -32,7 +32,7 @@ impl Rig {
     }
 
     fn publish(&self, name: &str, path: &str) {
-        self.admin(&Request::BucketCreate { name: name.into(), path: path.into(), public: false });
+        self.admin(&admin::BucketCreate { name: name.into(), path: path.into(), public: false });
     }
 
     fn begin_in(&self, dir: NodeId, key: &str) -> Result<NodeId> {
@@ -98,18 +98,15 @@ impl Rig {
 
     /// Files with a name, and bytes in them, as quotas and statistics count them.
     fn used(&self) -> (u64, u64) {
-        match self.admin(&Request::Usage { path: "/".into() }) {
-            leeward_volume::admin::Reply::Usage(usage) => (usage.files, usage.bytes),
-            other => panic!("{other:?}"),
+        {
+            let usage = self.admin(&admin::UsageShow { path: "/".into() });
+            (usage.files, usage.bytes)
         }
     }
 
     /// Inodes and objects that there are.
     fn inodes(&self) -> u64 {
-        match self.admin(&Request::Fsck) {
-            leeward_volume::admin::Reply::Fsck(report) => report.inodes,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&admin::Fsck).inodes
     }
 
     fn sizes(&self, upload: NodeId) -> Vec<(u32, u64)> {
@@ -206,11 +203,11 @@ fn what_is_not_completed_stays_an_upload() {
     rig.part(upload, 1, &noise(300_000, 1));
     rig.file("f", b"there");
     assert_eq!(rig.complete(upload, b"f", Over::Nothing), Err(Error::Exists));
-    rig.admin(&Request::QuotaSet { path: "/".into(), bytes: Some(100_000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/".into(), bytes: Some(100_000), files: None });
     assert_eq!(rig.complete(upload, b"f", Over::Any), Err(Error::Quota));
     rig.clean();
     assert_eq!(rig.sizes(upload), [(1, 300_000)]);
-    rig.admin(&Request::QuotaSet { path: "/".into(), bytes: Some(400_000), files: None });
+    rig.admin(&admin::QuotaSet { path: "/".into(), bytes: Some(400_000), files: None });
     rig.complete(upload, b"f", Over::Any).expect("placed");
     rig.clean();
     assert_eq!(rig.used(), (1, 300_000));
@@ -271,18 +268,17 @@ fn uploads_go_with_their_bucket_and_with_their_volume() {
     let (here, other) = (rig.begin("buc/k"), rig.begin("other/k"));
     rig.part(here, 1, &noise(300_000, 1));
     rig.part(other, 1, &noise(300_000, 2));
-    rig.admin(&Request::BucketRemove { name: "buc".into() });
+    rig.admin(&admin::BucketRemove { name: "buc".into() });
     rig.clean();
     assert!(rig.cell.uploads().find(here).is_none() && rig.cell.uploads().find(other).is_some());
     // also where the crash comes between
-    rig.admin(&Request::BucketRemove { name: "other".into() });
+    rig.admin(&admin::BucketRemove { name: "other".into() });
     rig.killed();
     rig.clean();
     assert_eq!((rig.inodes(), rig.totals()), (1, (0, 0)));
 
     rig.publish("buc", "/");
-    let create =
-        Request::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 1000, gid: 1000, pool: None };
+    let create = admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 1000, gid: 1000, pool: None };
     rig.admin(&create);
     let volume = rig.at("v").expect("attached");
     let (inside, outside) = (rig.begin_in(volume, "buc/v/k").expect("begun"), rig.begin("buc/k"));
@@ -292,7 +288,7 @@ fn uploads_go_with_their_bucket_and_with_their_volume() {
         rig.part_in(dir, upload, number, &noise(300_000, 5)).expect("kept");
     }
     rig.clean();
-    rig.admin(&Request::VolumeRemove { name: "v".into() });
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
     assert_eq!(rig.cell.uploads().find(inside), None);
     assert_eq!(rig.sizes(outside), [(2, 300_000)]);
     rig.clean();
@@ -400,7 +396,7 @@ fn fsck_finds_what_does_not_belong_together() {
 fn a_recycle_bin_keeps_no_parts() {
     let rig = Rig::with_bucket();
     let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
-    rig.admin(&Request::VolumeSet { name: "root".into(), set });
+    rig.admin(&admin::VolumeSet { name: "root".into(), set });
     let upload = rig.begin("buc/k");
     rig.part(upload, 1, &noise(300_000, 1));
     rig.complete(upload, b"f", Over::Any).expect("placed");

@@ -15,7 +15,7 @@ use leeward_door::listen::{Body, Bound, Client, Serving, Site, Turns};
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, Reply, SetAttr};
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::{Reply as Answer, Request as Admin};
+use leeward_volume::admin;
 use leeward_volume::{Cell, Config};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Rig {
         })
     }
 
-    pub fn admin(&self, request: &Admin) -> Answer {
+    pub fn admin<R: admin::Request>(&self, request: &R) -> R::Reply {
         self.cell.admin(request, &mut |_| ()).expect("done")
     }
 

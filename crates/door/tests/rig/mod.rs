@@ -5,7 +5,7 @@ use leeward_door::{Files, Finish, Path, Tree, Who};
 use leeward_env::{Ctx, Door, Env};
 use leeward_fs::{Attr, Fs, NodeId, Op, Reply, Result};
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::{Reply as Answer, Request};
+use leeward_volume::admin;
 use leeward_volume::{Cell, Config};
 use std::sync::Arc;
 
@@ -89,19 +89,20 @@ impl Rig {
 
     #[track_caller]
     pub fn check(&self) {
-        let answer = self.cell.admin(&Request::Sync, &mut |_| {});
+        let answer = self.cell.admin(&admin::SyncAll, &mut |_| {});
         answer.expect("synced");
-        match self.cell.admin(&Request::Fsck, &mut |_| {}).expect("checked") {
-            Answer::Fsck(report) => assert_eq!(report.findings, []),
-            other => panic!("{other:?}"),
+        {
+            let report = self.cell.admin(&admin::Fsck, &mut |_| {}).expect("checked");
+            assert_eq!(report.findings, [])
         }
     }
 
     /// Files and bytes below the root.
     pub fn usage(&self) -> (u64, u64) {
-        match self.cell.admin(&Request::Usage { path: "/".into() }, &mut |_| {}).expect("counted") {
-            Answer::Usage(usage) => (usage.files, usage.bytes),
-            other => panic!("{other:?}"),
+        {
+            let usage =
+                self.cell.admin(&admin::UsageShow { path: "/".into() }, &mut |_| {}).expect("counted");
+            (usage.files, usage.bytes)
         }
     }
 }

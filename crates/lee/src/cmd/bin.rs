@@ -1,11 +1,11 @@
 //! `lee bin`: what was removed from volumes that have a recycle bin.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
 use leeward_env::dates;
-use leeward_volume::admin::{BinEntry, Reply, Request};
+use leeward_volume::admin::{self, BinEntry, BinRestored};
 use std::path::{Path, PathBuf};
 
 /// List what was removed, and restore it
@@ -55,10 +55,9 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::List { path } => list(asked, path.as_deref()),
         Action::Restore { path, at, to } => restore(asked, &path, at, to.as_deref()),
         Action::Empty { volume } => {
-            let reply = asked.ask("bin empty", &Request::BinEmpty { volume })?;
-            let Reply::BinEmptied { purged } = reply else { return Err(unexpected(&reply)) };
-            output::show(asked.format, &reply, || {
-                format!("removed {} for good; their space comes back in the background", things(purged))
+            let reply = asked.ask("bin empty", &admin::BinEmpty { volume })?;
+            output::reply(asked.format, &reply, || {
+                format!("removed {} for good; their space comes back in the background", things(reply.purged))
             })
         }
     }
@@ -71,10 +70,10 @@ fn things(count: u64) -> String {
 fn list(asked: &Asked, path: Option<&Path>) -> Result<(), Fail> {
     let reply = asked.session("bin list", |cell, session| {
         let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
-        session.ask(&Request::BinList { path })
+        session.ask(&admin::BinList { path })
     })?;
-    let Reply::Bin { entries } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || match entries.is_empty() {
+    let entries = &reply.entries;
+    output::reply(asked.format, &reply, || match entries.is_empty() {
         true => "nothing in the recycle bin".into(),
         false => table(entries).to_string(),
     })
@@ -104,10 +103,10 @@ fn restore(asked: &Asked, path: &Path, at_secs: Option<i64>, to: Option<&Path>) 
     let reply = asked.session("bin restore", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
-        session.ask(&Request::BinRestore { path, at_secs, to })
+        session.ask(&admin::BinRestore { path, at_secs, to })
     })?;
-    let Reply::BinRestored { restored, left } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
+    let BinRestored { restored, left } = &reply;
+    output::reply(asked.format, &reply, || {
         let files = size::counted(restored.files, "file", "files");
         let dirs = size::counted(restored.dirs, "directory", "directories");
         let mut text = format!("restored {files} and {dirs} ({})", size::bytes(restored.bytes));

@@ -1,11 +1,11 @@
 //! `lee bucket`: which directories are published at the S3 door.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
 use crate::{mounts, when};
-use leeward_volume::admin::{BucketInfo, Reply, Request};
+use leeward_volume::admin::{self, BucketInfo, BucketInfos};
 use serde_json::json;
 use std::path::Path;
 
@@ -66,15 +66,15 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { name, path, public } => create(asked, name, path, public),
         Action::Set { name, public } => {
-            let request = Request::BucketSet { name, public: Some(public), cors: None };
-            show(asked, &buckets_of(asked.ask("bucket set", &request)?)?, |b| {
+            let request = admin::BucketSet { name, public: Some(public), cors: None };
+            show(asked, &asked.ask("bucket set", &request)?, |b| {
                 let who = if b.public { "anybody may read" } else { "only who has a key" };
                 format!("{}: {who}", b.name)
             })
         }
         Action::List => list(asked),
         Action::Remove { name } => {
-            asked.ask("bucket remove", &Request::BucketRemove { name: name.clone() })?;
+            asked.ask("bucket remove", &admin::BucketRemove { name: name.clone() })?;
             output::show(asked.format, &json!({"reply": "done", "bucket": name}), || {
                 format!("bucket {name} is published no more; its files are where they were")
             })
@@ -88,30 +88,29 @@ fn create(asked: &Asked, name: String, path: Option<String>, public: bool) -> Re
             Some(path) => mounts::path_in_cell(cell.path(), Path::new(&path))?,
             None => volume_path(session, &name)?,
         };
-        session.ask(&Request::BucketCreate { name, path, public })
+        session.ask(&admin::BucketCreate { name, path, public })
     })?;
-    show(asked, &buckets_of(reply)?, |b| format!("bucket {}: {}", b.name, b.path))
+    show(asked, &reply, |b| format!("bucket {}: {}", b.name, b.path))
 }
 
 /// Where the volume of this name is attached.
 fn volume_path(session: &mut Session, name: &str) -> Result<String, Fail> {
-    match session.ask(&Request::VolumeShow { name: name.into() }) {
-        Ok(Reply::Volume(volume)) => Ok(volume.at),
-        Ok(other) => Err(unexpected(&other)),
+    match session.ask(&admin::VolumeShow { name: name.into() }) {
+        Ok(volume) => Ok(volume.at),
         Err(fail) => Err(Fail::new(format!("{fail} (another directory is named with --path)"))),
     }
 }
 
-fn show(asked: &Asked, buckets: &[BucketInfo], text: impl Fn(&BucketInfo) -> String) -> Result<(), Fail> {
-    let bucket = buckets.first().ok_or_else(|| Fail::new("the cell did not say what it made".to_owned()))?;
+fn show(asked: &Asked, reply: &BucketInfos, text: impl Fn(&BucketInfo) -> String) -> Result<(), Fail> {
+    let bucket =
+        reply.buckets.first().ok_or_else(|| Fail::new("the cell did not say what it made".to_owned()))?;
     output::show(asked.format, bucket, || text(bucket))
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("bucket list", &Request::BucketList)?;
-    let buckets = buckets_of(reply.clone())?;
-    output::show(asked.format, &reply, || {
-        if buckets.is_empty() {
+    let reply = asked.ask("bucket list", &admin::BucketList)?;
+    output::reply(asked.format, &reply, || {
+        if reply.buckets.is_empty() {
             return "nothing is published: lee bucket create NAME --path DIR".into();
         }
         let columns = [
@@ -124,13 +123,6 @@ fn list(asked: &Asked) -> Result<(), Fail> {
             let public = if b.public { "read" } else { "-" };
             [b.name.clone(), b.path.clone(), when::utc(b.created_secs), public.into()]
         };
-        Table::new(&columns).rows(&buckets, row).to_string()
+        Table::new(&columns).rows(&reply.buckets, row).to_string()
     })
-}
-
-fn buckets_of(reply: Reply) -> Result<Vec<BucketInfo>, Fail> {
-    match reply {
-        Reply::Buckets { buckets } => Ok(buckets),
-        other => Err(unexpected(&other)),
-    }
 }

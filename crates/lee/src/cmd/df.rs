@@ -1,18 +1,17 @@
 //! `lee df`: the space of the cell.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::{output, size};
-use leeward_volume::admin::{Df, PoolInfo, Reply, Request};
+use leeward_volume::admin::{self, Df, PoolInfo};
 
 /// Runs it.
 ///
 /// # Errors
 /// What the cell says.
 pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("df", &Request::Df)?;
-    let Reply::Df(df) = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || text(df))
+    let df = asked.ask("df", &admin::DfShow)?;
+    output::reply(asked.format, &df, || text(&df))
 }
 
 fn text(df: &Df) -> String {

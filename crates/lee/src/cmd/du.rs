@@ -1,11 +1,11 @@
 //! `lee du`: what is below paths, from the recursive statistics that every directory carries.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{mounts, size};
 use leeward_fs::Usage;
-use leeward_volume::admin::{Reply, Request};
+use leeward_volume::admin;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -45,10 +45,8 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         }
         let usage = |path: &PathBuf| {
             let path = mounts::path_in_cell(cell.path(), path)?;
-            match session.ask(&Request::Usage { path: path.clone() })? {
-                Reply::Usage(usage) => Ok(PathUsage { path, usage }),
-                other => Err(unexpected(&other)),
-            }
+            let usage = session.ask(&admin::UsageShow { path: path.clone() })?;
+            Ok(PathUsage { path, usage })
         };
         named.iter().map(usage).collect::<Result<Vec<_>, Fail>>()
     })?;

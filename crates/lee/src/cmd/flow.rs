@@ -1,12 +1,12 @@
 //! `lee flow`: the part that users get when several want more than there is, and what they get at most.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size::{self, Limit};
 use crate::system;
 use leeward_fs::flows::{FlowRecord, FlowSettings, InForce, Principal, WEIGHT_MAX, WEIGHT_USUAL};
-use leeward_volume::admin::{FlowInfo, Reply, Request};
+use leeward_volume::admin::{self, FlowInfo};
 use serde::Serialize;
 use serde_json::json;
 
@@ -102,7 +102,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         }
         Action::Reset { who } => {
             let who = parse(&who)?;
-            asked.ask("flow reset", &Request::FlowReset { who })?;
+            asked.ask("flow reset", &admin::FlowReset { who })?;
             output::show(asked.format, &json!({"reply": "done", "who": who}), || {
                 format!("{}: nothing is set any more", name(who))
             })
@@ -130,8 +130,9 @@ fn name(who: Principal) -> String {
 fn set(asked: &Asked, command: &'static str, who: &str, said: FlowRecord) -> Result<(), Fail> {
     let FlowRecord { weight, ops_per_sec, bytes_per_sec } = said;
     let who = parse(who)?;
-    let flows = flows_of(asked.ask(command, &Request::FlowSet { who, weight, ops_per_sec, bytes_per_sec })?)?;
-    let flow = flows.first().ok_or_else(|| Fail::new(format!("{}: nothing was set", name(who))))?;
+    let request = admin::FlowSet { who, weight, ops_per_sec, bytes_per_sec };
+    let reply = asked.ask(command, &request)?;
+    let flow = reply.flows.first().ok_or_else(|| Fail::new(format!("{}: nothing was set", name(who))))?;
     output::show(asked.format, flow, || {
         let [who, weight, ops, bytes] = cells(flow);
         format!(
@@ -141,10 +142,9 @@ fn set(asked: &Asked, command: &'static str, who: &str, said: FlowRecord) -> Res
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("flow list", &Request::FlowList)?;
-    let flows = flows_of(reply.clone())?;
-    output::show(asked.format, &reply, || {
-        if flows.is_empty() {
+    let reply = asked.ask("flow list", &admin::FlowList)?;
+    output::reply(asked.format, &reply, || {
+        if reply.flows.is_empty() {
             return "nothing is set: all users get equal parts".into();
         }
         Table::new(&[
@@ -153,7 +153,7 @@ fn list(asked: &Asked) -> Result<(), Fail> {
             ("OPS/S", Side::Right),
             ("BYTES/S", Side::Right),
         ])
-        .rows(&flows, cells)
+        .rows(&reply.flows, cells)
         .to_string()
     })
 }
@@ -172,7 +172,7 @@ fn cells(flow: &FlowInfo) -> [String; 4] {
 fn show(asked: &Asked, user: &str) -> Result<(), Fail> {
     let uid = system::owner(user)?.uid;
     let mut settings = FlowSettings::default();
-    for flow in flows_of(asked.ask("flow show", &Request::FlowList)?)? {
+    for flow in asked.ask("flow show", &admin::FlowList)?.flows {
         let FlowInfo { who, weight, ops_per_sec, bytes_per_sec } = flow;
         settings.set(who, FlowRecord { weight, ops_per_sec, bytes_per_sec });
     }
@@ -192,11 +192,4 @@ fn show(asked: &Asked, user: &str) -> Result<(), Fail> {
         .map(|(name, value)| format!("{name:<28} {value}\n"))
         .concat()
     })
-}
-
-fn flows_of(reply: Reply) -> Result<Vec<FlowInfo>, Fail> {
-    match reply {
-        Reply::Flows { flows } => Ok(flows),
-        other => Err(unexpected(&other)),
-    }
 }

@@ -1,12 +1,11 @@
 //! `lee fsck`: checks every invariant and every checksum, of a cell in use or not. Exit code 0: clean, 1: findings,
 //! 2: could not check.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, printable};
-use crate::progress::Bar;
 use crate::size;
-use leeward_volume::admin::{FsckReport, Progress, Reply, Request};
+use leeward_volume::admin::{self, FsckReport};
 use std::process::ExitCode;
 
 const COULD_NOT_CHECK: u8 = 2;
@@ -20,14 +19,8 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Fail> {
 }
 
 fn check(asked: &Asked) -> Result<ExitCode, Fail> {
-    let bar = Bar::new(asked.format);
-    let asking = |progress: Progress| bar.show(&progress);
-    let reply =
-        asked.session("fsck", |_, session| session.ask_with_progress(&Request::Fsck, &mut { asking }));
-    bar.clear();
-    let reply = reply?;
-    let Reply::Fsck(report) = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || text(report))?;
+    let report = asked.ask_with_bar("fsck", &admin::Fsck)?;
+    output::reply(asked.format, &report, || text(&report))?;
     Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,10 +1,10 @@
 //! `lee key`: S3 keys of users.
 
-use super::{Asked, unexpected, user};
+use super::{Asked, user};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{size, when};
-use leeward_volume::admin::{KeyInfo, Reply, Request};
+use leeward_volume::admin::{self, KeyInfo};
 
 /// Create, list and revoke S3 keys
 ///
@@ -57,12 +57,11 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
 }
 
 fn create(asked: &Asked, name: String, label: String) -> Result<(), Fail> {
-    let reply = asked.session("key create", |_, session| {
+    let new = asked.session("key create", |_, session| {
         user::ensure(session, &name)?;
-        session.ask(&Request::KeyCreate { user: name, label })
+        session.ask(&admin::KeyCreate { user: name, label })
     })?;
-    let Reply::KeyCreated(new) = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
+    output::reply(asked.format, &new, || {
         format!(
             "created a key for {}; the secret is not shown again:\naccess_key_id      {}\nsecret_access_key  {}\n",
             new.key.user, new.key.access_key_id, new.secret_access_key
@@ -71,10 +70,9 @@ fn create(asked: &Asked, name: String, label: String) -> Result<(), Fail> {
 }
 
 fn list(asked: &Asked, user: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("key list", &Request::KeyList { user })?;
-    let keys = keys_of(&reply)?;
-    output::show(asked.format, &reply, || {
-        if keys.is_empty() {
+    let reply = asked.ask("key list", &admin::KeyList { user })?;
+    output::reply(asked.format, &reply, || {
+        if reply.keys.is_empty() {
             return "no keys".into();
         }
         let columns = [
@@ -86,22 +84,14 @@ fn list(asked: &Asked, user: Option<String>) -> Result<(), Fail> {
         let row = |key: &KeyInfo| {
             [key.user.clone(), key.access_key_id.clone(), when::utc(key.created_secs), key.label.clone()]
         };
-        Table::new(&columns).rows(keys, row).to_string()
+        Table::new(&columns).rows(&reply.keys, row).to_string()
     })
 }
 
 fn revoke(asked: &Asked, user: String, access_key_id: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("key revoke", &Request::KeyRevoke { user: user.clone(), access_key_id })?;
-    let keys = keys_of(&reply)?;
-    output::show(asked.format, &reply, || match keys {
+    let reply = asked.ask("key revoke", &admin::KeyRevoke { user: user.clone(), access_key_id })?;
+    output::reply(asked.format, &reply, || match &reply.keys[..] {
         [] => format!("{user} had no keys"),
         keys => format!("revoked {} of {user}", size::counted(keys.len() as u64, "key", "keys")),
     })
-}
-
-fn keys_of(reply: &Reply) -> Result<&[KeyInfo], Fail> {
-    match reply {
-        Reply::Keys { keys } => Ok(keys),
-        other => Err(unexpected(other)),
-    }
 }

@@ -36,10 +36,11 @@ use crate::fail::Fail;
 use crate::locate::{self, CellDir};
 use crate::logging;
 use crate::output::Format;
+use crate::progress::Bar;
 use crate::session::{self, Session};
 use clap::Subcommand;
 use leeward_env::Env;
-use leeward_volume::admin::{Reply, Request};
+use leeward_volume::admin::Request;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -142,8 +143,20 @@ impl Asked {
     ///
     /// # Errors
     /// As of [`Asked::session`].
-    pub fn ask(&self, command: &'static str, request: &Request) -> Result<Reply, Fail> {
+    pub fn ask<R: Request>(&self, command: &'static str, request: &R) -> Result<R::Reply, Fail> {
         self.session(command, |_, session| session.ask(request))
+    }
+
+    /// Asks for something that takes long, and shows how far it is.
+    ///
+    /// # Errors
+    /// As of [`Asked::session`].
+    pub fn ask_with_bar<R: Request>(&self, command: &'static str, request: &R) -> Result<R::Reply, Fail> {
+        let bar = Bar::new(self.format);
+        let ask = |session: &mut Session| session.ask_with_progress(request, &mut |p| bar.show(&p));
+        let reply = self.session(command, |_, session| ask(session));
+        bar.clear();
+        reply
     }
 }
 
@@ -194,11 +207,6 @@ fn flows(cell: &CellDir) -> Result<Flows, Fail> {
             Err(Fail::new(format!("{cell} is not served, so nobody waits: start it with `lee up {cell}`")))
         }
     }
-}
-
-/// A reply of another kind than was asked for: only another version gives one.
-pub(crate) fn unexpected(reply: &Reply) -> Fail {
-    Fail::new(format!("unexpected answer {reply:?}: is another version of lee running? see `lee status`"))
 }
 
 /// What a command without a JSON form says to `--json`.

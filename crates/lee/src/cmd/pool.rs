@@ -1,12 +1,11 @@
 //! `lee pool`: where the data of volumes is kept.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table, printable};
-use crate::progress::Bar;
 use crate::size;
 use leeward_bucket::BucketUrl;
-use leeward_volume::admin::{PoolInfo, Progress, Reply, Request, StoreChange};
+use leeward_volume::admin::{self, PoolInfo, StoreChange};
 use leeward_volume::{Condition, Health, Layout, StoreState};
 use serde_json::json;
 use std::path::Path;
@@ -135,7 +134,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { name, layout, stores, force } => {
             let stores = stores.iter().map(|store| url_of(store)).collect::<Result<Vec<_>, Fail>>()?;
-            let pool = one(asked, "pool create", Request::PoolCreate { name, layout, stores, force })?;
+            let request = admin::PoolCreate { name, layout, stores, force };
+            let pool = asked.ask("pool create", &request)?;
             show(asked, &pool, || {
                 let stores = size::counted(pool.stores.len() as u64, "store", "stores");
                 let free = size::bytes(pool.available_bytes);
@@ -143,16 +143,15 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
             })
         }
         Action::List => {
-            let reply = asked.ask("pool list", &Request::PoolList)?;
-            let Reply::Pools { pools } = &reply else { return Err(unexpected(&reply)) };
-            output::show(asked.format, &reply, || table(pools).to_string())
+            let reply = asked.ask("pool list", &admin::PoolList)?;
+            output::reply(asked.format, &reply, || table(&reply.pools).to_string())
         }
         Action::Show { name } => {
-            let pool = one(asked, "pool show", Request::PoolShow { name })?;
+            let pool = asked.ask("pool show", &admin::PoolShow { name })?;
             show(asked, &pool, || details(&pool))
         }
         Action::Remove { name } => {
-            asked.ask("pool remove", &Request::PoolRemove { name: name.clone() })?;
+            asked.ask("pool remove", &admin::PoolRemove { name: name.clone() })?;
             output::show(asked.format, &json!({"reply": "done", "name": name}), || {
                 format!("removed pool {name}")
             })
@@ -165,8 +164,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
 fn tier(asked: &Asked, args: TierArgs) -> Result<(), Fail> {
     let (name, wait) = (args.cold, !args.no_wait);
     let Some(hot) = args.hot else { return untier(asked, name, wait) };
-    let request = Request::PoolTier { name, hot, flush_percent: args.flush, evict_percent: args.evict };
-    let pool = one(asked, "pool tier", request)?;
+    let request = admin::PoolTier { name, hot, flush_percent: args.flush, evict_percent: args.evict };
+    let pool = asked.ask("pool tier", &request)?;
     show(asked, &pool, || match &pool.tier {
         Some(tier) => format!(
             "pool {} is in front of pool {}; it is copied there from {} % on, and emptied from {} % on",
@@ -177,12 +176,7 @@ fn tier(asked: &Asked, args: TierArgs) -> Result<(), Fail> {
 }
 
 fn untier(asked: &Asked, name: String, wait: bool) -> Result<(), Fail> {
-    let bar = Bar::new(asked.format);
-    let request = Request::PoolUntier { name, wait };
-    let asking = |progress: Progress| bar.show(&progress);
-    let reply = asked.session("pool tier", |_, session| session.ask_with_progress(&request, &mut { asking }));
-    bar.clear();
-    let pool = pool_of(reply?)?;
+    let pool = asked.ask_with_bar("pool tier", &admin::PoolUntier { name, wait })?;
     show(asked, &pool, || match &pool.tier {
         Some(tier) => format!(
             "nothing goes to pool {} any more; what is there is copied to pool {} in the background",
@@ -218,7 +212,7 @@ fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), F
             (pool, StoreChange::Remove { store }, done)
         }
     };
-    let pool = one(asked, "pool store", Request::PoolStore { name, change, force })?;
+    let pool = asked.ask("pool store", &admin::PoolStore { name, change, force })?;
     show(asked, &pool, || {
         format!("pool {}: {done}; lee pool show {} says how far that is", pool.name, pool.name)
     })
@@ -435,17 +429,6 @@ fn health_lines(health: &Health) -> String {
     lines.into_iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
 }
 
-fn one(asked: &Asked, command: &'static str, request: Request) -> Result<PoolInfo, Fail> {
-    pool_of(asked.ask(command, &request)?)
-}
-
-fn pool_of(reply: Reply) -> Result<PoolInfo, Fail> {
-    match reply {
-        Reply::Pool(pool) => Ok(*pool),
-        other => Err(unexpected(&other)),
-    }
-}
-
 fn show(asked: &Asked, pool: &PoolInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::Pool(Box::new(pool.clone())), text)
+    output::reply(asked.format, pool, text)
 }

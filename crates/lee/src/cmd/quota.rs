@@ -1,13 +1,13 @@
 //! `lee quota`: exact limits on what a volume or a directory may hold.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::mounts;
 use crate::output::{self, Side, Table, printable};
 use crate::session::Session;
 use crate::size::{self, Limit};
-use leeward_volume::admin::{QuotaInfo, Reply, Request};
+use leeward_volume::admin::{self, QuotaInfo};
 use std::path::Path;
 
 /// Limit what a volume or a directory may hold
@@ -52,16 +52,15 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Set { target, bytes, files } => {
             let quota = asked.session("quota set", |cell, session| {
                 let path = path_of(cell, session, &target)?;
-                let request =
-                    Request::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
-                quota_of(session.ask(&request)?)
+                let request = admin::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
+                session.ask(&request)
             })?;
             show(asked, &quota)
         }
         Action::Show { target } => {
             let quota = asked.session("quota show", |cell, session| {
                 let path = path_of(cell, session, &target)?;
-                quota_of(session.ask(&Request::QuotaShow { path })?)
+                session.ask(&admin::QuotaShow { path })
             })?;
             show(asked, &quota)
         }
@@ -74,15 +73,14 @@ fn path_of(cell: &CellDir, session: &mut Session, target: &str) -> Result<String
     if target.contains('/') || !mounts::is_plain_name(target.as_ref()) {
         return mounts::path_in_cell(cell.path(), Path::new(target));
     }
-    match session.ask(&Request::VolumeShow { name: target.into() }) {
-        Ok(Reply::Volume(volume)) => Ok(volume.at),
-        Ok(other) => Err(unexpected(&other)),
+    match session.ask(&admin::VolumeShow { name: target.into() }) {
+        Ok(volume) => Ok(volume.at),
         Err(fail) => Err(Fail::new(format!("{fail} (for a directory write ./{target} or its whole path)"))),
     }
 }
 
 fn show(asked: &Asked, quota: &QuotaInfo) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::Quota(quota.clone()), || {
+    output::reply(asked.format, quota, || {
         let bytes = used(size::bytes(quota.used_bytes), size::bytes_limit(quota.bytes));
         let files = used(size::count(quota.used_files), size::count_limit(quota.files));
         format!("{}: bytes: {bytes}; files: {files}", printable(&quota.path))
@@ -97,9 +95,8 @@ fn used(value: String, limit: String) -> String {
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("quota list", &Request::QuotaList)?;
-    let Reply::Quotas { quotas } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
+    let reply = asked.ask("quota list", &admin::QuotaList)?;
+    output::reply(asked.format, &reply, || {
         Table::new(&[
             ("DIRECTORY", Side::Left),
             ("BYTES", Side::Right),
@@ -107,7 +104,7 @@ fn list(asked: &Asked) -> Result<(), Fail> {
             ("FILES", Side::Right),
             ("LIMIT", Side::Right),
         ])
-        .rows(quotas, |quota| {
+        .rows(&reply.quotas, |quota| {
             [
                 quota.path.clone(),
                 size::bytes(quota.used_bytes),
@@ -118,11 +115,4 @@ fn list(asked: &Asked) -> Result<(), Fail> {
         })
         .to_string()
     })
-}
-
-fn quota_of(reply: Reply) -> Result<QuotaInfo, Fail> {
-    match reply {
-        Reply::Quota(quota) => Ok(quota),
-        other => Err(unexpected(&other)),
-    }
 }

@@ -36,7 +36,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
     let now = (asked.env.wall() / 1_000_000_000) as i64;
     let report = asked.session("report srr", |cell, session| {
         let config = settings::load(cell)?;
-        srr::report(&config.srr, system::host(), now, None, |request| session.ask(request))
+        srr::report(&config.srr, system::host(), now, None, session)
     })?;
     let json = serde_json::to_string_pretty(&report)
         .map_err(|e| Fail::new(format!("the report cannot be shown as JSON: {e}")))?;

@@ -1,13 +1,12 @@
 //! `lee scrub`: reads and verifies all data in pools, and repairs what can be, now or by the clock. Exit code 0: all is whole, 1: something is lost or
 //! still lacks pieces, 2: could not scrub.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
-use crate::progress::Bar;
 use crate::{size, when};
 use leeward_env::dates;
-use leeward_volume::admin::{PoolInfo, Progress, Reply, Request, ScrubInfo, ScrubStatus};
+use leeward_volume::admin::{self, PoolInfo, ScrubInfo, ScrubStatus};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -52,15 +51,9 @@ fn scrub(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
     if args.status {
         return status(asked, args.pool).map(|()| ExitCode::SUCCESS);
     }
-    let bar = Bar::new(asked.format);
-    let request = Request::Scrub { pool: args.pool };
-    let asking = |progress: Progress| bar.show(&progress);
-    let reply = asked.session("scrub", |_, session| session.ask_with_progress(&request, &mut { asking }));
-    bar.clear();
-    let reply = reply?;
-    let Reply::Scrubbed { pools } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || pools.iter().map(line).collect())?;
-    let whole = pools.iter().all(|p| p.lost_objects == 0 && p.degraded_objects == 0);
+    let reply = asked.ask_with_bar("scrub", &admin::Scrub { pool: args.pool })?;
+    output::reply(asked.format, &reply, || reply.pools.iter().map(line).collect())?;
+    let whole = reply.pools.iter().all(|p| p.lost_objects == 0 && p.degraded_objects == 0);
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -86,11 +79,10 @@ fn line(pool: &ScrubInfo) -> String {
 }
 
 fn set_every(asked: &Asked, pool: Option<String>, every_secs: u32) -> Result<(), Fail> {
-    let reply = asked.ask("scrub", &Request::ScrubEvery { pool: pool.clone(), every_secs })?;
-    let Reply::Pools { pools } = &reply else { return Err(unexpected(&reply)) };
+    let pools = asked.ask("scrub", &admin::ScrubEvery { pool: pool.clone(), every_secs })?.pools;
     let of = |p: &&PoolInfo| pool.as_ref().is_none_or(|name| *name == p.name);
     let next = pools.iter().filter(of).find_map(|p| p.scrub.next_secs);
-    output::show(asked.format, &shown(pools, pool.as_deref()), || {
+    output::show(asked.format, &shown(&pools, pool.as_deref()), || {
         let what =
             pool.as_ref().map_or_else(|| "all pools".into(), |name| format!("pool {}", printable(name)));
         match next {
@@ -104,11 +96,9 @@ fn set_every(asked: &Asked, pool: Option<String>, every_secs: u32) -> Result<(),
 }
 
 fn status(asked: &Asked, pool: Option<String>) -> Result<(), Fail> {
-    let request = pool.map_or(Request::PoolList, |name| Request::PoolShow { name });
-    let pools = match asked.ask("scrub", &request)? {
-        Reply::Pools { pools } => pools,
-        Reply::Pool(pool) => vec![*pool],
-        other => return Err(unexpected(&other)),
+    let pools = match pool {
+        Some(name) => vec![asked.ask("scrub", &admin::PoolShow { name })?],
+        None => asked.ask("scrub", &admin::PoolList)?.pools,
     };
     output::show(asked.format, &shown(&pools, None), || table(&pools).to_string() + &troubles(&pools))
 }

@@ -1,6 +1,6 @@
 //! `lee snap`: snapshots of directories. What they are is seen in the tree, below `.snap`; here is what commands do with them.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::output::{self, Format, Side, Table, printable};
@@ -9,8 +9,9 @@ use crate::session::Session;
 use crate::when::{self, Until};
 use crate::{mounts, size, system};
 use leeward_env::dates;
-use leeward_fs::Usage;
-use leeward_volume::admin::{Change, ChangeKind, Reply, Request, ScheduleInfo, SnapInfo, SnapUsage};
+use leeward_volume::admin::{
+    self, Change, ChangeKind, Request, Restored, ScheduleInfo, SnapInfo, SnapInfos, SnapUsage,
+};
 use serde_json::json;
 use std::path::{Component, Path, PathBuf};
 
@@ -152,15 +153,15 @@ enum ScheduleAction {
 pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { path, name } => {
-            let snap = one(asked, "snap create", &path, |path| Request::SnapCreate { path, name })?;
+            let (_, snap) = ask_about(asked, "snap create", &path, |path| admin::SnapCreate { path, name })?;
             show(asked, &snap, || {
                 format!("took snapshot {} of {}", printable(&snap.name), printable(&snap.path))
             })
         }
         Action::List { path, volume } => list(asked, path.as_deref(), volume),
         Action::Remove { path, name } => {
-            let at =
-                done(asked, "snap remove", &path, |path| Request::SnapRemove { path, name: name.clone() })?;
+            let request = |path| admin::SnapRemove { path, name: name.clone() };
+            let (at, _) = ask_about(asked, "snap remove", &path, request)?;
             output::show(asked.format, &json!({"reply": "done", "path": at, "name": name}), || {
                 let (name, at) = (printable(&name), printable(&at));
                 format!("removed snapshot {name} of {at}; its space comes back in the background")
@@ -168,7 +169,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         }
         Action::Rename { path, name, to } => {
             let old = name.clone();
-            let snap = one(asked, "snap rename", &path, |path| Request::SnapRename { path, name, to })?;
+            let (_, snap) =
+                ask_about(asked, "snap rename", &path, |path| admin::SnapRename { path, name, to })?;
             show(asked, &snap, || {
                 let path = printable(&snap.path);
                 format!("snapshot {} of {path} is now {}", printable(&old), printable(&snap.name))
@@ -176,8 +178,8 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         }
         Action::Lock { path, name, until } => {
             let until_secs = until.at((asked.env.wall() / 1_000_000_000) as i64);
-            let request = |path| Request::SnapLock { path, name, until_secs };
-            let snap = one(asked, "snap lock", &path, request)?;
+            let request = |path| admin::SnapLock { path, name, until_secs };
+            let (_, snap) = ask_about(asked, "snap lock", &path, request)?;
             show(asked, &snap, || {
                 let until = when::utc(snap.locked_until_secs);
                 format!(
@@ -188,7 +190,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
             })
         }
         Action::Unlock { path, name } => {
-            let snap = one(asked, "snap unlock", &path, |path| Request::SnapUnlock { path, name })?;
+            let (_, snap) = ask_about(asked, "snap unlock", &path, |path| admin::SnapUnlock { path, name })?;
             show(asked, &snap, || {
                 format!("snapshot {} of {} is not locked", printable(&snap.name), printable(&snap.path))
             })
@@ -202,13 +204,13 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     }
 }
 
-/// A request about a directory.
-fn ask_about(
+/// Asks about a directory; returns its path in the cell, and the reply.
+fn ask_about<R: Request>(
     asked: &Asked,
     command: &'static str,
     path: &Path,
-    request: impl FnOnce(String) -> Request,
-) -> Result<(String, Reply), Fail> {
+    request: impl FnOnce(String) -> R,
+) -> Result<(String, R::Reply), Fail> {
     asked.session(command, |cell: &CellDir, session: &mut Session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         let reply = session.ask(&request(path.clone()))?;
@@ -216,42 +218,18 @@ fn ask_about(
     })
 }
 
-fn one(
-    asked: &Asked,
-    command: &'static str,
-    path: &Path,
-    request: impl FnOnce(String) -> Request,
-) -> Result<SnapInfo, Fail> {
-    match ask_about(asked, command, path, request)? {
-        (_, Reply::Snap(snap)) => Ok(snap),
-        (_, other) => Err(unexpected(&other)),
-    }
-}
-
-fn done(
-    asked: &Asked,
-    command: &'static str,
-    path: &Path,
-    request: impl FnOnce(String) -> Request,
-) -> Result<String, Fail> {
-    match ask_about(asked, command, path, request)? {
-        (path, Reply::Done) => Ok(path),
-        (_, other) => Err(unexpected(&other)),
-    }
-}
-
 fn show(asked: &Asked, snap: &SnapInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::Snap(snap.clone()), text)
+    output::reply(asked.format, snap, text)
 }
 
 fn list(asked: &Asked, path: Option<&Path>, volume: Option<String>) -> Result<(), Fail> {
     let reply = asked.session("snap list", |cell, session| {
         let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
-        session.ask(&Request::SnapList { path, volume })
+        session.ask(&admin::SnapList { path, volume })
     })?;
-    let Reply::Snaps { snapshots, usage } = &reply else { return Err(unexpected(&reply)) };
+    let SnapInfos { snapshots, usage } = &reply;
     let now = (asked.env.wall() / 1_000_000_000) as i64;
-    output::show(asked.format, &reply, || {
+    output::reply(asked.format, &reply, || {
         let holding: Vec<&SnapUsage> = usage.iter().filter(|u| holds_any(u)).collect();
         let together: String = holding.iter().map(|u| together(u)).collect();
         match (snapshots.is_empty(), holding.is_empty()) {
@@ -305,16 +283,16 @@ fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool
     let bar = Bar::new(asked.format);
     let reply = asked.session("snap diff", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
-        session.ask_with_progress(&Request::SnapDiff { path, from, to }, &mut |p| bar.show(&p))
+        session.ask_with_progress(&admin::SnapDiff { path, from, to }, &mut |p| bar.show(&p))
     });
     bar.clear();
     let reply = reply?;
-    let Reply::Diff { changes } = &reply else { return Err(unexpected(&reply)) };
+    let changes = &reply.changes;
     if zero {
         let all: Vec<u8> = changes.iter().flat_map(|c| line(c, |path| path.to_vec(), b"\0", b"\0")).collect();
         return output::print_bytes(&all);
     }
-    output::show(asked.format, &reply, || {
+    output::reply(asked.format, &reply, || {
         let readable = |path: &[u8]| printable(&String::from_utf8_lossy(path)).into_bytes();
         let all: Vec<u8> = changes.iter().flat_map(|c| line(c, readable, b" -> ", b"\n")).collect();
         String::from_utf8_lossy(&all).into_owned()
@@ -349,18 +327,18 @@ fn restore(
         let path = mounts::path_in_cell(cell.path(), path)?;
         let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
         let there = to.clone().unwrap_or_else(|| format!("{}/{what}", path.trim_end_matches('/')));
-        let request = Request::SnapRestore { path, name, what, to, in_place };
+        let request = admin::SnapRestore { path, name, what, to, in_place };
         session.ask_with_progress(&request, &mut |p| bar.show(&p)).map(|reply| (there, reply))
     });
     bar.clear();
     let (there, reply) = answer?;
-    let Reply::Restored(Usage { bytes, files, dirs }) = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
+    let Restored(usage) = &reply;
+    output::reply(asked.format, &reply, || {
         format!(
             "restored {} and {} with {} to {}",
-            size::counted(*files, "file", "files"),
-            size::counted(*dirs, "directory", "directories"),
-            size::bytes(*bytes),
+            size::counted(usage.files, "file", "files"),
+            size::counted(usage.dirs, "directory", "directories"),
+            size::bytes(usage.bytes),
             printable(&there)
         )
     })
@@ -385,9 +363,8 @@ fn below(path: &Path) -> Result<String, Fail> {
 }
 
 fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("snap usage", &Request::SnapUsage { volume })?;
-    let Reply::SnapUsages { usage } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
+    let reply = asked.ask("snap usage", &admin::SnapUsageList { volume })?;
+    output::reply(asked.format, &reply, || {
         Table::new(&[
             ("VOLUME", Side::Left),
             ("SNAPSHOTS", Side::Right),
@@ -396,7 +373,7 @@ fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
             ("WAITING", Side::Right),
             ("RECORDS", Side::Right),
         ])
-        .rows(usage, |u| {
+        .rows(&reply.usage, |u| {
             [
                 u.volume.clone(),
                 size::count(u.snapshots),
@@ -414,16 +391,16 @@ fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
     match (args.action, args.path, args.interval) {
         (Some(ScheduleAction::List), ..) => schedule_list(asked),
         (Some(ScheduleAction::Remove { path }), ..) => {
-            let at = done(asked, "snap schedule remove", &path, |path| Request::ScheduleRemove { path })?;
+            let request = |path| admin::ScheduleRemove { path };
+            let (at, _) = ask_about(asked, "snap schedule remove", &path, request)?;
             output::show(asked.format, &json!({"reply": "done", "path": at}), || {
                 format!("removed the schedule of {}; its snapshots stay", printable(&at))
             })
         }
         (None, Some(path), Some(interval_secs)) => {
-            let request = |path| Request::ScheduleSet { path, interval_secs, keep: args.keep };
-            let (_, reply) = ask_about(asked, "snap schedule", &path, request)?;
-            let Reply::Schedule(s) = &reply else { return Err(unexpected(&reply)) };
-            output::show(asked.format, &reply, || {
+            let request = |path| admin::ScheduleSet { path, interval_secs, keep: args.keep };
+            let (_, s) = ask_about(asked, "snap schedule", &path, request)?;
+            output::reply(asked.format, &s, || {
                 format!(
                     "takes a snapshot of {} every {}, keeps {}; the next one at {}",
                     printable(&s.path),
@@ -438,9 +415,9 @@ fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
 }
 
 fn schedule_list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("snap schedule list", &Request::ScheduleList)?;
-    let Reply::Schedules { schedules } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || match schedules.is_empty() {
+    let reply = asked.ask("snap schedule list", &admin::ScheduleList)?;
+    let schedules = &reply.schedules;
+    output::reply(asked.format, &reply, || match schedules.is_empty() {
         true => "no schedules".into(),
         false => schedule_table(schedules).to_string() + &troubles(schedules),
     })

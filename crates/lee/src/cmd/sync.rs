@@ -4,7 +4,7 @@ use super::Asked;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::output;
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 
 /// Runs it.
 ///
@@ -12,10 +12,10 @@ use leeward_volume::admin::Request;
 /// What the cell says.
 pub fn run(asked: &Asked) -> Result<(), Fail> {
     let reply = asked.session("sync", |cell, session| {
-        let reply = session.ask(&Request::Sync)?;
+        let reply = session.ask(&admin::SyncAll)?;
         if session.is_after_a_crash() { Err(crashed(cell)) } else { Ok(reply) }
     })?;
-    output::show(asked.format, &reply, || "everything written until now is durable".into())
+    output::reply(asked.format, &reply, || "everything written until now is durable".into())
 }
 
 /// Nobody who asks for durability is to hear "done" from a process that never saw what was written.

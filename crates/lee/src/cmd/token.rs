@@ -1,10 +1,10 @@
 //! `lee token`: tokens of the cell, macaroons that let somebody do something somewhere for a while.
 
-use super::{Asked, unexpected, user};
+use super::{Asked, user};
 use crate::fail::Fail;
 use crate::{mounts, output, system, when};
 use leeward_auth::{ACTIVITIES, CellPath, Signer, Wish};
-use leeward_volume::admin::{Reply, Request, TokenKey};
+use leeward_volume::admin;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn create(
         if !user::is_known(session, name)? {
             user::refuse_root(name, system::user(name)?)?;
         }
-        Ok((path, token_key(session.ask(&Request::TokenKey { user: name.into() })?)?))
+        Ok((path, session.ask(&admin::TokenKeyShow { user: name.into() })?))
     })?;
     let given = |name: &&str| (read && READ.contains(name)) || (write && WRITE.contains(name));
     let activities: Vec<String> = ACTIVITIES.iter().filter(|n| given(n)).map(ToString::to_string).collect();
@@ -95,19 +95,12 @@ fn create(
     output::show(asked.format, &shown, || token.clone())
 }
 
-fn token_key(reply: Reply) -> Result<TokenKey, Fail> {
-    match reply {
-        Reply::TokenKey(key) => Ok(key),
-        other => Err(unexpected(&other)),
-    }
-}
-
 fn revoke(asked: &Asked, name: Option<String>) -> Result<(), Fail> {
     asked.session("token revoke", |_, session| {
         if let Some(name) = &name {
             user::ensure(session, name)?;
         }
-        session.ask(&Request::TokenRevoke { user: name.clone() })
+        session.ask(&admin::TokenRevoke { user: name.clone() })
     })?;
     output::show(asked.format, &json!({"reply": "done", "user": name}), || match &name {
         Some(name) => format!("all tokens that the cell made for {name} until now are void"),

@@ -1,11 +1,11 @@
 //! `lee user`: who may come in by a door, as which user of the file system.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
 use crate::{size, system, when};
-use leeward_volume::admin::{Reply, Request, UserInfo};
+use leeward_volume::admin::{self, UserInfo};
 
 /// Create, list, show, disable and enable users of the doors
 ///
@@ -71,12 +71,12 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Create { name, uid, gid } => create(asked, name, uid, &gid),
         Action::List => list(asked),
         Action::Show { name } => {
-            let user = one(asked.ask("user show", &Request::UserShow { name })?)?;
+            let user = asked.ask("user show", &admin::UserShow { name })?;
             show(asked, &user, || details(&user))
         }
         Action::Set { name, gid } => {
             let gids = Some(groups(&gid)?);
-            let user = one(asked.ask("user set", &Request::UserSet { name, disabled: None, gids })?)?;
+            let user = asked.ask("user set", &admin::UserSet { name, disabled: None, gids })?;
             show(asked, &user, || details(&user))
         }
         Action::Disable { name } => disable(asked, name, true),
@@ -100,7 +100,7 @@ fn create(asked: &Asked, name: String, uid: Option<u32>, gid: &[String]) -> Resu
         (Some(_), None) => (),
     }
     let gids = groups(gid)?;
-    let user = one(asked.ask("user create", &Request::UserCreate { name, uid, gids })?)?;
+    let user = asked.ask("user create", &admin::UserCreate { name, uid, gids })?;
     show(asked, &user, || format!("created user {}: {}; {}", user.name, numbers(&user), NEXT))
 }
 
@@ -125,26 +125,22 @@ pub(super) fn ensure(session: &mut Session, name: &str) -> Result<(), Fail> {
         return Ok(());
     }
     refuse_root(name, system::user(name)?)?;
-    session.ask(&Request::UserCreate { name: name.into(), uid: None, gids: Vec::new() }).map(drop)
+    session.ask(&admin::UserCreate { name: name.into(), uid: None, gids: Vec::new() }).map(drop)
 }
 
 /// Whether the cell has a record of this user.
 pub(super) fn is_known(session: &mut Session, name: &str) -> Result<bool, Fail> {
-    match session.ask(&Request::UserList)? {
-        Reply::Users { users } => Ok(users.iter().any(|user| user.name == name)),
-        other => Err(unexpected(&other)),
-    }
+    Ok(session.ask(&admin::UserList)?.users.iter().any(|user| user.name == name))
 }
 
 fn disable(asked: &Asked, name: String, disabled: bool) -> Result<(), Fail> {
     let command = if disabled { "user disable" } else { "user enable" };
-    let reply = asked.session(command, |_, session| {
+    let user = asked.session(command, |_, session| {
         if disabled {
             ensure(session, &name)?;
         }
-        session.ask(&Request::UserSet { name, disabled: Some(disabled), gids: None })
-    });
-    let user = one(reply?)?;
+        session.ask(&admin::UserSet { name, disabled: Some(disabled), gids: None })
+    })?;
     show(asked, &user, || {
         let doors = if disabled { "closed" } else { "open" };
         format!("all doors are {doors} to user {}", user.name)
@@ -152,10 +148,9 @@ fn disable(asked: &Asked, name: String, disabled: bool) -> Result<(), Fail> {
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("user list", &Request::UserList)?;
-    let Reply::Users { users } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || {
-        if users.is_empty() {
+    let reply = asked.ask("user list", &admin::UserList)?;
+    output::reply(asked.format, &reply, || {
+        if reply.users.is_empty() {
             return format!("the cell has no records of users; those of this machine need none: {NEXT}");
         }
         Table::new(&[
@@ -164,7 +159,7 @@ fn list(asked: &Asked) -> Result<(), Fail> {
             ("KEYS", Side::Right),
             ("STATE", Side::Left),
         ])
-        .rows(users, |user| {
+        .rows(&reply.users, |user| {
             let number = user.uid.map_or_else(|| "of this machine".into(), |uid| uid.to_string());
             [user.name.clone(), number, size::count(user.keys), state(user).into()]
         })
@@ -203,13 +198,6 @@ fn details(user: &UserInfo) -> String {
     .concat()
 }
 
-fn one(reply: Reply) -> Result<UserInfo, Fail> {
-    match reply {
-        Reply::User(user) => Ok(user),
-        other => Err(unexpected(&other)),
-    }
-}
-
 fn show(asked: &Asked, user: &UserInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::User(user.clone()), text)
+    output::reply(asked.format, user, text)
 }

@@ -1,11 +1,10 @@
 //! `lee volume`: the units of administration, each with an owner, a quota and a place in the tree.
 
-use super::{Asked, unexpected};
+use super::Asked;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
-use crate::progress::Bar;
 use crate::{mounts, size, system, when};
-use leeward_volume::admin::{Progress, PropertyChanges, Reply, Request, VolumeInfo};
+use leeward_volume::admin::{self, PropertyChanges, VolumeInfo};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -175,12 +174,12 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::MoveData { name, to, no_wait } => move_data(asked, name, to, !no_wait),
         Action::List => list(asked),
         Action::Show { name } => {
-            let volume = one(asked, "volume show", Request::VolumeShow { name })?;
+            let volume = asked.ask("volume show", &admin::VolumeShow { name })?;
             show(asked, &volume, || details(&volume))
         }
         Action::Rename { name, new_name } => {
-            let volume =
-                one(asked, "volume rename", Request::VolumeRename { name: name.clone(), to: new_name })?;
+            let request = admin::VolumeRename { name: name.clone(), to: new_name };
+            let volume = asked.ask("volume rename", &request)?;
             show(asked, &volume, || {
                 format!(
                     "volume {name} is now {}; it stays attached at {}",
@@ -193,7 +192,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Deny { name, right, who } => allow(asked, name, right, &who, false),
         Action::Set { name, properties } => {
             let set = changes(properties);
-            let volume = one(asked, "volume set", Request::VolumeSet { name, set })?;
+            let volume = asked.ask("volume set", &admin::VolumeSet { name, set })?;
             show(asked, &volume, || details(&volume))
         }
         Action::Remove { name } => remove(asked, &name),
@@ -209,9 +208,9 @@ fn allow(asked: &Asked, name: String, right: Right, who: &[String], allow: bool)
             None => users.push(system::owner(who)?.uid),
         }
     }
-    let request = Request::VolumeAllow { name, users, groups, allow };
+    let request = admin::VolumeAllow { name, users, groups, allow };
     let command = if allow { "volume allow" } else { "volume deny" };
-    let volume = one(asked, command, request)?;
+    let volume = asked.ask(command, &request)?;
     show(asked, &volume, || {
         format!("snapshots of volume {} may be taken and removed by {}", volume.name, allowed(&volume))
     })
@@ -225,13 +224,8 @@ fn allowed(volume: &VolumeInfo) -> String {
 }
 
 fn move_data(asked: &Asked, name: String, to: String, wait: bool) -> Result<(), Fail> {
-    let bar = Bar::new(asked.format);
-    let request = Request::VolumeMoveData { name, to, wait };
-    let asking = |progress: Progress| bar.show(&progress);
-    let reply =
-        asked.session("volume move-data", |_, session| session.ask_with_progress(&request, &mut { asking }));
-    bar.clear();
-    let volume = volume_of(reply?)?;
+    let request = admin::VolumeMoveData { name, to, wait };
+    let volume = asked.ask_with_bar("volume move-data", &request)?;
     show(asked, &volume, || match (volume.misplaced_bytes, volume.stuck_segments) {
         (0, _) => format!("all data of volume {} is in pool {}", volume.name, volume.pool),
         (bytes, 0) => format!(
@@ -272,8 +266,7 @@ fn create(
             None => format!("/{name}"),
         };
         let (uid, gid) = (owner.uid, owner.gid);
-        let reply = session.ask(&Request::VolumeCreate { name, at, uid, gid, pool })?;
-        volume_of(reply)
+        session.ask(&admin::VolumeCreate { name, at, uid, gid, pool })
     })?;
     show(asked, &volume, || {
         format!(
@@ -286,9 +279,8 @@ fn create(
 }
 
 fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("volume list", &Request::VolumeList)?;
-    let Reply::Volumes { volumes } = &reply else { return Err(unexpected(&reply)) };
-    output::show(asked.format, &reply, || table(volumes).to_string())
+    let reply = asked.ask("volume list", &admin::VolumeList)?;
+    output::reply(asked.format, &reply, || table(&reply.volumes).to_string())
 }
 
 fn table(volumes: &[VolumeInfo]) -> Table {
@@ -382,25 +374,13 @@ fn limits(bytes: u64, files: u64) -> String {
 }
 
 fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {
-    let request = Request::VolumeRemove { name: name.into() };
+    let request = admin::VolumeRemove { name: name.into() };
     asked.ask("volume remove", &request)?;
     output::show(asked.format, &json!({"reply": "done", "name": name}), || {
         format!("removed volume {name}; its space comes back in the background")
     })
 }
 
-/// A request that is answered with a volume.
-fn one(asked: &Asked, command: &'static str, request: Request) -> Result<VolumeInfo, Fail> {
-    volume_of(asked.ask(command, &request)?)
-}
-
-fn volume_of(reply: Reply) -> Result<VolumeInfo, Fail> {
-    match reply {
-        Reply::Volume(volume) => Ok(volume),
-        other => Err(unexpected(&other)),
-    }
-}
-
 fn show(asked: &Asked, volume: &VolumeInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::show(asked.format, &Reply::Volume(volume.clone()), text)
+    output::reply(asked.format, volume, text)
 }

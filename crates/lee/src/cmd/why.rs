@@ -7,7 +7,7 @@ use crate::mounts::is_below;
 use crate::output::{self, Side, Table};
 use crate::{mounts, system, when};
 use leeward_vfs::ledger::{SlowReport, Waited};
-use leeward_volume::admin::Request;
+use leeward_volume::admin;
 use serde::Serialize;
 use std::path::Path;
 
@@ -77,7 +77,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         Some(text) if text.contains('/') || text == "." || text == ".." => {
             let path = mounts::path_in_cell(cell.path(), Path::new(text))?;
             asked
-                .ask("why", &Request::Usage { path: path.clone() })
+                .ask("why", &admin::UsageShow { path: path.clone() })
                 .map_err(|fail| Fail::new(format!("{fail}: name a path that is there, or a user")))?;
             Of::Below(path)
         }

@@ -3,26 +3,27 @@
 use super::{Answer, Call, Flows, LINE_BYTES_MAX, Line, Running, SocketPath, read_line, write_line};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
-use leeward_volume::admin::{Progress, Reply, Request};
+use leeward_volume::admin::{Progress, Request};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A question to the process itself is answered from memory.
+/// The process answers calls about itself from memory.
 const STATUS_WAIT: Duration = Duration::from_secs(10);
-/// A request is small: a process that does not take it is stuck.
+/// A call is small. A process that does not read it is stuck.
 const SEND_WAIT: Duration = Duration::from_secs(10);
 
-/// Why nobody was reached.
+/// Why the serving process was not reached.
 #[derive(Debug)]
 pub enum Unreached {
-    /// Nobody listens: nothing runs, or it is just starting or ending.
+    /// Nobody listens: no process serves the cell, or it is just starting or ending.
     Silent,
-    /// Somebody may listen, but not to us.
+    /// The socket cannot be used, for example for lack of permission.
     Failed(Fail),
 }
 
-/// The serving process of a cell; one connection a call.
+/// A connection to the process that serves a cell, for one call.
 pub struct Client {
     cell: CellDir,
     stream: UnixStream,
@@ -50,65 +51,65 @@ impl Client {
         Ok(Client { cell: cell.clone(), stream })
     }
 
-    /// Runs an operator's request; waits as long as it takes.
+    /// Runs a request; waits as long as it takes.
     ///
     /// # Errors
     /// What the cell says, or that the process went away.
-    pub fn admin(self, request: &Request, progress: &mut dyn FnMut(Progress)) -> Result<Reply, Fail> {
-        let cell = self.cell.clone();
-        match self.call(&Call::Admin { request: request.clone() }, progress, &mut |_| ())? {
-            Some(Answer::Admin(reply)) => Ok(reply),
-            Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
-            None => Err(went_away(&cell)),
-        }
+    pub fn admin<R: Request>(
+        self,
+        request: &R,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<R::Reply, Fail> {
+        self.answer(&Call::Admin { request: request.clone().into() }, progress)
     }
 
-    /// Asks what runs; waits for a bounded time.
+    /// Asks how the process does; waits for a bounded time.
     ///
     /// # Errors
     /// When there is no answer.
     pub fn status(self) -> Result<Running, Fail> {
-        let cell = self.cell.clone();
-        self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&cell, &e))?;
-        match self.call(&Call::Status, &mut |_| (), &mut |_| ())? {
-            Some(Answer::Running(running)) => Ok(*running),
-            Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
-            None => Err(went_away(&cell)),
-        }
+        self.answer_soon(&Call::Status)
     }
 
-    /// Asks what flows used and waited; waits for a bounded time.
+    /// Asks what users did and waited for; waits for a bounded time.
     ///
     /// # Errors
     /// When there is no answer.
     pub fn flows(self) -> Result<Flows, Fail> {
-        let cell = self.cell.clone();
-        self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&cell, &e))?;
-        match self.call(&Call::Flows, &mut |_| (), &mut |_| ())? {
-            Some(Answer::Flows(flows)) => Ok(flows),
-            Some(other) => Err(unexpected(&cell, &format!("{other:?}"))),
-            None => Err(went_away(&cell)),
-        }
+        self.answer_soon(&Call::Flows)
     }
 
-    /// Asks the process to end, and hears what it does until it is gone. Whether it said that everything is durable.
+    /// Asks the process to end, and hears what it does until it is gone. Returns whether the
+    /// process said that everything is durable.
     ///
     /// # Errors
     /// When it refuses, or something could not be stored.
     pub fn down(self, stage: &mut dyn FnMut(String)) -> Result<bool, Fail> {
-        let last = self.call(&Call::Down, &mut |_| (), stage)?;
-        Ok(matches!(last, Some(Answer::Durable)))
+        // any answer to this call says so
+        let durable: Option<IgnoredAny> = self.call(&Call::Down, &mut |_| (), stage)?;
+        Ok(durable.is_some())
+    }
+
+    fn answer_soon<T: DeserializeOwned>(self, call: &Call) -> Result<T, Fail> {
+        self.stream.set_read_timeout(Some(STATUS_WAIT)).map_err(|e| broken(&self.cell, &e))?;
+        self.answer(call, &mut |_| ())
+    }
+
+    fn answer<T: DeserializeOwned>(self, call: &Call, progress: &mut dyn FnMut(Progress)) -> Result<T, Fail> {
+        let cell = self.cell.clone();
+        let answer: Option<Answer<T>> = self.call(call, progress, &mut |_| ())?;
+        answer.map(|answer| answer.value).ok_or_else(|| went_away(&cell))
     }
 
     /// Sends a call and reads up to the last line; `None` when the process ended before it.
-    fn call(
+    fn call<T: DeserializeOwned>(
         mut self,
         call: &Call,
         progress: &mut dyn FnMut(Progress),
         stage: &mut dyn FnMut(String),
-    ) -> Result<Option<Answer>, Fail> {
+    ) -> Result<Option<T>, Fail> {
         match write_line(&mut self.stream, call) {
-            // It hung up before it heard us: what it said first tells why.
+            // The process closed the connection before it read the call; its answer says why.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => (),
             sent => sent.map_err(|e| broken(&self.cell, &e))?,
         }
@@ -130,6 +131,9 @@ impl Client {
 fn broken(cell: &CellDir, e: &io::Error) -> Fail {
     let why = match e.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it does not answer".into(),
+        io::ErrorKind::InvalidData => {
+            format!("its answer is not understood ({e}); it may be another version")
+        }
         _ => text(e),
     };
     Fail::new(format!("{cell}: the process that serves it: {why}: see `lee status {cell}` and its log"))
@@ -137,10 +141,4 @@ fn broken(cell: &CellDir, e: &io::Error) -> Fail {
 
 fn went_away(cell: &CellDir) -> Fail {
     Fail::new(format!("{cell}: the process that serves it ended before it answered: try again"))
-}
-
-fn unexpected(cell: &CellDir, what: &str) -> Fail {
-    Fail::new(format!(
-        "{cell}: the process that serves it answered with {what}: is it another version? see `lee status`"
-    ))
 }

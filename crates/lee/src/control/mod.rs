@@ -1,10 +1,12 @@
 //! The control socket `DIR/control.sock`: how commands reach the process that serves a cell.
 //!
-//! A connection carries one [`Call`] as a JSON line and, back, any number of [`Line::Progress`] and [`Line::Stage`] lines and one
-//! last [`Line::Done`] or [`Line::Failed`]. Lines are bounded. Only the user who serves and root may connect: the
-//! socket has mode 0600, and the server looks at who is at the other end.
+//! A connection carries one [`Call`] as a JSON line. Back come any number of [`Line::Progress`] and
+//! [`Line::Stage`] lines, and one last [`Line::Done`] or [`Line::Failed`]. Lines have a largest
+//! length. Only root and the user who serves the cell may connect: the socket has mode 0600, and the
+//! server checks the user at the other end.
 //!
-//! [`server`] accepts, one thread a connection, and asks a [`Service`](server::Service); [`client`] is the other end.
+//! [`server`] accepts connections, has a thread for each, and asks a [`Service`](server::Service).
+//! [`client`] is the commands' end.
 
 pub mod client;
 pub mod server;
@@ -12,7 +14,7 @@ pub mod server;
 use crate::locate::CellDir;
 use leeward_env::disk::held::HeldDir;
 use leeward_vfs::ledger::Report;
-use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use leeward_volume::admin::{AnyRequest, Failure, Progress};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
@@ -20,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Longest request; the longest one has two paths in it.
+/// Longest call. The longest request has two paths.
 const CALL_BYTES_MAX: u64 = 64 << 10;
 /// Longest line of an answer: a list of 100,000 volumes is some 40 MB.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -29,56 +31,52 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const SOCKET: &str = "control.sock";
 
 /// What a command asks of the serving process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "kebab-case")]
 pub enum Call {
-    /// An operator's request to the cell → [`Answer::Admin`].
+    /// A request to the cell. The answer is the request's reply.
     Admin {
         /// Which.
-        request: Request,
+        request: AnyRequest,
     },
-    /// → [`Answer::Running`].
+    /// How the process does. The answer is [`Running`].
     Status,
-    /// → [`Answer::Flows`].
+    /// What users did and waited for. The answer is [`Flows`].
     Flows,
-    /// End: answered by stages until the process is gone.
+    /// End. The process tells its stages; an answer says that everything is durable.
     Down,
 }
 
-/// A line of an answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A line that the serving process sends back. `T` is the [`Answer`] to the call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "line", content = "body", rename_all = "kebab-case")]
-pub enum Line {
+pub enum Line<T> {
     /// How far a long request is.
     Progress(Progress),
     /// What an ending process is doing now.
     Stage(String),
     /// The answer; the last line.
-    Done(Answer),
+    Done(T),
     /// Why there is none; the last line.
     Failed(Failure),
 }
 
 /// The answer to a [`Call`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "answer", content = "value", rename_all = "kebab-case")]
-pub enum Answer {
-    /// The cell's.
-    Admin(Reply),
-    /// The process's.
-    Running(Box<Running>),
-    /// What flows used and waited.
-    Flows(Flows),
-    /// The process has ended all it did, and everything is durable.
-    Durable,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer<T> {
+    /// Its kind, for people who read the lines: `admin`, `running`, `flows` or `durable`.
+    #[serde(skip_deserializing)]
+    pub answer: &'static str,
+    /// The answer.
+    pub value: T,
 }
 
-/// What flows used and waited since the process serves.
+/// What users did and waited for since the process began to serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flows {
-    /// The gate's numbers.
+    /// The figures of the gate.
     pub report: Report,
-    /// Paths in the cell of the inodes in it that have one.
+    /// Paths of the inodes in the report, as far as they have one.
     pub paths: BTreeMap<u64, String>,
     /// Names of volumes by number.
     pub volumes: BTreeMap<u32, String>,
@@ -97,7 +95,7 @@ pub struct Running {
     pub since: i64,
     /// Where the cell is mounted.
     pub mount: PathBuf,
-    /// Where its metrics are.
+    /// URLs of its metrics.
     #[serde(default)]
     pub metrics: Vec<String>,
     /// Its doors, by name and URL.
@@ -116,31 +114,32 @@ pub struct Running {
     pub snapshots: u64,
     /// Schedules of snapshots that are late.
     pub late_schedules: u64,
-    /// Pools whose last whole scrub is late.
+    /// Pools whose last complete scrub is late.
     #[serde(default)]
     pub late_scrubs: u64,
-    /// What somebody must look at, in words.
+    /// Problems that an operator must look at, in words.
     #[serde(default)]
     pub troubles: Vec<String>,
-    /// Bytes of the metadata journal, and how many are usual at most (0: there is none).
+    /// Bytes of the metadata journal, and the most that is usual; 0: there is none.
     #[serde(default)]
     pub journal_bytes: (u64, u64),
-    /// While a snapshot is locked: seconds by which the clock was set forward (below zero: back) since it serves.
+    /// While a snapshot is locked: seconds by which the clock was set forward since the process
+    /// began to serve; below zero: back.
     pub clock_ahead_secs: i64,
 }
 
-/// Connections of a door, and what is on its way by it.
+/// Connections of a door, and its unfinished uploads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorConnections {
     /// Which door.
     pub door: String,
     /// Open now.
     pub open: u64,
-    /// Refused so far, as there were too many.
+    /// Refused so far because there were too many.
     pub refused: u64,
     /// Whether there are as many as the limit of open files allows.
     pub full: bool,
-    /// Uploads in parts that are begun and not ended.
+    /// Unfinished uploads in parts.
     #[serde(default)]
     pub uploads: u64,
     /// Bytes in their parts.
@@ -148,10 +147,10 @@ pub struct DoorConnections {
     pub upload_bytes: u64,
 }
 
-/// A name for the socket that fits a socket address; valid while this lives.
+/// A path of the socket that is short enough for a socket address; valid while this lives.
 pub struct SocketPath {
     path: PathBuf,
-    /// Keeps the path meaning the directory.
+    /// Keeps the path valid.
     _dir: Option<Arc<HeldDir>>,
 }
 
@@ -172,14 +171,14 @@ impl SocketPath {
         Ok(SocketPath { path: dir.path().join(SOCKET), _dir: Some(dir) })
     }
 
-    /// The name.
+    /// The path.
     pub fn as_path(&self) -> &std::path::Path {
         &self.path
     }
 }
 
-/// Whether the socket of a cell is there. To be asked by who holds the lock, so that nobody serves: then its process ended
-/// without removing it, by a crash.
+/// Whether a crashed process left the socket of a cell behind. Only a caller who holds the lock of
+/// the cell may ask: then nobody serves it.
 pub fn is_left_behind(cell: &CellDir) -> bool {
     SocketPath::of(cell).is_ok_and(|socket| socket.as_path().symlink_metadata().is_ok())
 }

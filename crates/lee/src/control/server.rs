@@ -1,14 +1,16 @@
-//! The serving process's end of the control socket: accepts, a thread a connection, at most 32 at once.
+//! The serving process's end of the control socket. Each connection has a thread; there are at most
+//! 32 at once.
 //!
-//! Lock order: none is held while a request runs or a line is written. Connections do not keep the process alive: it
-//! ends when the cell is closed, whatever they wait for.
+//! No lock is held while a request runs or a line is written. Connections do not keep the process
+//! alive: it ends when the cell is closed, whatever they wait for.
 
 use super::{Answer, CALL_BYTES_MAX, Call, Flows, Line, Running, SocketPath, read_line, write_line};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::system;
 use leeward_env::{Ctx, Env};
-use leeward_volume::admin::{Failure, Progress, Reply, Request};
+use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
+use serde::Serialize;
 use std::fs::Permissions;
 use std::io::{self, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -24,28 +26,29 @@ const READ_WAIT: Duration = Duration::from_secs(10);
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// Progress goes out at most this often.
 const PROGRESS_STEP_NANOS: u64 = 100_000_000;
-/// What to wait when the system has no descriptor left for a connection.
+/// Pause when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the connections ask.
+/// Answers the calls.
 pub trait Service: Send + Sync + 'static {
-    /// Runs an operator's request.
+    /// Runs a request to the cell.
     fn admin(
         &self,
         caller: &Ctx,
-        request: &Request,
+        request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Reply, Failure>;
-    /// What runs.
+    ) -> Result<AnyReply, Failure>;
+    /// How the process does.
     fn running(&self) -> Result<Running, Failure>;
-    /// What flows used and waited.
+    /// What users did and waited for.
     fn flows(&self) -> Flows;
     /// Asks the process to end.
     fn down(&self);
-    /// Waits until the process does something else than `last`; what it does then, `None` when all is done and durable, or why it does
-    /// not end or what is lost.
+    /// Waits until the process does something else than `last`, and returns what it does then;
+    /// `None` when everything is done and durable. The failure says why the process does not end, or
+    /// what is lost.
     fn next_stage(&self, last: &str) -> Result<Option<String>, Failure>;
-    /// Somebody waits for the end, or has heard of it.
+    /// A caller begins to wait for the end, or has heard of it.
     fn hears_of_end(&self, hears: bool);
 }
 
@@ -57,7 +60,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to listen. Only for who holds the cell's lock: what a killed process left is replaced.
+    /// Starts to listen, in place of a socket that a killed process left. The caller holds the lock
+    /// of the cell.
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -88,7 +92,8 @@ impl Drop for Server {
     }
 }
 
-/// Binds with mode 0600. The process's umask (see `system::make_private_files`) leaves no moment with more.
+/// Binds with mode 0600. The umask of the process (`system::make_private_files`) allows no more even
+/// before the mode is set.
 fn bind_private(path: &SocketPath) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path.as_path())?;
     std::fs::set_permissions(path.as_path(), Permissions::from_mode(0o600))?;
@@ -132,12 +137,12 @@ impl Acceptor {
         let (env, service) = (self.env.clone(), self.service.clone());
         let serve = move || {
             let connection = Connection { env, service, stream: &stream };
-            // The other end went away or stopped reading: nothing to do about it.
+            // The client went away or stopped reading.
             if let Err(e) = connection.serve(&slot) {
                 tracing::debug!("control connection: {e}");
             }
         };
-        // the other end finds its connection closed
+        // dropping the connection tells the client
         if let Err(e) = self.env.try_spawn("control-call", serve) {
             tracing::warn!("no thread for a request on the control socket: {e}");
         }
@@ -153,7 +158,7 @@ fn wait_for_connection(listener: &UnixListener, stopped: &OwnedFd) -> bool {
     polls[1].revents == 0
 }
 
-/// One of the connections; given back when it ends.
+/// Counts one connection until it is dropped.
 struct Slot {
     connections: Arc<AtomicUsize>,
     number: usize,
@@ -185,7 +190,7 @@ impl Connection<'_> {
         self.stream.set_write_timeout(Some(WRITE_WAIT))?;
         let caller = peer(self.stream)?;
         match refusal(&caller, slot) {
-            Some(failure) => self.send(&Line::Failed(failure)),
+            Some(failure) => self.fail(failure),
             None => self.answer(&caller),
         }
     }
@@ -196,18 +201,17 @@ impl Connection<'_> {
             Ok(Some(call)) => call,
             Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
-            Err(e) => return self.send(&Line::Failed(not_understood(&e))),
+            Err(e) => return self.fail(not_understood(&e)),
         };
-        let last = match call {
-            Call::Admin { request } => done(self.admin(caller, &request).map(Answer::Admin)),
-            Call::Status => done(self.service.running().map(|r| Answer::Running(Box::new(r)))),
-            Call::Flows => Line::Done(Answer::Flows(self.service.flows())),
-            Call::Down => return self.down(),
-        };
-        self.send(&last)
+        match call {
+            Call::Admin { request } => self.finish("admin", self.admin(caller, &request)),
+            Call::Status => self.finish("running", self.service.running()),
+            Call::Flows => self.finish("flows", Ok(self.service.flows())),
+            Call::Down => self.down(),
+        }
     }
 
-    fn admin(&self, caller: &Ctx, request: &Request) -> Result<Reply, Failure> {
+    fn admin(&self, caller: &Ctx, request: &AnyRequest) -> Result<AnyReply, Failure> {
         let mut last: Option<(u64, String)> = None;
         let mut watched = true;
         self.service.admin(caller, request, &mut |progress| {
@@ -217,36 +221,47 @@ impl Connection<'_> {
             });
             if due && watched {
                 last = Some((now, progress.phase.clone()));
-                // The request goes on when nobody watches any more, and is not held up by who stopped reading.
-                watched = self.send(&Line::Progress(progress)).is_ok();
+                // The request goes on when the client went away or stopped reading.
+                watched = self.send(&Line::<()>::Progress(progress)).is_ok();
             }
         })
     }
 
-    /// Tells each stage until the process is gone.
+    /// Asks the process to end, and sends its stages until it is gone.
     fn down(&self) -> io::Result<()> {
         self.service.hears_of_end(true);
         self.service.down();
-        let last = self.stages();
-        let told = last.and_then(|line| self.send(&line));
+        let told = self.stages().and_then(|durable| self.finish("durable", durable));
         self.service.hears_of_end(false);
         told
     }
 
-    /// Passes each stage on; the last line.
-    fn stages(&self) -> io::Result<Line> {
+    /// Sends each stage; returns how the process ended.
+    fn stages(&self) -> io::Result<Result<(), Failure>> {
         let mut stage = String::new();
         loop {
             match self.service.next_stage(&stage) {
                 Ok(Some(next)) => stage = next,
-                Ok(None) => return Ok(Line::Done(Answer::Durable)),
-                Err(failure) => return Ok(Line::Failed(failure)),
+                Ok(None) => return Ok(Ok(())),
+                Err(failure) => return Ok(Err(failure)),
             }
-            self.send(&Line::Stage(stage.clone()))?;
+            self.send(&Line::<()>::Stage(stage.clone()))?;
         }
     }
 
-    fn send(&self, line: &Line) -> io::Result<()> {
+    /// Sends the last line.
+    fn finish<T: Serialize>(&self, answer: &'static str, result: Result<T, Failure>) -> io::Result<()> {
+        match result {
+            Ok(value) => self.send(&Line::Done(Answer { answer, value })),
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn fail(&self, failure: Failure) -> io::Result<()> {
+        self.send(&Line::<()>::Failed(failure))
+    }
+
+    fn send<T: Serialize>(&self, line: &Line<T>) -> io::Result<()> {
         let mut stream = self.stream;
         write_line(&mut stream, line)
     }
@@ -263,10 +278,6 @@ fn refusal(caller: &Ctx, slot: &Slot) -> Option<Failure> {
     None
 }
 
-fn done(answer: Result<Answer, Failure>) -> Line {
-    answer.map_or_else(Line::Failed, Line::Done)
-}
-
 fn failure(errno: i32, message: &str) -> Failure {
     Failure { message: message.into(), errno }
 }
@@ -281,7 +292,7 @@ fn not_understood(e: &io::Error) -> Failure {
     )
 }
 
-/// Who is at the other end.
+/// The user at the other end.
 fn peer(stream: &UnixStream) -> io::Result<Ctx> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -6,7 +6,7 @@ use leeward_fs::Error;
 use leeward_fs::buckets::is_name;
 use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
 use leeward_volume::Cell;
-use leeward_volume::admin::Request;
+use leeward_volume::admin::{self, Request};
 use leeward_volume::format::buckets::{BucketRecord, Buckets as Records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -45,7 +45,10 @@ impl CellBuckets {
     }
 
     /// Asks the cell, on a thread that may wait.
-    async fn ask(&self, request: Request) -> Result<(), BucketError> {
+    async fn ask<R: Request<Reply: Send> + Send + Sync + 'static>(
+        &self,
+        request: R,
+    ) -> Result<(), BucketError> {
         let cell = self.cell.clone();
         let asked = self.threads.spawn_blocking(move || cell.admin(&request, &mut |_| ())).await;
         let asked = asked.map_err(|e| BucketError::Failed(e.to_string()))?;
@@ -123,7 +126,7 @@ impl Buckets for CellBuckets {
         // its owner's alone, until he opens it
         tree.make_private_dir(&at).await.map_err(refused)?;
         let path = tree.base().join(&at).to_string();
-        let made = self.ask(Request::BucketCreate { name: name.into(), path, public: false }).await;
+        let made = self.ask(admin::BucketCreate { name: name.into(), path, public: false }).await;
         if made.is_err() {
             // it is as it was
             let _ = tree.remove_dir(&at).await;
@@ -146,7 +149,7 @@ impl Buckets for CellBuckets {
             }
             Err(e) => return Err(refused(e)),
         }
-        self.ask(Request::BucketRemove { name: name.into() }).await
+        self.ask(admin::BucketRemove { name: name.into() }).await
     }
 
     async fn set_public(&self, who: &Who, name: &str, policy: PublicPolicy) -> Result<(), BucketError> {
@@ -155,11 +158,11 @@ impl Buckets for CellBuckets {
         let tree = self.files.tree(who, Door::S3, &bucket.path);
         tree.open_to_all(&Path::default(), open).await.map_err(refused)?;
         let public = Some(open);
-        self.ask(Request::BucketSet { name: name.into(), public, cors: None }).await
+        self.ask(admin::BucketSet { name: name.into(), public, cors: None }).await
     }
 
     async fn set_cors(&self, who: &Who, name: &str, cors: &str) -> Result<(), BucketError> {
         self.own(who, name).await?;
-        self.ask(Request::BucketSet { name: name.into(), public: None, cors: Some(cors.into()) }).await
+        self.ask(admin::BucketSet { name: name.into(), public: None, cors: Some(cors.into()) }).await
     }
 }

@@ -7,7 +7,7 @@ use leeward_fs::{Fs, Make, NodeId, Op, Over, Reply, Result};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
-use leeward_volume::admin::{Df, Failure, FsckReport, QuotaInfo, Reply as AdminReply, Request};
+use leeward_volume::admin::{self, Df, Failure, FsckReport, QuotaInfo, Request};
 use leeward_volume::format::keys::Key;
 use leeward_volume::{Cell, Config, first_batch};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl SimCell {
         self.cell.call(&Ctx::user(0, 0), op)
     }
 
-    pub fn admin(&self, request: &Request) -> std::result::Result<AdminReply, Failure> {
+    pub fn admin<R: Request>(&self, request: &R) -> std::result::Result<R::Reply, Failure> {
         self.cell.admin(request, &mut |_| {})
     }
 
@@ -99,18 +99,12 @@ impl SimCell {
         }
     }
 
-    pub fn quota(&self, request: &Request) -> QuotaInfo {
-        match self.cell.admin(request, &mut |_| {}) {
-            Ok(AdminReply::Quota(info)) => info,
-            other => panic!("{other:?}"),
-        }
+    pub fn quota(&self, request: &impl Request<Reply = QuotaInfo>) -> QuotaInfo {
+        self.cell.admin(request, &mut |_| {}).expect("answered")
     }
 
     pub fn fsck(&self) -> FsckReport {
-        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
-            Ok(AdminReply::Fsck(report)) => report,
-            other => panic!("{other:?}"),
-        }
+        self.cell.admin(&admin::Fsck, &mut |_| {}).expect("answered")
     }
 }
 
@@ -181,9 +175,6 @@ impl SimCell {
     }
 
     pub fn df(&self) -> Df {
-        match self.admin(&Request::Df) {
-            Ok(AdminReply::Df(df)) => df,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&admin::DfShow).expect("answered")
     }
 }

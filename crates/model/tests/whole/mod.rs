@@ -16,7 +16,7 @@ use leeward_model::faults::{Ending, FaultTarget};
 use leeward_model::harness::Target;
 use leeward_model::step::Path;
 use leeward_pool::{Chance, DirStore, FaultyStore, Store, StoreFault};
-use leeward_volume::admin::{Reply as AdminReply, Request};
+use leeward_volume::admin;
 use leeward_volume::{Cell, Config, Opener, first_batch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl SimCell {
     pub fn with_pools(seed: u64) -> SimCell {
         let new = SimCell::owned_by(seed, owner(seed));
         let (layout, stores) = ("single".into(), vec!["two".into()]);
-        let request = Request::PoolCreate { name: "two".into(), layout, stores, force: false };
+        let request = admin::PoolCreate { name: "two".into(), layout, stores, force: false };
         new.cell.admin(&request, &mut |_| {}).expect("a pool");
         new
     }
@@ -101,18 +101,11 @@ impl Target for SimCell {
             return None;
         }
         let path = text_of(path)?;
-        let usage = match self.cell.admin(&Request::Usage { path: path.clone() }, &mut |_| {}) {
-            Ok(AdminReply::Usage(usage)) => usage,
-            other => panic!("usage of {path}: {other:?}"),
-        };
+        let usage = self.cell.admin(&admin::UsageShow { path: path.clone() }, &mut |_| {}).expect("answered");
         if self.has_snapshots() {
-            match self.cell.admin(&Request::QuotaShow { path: path.clone() }, &mut |_| {}) {
-                Ok(AdminReply::Quota(q)) => {
-                    let used = (usage.bytes, usage.files + usage.dirs);
-                    assert_eq!((q.used_bytes, q.used_files), used, "what counts for the quota of {path}");
-                }
-                other => panic!("quota of {path}: {other:?}"),
-            }
+            let q = self.cell.admin(&admin::QuotaShow { path: path.clone() }, &mut |_| {}).expect(&path);
+            let used = (usage.bytes, usage.files + usage.dirs);
+            assert_eq!((q.used_bytes, q.used_files), used, "what counts for the quota of {path}");
         }
         Some(usage)
     }
@@ -120,7 +113,7 @@ impl Target for SimCell {
     fn quota(&self, path: &Path, on: bool) {
         let Some(path) = text_of(path) else { return };
         let (bytes, files) = if on { (1 << 50, 1 << 30) } else { (0, 0) };
-        let request = Request::QuotaSet { path, bytes: Some(bytes), files: Some(files) };
+        let request = admin::QuotaSet { path, bytes: Some(bytes), files: Some(files) };
         // refused when the disk has died
         let _ = self.cell.admin(&request, &mut |_| {});
     }
@@ -128,8 +121,7 @@ impl Target for SimCell {
     fn move_data(&self, pool: u8) {
         let to = ["default", "two"][usize::from(pool % 2)].into();
         // refused when the disk has died
-        let _ =
-            self.cell.admin(&Request::VolumeMoveData { name: "root".into(), to, wait: false }, &mut |_| {});
+        let _ = self.cell.admin(&admin::VolumeMoveData { name: "root".into(), to, wait: false }, &mut |_| {});
         let _ = self.cell.step();
     }
 
@@ -167,8 +159,8 @@ impl Target for SimCell {
     }
 
     fn check(&self) -> std::result::Result<(), String> {
-        match self.cell.admin(&Request::Fsck, &mut |_| {}) {
-            Ok(AdminReply::Fsck(report)) if report.findings.is_empty() => Ok(()),
+        match self.cell.admin(&admin::Fsck, &mut |_| {}) {
+            Ok(report) if report.findings.is_empty() => Ok(()),
             other => Err(format!("fsck: {other:?}")),
         }
     }

@@ -8,7 +8,7 @@ pub(crate) mod turns;
 
 use crate::Config;
 use crate::admin::figures::Figures;
-use crate::admin::{Failure, Progress, Reply as AdminReply, Request};
+use crate::admin::{AnyReply, AnyRequest, Caller, Failure, Progress, Request};
 use crate::cell::identity::Identity;
 use crate::clock::STORE_SECS;
 use crate::format::buckets::{BucketRecord, Buckets};
@@ -314,26 +314,39 @@ impl Cell {
         self.shard.gate.activity()
     }
 
-    /// Runs an operator's request.
-    pub fn admin(
+    /// Runs a request of an operator, in the name of the system.
+    pub fn admin<R: Request>(
         &self,
-        request: &Request,
+        request: &R,
         progress: &mut dyn FnMut(Progress),
-    ) -> std::result::Result<AdminReply, Failure> {
+    ) -> std::result::Result<R::Reply, Failure> {
         self.admin_as(&Ctx::system(), request, progress)
     }
 
-    /// [`Cell::admin`] for this user: what is asked about snapshots is judged by who asks.
-    pub fn admin_as(
+    /// Runs a request in the name of a user. Requests about snapshots and recycle bins check what the
+    /// user may.
+    pub fn admin_as<R: Request>(
         &self,
         ctx: &Ctx,
-        request: &Request,
+        request: &R,
         progress: &mut dyn FnMut(Progress),
-    ) -> std::result::Result<AdminReply, Failure> {
-        let answer = self.shard.admin(ctx, request, progress);
-        // who asked finds in the tree what was done
+    ) -> std::result::Result<R::Reply, Failure> {
+        let reply = request.run(&self.shard, &mut Caller { ctx, progress });
+        // the caller finds the change in the mounted tree
         self.shard.wait_heard();
-        answer
+        reply
+    }
+
+    /// [`Cell::admin_as`] for a request that came over the control socket.
+    pub fn admin_any(
+        &self,
+        ctx: &Ctx,
+        request: &AnyRequest,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<AnyReply, Failure> {
+        let reply = request.run(&self.shard, &mut Caller { ctx, progress });
+        self.shard.wait_heard();
+        reply
     }
 
     /// What the cell did since it was opened, and how it is now.

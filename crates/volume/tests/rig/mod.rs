@@ -8,7 +8,7 @@ use leeward_fs::{Fs, Op, Reply, Result};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_pool::DirStore;
-use leeward_volume::admin::{Df, Failure, Finding, Reply as Answer, Request};
+use leeward_volume::admin::{self, Df, Failure, Finding, Request};
 use leeward_volume::{Cell, Config, first_batch};
 use std::sync::Arc;
 
@@ -72,32 +72,26 @@ impl Rig {
         self.cell.call(&Ctx::system(), op)
     }
 
-    pub fn ask_as(&self, ctx: &Ctx, request: &Request) -> std::result::Result<Answer, Failure> {
+    pub fn ask_as<R: Request>(&self, ctx: &Ctx, request: &R) -> std::result::Result<R::Reply, Failure> {
         self.cell.admin_as(ctx, request, &mut |_| {})
     }
 
-    pub fn ask(&self, request: &Request) -> std::result::Result<Answer, Failure> {
+    pub fn ask<R: Request>(&self, request: &R) -> std::result::Result<R::Reply, Failure> {
         self.ask_as(&Ctx::user(0, 0), request)
     }
 
     #[track_caller]
-    pub fn admin(&self, request: &Request) -> Answer {
+    pub fn admin<R: Request>(&self, request: &R) -> R::Reply {
         self.ask(request).expect("done")
     }
 
     pub fn df(&self) -> Df {
-        match self.admin(&Request::Df) {
-            Answer::Df(df) => df,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&admin::DfShow)
     }
 
     #[track_caller]
     pub fn findings(&self) -> Vec<Finding> {
-        match self.admin(&Request::Fsck) {
-            Answer::Fsck(report) => report.findings,
-            other => panic!("{other:?}"),
-        }
+        self.admin(&admin::Fsck).findings
     }
 
     /// Does what the background threads have to do.
@@ -110,7 +104,7 @@ impl Rig {
     #[track_caller]
     pub fn idle(&self) {
         self.rest();
-        self.admin(&Request::Sync);
+        self.admin(&admin::SyncAll);
     }
 
     #[track_caller]

@@ -8,7 +8,7 @@ use leeward_fs::{Error, Fs, Make, NodeId, Op, Reply};
 use leeward_meta::Kv;
 use leeward_pool::label::LABEL;
 use leeward_pool::{DirStore, ObjectId, Store};
-use leeward_volume::admin::{FsckReport, PoolInfo, Reply as Answer, Request, VolumeInfo};
+use leeward_volume::admin::{self, Failure, FsckReport, PoolInfo, Request, VolumeInfo};
 use leeward_volume::{Cell, Config, Opener, first_batch};
 use std::collections::BTreeSet;
 use std::io;
@@ -100,7 +100,7 @@ impl Rig {
     }
 
     pub fn make_pool_of(&self, name: &str, layout: &str, stores: &[&str]) -> PoolInfo {
-        self.pool(&Request::PoolCreate {
+        self.pool(&admin::PoolCreate {
             name: name.into(),
             layout: layout.into(),
             stores: stores.iter().map(|s| s.to_string()).collect(),
@@ -133,12 +133,12 @@ impl Rig {
         self.shelf.plug(url, there);
     }
 
-    pub fn ask(&self, request: &Request) -> Result<Answer, leeward_volume::admin::Failure> {
+    pub fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, Failure> {
         self.cell.admin(request, &mut |_| {})
     }
 
     #[track_caller]
-    pub fn refused(&self, request: &Request, words: &[&str]) {
+    pub fn refused<R: Request>(&self, request: &R, words: &[&str]) {
         let failure = self.ask(request).expect_err("refused");
         for word in words {
             assert!(failure.message.contains(word), "`{word}` is not in {failure:?}");
@@ -146,35 +146,29 @@ impl Rig {
     }
 
     #[track_caller]
-    pub fn pool(&self, request: &Request) -> PoolInfo {
-        match self.ask(request) {
-            Ok(Answer::Pool(pool)) => *pool,
-            other => panic!("{other:?}"),
-        }
+    pub fn pool(&self, request: &impl Request<Reply = PoolInfo>) -> PoolInfo {
+        self.ask(request).expect("a pool")
     }
 
     #[track_caller]
     pub fn show(&self, name: &str) -> PoolInfo {
-        self.pool(&Request::PoolShow { name: name.into() })
+        self.pool(&admin::PoolShow { name: name.into() })
     }
 
     #[track_caller]
-    pub fn volume(&self, request: &Request) -> VolumeInfo {
-        match self.ask(request) {
-            Ok(Answer::Volume(volume)) => volume,
-            other => panic!("{other:?}"),
-        }
+    pub fn volume(&self, request: &impl Request<Reply = VolumeInfo>) -> VolumeInfo {
+        self.ask(request).expect("a volume")
     }
 
     /// A volume at `/NAME` in this pool; its root.
     pub fn new_volume(&self, name: &str, pool: &str) -> NodeId {
         let (at, pool) = (format!("/{name}"), Some(pool.into()));
-        let info = self.volume(&Request::VolumeCreate { name: name.into(), at, uid: 0, gid: 0, pool });
+        let info = self.volume(&admin::VolumeCreate { name: name.into(), at, uid: 0, gid: 0, pool });
         NodeId::new(info.id, 1)
     }
 
     pub fn move_data(&self, name: &str, to: &str, wait: bool) -> VolumeInfo {
-        self.volume(&Request::VolumeMoveData { name: name.into(), to: to.into(), wait })
+        self.volume(&admin::VolumeMoveData { name: name.into(), to: to.into(), wait })
     }
 
     pub fn call(&self, op: Op<'_>) -> Result<Reply, Error> {
@@ -223,7 +217,7 @@ impl Rig {
     }
 
     pub fn sync(&self) {
-        self.ask(&Request::Sync).expect("synced");
+        self.ask(&admin::SyncAll).expect("synced");
     }
 
     #[track_caller]
@@ -233,10 +227,7 @@ impl Rig {
     }
 
     pub fn fsck(&self) -> FsckReport {
-        match self.ask(&Request::Fsck) {
-            Ok(Answer::Fsck(report)) => report,
-            other => panic!("{other:?}"),
-        }
+        self.ask(&admin::Fsck).expect("answered")
     }
 
     #[track_caller]

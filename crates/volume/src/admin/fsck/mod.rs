@@ -5,10 +5,13 @@
 
 mod history;
 mod judged;
+mod request;
 mod strays;
 mod uploads;
 
-use crate::admin::{Finding, FsckReport, Progress};
+pub use request::{Finding, Fsck, FsckReport};
+
+use crate::admin::Progress;
 use crate::cell::naming_damage;
 use crate::format::each;
 use crate::format::extents::{Extents, Source};

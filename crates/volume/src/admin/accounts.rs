@@ -1,0 +1,55 @@
+//! What requests about users, keys and tokens share. The control socket decides who may ask: root
+//! and the user who serves the cell.
+
+use crate::admin::Failure;
+use crate::admin::failure::about;
+use crate::format::keys;
+use crate::format::stored::Stored;
+use crate::shard::Shard;
+use crate::state::Effect;
+use leeward_env::Ctx;
+use leeward_fs::accounts::{AccountChange, Accounts, UserRecord};
+use std::sync::Arc;
+
+impl Shard {
+    /// Users, keys and signing keys, as of now.
+    pub(crate) fn accounts(&self) -> Arc<Accounts> {
+        self.lock().accounts.clone()
+    }
+
+    /// Makes the changes that `change` names for the accounts as they are and the time in seconds
+    /// since 1970. They are durable when this returns.
+    pub(super) fn change_accounts(
+        &self,
+        mut change: impl FnMut(&Accounts, i64) -> Result<Vec<AccountChange>, Failure>,
+    ) -> Result<(), Failure> {
+        let made = self.transact(&Ctx::system(), |tx| {
+            let changes = match change(&tx.st.accounts, tx.now.secs) {
+                Ok(changes) => changes,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            for change in changes {
+                match &change {
+                    AccountChange::User(name, record) => tx.put(keys::user(name), record.encode()),
+                    AccountChange::Key(id, Some(record)) => tx.put(keys::s3_key(id), record.encode()),
+                    AccountChange::Key(id, None) => tx.remove(keys::s3_key(id)),
+                    AccountChange::Signing(number, Some(record)) => {
+                        tx.put(keys::signing_key(*number), record.encode());
+                    }
+                    AccountChange::Signing(number, None) => tx.remove(keys::signing_key(*number)),
+                }
+                tx.then(Effect::Account(change));
+            }
+            Ok(Ok(()))
+        });
+        made.map_err(about("cannot be changed"))??;
+        self.settle()
+    }
+}
+
+/// The record of a user.
+pub(super) fn user_named<'a>(accounts: &'a Accounts, name: &str) -> Result<&'a UserRecord, Failure> {
+    accounts.user(name).ok_or_else(|| {
+        Failure::new(libc::ENOENT, format!("the cell has no record of a user {name}: see lee user list"))
+    })
+}

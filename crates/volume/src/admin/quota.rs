@@ -1,0 +1,146 @@
+//! Requests about quotas of directories.
+
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Reply, Request};
+use crate::format::inode::Pair;
+use crate::format::keys;
+use crate::shard::Shard;
+use crate::state::Effect;
+use crate::state::quota::Quota;
+use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// One quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaInfo {
+    /// The directory.
+    pub path: String,
+    /// Most bytes; 0: no limit.
+    pub bytes: u64,
+    /// Most inodes; 0: no limit.
+    pub files: u64,
+    /// Bytes used, exact. Data that only snapshots hold counts where the volume says so.
+    pub used_bytes: u64,
+    /// Inodes used, exact.
+    pub used_files: u64,
+}
+
+impl Reply for QuotaInfo {
+    const KIND: &'static str = "quota";
+}
+
+/// Limits what is below a directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QuotaSet {
+    /// Any directory; the root of a volume for a volume.
+    pub path: String,
+    /// Most bytes below it; 0: no limit; `None`: as it was.
+    pub bytes: Option<u64>,
+    /// Most inodes below it; 0: no limit; `None`: as it was.
+    pub files: Option<u64>,
+}
+
+impl Request for QuotaSet {
+    type Reply = QuotaInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
+        let node = shard.node_at(&self.path)?;
+        let set = shard.transact(&Ctx::system(), |tx| {
+            if !tx.inode(node)?.is_dir() {
+                return Err(Error::NotDir.into());
+            }
+            let used = tx.exact_stats(node)?;
+            let old = tx.st.quotas.get(node).map_or(Pair::default(), |q| q.limit);
+            let limit = Pair(self.bytes.unwrap_or(old.0), self.files.unwrap_or(old.1));
+            if limit == Pair::default() {
+                tx.remove(keys::quota(node));
+                tx.then(Effect::DropQuota(node));
+            } else {
+                tx.put(keys::quota(node), limit.encode());
+                tx.then(Effect::SetQuota(node, Quota { limit, used }));
+            }
+            Ok(())
+        });
+        set.map_err(about(&self.path))?;
+        shard.settle()?;
+        shard.quota_at(&self.path)
+    }
+}
+
+/// Shows the quota of a directory, or what is below it where there is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QuotaShow {
+    /// Any directory.
+    pub path: String,
+}
+
+impl Request for QuotaShow {
+    type Reply = QuotaInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
+        shard.quota_at(&self.path)
+    }
+}
+
+/// Lists all quotas of the cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QuotaList;
+
+/// All quotas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaInfos {
+    /// By path.
+    pub quotas: Vec<QuotaInfo>,
+}
+
+impl Reply for QuotaInfos {
+    const KIND: &'static str = "quotas";
+}
+
+impl Request for QuotaList {
+    type Reply = QuotaInfos;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfos, Failure> {
+        let all: Vec<(NodeId, Quota, i64)> = {
+            let st = shard.lock();
+            st.quotas.iter().map(|(d, q)| (d, *q, st.held_in_quota(d))).collect()
+        };
+        let info = |(dir, q, held): (NodeId, Quota, i64)| info(shard.describe(dir), &q, held);
+        let mut quotas: Vec<QuotaInfo> = all.into_iter().map(info).collect();
+        quotas.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(QuotaInfos { quotas })
+    }
+}
+
+impl Shard {
+    fn quota_at(&self, path: &str) -> Result<QuotaInfo, Failure> {
+        let node = self.node_at(path)?;
+        let (known, held) = {
+            let st = self.lock();
+            (st.quotas.get(node).copied(), st.held_in_quota(node))
+        };
+        if let Some(quota) = known {
+            return Ok(info(path.into(), &quota, held));
+        }
+        let u = self.usage(node).map_err(about(path))?;
+        Ok(QuotaInfo {
+            path: path.into(),
+            bytes: 0,
+            files: 0,
+            used_bytes: u.bytes + held.max(0) as u64,
+            used_files: u.files + u.dirs,
+        })
+    }
+}
+
+/// `held`: bytes that only snapshots hold, where the quota counts them.
+fn info(path: String, q: &Quota, held: i64) -> QuotaInfo {
+    QuotaInfo {
+        path,
+        bytes: q.limit.0,
+        files: q.limit.1,
+        used_bytes: (q.used.bytes + held).max(0) as u64,
+        used_files: q.used.inodes().max(0) as u64,
+    }
+}

@@ -1,0 +1,223 @@
+//! The list of admin requests, and what each of them is: a struct with a reply type and a `run`.
+//!
+//! The list at the end gives the control socket its wire format: [`AnyRequest`] and [`AnyReply`].
+//! Code that has a request of a known type, such as a command of `lee`, uses the type and gets its
+//! reply typed.
+
+use crate::admin;
+use crate::admin::failure::about;
+use crate::admin::{Failure, Progress};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use leeward_fs::NodeId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+
+/// A request of an operator. Only this crate has a [`Shard`], so all requests are in this crate.
+pub trait Request: Clone + Debug + Into<AnyRequest> + Serialize + DeserializeOwned {
+    /// The answer.
+    type Reply: Reply;
+    /// What the serving process must read again after this request.
+    const REFRESH: Refresh = Refresh::Nothing;
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// The thing, the cause and the next step, for a person.
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Self::Reply, Failure>;
+}
+
+/// The answer to a [`Request`].
+pub trait Reply: Debug + Serialize + DeserializeOwned {
+    /// Its name in the field `reply` of JSON for scripts.
+    const KIND: &'static str;
+}
+
+/// The answer to a request that has nothing to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}
+
+impl Reply for Done {
+    const KIND: &'static str = "done";
+}
+
+/// What a serving process keeps beside the cell, and must read again when a request changed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refresh {
+    /// Nothing.
+    Nothing,
+    /// Weights and ceilings at the gate.
+    Flows,
+    /// Users, keys and tokens that the doors accept.
+    Accounts,
+}
+
+/// Who asks, and who hears how far a long request is.
+pub struct Caller<'a> {
+    pub(crate) ctx: &'a Ctx,
+    pub(crate) progress: &'a mut dyn FnMut(Progress),
+}
+
+impl Shard {
+    /// Makes what a request changed durable, before the request is answered.
+    pub(super) fn settle(&self) -> Result<(), Failure> {
+        self.commit_now(&Ctx::system()).map_err(about("cannot be made durable"))
+    }
+
+    /// The inode at a path.
+    pub(super) fn node_at(&self, path: &str) -> Result<NodeId, Failure> {
+        self.resolve(path).map_err(about(path))
+    }
+}
+
+/// `NAME,` for each request; all are in [`admin`](crate::admin).
+macro_rules! requests {
+    ($($name:ident,)*) => {
+        /// A request of any kind, as the control socket carries it: `{"request":"volume-show",…}`.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        #[serde(tag = "request", rename_all = "kebab-case")]
+        #[allow(missing_docs)] // each variant holds the request of its name
+        pub enum AnyRequest {
+            $($name(admin::$name),)*
+        }
+
+        $(impl From<admin::$name> for AnyRequest {
+            fn from(request: admin::$name) -> AnyRequest {
+                AnyRequest::$name(request)
+            }
+        })*
+
+        /// The answer to an [`AnyRequest`]. Its JSON is that of the request's [`Request::Reply`].
+        #[derive(Clone, Debug, Serialize)]
+        #[serde(untagged)]
+        #[allow(missing_docs)] // each variant holds the reply to the request of its name
+        pub enum AnyReply {
+            $($name(Box<<admin::$name as Request>::Reply>),)*
+        }
+
+        impl AnyRequest {
+            /// [`Request::REFRESH`] of the request.
+            pub fn refresh(&self) -> Refresh {
+                match self {
+                    $(AnyRequest::$name(_) => <admin::$name as Request>::REFRESH,)*
+                }
+            }
+
+            /// [`Request::run`] of the request.
+            pub(crate) fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<AnyReply, Failure> {
+                match self {
+                    $(AnyRequest::$name(request) => {
+                        request.run(shard, caller).map(|reply| AnyReply::$name(Box::new(reply)))
+                    })*
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    VolumeCreate,
+    VolumeList,
+    VolumeShow,
+    VolumeRename,
+    VolumeRemove,
+    VolumeAllow,
+    VolumeSet,
+    VolumeMoveData,
+    PoolCreate,
+    PoolList,
+    PoolShow,
+    PoolStore,
+    PoolTier,
+    PoolUntier,
+    PoolRemove,
+    Scrub,
+    ScrubEvery,
+    SnapCreate,
+    SnapList,
+    SnapRemove,
+    SnapRename,
+    SnapLock,
+    SnapUnlock,
+    SnapUsageList,
+    SnapDiff,
+    SnapRestore,
+    ScheduleSet,
+    ScheduleList,
+    ScheduleRemove,
+    QuotaSet,
+    QuotaShow,
+    QuotaList,
+    FlowSet,
+    FlowReset,
+    FlowList,
+    BucketCreate,
+    BucketSet,
+    BucketRemove,
+    BucketList,
+    UserCreate,
+    UserSet,
+    UserList,
+    UserShow,
+    KeyCreate,
+    KeyList,
+    KeyRevoke,
+    TokenKeyShow,
+    TokenRevoke,
+    BinList,
+    BinRestore,
+    BinEmpty,
+    UsageShow,
+    DfShow,
+    StatsShow,
+    Fsck,
+    SyncAll,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json, to_value};
+
+    /// What the other end of a socket reads of a request.
+    fn sent(request: impl Request) -> Value {
+        let sent = to_value(request.into()).expect("JSON");
+        let heard: AnyRequest = from_value(sent.clone()).expect("a request");
+        assert_eq!(to_value(heard).expect("JSON"), sent);
+        sent
+    }
+
+    #[test]
+    fn requests_have_a_name_and_their_fields() {
+        assert_eq!(sent(admin::SyncAll), json!({"request": "sync-all"}));
+        let rename = admin::VolumeRename { name: "a".into(), to: "b".into() };
+        assert_eq!(sent(rename), json!({"request": "volume-rename", "name": "a", "to": "b"}));
+        let change = admin::StoreChange::Add { url: "file:///d".into() };
+        assert_eq!(
+            sent(admin::PoolStore { name: "p".into(), change, force: false }),
+            json!({
+                "request": "pool-store",
+                "name": "p",
+                "change": {"change": "add", "url": "file:///d"},
+                "force": false,
+            })
+        );
+    }
+
+    #[test]
+    fn an_unknown_request_is_an_error_that_names_it() {
+        let unknown = from_value::<AnyRequest>(json!({"request": "volume-paint"}));
+        assert!(unknown.expect_err("unknown").to_string().contains("volume-paint"));
+        let incomplete = from_value::<AnyRequest>(json!({"request": "volume-show"}));
+        assert!(incomplete.expect_err("incomplete").to_string().contains("name"));
+    }
+
+    #[test]
+    fn a_reply_is_sent_as_it_is() {
+        let reply = AnyReply::BinEmpty(Box::new(admin::BinEmptied { purged: 7 }));
+        assert_eq!(to_value(reply).expect("JSON"), json!({"purged": 7}));
+        let reply = AnyReply::SyncAll(Box::new(Done {}));
+        from_value::<Done>(to_value(reply).expect("JSON")).expect("a reply");
+    }
+}

@@ -1,0 +1,46 @@
+//! Compares two snapshots of a directory.
+
+use super::Change;
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Reply, Request};
+use crate::shard::Shard;
+use serde::{Deserialize, Serialize};
+
+/// Lists how the tree below a directory differs between two of its snapshots, with progress.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapDiff {
+    /// The directory.
+    pub path: String,
+    /// Name of the older snapshot in its directory of snapshots.
+    pub from: String,
+    /// Name of the newer one; `None`: the directory as it is now.
+    pub to: Option<String>,
+}
+
+/// Differences.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diff {
+    /// In the order of paths.
+    pub changes: Vec<Change>,
+}
+
+impl Reply for Diff {
+    const KIND: &'static str = "diff";
+}
+
+impl Request for SnapDiff {
+    type Reply = Diff;
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Diff, Failure> {
+        let SnapDiff { path, from, to } = self;
+        let (dir, older) = shard.snapshot_at(path, from)?;
+        let newer = to.as_ref().map(|to| shard.snapshot_at(path, to)).transpose()?.map(|(_, epoch)| epoch);
+        if newer.is_some_and(|newer| newer < older) {
+            let to = to.as_deref().unwrap_or_default();
+            let message = format!("{from} is newer than {to}: name the older snapshot first");
+            return Err(Failure::new(libc::EINVAL, message));
+        }
+        let changes = shard.diff(dir, older, newer, caller.progress).map_err(about(path))?;
+        Ok(Diff { changes })
+    }
+}

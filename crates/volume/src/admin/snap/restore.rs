@@ -1,0 +1,77 @@
+//! Brings back a file or a tree from a snapshot.
+
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Reply, Request};
+use crate::shard::Shard;
+use crate::snapshots::restore::Restore;
+use leeward_env::Ctx;
+use leeward_fs::{Error, Usage};
+use serde::{Deserialize, Serialize};
+
+/// Brings back a file or a tree from a snapshot, with progress. No data is copied.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapRestore {
+    /// The directory of the snapshot.
+    pub path: String,
+    /// The snapshot's name there.
+    pub name: String,
+    /// The path to restore, within the snapshot; empty: all of it.
+    pub what: String,
+    /// Where to, in the same volume; `None`: where it was.
+    pub to: Option<String>,
+    /// Whether it replaces what exists there.
+    pub in_place: bool,
+}
+
+/// How much was restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Restored(pub Usage);
+
+impl Reply for Restored {
+    const KIND: &'static str = "restored";
+}
+
+impl Request for SnapRestore {
+    type Reply = Restored;
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Restored, Failure> {
+        let SnapRestore { path, name, to, in_place, .. } = self;
+        let (dir, epoch) = shard.snapshot_at(path, name)?;
+        let what = self.what.trim_matches('/');
+        let source = shard.transact(&Ctx::system(), |tx| tx.in_snapshot(dir, epoch, what.as_bytes()));
+        let source = source.map_err(about(format_args!("{what} in snapshot {name} of {path}")))?;
+        let there = format!("{}/{what}", path.trim_end_matches('/'));
+        let target = to.as_ref().unwrap_or(&there).trim_end_matches('/');
+        let all_of_dir = what.is_empty() && to.is_none();
+        if all_of_dir && !in_place {
+            let message = format!("{path} is there: add --in-place to replace what is in it, or --to PATH");
+            return Err(Failure::new(libc::EEXIST, message));
+        }
+        let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
+        let parent = if all_of_dir { dir } else { shard.node_at(above)? };
+        let restore =
+            Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
+        let done = shard.restore(&restore, all_of_dir, caller.progress).map_err(|e| refusal(e, target))?;
+        shard.settle()?;
+        shard.tell_entry(parent, leaf.as_bytes());
+        shard.tell_inode(parent);
+        Ok(Restored(done))
+    }
+}
+
+fn refusal(e: Error, target: &str) -> Failure {
+    match e {
+        Error::Exists => Failure::new(
+            libc::EEXIST,
+            format!("{target} is there: add --in-place to replace it, or name another --to PATH"),
+        ),
+        Error::Busy => Failure::new(
+            libc::EBUSY,
+            format!(
+                "{target} cannot be replaced: snapshots were taken, scheduled, or volumes attached below it; restore with --to PATH"
+            ),
+        ),
+        e => about(target)(e),
+    }
+}

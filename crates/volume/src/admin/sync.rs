@@ -1,0 +1,20 @@
+//! Makes everything durable.
+
+use crate::admin::failure::about;
+use crate::admin::{Caller, Done, Failure, Request};
+use crate::shard::Shard;
+use leeward_env::Ctx;
+use serde::{Deserialize, Serialize};
+
+/// Makes durable what all operations that returned before have changed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SyncAll;
+
+impl Request for SyncAll {
+    type Reply = Done;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        shard.sync_all(&Ctx::system()).map_err(about("sync"))?;
+        Ok(Done {})
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests about the keys that sign tokens of the doors.
+
+use crate::admin::accounts::user_named;
+use crate::admin::{Caller, Done, Failure, Refresh, Reply, Request};
+use crate::shard::Shard;
+use leeward_fs::accounts::{AccountChange, SigningRecord, wrong_name};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Gives out the key that signs tokens for a user. Makes a key where there is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TokenKeyShow {
+    /// Name of the user, who needs no record.
+    pub user: String,
+}
+
+/// The key that signs tokens for a user.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenKey {
+    /// Number of the cell's key.
+    pub number: u32,
+    /// The key.
+    pub secret: [u8; 32],
+    /// Generation of the user's tokens.
+    pub generation: u32,
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenKey").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Reply for TokenKey {
+    const KIND: &'static str = "token-key";
+}
+
+impl Request for TokenKeyShow {
+    type Reply = TokenKey;
+    const REFRESH: Refresh = Refresh::Accounts;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<TokenKey, Failure> {
+        let user = &self.user;
+        if let Some(wrong) = wrong_name(user) {
+            let message = format!("{user:?} {wrong}: name another user");
+            return Err(Failure::new(libc::EINVAL, message));
+        }
+        shard.prepare_tokens()?;
+        let accounts = shard.accounts();
+        if accounts.user(user).is_some_and(|user| user.disabled) {
+            let message = format!("user {user} is disabled: lee user enable {user}");
+            return Err(Failure::new(libc::EACCES, message));
+        }
+        let newest = accounts.newest_signing_key();
+        let (number, key) = newest.ok_or_else(|| Failure::new(libc::ENOENT, "there is no signing key"))?;
+        Ok(TokenKey { number, secret: key.secret, generation: accounts.generation(user) })
+    }
+}
+
+/// Makes tokens void that the cell signed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TokenRevoke {
+    /// Those for this user, who has a record; `None`: all.
+    pub user: Option<String>,
+}
+
+impl Request for TokenRevoke {
+    type Reply = Done;
+    const REFRESH: Refresh = Refresh::Accounts;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        shard.change_accounts(|accounts, now| {
+            let Some(name) = &self.user else {
+                // No number is used twice: the newest key stays as long as there was any.
+                let newest = accounts.newest_signing_key().map_or(0, |(number, _)| number);
+                let old = accounts.signing_keys().map(|number| AccountChange::Signing(number, None));
+                return Ok([new_signing_key(shard, newest + 1, now)].into_iter().chain(old).collect());
+            };
+            let mut record = user_named(accounts, name)?.clone();
+            record.generation += 1;
+            Ok(vec![AccountChange::User(name.clone(), record)])
+        })?;
+        Ok(Done {})
+    }
+}
+
+impl Shard {
+    /// Makes a key that signs tokens where there is none, see [`crate::Cell::prepare_tokens`].
+    pub(crate) fn prepare_tokens(&self) -> Result<(), Failure> {
+        if self.accounts().newest_signing_key().is_some() {
+            return Ok(());
+        }
+        self.change_accounts(|accounts, now| match accounts.newest_signing_key() {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(vec![new_signing_key(self, 1, now)]),
+        })
+    }
+}
+
+fn new_signing_key(shard: &Shard, number: u32, now: i64) -> AccountChange {
+    let record = SigningRecord { secret: shard.env.secret(), created_secs: now };
+    AccountChange::Signing(number, Some(record))
+}

@@ -1,0 +1,100 @@
+//! Makes a volume and attaches it in the tree.
+
+use super::{VolumeInfo, check_volume_name, is_taken};
+use crate::admin::bucket::publish_volume;
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Request};
+use crate::cell::root_dir;
+use crate::format::inode::{Properties, VolumeRecord};
+use crate::format::keys;
+use crate::ops::check_name;
+use crate::shard::Shard;
+use crate::tx::{Tx, TxResult};
+use leeward_env::Ctx;
+use leeward_fs::{Error, Kind, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// A volume's number has 24 bits of an inode's number. The upper half of them are views.
+const VOLUMES_MAX: u32 = leeward_fs::VIEW_FIRST;
+
+/// Makes a volume and attaches it in the tree.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeCreate {
+    /// Unique name.
+    pub name: String,
+    /// Path of its root. The directory above must exist, the path itself must not.
+    pub at: String,
+    /// Owner of the volume and of its root directory.
+    pub uid: u32,
+    /// Group of its root directory.
+    pub gid: u32,
+    /// The pool of its data; `None`: `default`.
+    #[serde(default)]
+    pub pool: Option<String>,
+}
+
+impl Request for VolumeCreate {
+    type Reply = VolumeInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        let (name, at) = (&self.name, &self.at);
+        let pool = self.pool.as_ref().map_or(Ok(0), |pool| shard.data_pool_named(pool))?;
+        check_volume_name(name)?;
+        let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
+        let parent = if parent.is_empty() { "/" } else { parent };
+        let dir = shard.resolve(parent).map_err(about(format_args!("cannot attach at {at}: {parent}")))?;
+        let made = shard.transact(&Ctx::system(), |tx| {
+            if tx.st.volumes.values().any(|v| v.name == *name && !v.removing) {
+                return Ok(Err(is_taken(name)));
+            }
+            let id = tx.st.next_volume;
+            if id >= VOLUMES_MAX {
+                return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
+            }
+            self.attach(tx, id, dir, leaf)?;
+            let record = VolumeRecord {
+                name: name.clone(),
+                uid: self.uid,
+                next_inode: 2,
+                epoch: 1,
+                created_secs: tx.now.secs,
+                attached_dir: dir,
+                attached_name: leaf.as_bytes().into(),
+                removing: false,
+                properties: Properties { pool, ..Properties::default() },
+            };
+            // nothing can fail any more
+            tx.st.next_volume += 1;
+            tx.st.counters_dirty = true;
+            tx.st.volumes.insert(id, record);
+            tx.st.volumes_dirty.insert(id);
+            publish_volume(tx, name, &format!("{}/{leaf}", parent.trim_end_matches('/')));
+            Ok(Ok(id))
+        });
+        let id = made.map_err(about(format_args!("cannot attach at {at}")))??;
+        shard.settle()?;
+        shard.tell_entry(dir, leaf.as_bytes());
+        shard.tell_inode(dir);
+        shard.volume_info(id)
+    }
+}
+
+impl VolumeCreate {
+    /// Makes the root directory of the volume and its name in `dir`.
+    fn attach(&self, tx: &mut Tx<'_>, id: u32, dir: NodeId, leaf: &str) -> TxResult<()> {
+        let mut parent = tx.live_dir(dir)?;
+        check_name(leaf.as_bytes())?;
+        if tx.is_snapshot_dir(dir, leaf.as_bytes()) || tx.dentry(dir, leaf.as_bytes())?.is_some() {
+            return Err(Error::Exists.into());
+        }
+        let root = NodeId::new(id, 1);
+        parent.touch(tx.now);
+        parent.add_entries(1);
+        parent.nlink += 1;
+        tx.put_inode(dir, &parent)?;
+        tx.put_dentry(dir, leaf.as_bytes(), root, Kind::Dir)?;
+        let inode = root_dir(tx.now, self.uid, self.gid);
+        tx.put_new(keys::inode(root), inode.encode());
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Requests about volumes, a file for each, and what they share.
+
+mod allow;
+mod create;
+mod list;
+mod move_data;
+mod remove;
+mod rename;
+mod set;
+
+pub use allow::VolumeAllow;
+pub use create::VolumeCreate;
+pub use list::{VolumeInfos, VolumeList, VolumeShow};
+pub use move_data::VolumeMoveData;
+pub use remove::VolumeRemove;
+pub use rename::VolumeRename;
+pub use set::{PropertyChanges, VolumeSet};
+
+use crate::admin::failure::about;
+use crate::admin::{Failure, Reply};
+use crate::format::inode::{Pair, Properties};
+use crate::shard::Shard;
+use leeward_fs::flows::Principal;
+use leeward_fs::{Error, NodeId, Usage};
+use serde::{Deserialize, Serialize};
+
+/// Longest name of a volume.
+const VOLUME_NAME_BYTES_MAX: usize = 128;
+
+/// One volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    /// Number, never reused.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+    /// Where it is attached in the cell.
+    pub at: String,
+    /// Owner.
+    pub uid: u32,
+    /// Most bytes; 0: no limit.
+    pub quota_bytes: u64,
+    /// Most inodes; 0: no limit.
+    pub quota_files: u64,
+    /// What it holds.
+    pub usage: Usage,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+    /// Whether the background is freeing it.
+    pub removing: bool,
+    /// Number of its snapshots.
+    pub snapshots: u64,
+    /// Most snapshots.
+    pub snapshots_max: u32,
+    /// Name of the directory of snapshots in each directory.
+    pub snapshot_dir: String,
+    /// Whether listings show that directory.
+    pub snapshot_dir_visible: bool,
+    /// Whether the quota of the volume counts what only snapshots hold.
+    pub quota_counts_snapshots: bool,
+    /// How many days its recycle bin keeps removed files; 0: it has none.
+    pub bin_days: u16,
+    /// Whether doors let anybody read what its modes let others read.
+    #[serde(default)]
+    pub public: bool,
+    /// Users who may take and remove snapshots besides root and the owner.
+    pub snapshot_users: Vec<u32>,
+    /// Groups that may.
+    pub snapshot_groups: Vec<u32>,
+    /// The pool of its data.
+    #[serde(default)]
+    pub pool: String,
+    /// Bytes of its objects that are still in other pools.
+    #[serde(default)]
+    pub misplaced_bytes: u64,
+    /// Segments that cannot be moved because they are damaged.
+    #[serde(default)]
+    pub stuck_segments: u64,
+}
+
+impl Reply for VolumeInfo {
+    const KIND: &'static str = "volume";
+}
+
+impl Shard {
+    /// The number of a volume.
+    pub(super) fn volume_named(&self, name: &str) -> Result<u32, Failure> {
+        let st = self.lock();
+        let found = st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id);
+        found.ok_or_else(|| {
+            Failure::new(libc::ENOENT, format!("there is no volume {name}: see lee volume list"))
+        })
+    }
+
+    /// The name of a volume, or its number when it is gone.
+    pub(super) fn volume_name(&self, volume: u32) -> String {
+        self.lock().volumes.get(&volume).map_or_else(|| volume.to_string(), |v| v.name.clone())
+    }
+
+    fn volume_info(&self, id: u32) -> Result<VolumeInfo, Failure> {
+        let root = NodeId::new(id, 1);
+        let v = self.lock().volumes.get(&id).cloned();
+        let v = v.ok_or_else(|| Failure::new(libc::ENOENT, format!("volume {id} is gone")))?;
+        let usage = if v.removing { Usage::default() } else { self.usage(root).map_err(about(&v.name))? };
+        let (quota, snapshots, misplaced) = {
+            let st = self.lock();
+            let quota = st.quotas.get(root).map_or(Pair::default(), |q| q.limit);
+            (quota, st.snapshots.count(id) as u64, st.misplaced(id))
+        };
+        let p = v.properties;
+        let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
+        for who in p.snapshot_rights {
+            match who {
+                Principal::User(uid) => snapshot_users.push(uid),
+                Principal::Group(gid) => snapshot_groups.push(gid),
+            }
+        }
+        Ok(VolumeInfo {
+            pool: self.pool_name(p.pool),
+            misplaced_bytes: misplaced.bytes,
+            stuck_segments: misplaced.stuck,
+            snapshots,
+            snapshots_max: p.snapshots_max,
+            snapshot_dir: String::from_utf8_lossy(&p.snapshot_dir).into_owned(),
+            snapshot_dir_visible: p.snapshot_dir_visible,
+            quota_counts_snapshots: p.quota_counts_snapshots,
+            bin_days: p.bin_days,
+            public: p.public,
+            snapshot_users,
+            snapshot_groups,
+            id,
+            at: self.path_of(root).unwrap_or_default(),
+            name: v.name,
+            uid: v.uid,
+            quota_bytes: quota.0,
+            quota_files: quota.1,
+            usage,
+            created_secs: v.created_secs,
+            removing: v.removing,
+        })
+    }
+
+    fn change_properties(
+        &self,
+        id: u32,
+        change: impl FnOnce(&mut Properties) -> Result<(), String>,
+    ) -> Result<(), Failure> {
+        let st = &mut *self.lock();
+        let v = st.volumes.get_mut(&id).ok_or(Error::Stale).map_err(about("the volume"))?;
+        let mut properties = v.properties.clone();
+        change(&mut properties).map_err(|why| Failure::new(libc::EINVAL, why))?;
+        v.properties = properties;
+        st.volumes_dirty.insert(id);
+        Ok(())
+    }
+}
+
+fn check_volume_name(name: &str) -> Result<(), Failure> {
+    if name.is_empty() || name.len() > VOLUME_NAME_BYTES_MAX || name.contains(['/', '\0', '\n']) {
+        let rule = format!("1 to {VOLUME_NAME_BYTES_MAX} bytes, no slash");
+        return Err(Failure::new(libc::EINVAL, format!("{name:?} is no name for a volume: {rule}")));
+    }
+    Ok(())
+}
+
+fn is_taken(name: &str) -> Failure {
+    Failure::new(libc::EEXIST, format!("there is a volume {name} already: choose another name"))
+}

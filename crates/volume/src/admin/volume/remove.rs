@@ -1,0 +1,93 @@
+//! Removes a volume with all that it holds.
+
+use crate::admin::bucket::unpublish_volume;
+use crate::admin::failure::about;
+use crate::admin::{Caller, Done, Failure, Request};
+use crate::format::inode::{SnapshotRecord, VolumeRecord};
+use crate::format::keys;
+use crate::shard::Shard;
+use crate::state::Effect;
+use crate::tx::{Tx, TxResult};
+use leeward_env::{Ctx, dates};
+use leeward_fs::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Removes a volume. It is detached at once and freed in the background.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeRemove {
+    /// Its name.
+    pub name: String,
+}
+
+impl Request for VolumeRemove {
+    type Reply = Done;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        let name = &self.name;
+        let id = shard.volume_named(name)?;
+        let busy = |message: String| Err(Failure::new(libc::EBUSY, message));
+        if id == 0 {
+            return busy("the root volume cannot be removed: it holds the others".into());
+        }
+        let inside =
+            shard.lock().volumes.values().find(|v| v.attached_dir.volume() == id && !v.removing).cloned();
+        if let Some(inside) = inside {
+            return busy(format!("volume {} is attached inside {name}: remove it first", inside.name));
+        }
+        let v = shard.lock().volumes[&id].clone();
+        let path = shard.path_of(NodeId::new(id, 1));
+        let clock = shard.lock_clock();
+        shard.be_cautious();
+        let removed = shard.transact(&Ctx::system(), |tx| detach(tx, id, &v, path.as_deref(), clock));
+        if let Err(locked) = removed.map_err(about(name))? {
+            return Err(Failure::new(
+                libc::EPERM,
+                format!(
+                    "volume {name} cannot be removed: its snapshot {} of {} is locked until {}",
+                    String::from_utf8_lossy(&locked.name),
+                    shard.describe(NodeId::new(id, locked.dir)),
+                    dates::minute(locked.locked_until_secs)
+                ),
+            ));
+        }
+        shard.settle()?;
+        shard.tell_entry(v.attached_dir, &v.attached_name);
+        shard.tell_inode(v.attached_dir);
+        shard.maintenance.wake();
+        Ok(Done {})
+    }
+}
+
+/// Takes a volume out of the tree, with its quotas, schedules and bucket. The inner error is a
+/// snapshot that is still locked at `clock`.
+fn detach(
+    tx: &mut Tx<'_>,
+    id: u32,
+    v: &VolumeRecord,
+    path: Option<&str>,
+    clock: i64,
+) -> TxResult<Result<(), SnapshotRecord>> {
+    let locked = tx.st.snapshots.of_volume(id).map(|(_, s)| s).find(|s| s.locked_until_secs > clock);
+    if let Some(locked) = locked.cloned() {
+        return Ok(Err(locked));
+    }
+    let mut dir = tx.inode(v.attached_dir)?;
+    dir.touch(tx.now);
+    dir.add_entries(-1);
+    dir.nlink -= 1;
+    tx.put_inode(v.attached_dir, &dir)?;
+    tx.remove_dentry(v.attached_dir, &v.attached_name)?;
+    let quotas: Vec<NodeId> = tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
+    for dir in quotas {
+        tx.remove(keys::quota(dir));
+        tx.then(Effect::DropQuota(dir));
+    }
+    let schedules: Vec<NodeId> =
+        tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
+    schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
+    if let Some(path) = path {
+        unpublish_volume(tx, &v.name, path);
+    }
+    tx.then(Effect::Detach(id));
+    Ok(Ok(()))
+}
