@@ -1,4 +1,5 @@
-//! The command line: what is global, and the help a person sees first. Each command's own arguments are in its file.
+//! The command line: what is global, and the help a person sees first. Each command's own arguments
+//! are in its file.
 
 use crate::cmd::Command;
 use crate::output;
@@ -8,11 +9,13 @@ use std::process::ExitCode;
 
 /// Leeward: a file system that stays calm.
 ///
-/// A cell is a file system in a directory of this machine. `lee up DIR` makes it, serves it and mounts it.
+/// A cell is a file system in a directory of this machine. `lee up DIR` makes it, serves it and
+/// mounts it.
 #[derive(Debug, Parser)]
 #[command(name = "lee", version, disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// The cell: its directory, or where it is mounted [else: LEE_CELL, else the one the current directory is in]
+    /// The cell: its directory, or where it is mounted [else: LEE_CELL, else the one the current
+    /// directory is in]
     #[arg(long, global = true, value_name = "DIR")]
     pub cell: Option<OsString>,
 
@@ -102,7 +105,8 @@ pub fn parse() -> Result<Cli, ExitCode> {
 mod tests {
     use super::*;
 
-    /// What the arguments of a command say of it is its long help; a line at the command itself would replace it.
+    /// What the arguments of a command say of it is its long help; a line at the command itself
+    /// would replace it.
     #[test]
     fn commands_say_more_than_a_line() {
         const OF_ONE_LINE: [&str; 3] = ["df", "fsck", "sync"];

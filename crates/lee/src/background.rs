@@ -1,13 +1,14 @@
-//! `lee up --background`: this program once more, in a session of its own, which tells through a pipe when it is
-//! mounted or why it is not.
+//! `lee up --background`: starts this program again in a session of its own. The child reports
+//! through a pipe when the cell is mounted, or why it is not.
 //!
-//! The child gets the same arguments, and [`VARIABLE`], by which it knows that it is the child: each option means to it what it
-//! means in the foreground. It inherits the pipe and nothing else: standard input and output are /dev/null until the cell is locked, and
-//! `DIR/log` from then on. Where nobody reads the pipe any more, the child ends again.
+//! The child gets the same arguments, so each option means what it means in the foreground. The
+//! variable [`VARIABLE`] tells it that it is the child. It inherits only the pipe: its standard input
+//! and output are /dev/null until the cell is locked, and `DIR/log` from then on. When the parent is
+//! gone and nobody reads the pipe, the child ends.
 
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
-use crate::serve::{Front, Started};
+use crate::serve::{Started, Startup};
 use crate::{logging, output};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -18,20 +19,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The variable that says to `lee up` which descriptor the pipe is.
+/// The variable that names the descriptor of the pipe to the child.
 pub const VARIABLE: &str = "LEE_READY_FD";
-/// A log larger than this is put aside at the next start.
+/// A larger log is renamed at the next start.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 
 /// What the child tells its parent, once.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Told {
+enum Outcome {
     Up(Started),
     Failed { message: String, code: u8 },
 }
 
-/// Starts a process in the background that serves the cell; returns when it is mounted.
+/// Starts a process in the background that serves the cell; returns when the cell is mounted.
 ///
 /// # Errors
 /// The child's.
@@ -43,8 +44,8 @@ pub fn start(dir: &Path) -> Result<Started, Fail> {
     let mut told = String::new();
     reader.read_to_string(&mut told).map_err(failed)?;
     match serde_json::from_str(&told) {
-        Ok(Told::Up(started)) => Ok(started),
-        Ok(Told::Failed { message, code }) => {
+        Ok(Outcome::Up(started)) => Ok(started),
+        Ok(Outcome::Failed { message, code }) => {
             reap(&mut child);
             Err(Fail::new(message).with_code(code))
         }
@@ -59,7 +60,7 @@ pub fn start(dir: &Path) -> Result<Started, Fail> {
     }
 }
 
-/// Where the child writes once it has the lock.
+/// The log of the child, once it has the lock.
 fn log_of(dir: &Path) -> PathBuf {
     match dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())).map(CellDir::in_bucket) {
         Some(Ok(cell)) => cell.log(),
@@ -67,7 +68,7 @@ fn log_of(dir: &Path) -> PathBuf {
     }
 }
 
-/// Waits for a child that has said its last word, so that the lock is free when we return.
+/// Waits until a failed child is gone, so that the lock is free.
 fn reap(child: &mut Child) {
     let _ = child.wait();
 }
@@ -81,7 +82,7 @@ fn spawn(pipe: RawFd) -> io::Result<Child> {
     command.spawn()
 }
 
-/// This program: by its path, or, where that was replaced meanwhile, by what runs now.
+/// Path of this program; of the running one, where the file was replaced meanwhile.
 fn myself() -> PathBuf {
     std::env::current_exe()
         .ok()
@@ -89,7 +90,7 @@ fn myself() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// A session of its own, and no descriptor but the first three and the pipe across the exec.
+/// Begins a session, and closes all descriptors across the exec but the first three and the pipe.
 fn alone_with(pipe: RawFd) -> io::Result<()> {
     close_on_exec(3, pipe - 1)?;
     close_on_exec(pipe + 1, RawFd::MAX)?;
@@ -98,7 +99,7 @@ fn alone_with(pipe: RawFd) -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Marks a range of descriptors; one by one where the kernel is older than 5.11.
+/// Marks a range of descriptors as closed on exec; one by one on kernels older than 5.11.
 fn close_on_exec(first: RawFd, last: RawFd) -> io::Result<()> {
     if first > last {
         return Ok(());
@@ -118,16 +119,16 @@ fn close_on_exec(first: RawFd, last: RawFd) -> io::Result<()> {
 }
 
 /// The child's side of the pipe.
-pub struct Waiting {
+pub struct ParentPipe {
     pipe: Option<File>,
 }
 
-impl Waiting {
-    /// Takes over the descriptor that the parent named; `None`: this process is no child.
+impl ParentPipe {
+    /// Takes the descriptor that the parent named; `None`: this process is no child.
     ///
     /// # Errors
-    /// When it is none that somebody could have passed on.
-    pub fn if_child() -> Result<Option<Waiting>, Fail> {
+    /// When the variable names no open descriptor.
+    pub fn if_child() -> Result<Option<ParentPipe>, Fail> {
         let Some(named) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let fd: RawFd = named.to_str().and_then(|fd| fd.parse().ok()).unwrap_or(-1);
         // SAFETY: fcntl only asks.
@@ -135,21 +136,21 @@ impl Waiting {
             return Err(Fail::usage(format!("{VARIABLE} is for `lee up --background` itself")));
         }
         // SAFETY: passed to us by the parent, open, and used by nobody else.
-        Ok(Some(Waiting { pipe: Some(unsafe { File::from_raw_fd(fd) }) }))
+        Ok(Some(ParentPipe { pipe: Some(unsafe { File::from_raw_fd(fd) }) }))
     }
 
-    /// Says why it did not come to be mounted; later failures go to the log.
+    /// Reports why the cell was not mounted. Later failures go to the log.
     pub fn failed(&mut self, fail: &Fail) {
         match self.pipe.take() {
             Some(pipe) => {
-                let _ = tell(pipe, &Told::Failed { message: fail.to_string(), code: fail.code() });
+                let _ = tell(pipe, &Outcome::Failed { message: fail.to_string(), code: fail.code() });
             }
             None => output::note(&format!("lee: {fail}")),
         }
     }
 }
 
-impl Front for Waiting {
+impl Startup for ParentPipe {
     fn locked(&mut self, cell: &CellDir) -> Result<(), Fail> {
         write_to_log(cell).map_err(|e| Fail::new(format!("{}: {}", cell.log().display(), text(&e))))?;
         logging::start();
@@ -157,20 +158,20 @@ impl Front for Waiting {
     }
 
     fn started(&mut self, started: &Started) -> Result<(), Fail> {
-        // Keep no directory busy. The paths in use are absolute by now.
+        // Keep no directory busy. All paths in use are absolute here.
         let _ = std::env::set_current_dir("/");
-        match self.pipe.take().map(|pipe| tell(pipe, &Told::Up(started.clone()))) {
+        match self.pipe.take().map(|pipe| tell(pipe, &Outcome::Up(started.clone()))) {
             Some(Err(_)) => Err(Fail::new("who started this process is gone: ending")),
             _ => Ok(()),
         }
     }
 }
 
-fn tell(mut pipe: File, told: &Told) -> io::Result<()> {
-    pipe.write_all(serde_json::to_string(told)?.as_bytes())
+fn tell(mut pipe: File, outcome: &Outcome) -> io::Result<()> {
+    pipe.write_all(serde_json::to_string(outcome)?.as_bytes())
 }
 
-/// From here on what is said goes to the log.
+/// Sends standard output and error to the log from here on.
 fn write_to_log(cell: &CellDir) -> io::Result<()> {
     let path = cell.within().join("log");
     if std::fs::metadata(&path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {

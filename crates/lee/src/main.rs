@@ -1,12 +1,14 @@
 //! The `lee` command: everything an operator does with a cell.
 //!
-//! One file per subcommand in `cmd/`; what they share is in the modules here. The command line decides nothing about
-//! the file system: it finds the cell (`locate`), reaches it (`session`: through the control socket of the process
-//! that serves it, or by opening it under the lock), asks one `leeward_volume::admin::Request`, and shows the reply
-//! (`output`). `lee up` is the exception: it is the process that serves (`serve`, `background`, `metrics`). `place` knows what differs for a
-//! cell in a bucket.
+//! One file per subcommand in `cmd/`; what they share is in the modules here. The command line
+//! decides nothing about the file system: it finds the cell (`locate`), reaches it (`session`:
+//! through the control socket of the process that serves it, or by opening it under the lock), asks
+//! one `leeward_volume::admin::Request`, and shows the reply (`output`). `lee up` is the exception:
+//! it is the process that serves (`serve`, `background`, `metrics`). `place` knows what differs for
+//! a cell in a bucket.
 //!
-//! Errors are values (`fail::Fail`) that name the thing, the cause and the next step; they are printed once, here.
+//! Errors are values (`fail::Fail`) that name the thing, the cause and the next step; they are
+//! printed once, here.
 
 mod args;
 mod background;

@@ -1,8 +1,10 @@
-//! The process that serves a cell: lock, open, control socket, mount, metrics, and all of it back in the reverse order.
+//! The process that serves a cell. It takes the lock, opens the cell, mounts it, and starts doors,
+//! control socket and metrics. At its end it undoes these steps in reverse order.
 //!
-//! Everything that ends it is an [`Event`] of one queue: a signal, `lee down`, or that somebody unmounted. The end is:
-//! unmount (no new operations come), stop listening, close the cell (everything is durable), free the lock. An unmount that
-//! is refused leaves the cell served.
+//! One queue has every [`Event`] that ends the process: a signal, `lee down`, an unmount, or another
+//! process that takes the cell over. Then the process unmounts (no new operation arrives), stops
+//! listening, closes the cell (everything is durable) and frees the lock. When the unmount is
+//! refused, the process goes on serving.
 
 use crate::control::server::{Server, Service};
 use crate::control::{DoorConnections, Flows, Running};
@@ -38,99 +40,99 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long those who asked for the end are given to hear how it ended, in steps.
+/// Steps of the wait until callers of `lee down` have heard how it ended.
 const HEARD_STEPS: u32 = 200;
 const HEARD_STEP: Duration = Duration::from_millis(10);
-/// How often it is asked whether the cell is still ours.
+/// How often the process checks that no other process has taken the cell over.
 const LOST_STEP: Duration = Duration::from_millis(250);
-/// What an administrator may have put where a cell is to be made.
+/// A file that an operator may put in the directory before the cell is made.
 const SETTINGS: &str = "leeward.toml";
-/// What a cell consists of: [`Cell::check_place`] has judged these.
+/// Parts of a cell, which [`Cell::check_place`] has checked.
 const MAKING: [&str; 3] = ["cell.new", "meta", "data"];
-/// What is where a browser looks first.
+/// The page at `/` of the metrics port.
 const INDEX: &str =
     "<!DOCTYPE html>\n<title>Leeward</title>\n<p>Leeward: <a href=\"/metrics\">metrics</a></p>\n";
 
-/// What `lee up` was asked for.
+/// The options of `lee up`.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ServeOptions {
     /// The directory of the cell.
     pub dir: PathBuf,
     /// Where to mount it; `None`: `DIR/mnt`.
     pub mount: Option<PathBuf>,
     /// How to mount it.
-    pub options: Vec<MountWord>,
-    /// Where to answer Prometheus; none: where the settings say.
+    pub mount_options: Vec<MountWord>,
+    /// Addresses that answer Prometheus; none: those in the settings.
     pub metrics: Vec<SocketAddr>,
-    /// Where doors are; what is not said is as the settings say.
+    /// Addresses of doors. The settings have those that are missing here.
     pub doors: Wanted,
-    /// Directory and bytes of a cache on disk; `None`: as the settings say.
+    /// Directory of a cache on disk; `None`: as in the settings.
     pub cache: Option<PathBuf>,
-    /// See `cache`.
+    /// Size of that cache; `None`: as in the settings.
     pub cache_bytes: Option<u64>,
 }
 
-/// What runs now.
+/// A cell that is mounted and served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
     /// The directory of the cell.
     pub cell: PathBuf,
     /// Where it is mounted.
     pub mount: PathBuf,
-    /// Where its metrics are.
+    /// URLs of its metrics.
     pub metrics: Vec<String>,
     /// Its doors, by name and URL.
     pub doors: Vec<(String, String)>,
     /// The serving process.
     pub pid: u32,
-    /// Whether the cell was made by this call.
+    /// Whether this call made the cell.
     pub created: bool,
-    /// Dead mounts that were taken away.
+    /// Dead mounts that were removed.
     pub stale: Vec<PathBuf>,
-    /// Who served a cell in a bucket before and did not end as it should.
+    /// The process that served a cell in a bucket before and did not end in order.
     pub took_over: Option<Holder>,
 }
 
-/// Who hears how it goes: a terminal, or the process that waits for us in the background.
-pub trait Front {
-    /// The directory holds a cell now, and we have its lock.
+/// Hears how the start goes: a terminal, or the parent of a process in the background.
+pub trait Startup {
+    /// The directory holds a cell, and this process has its lock.
     ///
     /// # Errors
-    /// End before anything is opened.
+    /// The process ends before it opens anything.
     fn locked(&mut self, cell: &CellDir) -> Result<(), Fail>;
-    /// It is mounted.
+    /// The cell is mounted.
     ///
     /// # Errors
-    /// End: who asked for it is gone.
+    /// The process ends, because the parent is gone.
     fn started(&mut self, started: &Started) -> Result<(), Fail>;
 }
 
-/// Serves a cell until it is told to end.
+/// Serves a cell until an [`Event`] ends it.
 ///
 /// # Errors
-/// Why it could not be served, or not ended cleanly.
-pub fn serve(env: &Env, wish: &Wish, front: &mut dyn Front) -> Result<(), Fail> {
+/// Why the cell could not be served, or not closed in order.
+pub fn serve(env: &Env, options: &ServeOptions, startup: &mut dyn Startup) -> Result<(), Fail> {
     let (events, inbox) = channel();
     let stage = Mutex::new(Stage::Serving);
     let hearing = AtomicUsize::new(0);
-    let desk = Arc::new(Desk { env: env.clone(), stage, changed: Condvar::new(), hearing, events });
-    listen_to_signals(env, &desk)?;
-    let mut up = Up::start(env, wish, front, &desk)?;
-    if let Err(fail) = front.started(&up.started) {
+    let lifecycle = Arc::new(Lifecycle { env: env.clone(), stage, changed: Condvar::new(), hearing, events });
+    listen_to_signals(env, &lifecycle)?;
+    let mut up = ServedCell::start(env, options, startup, &lifecycle)?;
+    if let Err(fail) = startup.started(&up.started) {
         up.end()?;
         return Err(fail);
     }
     up.run(&inbox)
 }
 
-/// What the process is doing, as those who wait for its end see it.
+/// What the process is doing, for callers of `lee down`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     Serving,
     Ending(String),
-    /// It goes on serving, because the unmount was refused.
+    /// The unmount was refused; the process goes on serving.
     Refused(String),
-    /// All is done. `Err`: what could not be stored, and why.
+    /// Everything is done. `Err`: what could not be stored, and why.
     Ended(Result<(), String>),
 }
 
@@ -144,19 +146,19 @@ enum Event {
     Lost(String),
 }
 
-/// Where events come in and the stage is shown.
-struct Desk {
+/// The queue of events, and the stage for those who wait.
+struct Lifecycle {
     env: Env,
     stage: Mutex<Stage>,
     changed: Condvar,
-    /// Connections that are to hear how it ended.
+    /// Connections that wait to hear how it ended.
     hearing: AtomicUsize,
     events: Sender<Event>,
 }
 
-impl Desk {
+impl Lifecycle {
     fn post(&self, event: Event) {
-        // The other end is gone only when the process is about to end anyway.
+        // The receiver is gone only when the process ends anyway.
         let _ = self.events.send(event);
     }
 
@@ -165,7 +167,7 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    /// Says what goes on, with the time where it is not said to somebody who sits there.
+    /// Writes a line to standard error; with the time when that is no terminal.
     fn say(&self, what: &str) {
         if io::stderr().is_terminal() {
             output::note(&format!("lee: {what}"));
@@ -180,7 +182,7 @@ impl Desk {
         self.set(Stage::Ending(what));
     }
 
-    /// Says how it ended, and waits a moment until those who asked for it have heard.
+    /// Sets the last stage, and waits a moment until callers of `lee down` have heard it.
     fn ended(&self, how: Result<(), String>) {
         self.set(Stage::Ended(how));
         for _ in 0..HEARD_STEPS {
@@ -192,17 +194,17 @@ impl Desk {
     }
 }
 
-/// The first signal asks to end; while we do, another one tells what is waited for.
-fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
+/// The first signal ends the process. A later one prints what the process waits for.
+fn listen_to_signals(env: &Env, lifecycle: &Arc<Lifecycle>) -> Result<(), Fail> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
-    let desk = desk.clone();
+    let lifecycle = lifecycle.clone();
     env.spawn("signals", move || {
         for signal in signals.forever() {
-            let stage = desk.stage.lock().clone();
+            let stage = lifecycle.stage.lock().clone();
             match stage {
-                Stage::Ending(what) => desk.say(&format!("still {what}")),
-                Stage::Serving | Stage::Refused(_) => desk.post(Event::Signal(signal)),
+                Stage::Ending(what) => lifecycle.say(&format!("still {what}")),
+                Stage::Serving | Stage::Refused(_) => lifecycle.post(Event::Signal(signal)),
                 Stage::Ended(_) => (),
             }
         }
@@ -210,45 +212,50 @@ fn listen_to_signals(env: &Env, desk: &Arc<Desk>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A served cell. The fields are in the order in which they are given up.
-struct Up {
+/// A served cell. Its fields are dropped in this order.
+struct ServedCell {
     mount: Arc<Mount>,
     doors: Option<Doors>,
     server: Option<Server>,
     cell: Arc<Cell>,
-    desk: Arc<Desk>,
+    lifecycle: Arc<Lifecycle>,
     started: Started,
     dir: CellDir,
     lock: CellLock,
 }
 
-impl Up {
-    fn start(env: &Env, wish: &Wish, front: &mut dyn Front, desk: &Arc<Desk>) -> Result<Up, Fail> {
+impl ServedCell {
+    fn start(
+        env: &Env,
+        options: &ServeOptions,
+        startup: &mut dyn Startup,
+        lifecycle: &Arc<Lifecycle>,
+    ) -> Result<ServedCell, Fail> {
         system::make_private_files();
-        let dir = directory(&wish.dir)?;
+        let dir = directory(&options.dir)?;
         let lock = lock::take_after_others(env, &dir, "up").map_err(|e| match e {
             NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
             NotTaken::Failed(fail) => fail,
         })?;
-        let config = with_cache(settings::load(&dir)?, wish)?;
-        let listeners = Listeners::bind(&metrics_addresses(wish, &config)?)?;
+        let config = with_cache(settings::load(&dir)?, options)?;
+        let listeners = Listeners::bind(&metrics_addresses(options, &config)?)?;
         let urls = listeners.urls();
-        let bound = doors::bind(&wish.doors.or(&config))?;
+        let bound = doors::bind(&options.doors.or(&config))?;
         let created = place::create_if_missing(env, &dir, &config.engine())?;
-        front.locked(&dir)?;
+        startup.locked(&dir)?;
         let stale = detach_stale(env, &dir);
-        let at = mount_point(&dir, wish.mount.as_deref())?;
+        let at = mount_point(&dir, options.mount.as_deref())?;
         let took_over = place::noted(&dir)?;
         let cell = place::open(env, &dir, &config.engine())?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
-        let options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
-        let gate = Gate::with_people(cell.clone(), env, options, Arc::new(Machine::default()));
+        let gate_options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
+        let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(Machine::default()));
         gate.set_flows(cell.flow_settings());
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
-        // what fails from here on closes the cell
+        // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
-            let mount = mount(env, &gate, mount_options::options(dir.path(), &wish.options), &at)?;
+            let mount = mount(env, &gate, mount_options::options(dir.path(), &options.mount_options), &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -261,7 +268,7 @@ impl Up {
                 mount: mount.at().to_path_buf(),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
-                desk: desk.clone(),
+                lifecycle: lifecycle.clone(),
             };
             Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors))
         });
@@ -284,17 +291,17 @@ impl Up {
             stale,
             took_over,
         };
-        watch_mount(env, &mount, desk);
+        watch_mount(env, &mount, lifecycle);
         memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
-            watch_cell(env, &cell, desk);
+            watch_cell(env, &cell, lifecycle);
         }
-        Ok(Up {
+        Ok(ServedCell {
             mount,
             doors: Some(doors),
             server: Some(server),
             cell,
-            desk: desk.clone(),
+            lifecycle: lifecycle.clone(),
             started,
             dir,
             lock,
@@ -306,14 +313,16 @@ impl Up {
             match event {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
-                Event::Lost(why) => self.desk.say(&format!("{why}: this process ends")),
-                Event::Unmounted => self.desk.say(&format!("{} was unmounted", self.started.mount.display())),
+                Event::Lost(why) => self.lifecycle.say(&format!("{why}: this process ends")),
+                Event::Unmounted => {
+                    self.lifecycle.say(&format!("{} was unmounted", self.started.mount.display()))
+                }
             }
             match self.unmount() {
                 Ok(()) => return self.close(),
                 Err(fail) => {
-                    self.desk.say(&format!("{fail}; still serving"));
-                    self.desk.set(Stage::Refused(fail.to_string()));
+                    self.lifecycle.say(&format!("{fail}; still serving"));
+                    self.lifecycle.set(Stage::Refused(fail.to_string()));
                 }
             }
         }
@@ -328,12 +337,12 @@ impl Up {
     fn unmount(&mut self) -> Result<(), Fail> {
         let at = self.started.mount.display();
         if self.mount.is_alive() {
-            self.desk.ending(format!("unmounting {at}"));
+            self.lifecycle.ending(format!("unmounting {at}"));
         }
         match self.mount.unmount() {
             Ok(Unmounted::Clean) => Ok(()),
             Ok(Unmounted::Detached) => {
-                self.desk.say(&format!("{at} was still in use: its users get errors from now on"));
+                self.lifecycle.say(&format!("{at} was still in use: its users get errors from now on"));
                 Ok(())
             }
             Err(e) => Err(Fail::new(e.to_string())),
@@ -342,15 +351,15 @@ impl Up {
 
     fn close(&mut self) -> Result<(), Fail> {
         let dir = self.started.cell.display().to_string();
-        self.desk.ending(format!("writing to {dir} what is in memory"));
+        self.lifecycle.ending(format!("writing to {dir} what is in memory"));
         self.doors = None;
         self.server = None;
         let closed = self.cell.close();
         place::forget(&self.dir, &self.lock.holder);
         if closed.is_ok() {
-            self.desk.say(&format!("{dir} is closed; everything is durable"));
+            self.lifecycle.say(&format!("{dir} is closed; everything is durable"));
         }
-        self.desk.ended(match &closed {
+        self.lifecycle.ended(match &closed {
             Ok(()) => Ok(()),
             Err(e) => Err(format!("{dir}: {}", e.message)),
         });
@@ -358,29 +367,29 @@ impl Up {
     }
 }
 
-/// The settings, with the cache that was asked for.
-fn with_cache(mut config: CellSettings, wish: &Wish) -> Result<CellSettings, Fail> {
-    if let Some(dir) = &wish.cache {
+/// The settings, with the cache that the command line names.
+fn with_cache(mut config: CellSettings, options: &ServeOptions) -> Result<CellSettings, Fail> {
+    if let Some(dir) = &options.cache {
         let path = std::path::absolute(dir).ok().and_then(|path| path.to_str().map(str::to_string));
         config.disk_cache = path.ok_or_else(|| {
             Fail::new(format!("{}: name a directory whose path is UTF-8 for the cache", dir.display()))
         })?;
     }
-    if let Some(bytes) = wish.cache_bytes {
+    if let Some(bytes) = options.cache_bytes {
         config.disk_cache_mib = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
     }
     config.check().map_err(|wrong| Fail::new(format!("--cache-size: {wrong}")))?;
     Ok(config)
 }
 
-fn metrics_addresses(wish: &Wish, config: &CellSettings) -> Result<Vec<SocketAddr>, Fail> {
-    if !wish.metrics.is_empty() {
-        return Ok(wish.metrics.clone());
+fn metrics_addresses(options: &ServeOptions, config: &CellSettings) -> Result<Vec<SocketAddr>, Fail> {
+    if !options.metrics.is_empty() {
+        return Ok(options.metrics.clone());
     }
     config.metrics.iter().map(|text| metrics::http::parse(text).map_err(Fail::new)).collect()
 }
 
-/// The directory of the cell, made where it is missing.
+/// The directory of the cell; makes it where it is missing.
 fn directory(dir: &Path) -> Result<CellDir, Fail> {
     if let Some(url) = dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())) {
         let mut cell = CellDir::in_bucket(url)?;
@@ -421,15 +430,16 @@ fn make_directory(dir: &Path) -> Result<(), Fail> {
         }
         _ => format!("cannot be made: {}", text(&e)),
     };
-    // Others must get through to the mount; what is in it is private.
+    // Users must reach the mount point through it; its files are private.
     std::fs::create_dir(dir)
         .and_then(|()| std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)))
         .and_then(|()| sync_names(dir))
         .map_err(|e| Fail::new(format!("{}: {}", dir.display(), why(e))))
 }
 
-/// A new cell is made only where nothing else is. Asked before the lock is put there, so that a directory of somebody's work
-/// stays as it is; where a lock is, an earlier call has asked, and what it may have left is for `Cell::create` to judge.
+/// A new cell is made only in an empty directory. This is checked before the lock is put there, so
+/// that a directory with other files stays as it is. Where there is a lock, an earlier call has
+/// checked, and `Cell::create` judges what that call left.
 fn check_empty(dir: &CellDir) -> Result<(), Fail> {
     let unreadable =
         |e: io::Error| Fail::new(format!("{dir}: {}: name a directory that you may read", text(&e)));
@@ -455,13 +465,14 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
     Ok(())
 }
 
-/// What killed processes left mounted; what cannot be taken away is said, and does not hinder another mount point.
+/// Removes mounts that killed processes left. One that cannot be removed is reported, and does not
+/// hinder another mount point.
 fn detach_stale(env: &Env, dir: &CellDir) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
     mounts::detach_all_of(env, dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
 }
 
-/// Where to mount; our own mount point is made where it is missing.
+/// Where to mount. Makes the default mount point where it is missing.
 fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
@@ -488,7 +499,7 @@ fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Moun
     leeward_fuse::mount(gate.clone(), env, at, options).map(Arc::new).map_err(|e| Fail::new(e.to_string()))
 }
 
-/// What the doors ask.
+/// Checks who may use the doors.
 fn authority(env: &Env, cell: &Cell, config: &CellSettings) -> Result<Arc<Authority>, Fail> {
     let (people, fetch) = (Arc::new(Machine::default()), Arc::new(HttpFetch::new()));
     let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
@@ -496,46 +507,46 @@ fn authority(env: &Env, cell: &Cell, config: &CellSettings) -> Result<Arc<Author
     authority.map(Arc::new).map_err(|wrong| Fail::new(format!("{SETTINGS}: {wrong}")))
 }
 
-/// Tells when somebody unmounts.
-fn watch_mount(env: &Env, mount: &Arc<Mount>, desk: &Arc<Desk>) {
-    let (mount, desk) = (mount.clone(), desk.clone());
+/// Posts an event when somebody unmounts.
+fn watch_mount(env: &Env, mount: &Arc<Mount>, lifecycle: &Arc<Lifecycle>) {
+    let (mount, lifecycle) = (mount.clone(), lifecycle.clone());
     env.spawn("mount-watch", move || {
         mount.wait();
-        desk.post(Event::Unmounted);
+        lifecycle.post(Event::Unmounted);
     });
 }
 
-/// Tells when another process has taken the cell over.
-fn watch_cell(env: &Env, cell: &Arc<Cell>, desk: &Arc<Desk>) {
-    let (cell, desk, clock) = (Arc::downgrade(cell), desk.clone(), env.clone());
+/// Posts an event when another process has taken the cell over.
+fn watch_cell(env: &Env, cell: &Arc<Cell>, lifecycle: &Arc<Lifecycle>) {
+    let (cell, lifecycle, clock) = (Arc::downgrade(cell), lifecycle.clone(), env.clone());
     env.spawn("cell-watch", move || {
         while let Some(why) = cell.upgrade().map(|cell| cell.lost()) {
             match why {
-                Some(why) => return desk.post(Event::Lost(why)),
+                Some(why) => return lifecycle.post(Event::Lost(why)),
                 None => clock.sleep(LOST_STEP),
             }
         }
     });
 }
 
-/// What the control socket reaches.
+/// Answers the calls of the control socket.
 struct CellService {
     cell: Arc<Cell>,
     gate: Gate,
-    /// Who gets in by a door.
+    /// Checks who may use the doors.
     authority: Arc<Authority>,
     /// Held while the gate reads weights and ceilings again, or the doors users and keys: the last
     /// change counts.
     refreshing: Mutex<()>,
     mount: PathBuf,
     metrics: Vec<String>,
-    /// Where doors are, and what they have done.
+    /// Names and URLs of the doors, and their counters.
     doors: (Vec<(String, String)>, Vec<Arc<Figures>>),
     holder: Holder,
-    desk: Arc<Desk>,
+    lifecycle: Arc<Lifecycle>,
 }
 
-/// What `lee status` shows of a door's connections.
+/// The connections of a door, for `lee status`.
 fn door_connections(figures: &Figures) -> DoorConnections {
     let unfinished = figures.unfinished();
     DoorConnections {
@@ -607,26 +618,26 @@ impl Service for CellService {
     }
 
     fn down(&self) {
-        self.desk.set(Stage::Ending(format!("ending {}", self.mount.display())));
-        self.desk.post(Event::Down);
+        self.lifecycle.set(Stage::Ending(format!("ending {}", self.mount.display())));
+        self.lifecycle.post(Event::Down);
     }
 
     fn hears_of_end(&self, hears: bool) {
         match hears {
-            true => self.desk.hearing.fetch_add(1, Ordering::AcqRel),
-            false => self.desk.hearing.fetch_sub(1, Ordering::AcqRel),
+            true => self.lifecycle.hearing.fetch_add(1, Ordering::AcqRel),
+            false => self.lifecycle.hearing.fetch_sub(1, Ordering::AcqRel),
         };
     }
 
     fn next_stage(&self, last: &str) -> Result<Option<String>, Failure> {
-        let mut stage = self.desk.stage.lock();
+        let mut stage = self.lifecycle.stage.lock();
         loop {
             match &*stage {
                 Stage::Ended(Ok(())) => return Ok(None),
                 Stage::Ended(Err(why)) => return Err(Failure { message: why.clone(), errno: libc::EIO }),
                 Stage::Ending(what) if what != last => return Ok(Some(what.clone())),
                 Stage::Refused(why) => return Err(Failure { message: why.clone(), errno: libc::EBUSY }),
-                Stage::Ending(_) | Stage::Serving => self.desk.changed.wait(&mut stage),
+                Stage::Ending(_) | Stage::Serving => self.lifecycle.changed.wait(&mut stage),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `lee bin`: what was removed from volumes that have a recycle bin.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
@@ -8,10 +8,10 @@ use leeward_env::dates;
 use leeward_volume::admin::{self, BinEntry, BinRestored};
 use std::path::{Path, PathBuf};
 
-/// List what was removed, and restore it
+/// List and restore removed files
 ///
-/// A volume has a recycle bin when it is told how long to keep what was removed: lee volume set VOLUME bin-days=7. What is in the bin
-/// counts as used, but makes room when a quota or the disk is full: the oldest goes first.
+/// A volume has a recycle bin when its property bin-days is set: lee volume set VOLUME bin-days=7.
+/// Files in the bin count as used. When a quota or the disk is full, the oldest ones go first.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -20,26 +20,26 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// List what is in recycle bins, by the paths that it had
+    /// List recycle bins, by the paths that the files had
     List {
-        /// Only what was here or below: a path in the cell or below its mount
+        /// Only files that were at this path or below: in the cell, or below its mount
         path: Option<PathBuf>,
     },
-    /// Restore what had a path, with all that was removed below it
+    /// Restore a file, or a directory with all that was removed below it
     ///
-    /// Directories above it that are gone come back, too; those that are there again are filled. Nothing that is there is replaced. Of
-    /// each name comes back what was removed last.
+    /// Missing directories above it come back, too. Directories that exist again are filled. No
+    /// existing file is replaced. Of each name, the version that was removed last comes back.
     Restore {
-        /// The path that it had, or a directory that is there: all that was removed below it
+        /// The path that it had, or an existing directory for all that was removed below it
         path: PathBuf,
-        /// Only what was removed by then, in UTC: 2026-11-21 or 2026-11-21T12:00Z
+        /// Only what was removed up to this time, in UTC: 2026-11-21 or 2026-11-21T12:00Z
         #[arg(long, value_name = "TIME", value_parser = when::parse_at)]
         at: Option<i64>,
         /// Another path for it, in the same volume
         #[arg(long, value_name = "PATH")]
         to: Option<PathBuf>,
     },
-    /// Remove for good what is in recycle bins
+    /// Remove the content of recycle bins for good
     Empty {
         /// Only of this volume
         volume: Option<String>,
@@ -50,13 +50,13 @@ enum Action {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::List { path } => list(asked, path.as_deref()),
-        Action::Restore { path, at, to } => restore(asked, &path, at, to.as_deref()),
+        Action::List { path } => list(invocation, path.as_deref()),
+        Action::Restore { path, at, to } => restore(invocation, &path, at, to.as_deref()),
         Action::Empty { volume } => {
-            let reply = asked.ask("bin empty", &admin::BinEmpty { volume })?;
-            output::reply(asked.format, &reply, || {
+            let reply = invocation.ask("bin empty", &admin::BinEmpty { volume })?;
+            output::reply(invocation.format, &reply, || {
                 format!("removed {} for good; their space comes back in the background", things(reply.purged))
             })
         }
@@ -67,13 +67,13 @@ fn things(count: u64) -> String {
     size::counted(count, "thing", "things")
 }
 
-fn list(asked: &Asked, path: Option<&Path>) -> Result<(), Fail> {
-    let reply = asked.session("bin list", |cell, session| {
+fn list(invocation: &Invocation, path: Option<&Path>) -> Result<(), Fail> {
+    let reply = invocation.session("bin list", |cell, session| {
         let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
         session.ask(&admin::BinList { path })
     })?;
     let entries = &reply.entries;
-    output::reply(asked.format, &reply, || match entries.is_empty() {
+    output::reply(invocation.format, &reply, || match entries.is_empty() {
         true => "nothing in the recycle bin".into(),
         false => table(entries).to_string(),
     })
@@ -99,14 +99,19 @@ fn table(entries: &[BinEntry]) -> Table {
     })
 }
 
-fn restore(asked: &Asked, path: &Path, at_secs: Option<i64>, to: Option<&Path>) -> Result<(), Fail> {
-    let reply = asked.session("bin restore", |cell, session| {
+fn restore(
+    invocation: &Invocation,
+    path: &Path,
+    at_secs: Option<i64>,
+    to: Option<&Path>,
+) -> Result<(), Fail> {
+    let reply = invocation.session("bin restore", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
         session.ask(&admin::BinRestore { path, at_secs, to })
     })?;
     let BinRestored { restored, left } = &reply;
-    output::reply(asked.format, &reply, || {
+    output::reply(invocation.format, &reply, || {
         let files = size::counted(restored.files, "file", "files");
         let dirs = size::counted(restored.dirs, "directory", "directories");
         let mut text = format!("restored {files} and {dirs} ({})", size::bytes(restored.bytes));

@@ -1,6 +1,6 @@
 //! `lee bucket`: which directories are published at the S3 door.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
@@ -11,9 +11,10 @@ use std::path::Path;
 
 /// Publish directories at the S3 door
 ///
-/// A bucket is a name for a directory: its files are the objects, their paths below it the keys. Publishing changes no file and gives no
-/// rights: every request acts as the user of its key, and the modes and ACLs of the files say what he may, as in the mount. Where the door
-/// is: lee up --s3; keys: lee key create.
+/// A bucket is a name for a directory. Its files are the objects; their paths below it are the
+/// keys. Publishing changes no file and gives no rights: each request acts as the user of its key,
+/// and modes and ACLs of the files apply as in the mount. lee up --s3 opens the door; lee key create
+/// makes keys.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,7 +27,8 @@ enum Action {
     Create {
         /// 3 to 63 of a-z, 0-9, - and .
         name: String,
-        /// The directory, from the cell's root or in the mount [default: /NAME, where a volume of this name is attached]
+        /// The directory, from the cell's root or in the mount [default: /NAME, where a volume of
+        /// this name is attached]
         #[arg(long, value_name = "DIR")]
         path: Option<String>,
         /// Anybody may read without a key what others may read by the files' modes (as user nobody)
@@ -35,17 +37,17 @@ enum Action {
     },
     /// Change who may read without a key
     Set {
-        /// Which bucket
+        /// The bucket's name
         name: String,
         /// Whether anybody may read what others may read by the files' modes
         #[arg(long, value_name = "yes|no", action = clap::ArgAction::Set, value_parser = yes_or_no)]
         public: bool,
     },
-    /// List what is published
+    /// List all buckets
     List,
-    /// Publish a directory no more; its files stay
+    /// Remove a bucket; the directory and its files stay
     Remove {
-        /// Which bucket
+        /// The bucket's name
         name: String,
     },
 }
@@ -62,35 +64,35 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, path, public } => create(asked, name, path, public),
+        Action::Create { name, path, public } => create(invocation, name, path, public),
         Action::Set { name, public } => {
             let request = admin::BucketSet { name, public: Some(public), cors: None };
-            show(asked, &asked.ask("bucket set", &request)?, |b| {
+            show(invocation, &invocation.ask("bucket set", &request)?, |b| {
                 let who = if b.public { "anybody may read" } else { "only who has a key" };
                 format!("{}: {who}", b.name)
             })
         }
-        Action::List => list(asked),
+        Action::List => list(invocation),
         Action::Remove { name } => {
-            asked.ask("bucket remove", &admin::BucketRemove { name: name.clone() })?;
-            output::show(asked.format, &json!({"reply": "done", "bucket": name}), || {
+            invocation.ask("bucket remove", &admin::BucketRemove { name: name.clone() })?;
+            output::show(invocation.format, &json!({"reply": "done", "bucket": name}), || {
                 format!("bucket {name} is published no more; its files are where they were")
             })
         }
     }
 }
 
-fn create(asked: &Asked, name: String, path: Option<String>, public: bool) -> Result<(), Fail> {
-    let reply = asked.session("bucket create", |cell, session| {
+fn create(invocation: &Invocation, name: String, path: Option<String>, public: bool) -> Result<(), Fail> {
+    let reply = invocation.session("bucket create", |cell, session| {
         let path = match path {
             Some(path) => mounts::path_in_cell(cell.path(), Path::new(&path))?,
             None => volume_path(session, &name)?,
         };
         session.ask(&admin::BucketCreate { name, path, public })
     })?;
-    show(asked, &reply, |b| format!("bucket {}: {}", b.name, b.path))
+    show(invocation, &reply, |b| format!("bucket {}: {}", b.name, b.path))
 }
 
 /// Where the volume of this name is attached.
@@ -101,15 +103,19 @@ fn volume_path(session: &mut Session, name: &str) -> Result<String, Fail> {
     }
 }
 
-fn show(asked: &Asked, reply: &BucketInfos, text: impl Fn(&BucketInfo) -> String) -> Result<(), Fail> {
+fn show(
+    invocation: &Invocation,
+    reply: &BucketInfos,
+    text: impl Fn(&BucketInfo) -> String,
+) -> Result<(), Fail> {
     let bucket =
         reply.buckets.first().ok_or_else(|| Fail::new("the cell did not say what it made".to_owned()))?;
-    output::show(asked.format, bucket, || text(bucket))
+    output::show(invocation.format, bucket, || text(bucket))
 }
 
-fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("bucket list", &admin::BucketList)?;
-    output::reply(asked.format, &reply, || {
+fn list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("bucket list", &admin::BucketList)?;
+    output::reply(invocation.format, &reply, || {
         if reply.buckets.is_empty() {
             return "nothing is published: lee bucket create NAME --path DIR".into();
         }

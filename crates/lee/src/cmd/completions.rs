@@ -1,6 +1,6 @@
 //! `lee completions`: what a shell needs to complete our commands.
 
-use super::{Asked, only_text};
+use super::{Invocation, only_text};
 use crate::fail::Fail;
 use crate::{args, output};
 use clap_complete::Shell;
@@ -18,8 +18,8 @@ pub struct Args {
 ///
 /// # Errors
 /// When standard output cannot be written to.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    only_text(asked, "completions")?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    only_text(invocation, "completions")?;
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "lee", &mut script);
     output::print(&String::from_utf8_lossy(&script))

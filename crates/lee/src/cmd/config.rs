@@ -1,14 +1,14 @@
 //! `lee config`: the settings in effect.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::{output, settings};
 use serde_json::json;
 
 /// Show the settings in effect
 ///
-/// They come from DIR/leeward.toml, and from built-in defaults where that says nothing. A running cell takes up changes when
-/// it is started again.
+/// They come from DIR/leeward.toml, and from built-in defaults where that says nothing. A running
+/// cell takes up changes when it is started again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,13 +25,13 @@ enum Action {
 ///
 /// # Errors
 /// What is wrong in the file.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let Action::Show = args.action;
-    let cell = asked.cell()?;
+    let cell = invocation.cell()?;
     let config = settings::load(&cell)?;
     let toml = settings::to_toml(&config)?;
     let (file, there) = (cell.settings(), settings::are_there(&cell)?);
-    output::show(asked.format, &json!({"file": file, "settings": config}), || {
+    output::show(invocation.format, &json!({"file": file, "settings": config}), || {
         let from = if there { "with defaults where it says nothing" } else { "which is not there: defaults" };
         format!("# {}, {from}\n{toml}", file.display())
     })

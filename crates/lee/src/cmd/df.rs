@@ -1,6 +1,6 @@
 //! `lee df`: the space of the cell.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::{output, size};
 use leeward_volume::admin::{self, Df, PoolInfo};
@@ -9,9 +9,9 @@ use leeward_volume::admin::{self, Df, PoolInfo};
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let df = asked.ask("df", &admin::DfShow)?;
-    output::reply(asked.format, &df, || text(&df))
+pub fn run(invocation: &Invocation) -> Result<(), Fail> {
+    let df = invocation.ask("df", &admin::DfShow)?;
+    output::reply(invocation.format, &df, || text(&df))
 }
 
 fn text(df: &Df) -> String {

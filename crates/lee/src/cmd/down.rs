@@ -1,6 +1,6 @@
 //! `lee down`: ask the process that serves a cell to end, and wait until it is gone.
 
-use super::Asked;
+use super::Invocation;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::locate::CellDir;
@@ -11,13 +11,13 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// After its last word a process has only to exit.
+/// A process that reported its end has only to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
 
 /// End the process that serves a cell
 ///
-/// It unmounts and makes everything durable; this returns when it is gone. Exit code 1, and the reason, when something could not be
-/// stored.
+/// The process unmounts and makes everything durable. This command returns when it is gone. Exit
+/// code 1, with the reason, when something could not be stored.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -28,14 +28,14 @@ pub struct Args {
 ///
 /// # Errors
 /// When nothing runs, it does not end, or it has not stored everything.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    let cell = asked.cell_or(args.dir.as_deref())?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    let cell = invocation.cell_or(args.dir.as_deref())?;
     let client = match Client::connect(&cell) {
         Ok(client) => client,
         Err(Unreached::Failed(fail)) => return Err(fail),
-        Err(Unreached::Silent) => return Err(not_reached(asked, &cell)),
+        Err(Unreached::Silent) => return Err(not_reached(invocation, &cell)),
     };
-    let holder = lock::holder(&asked.env, &cell)?.flatten();
+    let holder = lock::holder(&invocation.env, &cell)?.flatten();
     // Held before it is asked to end, so that the number cannot come to mean another process.
     let process = holder.as_ref().filter(|h| h.is_here()).and_then(|h| Process::open(h.pid));
     let ended = client.down(&mut |stage| tracing::debug!("{stage}"));
@@ -53,15 +53,15 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         )));
     }
     let pid = holder.map(|h| h.pid);
-    output::show(asked.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
+    output::show(invocation.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
     })
 }
 
-fn not_reached(asked: &Asked, cell: &CellDir) -> Fail {
-    match lock::holder(&asked.env, cell) {
+fn not_reached(invocation: &Invocation, cell: &CellDir) -> Fail {
+    match lock::holder(&invocation.env, cell) {
         Err(fail) => fail,
-        Ok(None) => match mounts::alive_of(&asked.env, cell.path()) {
+        Ok(None) => match mounts::alive_of(&invocation.env, cell.path()) {
             Some(at) => Fail::new(mounts::moved(&cell.to_string(), &at)),
             None => Fail::new(format!(
                 "{cell}: nothing to end, no process serves it: start one with `lee up {cell}`"
@@ -71,7 +71,7 @@ fn not_reached(asked: &Asked, cell: &CellDir) -> Fail {
     }
 }
 
-/// What a person can do where the process cannot be reached.
+/// The next step when the process cannot be reached.
 fn how_to_end(cell: &CellDir, holder: Option<&Holder>) -> String {
     match holder {
         Some(h) if h.command != "up" => format!("{cell} is in use by {h}: it ends by itself"),

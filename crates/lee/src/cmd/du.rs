@@ -1,6 +1,6 @@
 //! `lee du`: what is below paths, from the recursive statistics that every directory carries.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{mounts, size};
@@ -9,12 +9,14 @@ use leeward_volume::admin;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Show what is below paths, at once
+/// Show how much is below paths, at once
 ///
-/// Takes the same time for a tree of any size. Bytes are those allocated to files, before compression.
+/// This takes the same time for a tree of any size. Bytes are those allocated to files, before
+/// compression.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Paths in the cell, or below its mount [default: the current directory in the mount, else all]
+    /// Paths in the cell, or below its mount [default: the current directory in the mount, else
+    /// all]
     paths: Vec<PathBuf>,
 }
 
@@ -36,8 +38,8 @@ struct PathUsage {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    let paths = asked.session("du", |cell, session| {
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    let paths = invocation.session("du", |cell, session| {
         let mut named = args.paths.clone();
         if named.is_empty() {
             let here = mounts::path_in_cell(cell.path(), Path::new("."));
@@ -51,7 +53,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         named.iter().map(usage).collect::<Result<Vec<_>, Fail>>()
     })?;
     let shown = Shown { reply: "usages", paths };
-    output::show(asked.format, &shown, || table(&shown.paths).to_string())
+    output::show(invocation.format, &shown, || table(&shown.paths).to_string())
 }
 
 fn table(paths: &[PathUsage]) -> Table {

@@ -1,6 +1,7 @@
-//! `lee flow`: the part that users get when several want more than there is, and what they get at most.
+//! `lee flow`: the part that users get when several want more than there is, and what they get at
+//! most.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size::{self, Limit};
@@ -10,18 +11,22 @@ use leeward_volume::admin::{self, FlowInfo};
 use serde::Serialize;
 use serde_json::json;
 
-/// Set what users get when several want more than there is, and at most
+/// Set shares and ceilings of users
 ///
-/// Without this all users get equal parts when they compete, and one who is alone gets everything. Settings take effect at once and last.
+/// Without settings, users who compete get equal shares, and a user who is alone gets everything.
+/// Settings take effect at once and last.
 ///
-/// A weight is a part relative to others: who has 200 gets twice as much as who has 100, the usual weight, while both want more than
-/// they get. It takes nothing from anybody while nobody competes.
+/// A weight is a share relative to other users: while both want more than they get, a user of
+/// weight 200 gets twice as much as one of weight 100, the usual one. While nobody competes, a
+/// weight has no effect.
 ///
-/// A ceiling is what a user gets at most in a second, also when nobody else is there: operations, bytes read and written, or both.
-/// After a quiet second one second's worth is let through at once. What is over it waits.
+/// A ceiling limits a user in each second, even when nobody else is active: operations, bytes read
+/// and written, or both. After an idle second, one second's worth passes at once. Requests over the
+/// ceiling wait.
 ///
-/// What is said about a group is said about each of its members (by the user database of this machine). What is said about a
-/// user counts before that; of several groups the largest weight and the lowest ceiling count.
+/// A setting of a group applies to each of its members, by the user database of this machine. A
+/// setting of the user overrides it. Of several groups, the largest weight and the lowest ceiling
+/// apply.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,34 +37,36 @@ pub struct Args {
 enum Action {
     /// Set the weight of a user, or of each member of a group
     Weight {
-        /// About whom: a user, or a group with @ before it, by name or number
+        /// A user, or a group with @ before it, by name or number
         #[arg(value_name = "USER|@GROUP")]
         who: String,
-        /// Part relative to other users; the usual one is 100
+        /// Share relative to other users; the usual one is 100
         #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(WEIGHT_MAX)))]
         weight: u32,
     },
-    /// Set a ceiling for a user, or for each member of a group; what is not named stays as it was
+    /// Set a ceiling for a user, or for each member of a group; a limit that is not named stays
     Limit {
-        /// About whom: a user, or a group with @ before it, by name or number
+        /// A user, or a group with @ before it, by name or number
         #[arg(value_name = "USER|@GROUP")]
         who: String,
-        /// Most operations in a second, such as 500 or 10k, or `none`, also if a group has a ceiling
+        /// Most operations in a second, such as 500 or 10k, or `none`, also if a group has a
+        /// ceiling
         #[arg(long, value_name = "N/s", value_parser = ops, required_unless_present = "bytes")]
         ops: Option<Limit>,
-        /// Most bytes read and written in a second, such as 100M (powers of 1024), or `none`, also if a group has a ceiling
+        /// Most bytes read and written in a second, such as 100M (powers of 1024), or `none`, also
+        /// if a group has a ceiling
         #[arg(long, value_name = "N/s", value_parser = bytes)]
         bytes: Option<Limit>,
     },
-    /// Take back all that was set for a user or a group
+    /// Remove all settings of a user or a group
     Reset {
-        /// About whom: a user, or a group with @ before it, by name or number
+        /// A user, or a group with @ before it, by name or number
         #[arg(value_name = "USER|@GROUP")]
         who: String,
     },
-    /// List all that was set
+    /// List all settings
     List,
-    /// Show what holds for a user, with what was set for his groups
+    /// Show what applies to a user, with the settings of the user's groups
     Show {
         /// By name or number
         user: String,
@@ -74,7 +81,7 @@ fn bytes(text: &str) -> Result<Limit, String> {
     size::parse_bytes(text.strip_suffix("/s").unwrap_or(text))
 }
 
-/// What holds for a user.
+/// What applies to a user.
 #[derive(Debug, Serialize)]
 struct Shown {
     user: String,
@@ -91,24 +98,24 @@ struct Shown {
 ///
 /// # Errors
 /// What the cell says, or that there is no such user or group.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Weight { who, weight } => {
-            set(asked, "flow weight", &who, FlowRecord { weight: Some(weight), ..FlowRecord::default() })
+            set(invocation, "flow weight", &who, FlowRecord { weight: Some(weight), ..FlowRecord::default() })
         }
         Action::Limit { who, ops, bytes } => {
             let (ops_per_sec, bytes_per_sec) = (ops.map(|l| l.0), bytes.map(|l| l.0));
-            set(asked, "flow limit", &who, FlowRecord { weight: None, ops_per_sec, bytes_per_sec })
+            set(invocation, "flow limit", &who, FlowRecord { weight: None, ops_per_sec, bytes_per_sec })
         }
         Action::Reset { who } => {
             let who = parse(&who)?;
-            asked.ask("flow reset", &admin::FlowReset { who })?;
-            output::show(asked.format, &json!({"reply": "done", "who": who}), || {
+            invocation.ask("flow reset", &admin::FlowReset { who })?;
+            output::show(invocation.format, &json!({"reply": "done", "who": who}), || {
                 format!("{}: nothing is set any more", name(who))
             })
         }
-        Action::List => list(asked),
-        Action::Show { user } => show(asked, &user),
+        Action::List => list(invocation),
+        Action::Show { user } => show(invocation, &user),
     }
 }
 
@@ -127,13 +134,13 @@ fn name(who: Principal) -> String {
     }
 }
 
-fn set(asked: &Asked, command: &'static str, who: &str, said: FlowRecord) -> Result<(), Fail> {
+fn set(invocation: &Invocation, command: &'static str, who: &str, said: FlowRecord) -> Result<(), Fail> {
     let FlowRecord { weight, ops_per_sec, bytes_per_sec } = said;
     let who = parse(who)?;
     let request = admin::FlowSet { who, weight, ops_per_sec, bytes_per_sec };
-    let reply = asked.ask(command, &request)?;
+    let reply = invocation.ask(command, &request)?;
     let flow = reply.flows.first().ok_or_else(|| Fail::new(format!("{}: nothing was set", name(who))))?;
-    output::show(asked.format, flow, || {
+    output::show(invocation.format, flow, || {
         let [who, weight, ops, bytes] = cells(flow);
         format!(
             "{who}: weight: {weight}; most operations in a second: {ops}; most bytes in a second: {bytes}"
@@ -141,9 +148,9 @@ fn set(asked: &Asked, command: &'static str, who: &str, said: FlowRecord) -> Res
     })
 }
 
-fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("flow list", &admin::FlowList)?;
-    output::reply(asked.format, &reply, || {
+fn list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("flow list", &admin::FlowList)?;
+    output::reply(invocation.format, &reply, || {
         if reply.flows.is_empty() {
             return "nothing is set: all users get equal parts".into();
         }
@@ -158,7 +165,7 @@ fn list(asked: &Asked) -> Result<(), Fail> {
     })
 }
 
-/// Who, weight, ceilings; `-` where nothing was said.
+/// Name, weight and ceilings; `-` where nothing is set.
 fn cells(flow: &FlowInfo) -> [String; 4] {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
@@ -169,17 +176,17 @@ fn cells(flow: &FlowInfo) -> [String; 4] {
     ]
 }
 
-fn show(asked: &Asked, user: &str) -> Result<(), Fail> {
+fn show(invocation: &Invocation, user: &str) -> Result<(), Fail> {
     let uid = system::owner(user)?.uid;
     let mut settings = FlowSettings::default();
-    for flow in asked.ask("flow show", &admin::FlowList)?.flows {
+    for flow in invocation.ask("flow show", &admin::FlowList)?.flows {
         let FlowInfo { who, weight, ops_per_sec, bytes_per_sec } = flow;
         settings.set(who, FlowRecord { weight, ops_per_sec, bytes_per_sec });
     }
     let groups = system::groups_of(uid);
     let InForce { weight, ops_per_sec, bytes_per_sec } = settings.in_force(uid, &groups);
     let shown = Shown { user: system::user_name(uid), uid, groups, weight, ops_per_sec, bytes_per_sec };
-    output::show(asked.format, &shown, || {
+    output::show(invocation.format, &shown, || {
         let groups: Vec<String> = shown.groups.iter().map(|gid| system::group_name(*gid)).collect();
         let usual = if weight == WEIGHT_USUAL { " (the usual one)" } else { "" };
         [

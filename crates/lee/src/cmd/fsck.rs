@@ -1,7 +1,7 @@
-//! `lee fsck`: checks every invariant and every checksum, of a cell in use or not. Exit code 0: clean, 1: findings,
-//! 2: could not check.
+//! `lee fsck`: checks every invariant and every checksum, of a cell in use or not. Exit code 0:
+//! clean, 1: findings, 2: could not check.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, printable};
 use crate::size;
@@ -14,13 +14,13 @@ const COULD_NOT_CHECK: u8 = 2;
 ///
 /// # Errors
 /// When it could not check everything.
-pub fn run(asked: &Asked) -> Result<ExitCode, Fail> {
-    check(asked).map_err(|fail| fail.with_code(COULD_NOT_CHECK))
+pub fn run(invocation: &Invocation) -> Result<ExitCode, Fail> {
+    check(invocation).map_err(|fail| fail.with_code(COULD_NOT_CHECK))
 }
 
-fn check(asked: &Asked) -> Result<ExitCode, Fail> {
-    let report = asked.ask_with_bar("fsck", &admin::Fsck)?;
-    output::reply(asked.format, &report, || text(&report))?;
+fn check(invocation: &Invocation) -> Result<ExitCode, Fail> {
+    let report = invocation.ask_with_bar("fsck", &admin::Fsck)?;
+    output::reply(invocation.format, &report, || text(&report))?;
     Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,6 +1,6 @@
 //! `lee key`: S3 keys of users.
 
-use super::{Asked, user};
+use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{size, when};
@@ -8,8 +8,9 @@ use leeward_volume::admin::{self, KeyInfo};
 
 /// Create, list and revoke S3 keys
 ///
-/// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user. Its secret is shown once, when it
-/// is made: who has lost it makes another key. `--json` prints access_key_id and secret_access_key.
+/// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user.
+/// Its secret is shown only once, when the key is made. If it is lost, make another key. `--json`
+/// prints access_key_id and secret_access_key.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -20,9 +21,9 @@ pub struct Args {
 enum Action {
     /// Create a key, and show its secret this once
     Create {
-        /// Whose: a user of this machine or of the cell
+        /// A user of this machine or of the cell
         user: String,
-        /// What it is for, to tell it from others
+        /// A label, to tell the key from others
         #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
     },
@@ -31,14 +32,14 @@ enum Action {
         /// Of this user [default: of all]
         user: Option<String>,
     },
-    /// Revoke keys: they open no door any more, from now on
+    /// Revoke keys: they open no door from now on
     Revoke {
-        /// Whose
+        /// The user
         user: String,
-        /// Which, by access key id
+        /// The key, by access key id
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         access_key_id: Option<String>,
-        /// All of the user
+        /// All keys of the user
         #[arg(long)]
         all: bool,
     },
@@ -48,20 +49,20 @@ enum Action {
 ///
 /// # Errors
 /// What the cell says, or that there is no such user.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { user, label } => create(asked, user, label),
-        Action::List { user } => list(asked, user),
-        Action::Revoke { user, access_key_id, .. } => revoke(asked, user, access_key_id),
+        Action::Create { user, label } => create(invocation, user, label),
+        Action::List { user } => list(invocation, user),
+        Action::Revoke { user, access_key_id, .. } => revoke(invocation, user, access_key_id),
     }
 }
 
-fn create(asked: &Asked, name: String, label: String) -> Result<(), Fail> {
-    let new = asked.session("key create", |_, session| {
+fn create(invocation: &Invocation, name: String, label: String) -> Result<(), Fail> {
+    let new = invocation.session("key create", |_, session| {
         user::ensure(session, &name)?;
         session.ask(&admin::KeyCreate { user: name, label })
     })?;
-    output::reply(asked.format, &new, || {
+    output::reply(invocation.format, &new, || {
         format!(
             "created a key for {}; the secret is not shown again:\naccess_key_id      {}\nsecret_access_key  {}\n",
             new.key.user, new.key.access_key_id, new.secret_access_key
@@ -69,9 +70,9 @@ fn create(asked: &Asked, name: String, label: String) -> Result<(), Fail> {
     })
 }
 
-fn list(asked: &Asked, user: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("key list", &admin::KeyList { user })?;
-    output::reply(asked.format, &reply, || {
+fn list(invocation: &Invocation, user: Option<String>) -> Result<(), Fail> {
+    let reply = invocation.ask("key list", &admin::KeyList { user })?;
+    output::reply(invocation.format, &reply, || {
         if reply.keys.is_empty() {
             return "no keys".into();
         }
@@ -88,9 +89,9 @@ fn list(asked: &Asked, user: Option<String>) -> Result<(), Fail> {
     })
 }
 
-fn revoke(asked: &Asked, user: String, access_key_id: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("key revoke", &admin::KeyRevoke { user: user.clone(), access_key_id })?;
-    output::reply(asked.format, &reply, || match &reply.keys[..] {
+fn revoke(invocation: &Invocation, user: String, access_key_id: Option<String>) -> Result<(), Fail> {
+    let reply = invocation.ask("key revoke", &admin::KeyRevoke { user: user.clone(), access_key_id })?;
+    output::reply(invocation.format, &reply, || match &reply.keys[..] {
         [] => format!("{user} had no keys"),
         keys => format!("revoked {} of {user}", size::counted(keys.len() as u64, "key", "keys")),
     })

@@ -1,7 +1,8 @@
-//! `lee lab`: experiments on any mounted file system; a path is all they need. `lab_s3.rs` has the one for S3 endpoints.
+//! `lee lab`: experiments on any mounted file system; a path is all they need. `lab_s3.rs` has the
+//! one for S3 endpoints.
 
 use super::probe::write_page;
-use super::{Asked, lab_s3};
+use super::{Invocation, lab_s3};
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table};
 use crate::progress::Bar;
@@ -22,8 +23,8 @@ use std::time::Duration;
 
 /// Measure any mounted file system (neighbours, metadata, data) or S3 endpoint
 ///
-/// Each works in a directory of its own below PATH, or below a prefix of its own, bounded in time and space, and removes it at the end, also
-/// after Ctrl-C.
+/// Each works in a directory of its own below PATH, or below a prefix of its own, bounded in time
+/// and space, and removes it at the end, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,13 +36,15 @@ enum Action {
     Neighbours(NeighboursArgs),
     /// Show what metadata costs: the phases of mdtest in IO500, and find
     ///
-    /// Files in a directory for each thread (easy), files of 3,901 bytes all in one (hard). A write phase lasts --seconds at most and uses
-    /// its share of --space at most; what comes later is about what was written. Compare file systems on the same machine with it.
+    /// Files in a directory for each thread (easy), files of 3,901 bytes all in one (hard). A write
+    /// phase lasts --seconds at most and uses its share of --space at most; what comes later is
+    /// about what was written. Compare file systems on the same machine with it.
     Md(PhasesArgs),
     /// Show what data costs: the phases of ior in IO500
     ///
-    /// A file for each thread, 2 MiB at a time (easy), one file for all, 47,008 bytes at a time by turns (hard). A write phase lasts
-    /// --seconds at most and uses its share of --space at most; all of it is read again and compared.
+    /// A file for each thread, 2 MiB at a time (easy), one file for all, 47,008 bytes at a time by
+    /// turns (hard). A write phase lasts --seconds at most and uses its share of --space at most;
+    /// all of it is read again and compared.
     Io(PhasesArgs),
     S3(lab_s3::Args),
     /// A part of the load, ordered by `s3` from another process.
@@ -57,9 +60,10 @@ enum Action {
 
 /// Show what one user notices of another one's storm
 ///
-/// Probes while it is quiet, then while each storm is there: it creates files, writes small files, writes and reads big ones, asks for
-/// attributes, removes trees, makes deep ones, takes snapshots where there is `.snap`. A storm is calm when no operation's p99 is more
-/// than twice that of the quiet.
+/// Probes while it is quiet, then while each storm is there: it creates files, writes small files,
+/// writes and reads big ones, asks for attributes, removes trees, makes deep ones, takes snapshots
+/// where there is `.snap`. A storm is calm when no operation's p99 is more than twice that of the
+/// quiet.
 #[derive(Debug, clap::Args)]
 struct NeighboursArgs {
     /// A directory on the file system
@@ -97,7 +101,8 @@ struct NeighboursArgs {
     #[arg(long, value_name = "USER")]
     probe_user: Option<String>,
 
-    /// Run each storm once more on this path, say a tmpfs, and probe PATH: what is slow then, too, the processors are to blame for
+    /// Run each storm once more on this path, say a tmpfs, and probe PATH: what is slow then, too,
+    /// the processors are to blame for
     #[arg(long, value_name = "PATH")]
     idle_baseline: Option<PathBuf>,
 
@@ -143,18 +148,18 @@ fn parse_ratio(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// A path that cannot be measured.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Neighbours(args) => run_neighbours(asked, args),
-        Action::Md(args) => run_phases(asked, args, Suite::Metadata),
-        Action::Io(args) => run_phases(asked, args, Suite::Data),
-        Action::S3(args) => lab_s3::run(asked, args),
-        Action::S3Load => lab_s3::serve(asked),
-        Action::Storm { order } => serve_storm(asked, &order),
+        Action::Neighbours(args) => run_neighbours(invocation, args),
+        Action::Md(args) => run_phases(invocation, args, Suite::Metadata),
+        Action::Io(args) => run_phases(invocation, args, Suite::Data),
+        Action::S3(args) => lab_s3::run(invocation, args),
+        Action::S3Load => lab_s3::serve(invocation),
+        Action::Storm { order } => serve_storm(invocation, &order),
     }
 }
 
-fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
+fn run_neighbours(invocation: &Invocation, args: NeighboursArgs) -> Result<(), Fail> {
     let (storm_user, probe_user) =
         (identity(args.storm_user.as_deref())?, identity(args.probe_user.as_deref())?);
     if (storm_user.is_some() || probe_user.is_some()) && system::uid() != 0 {
@@ -175,8 +180,8 @@ fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
         deadline: Duration::from_secs(10),
     };
     let stop = system::stop_on_signals()?;
-    let bar = Bar::new(asked.format);
-    let found = neighbours::run(&asked.env, &plan, &stop, &launch, &mut |progress| {
+    let bar = Bar::new(invocation.format);
+    let found = neighbours::run(&invocation.env, &plan, &stop, &launch, &mut |progress| {
         let phase = format!("{:<24}", progress.phase);
         bar.show(&Progress { phase, done: progress.done_ms / 1000, total: progress.total_ms / 1000 });
     });
@@ -185,7 +190,7 @@ fn run_neighbours(asked: &Asked, args: NeighboursArgs) -> Result<(), Fail> {
     if let Some(file) = &args.report {
         write_page(file, &report::neighbours_page(&found, when::utc))?;
     }
-    output::show(asked.format, &found, || {
+    output::show(invocation.format, &found, || {
         let page = args.report.as_ref().map(|file| format!("wrote {}\n", file.display()));
         format!("{}{}", neighbours_text(&found), page.unwrap_or_default())
     })?;
@@ -196,7 +201,7 @@ pub(super) fn left_behind(left: Option<&String>) -> Result<(), Fail> {
     left.map_or(Ok(()), |left| Err(Fail::new(format!("{left}; remove it by hand"))))
 }
 
-fn run_phases(asked: &Asked, args: PhasesArgs, suite: Suite) -> Result<(), Fail> {
+fn run_phases(invocation: &Invocation, args: PhasesArgs, suite: Suite) -> Result<(), Fail> {
     let plan = phases::Plan {
         path: args.path,
         suite,
@@ -206,14 +211,14 @@ fn run_phases(asked: &Asked, args: PhasesArgs, suite: Suite) -> Result<(), Fail>
         snapshots: args.snapshots,
     };
     let stop = system::stop_on_signals()?;
-    let bar = Bar::new(asked.format);
-    let found = phases::run(&asked.env, &plan, &stop, &mut |progress| {
+    let bar = Bar::new(invocation.format);
+    let found = phases::run(&invocation.env, &plan, &stop, &mut |progress| {
         let phase = format!("{:<18}", progress.phase);
         bar.show(&Progress { phase, done: progress.done, total: progress.total });
     });
     bar.clear();
     let found = found?;
-    output::show(asked.format, &found, || phases_text(&found))?;
+    output::show(invocation.format, &found, || phases_text(&found))?;
     left_behind(found.left.as_ref())
 }
 
@@ -272,7 +277,8 @@ fn launch(order: &Order) -> io::Result<Child> {
     another(&["lab", "storm", &serde_json::to_string(order)?])
 }
 
-/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard input.
+/// Another process of this binary. Ctrl-C is ours to hear: it ends when we close its standard
+/// input.
 pub(super) fn another(args: &[&str]) -> io::Result<Child> {
     Command::new("/proc/self/exe")
         .args(args)
@@ -282,11 +288,11 @@ pub(super) fn another(args: &[&str]) -> io::Result<Child> {
         .spawn()
 }
 
-fn serve_storm(asked: &Asked, order: &str) -> Result<(), Fail> {
+fn serve_storm(invocation: &Invocation, order: &str) -> Result<(), Fail> {
     let order: Order = serde_json::from_str(order).map_err(|e| {
         Fail::usage(format!("not an order of `lee lab neighbours`, which is what this is for: {e}"))
     })?;
-    storm::serve(&asked.env, &order, io::stdin(), io::stdout())
+    storm::serve(&invocation.env, &order, io::stdin(), io::stdout())
         .map_err(|e| Fail::new(format!("nobody waits for this storm any more: {}", text(&e))))
 }
 

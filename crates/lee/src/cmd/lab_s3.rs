@@ -1,6 +1,6 @@
 //! `lee lab s3`: load on any S3 endpoint.
 
-use super::Asked;
+use super::Invocation;
 use super::lab::left_behind;
 use super::probe::write_page;
 use crate::fail::{Fail, text};
@@ -24,10 +24,12 @@ const REGION: &str = "us-east-1";
 
 /// Show how many connections an S3 endpoint bears
 ///
-/// Clients that put, get and list objects, each on a connection of its own, one request after the other: twice as many in each step, until more
-/// requests fail than --errors allows or p99 is above --p99; then the gap is halved. Failures are told apart (refused, reset, closed, time-out, TLS,
-/// the status, wrong bytes), what is read is compared. Keys and region are those of the environment or of the profile (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...).
-/// Loads other people's machines: ask before you point it at one.
+/// Clients that put, get and list objects, each on a connection of its own, one request after the
+/// other: twice as many in each step, until more requests fail than --errors allows or p99 is above
+/// --p99; then the gap is halved. Failures are told apart (refused, reset, closed, time-out, TLS,
+/// the status, wrong bytes), what is read is compared. Keys and region are those of the environment
+/// or of the profile (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...). Loads other people's machines: ask
+/// before you point it at one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// http://HOST:PORT/BUCKET/PREFIX, or s3://BUCKET/PREFIX at AWS_ENDPOINT_URL
@@ -97,7 +99,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     processes: u64,
 
-    /// Addresses of this machine that connections come from, in turn: each has 28,000 ports; to 127.0.0.0/8 there are always enough
+    /// Addresses of this machine that connections come from, in turn: each has 28,000 ports; to
+    /// 127.0.0.0/8 there are always enough
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     source: Vec<IpAddr>,
 
@@ -173,12 +176,12 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// An endpoint that cannot be measured.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     let page = args.report.clone();
     let plan = plan(args)?;
     let stop = system::stop_on_signals()?;
-    let bar = Bar::new(asked.format);
-    let found = run::run(&asked.env, &plan, &stop, &launch, &mut |progress| {
+    let bar = Bar::new(invocation.format);
+    let found = run::run(&invocation.env, &plan, &stop, &launch, &mut |progress| {
         let phase = progress.phase.clone();
         bar.show(&Progress { phase, done: progress.done, total: progress.total });
     });
@@ -187,7 +190,7 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
     if let Some(file) = &page {
         write_page(file, &page::page(&found, when::utc))?;
     }
-    output::show(asked.format, &found, || {
+    output::show(invocation.format, &found, || {
         let page = page.as_ref().map(|file| format!("wrote {}\n", file.display()));
         format!("{}{}", words(&found), page.unwrap_or_default())
     })?;
@@ -258,8 +261,8 @@ fn launch() -> io::Result<Hand> {
 ///
 /// # Errors
 /// When nobody waits for it.
-pub fn serve(asked: &Asked) -> Result<(), Fail> {
-    worker::serve(&asked.env, io::stdin(), io::stdout()).map_err(|e| {
+pub fn serve(invocation: &Invocation) -> Result<(), Fail> {
+    worker::serve(&invocation.env, io::stdin(), io::stdout()).map_err(|e| {
         Fail::new(format!(
             "not ordered by `lee lab s3`, or not any more, which is what this is for: {}",
             text(&e)

@@ -1,6 +1,6 @@
 //! `lee man`: the manual pages, from the same descriptions as the help.
 
-use super::{Asked, only_text};
+use super::{Invocation, only_text};
 use crate::fail::{Fail, text};
 use crate::{args, output};
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ pub struct Args {
 ///
 /// # Errors
 /// When they cannot be written.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    only_text(asked, "man")?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    only_text(invocation, "man")?;
     let failed = |at: &str, e: std::io::Error| {
         Fail::new(format!(
             "{at}: cannot write the manual: {}: name a directory that is there and may be written to",

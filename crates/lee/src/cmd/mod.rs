@@ -1,5 +1,5 @@
-//! The commands, one file each. A command translates its arguments to a request and the reply to text; it decides
-//! nothing about the file system.
+//! The commands, one file each. A command translates its arguments to a request and the reply to
+//! text; it decides nothing about the file system.
 
 mod bin;
 mod bucket;
@@ -45,7 +45,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What to do. A command with arguments has no line here: it would replace the help that the arguments have.
+/// The commands. One with arguments has no doc comment here, which would replace the help that its
+/// `Args` have.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(up::Args),
@@ -79,8 +80,8 @@ pub enum Command {
     Man(man::Args),
 }
 
-/// What every command gets.
-pub struct Asked {
+/// What every command gets: the global options, and the environment to run in.
+pub struct Invocation {
     /// Clock and threads.
     pub env: Env,
     /// `--cell`.
@@ -89,8 +90,8 @@ pub struct Asked {
     pub format: Format,
 }
 
-impl Asked {
-    /// The cell that is meant.
+impl Invocation {
+    /// The cell of the command line, the environment or the current directory.
     ///
     /// # Errors
     /// When none is found.
@@ -98,7 +99,7 @@ impl Asked {
         locate::cell(self.cell.as_deref())
     }
 
-    /// The cell that is meant by a command that takes it as an argument, too.
+    /// The cell, for a command that also takes it as an argument.
     ///
     /// # Errors
     /// When none is found, or two are named.
@@ -110,10 +111,10 @@ impl Asked {
         }
     }
 
-    /// The directory that a cell is, or will be, in.
+    /// The directory of a cell that may not exist yet.
     ///
     /// # Errors
-    /// When none is named and none is around, or two are named.
+    /// When none is found, or two are named.
     pub fn directory(&self, dir: Option<PathBuf>) -> Result<PathBuf, Fail> {
         match (dir, &self.cell) {
             (Some(_), Some(_)) => Err(Fail::usage("name the cell once: as DIR, or with --cell")),
@@ -125,7 +126,7 @@ impl Asked {
         }
     }
 
-    /// Runs `work` with a way to the cell that is meant.
+    /// Runs `work` with a session of the cell.
     ///
     /// # Errors
     /// Those of `work`, or that the cell cannot be found, reached or closed.
@@ -139,18 +140,18 @@ impl Asked {
         session::with(&self.env, &cell, command, |session| work(&cell, session))
     }
 
-    /// Asks the cell that is meant for one thing.
+    /// Sends one request to the cell.
     ///
     /// # Errors
-    /// As of [`Asked::session`].
+    /// As of [`Invocation::session`].
     pub fn ask<R: Request>(&self, command: &'static str, request: &R) -> Result<R::Reply, Fail> {
         self.session(command, |_, session| session.ask(request))
     }
 
-    /// Asks for something that takes long, and shows how far it is.
+    /// Sends a long request, and shows how far it is.
     ///
     /// # Errors
-    /// As of [`Asked::session`].
+    /// As of [`Invocation::session`].
     pub fn ask_with_bar<R: Request>(&self, command: &'static str, request: &R) -> Result<R::Reply, Fail> {
         let bar = Bar::new(self.format);
         let ask = |session: &mut Session| session.ask_with_progress(request, &mut |p| bar.show(&p));
@@ -166,39 +167,39 @@ impl Asked {
 /// The command's.
 pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
     let format = if cli.json { Format::Json } else { Format::Text };
-    let asked = Asked { env: Env::real(), cell: cli.cell, format };
+    let invocation = Invocation { env: Env::real(), cell: cli.cell, format };
     let done = match cli.command {
-        Command::Up(args) => up::run(&asked, args),
-        Command::Down(args) => down::run(&asked, &args),
-        Command::Status(args) => return status::run(&asked, &args),
-        Command::Volume(args) => volume::run(&asked, args),
-        Command::Pool(args) => pool::run(&asked, args),
-        Command::Snap(args) => snap::run(&asked, args),
-        Command::Bin(args) => bin::run(&asked, args),
-        Command::Quota(args) => quota::run(&asked, args),
-        Command::Df => df::run(&asked),
-        Command::Du(args) => du::run(&asked, &args),
-        Command::Flow(args) => flow::run(&asked, args),
-        Command::Bucket(args) => bucket::run(&asked, args),
-        Command::User(args) => user::run(&asked, args),
-        Command::Key(args) => key::run(&asked, args),
-        Command::Token(args) => token::run(&asked, args),
-        Command::Top(args) => top::run(&asked, &args),
-        Command::Why(args) => why::run(&asked, &args),
-        Command::Report(args) => report::run(&asked, &args),
-        Command::Fsck => return fsck::run(&asked),
-        Command::Scrub(args) => return scrub::run(&asked, args),
-        Command::Sync => sync::run(&asked),
-        Command::Config(args) => config::run(&asked, &args),
-        Command::Probe(args) => probe::run(&asked, args),
-        Command::Lab(args) => lab::run(&asked, args),
-        Command::Completions(args) => completions::run(&asked, &args),
-        Command::Man(args) => man::run(&asked, &args),
+        Command::Up(args) => up::run(&invocation, args),
+        Command::Down(args) => down::run(&invocation, &args),
+        Command::Status(args) => return status::run(&invocation, &args),
+        Command::Volume(args) => volume::run(&invocation, args),
+        Command::Pool(args) => pool::run(&invocation, args),
+        Command::Snap(args) => snap::run(&invocation, args),
+        Command::Bin(args) => bin::run(&invocation, args),
+        Command::Quota(args) => quota::run(&invocation, args),
+        Command::Df => df::run(&invocation),
+        Command::Du(args) => du::run(&invocation, &args),
+        Command::Flow(args) => flow::run(&invocation, args),
+        Command::Bucket(args) => bucket::run(&invocation, args),
+        Command::User(args) => user::run(&invocation, args),
+        Command::Key(args) => key::run(&invocation, args),
+        Command::Token(args) => token::run(&invocation, args),
+        Command::Top(args) => top::run(&invocation, &args),
+        Command::Why(args) => why::run(&invocation, &args),
+        Command::Report(args) => report::run(&invocation, &args),
+        Command::Fsck => return fsck::run(&invocation),
+        Command::Scrub(args) => return scrub::run(&invocation, args),
+        Command::Sync => sync::run(&invocation),
+        Command::Config(args) => config::run(&invocation, &args),
+        Command::Probe(args) => probe::run(&invocation, args),
+        Command::Lab(args) => lab::run(&invocation, args),
+        Command::Completions(args) => completions::run(&invocation, &args),
+        Command::Man(args) => man::run(&invocation, &args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// What flows did and waited, from the process that serves the cell.
+/// What users did and waited for, from the process that serves the cell.
 fn flows(cell: &CellDir) -> Result<Flows, Fail> {
     match Client::connect(cell) {
         Ok(client) => client.flows(),
@@ -210,8 +211,8 @@ fn flows(cell: &CellDir) -> Result<Flows, Fail> {
 }
 
 /// What a command without a JSON form says to `--json`.
-fn only_text(asked: &Asked, command: &str) -> Result<(), Fail> {
-    match asked.format {
+fn only_text(invocation: &Invocation, command: &str) -> Result<(), Fail> {
+    match invocation.format {
         Format::Text => Ok(()),
         Format::Json => Err(Fail::usage(format!("`lee {command}` has no JSON form: leave --json out"))),
     }

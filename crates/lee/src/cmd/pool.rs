@@ -1,6 +1,6 @@
 //! `lee pool`: where the data of volumes is kept.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table, printable};
 use crate::size;
@@ -12,8 +12,10 @@ use std::path::Path;
 
 /// Create, list, show and remove pools and their stores, and put one in front of another
 ///
-/// A pool is one or more stores (directories, as a rule on disks of their own, or buckets of object stores) and a layout: how data is kept in them. Each
-/// volume names one pool for its data. The pool `default` is the directory of the cell, which also holds all metadata.
+/// A pool has one or more stores and a layout. A store is a directory, as a rule on a disk of its
+/// own, or a bucket of an object store. The layout says how data is kept in the stores. Each volume
+/// names one pool for its data. The pool `default` is the directory of the cell, which also holds
+/// all metadata.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -29,11 +31,12 @@ enum Action {
         /// How data is kept: single, replica(COPIES) or erasure(DATA+PARITY)
         #[arg(long, default_value = "single")]
         layout: String,
-        /// An empty store: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, or s3://BUCKET/PREFIX?profile=NAME with the place and
-        /// the keys of a profile in ~/.aws; as many as the layout counts
+        /// An empty store: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, or
+        /// s3://BUCKET/PREFIX?profile=NAME with the place and the keys of a profile in ~/.aws; as
+        /// many as the layout counts
         #[arg(long = "store", required = true, value_name = "URL")]
         stores: Vec<String>,
-        /// Also when stores are on one disk or server, which may take them all
+        /// Allow stores on one disk or server, whose loss may take them all
         #[arg(long)]
         force: bool,
     },
@@ -44,15 +47,16 @@ enum Action {
         /// Its name
         name: String,
     },
-    /// Remove a pool that nothing is in
+    /// Remove an empty pool
     Remove {
         /// Its name
         name: String,
     },
     /// Put a fast pool in front of another one, or take it away again
     ///
-    /// What is written goes to the hot pool, and is copied (flushed) to the cold one later; what was copied is deleted from the
-    /// hot one (evicted) when that gets full. Writers are slowed, more and more, when it is filled faster than it is emptied.
+    /// New data goes to the hot pool and is copied (flushed) to the cold one later. When the hot
+    /// pool gets full, copied data is deleted from it (evicted). When it fills faster than it is
+    /// emptied, writers are slowed more and more.
     Tier(TierArgs),
     /// Add, drain, replace and remove stores of a pool
     Store(StoreArgs),
@@ -60,18 +64,18 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct TierArgs {
-    /// The pool where everything ends up
+    /// The cold pool, which keeps all data in the end
     cold: String,
-    /// The pool in front of it; nothing else may use it
+    /// The hot pool in front of it, which nothing else may use
     #[arg(long, value_name = "POOL", required_unless_present = "none")]
     hot: Option<String>,
-    /// From which share of the hot pool on, in percent, data is copied to the cold one
+    /// Copy data to the cold pool above this percentage of the hot one
     #[arg(long, value_name = "PERCENT", default_value_t = 40, requires = "hot")]
     flush: u8,
-    /// From which share on what was copied is deleted from the hot one, and writers are slowed
+    /// Delete copied data from the hot pool above this percentage, and slow writers down
     #[arg(long, value_name = "PERCENT", default_value_t = 80, requires = "hot")]
     evict: u8,
-    /// Empty the hot pool, then take it away; ending the command early does not end that
+    /// Empty the hot pool, then take it away; this goes on when the command is ended early
     #[arg(long, conflicts_with = "hot")]
     none: bool,
     /// Do not wait until the hot pool is empty
@@ -83,21 +87,22 @@ struct TierArgs {
 struct StoreArgs {
     #[command(subcommand)]
     action: StoreAction,
-    /// Also when stores are on one disk, or what cannot be rebuilt is lost
+    /// Allow stores on one disk, and the loss of data that cannot be rebuilt
     #[arg(long, global = true)]
     force: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum StoreAction {
-    /// Put a new store in the place of one that was given up; what belongs there is rebuilt
+    /// Put a new store in the place of one that was given up, and rebuild its content
     Add {
         /// The pool
         pool: String,
         /// The new store, empty
         url: String,
     },
-    /// Move what is on a store to a new one, which takes its place; then take the old one out with `remove`
+    /// Move the content of a store to a new one, which takes its place; after that, take the old
+    /// one out with `remove`
     Drain {
         /// The pool
         pool: String,
@@ -107,7 +112,7 @@ enum StoreAction {
         #[arg(long, value_name = "URL")]
         to: String,
     },
-    /// Put a new store in the place of one that is lost; what was on it is rebuilt from the others
+    /// Put a new store in the place of a lost one, and rebuild its content from the others
     Replace {
         /// The pool
         pool: String,
@@ -130,43 +135,43 @@ enum StoreAction {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { name, layout, stores, force } => {
             let stores = stores.iter().map(|store| url_of(store)).collect::<Result<Vec<_>, Fail>>()?;
             let request = admin::PoolCreate { name, layout, stores, force };
-            let pool = asked.ask("pool create", &request)?;
-            show(asked, &pool, || {
+            let pool = invocation.ask("pool create", &request)?;
+            show(invocation, &pool, || {
                 let stores = size::counted(pool.stores.len() as u64, "store", "stores");
                 let free = size::bytes(pool.available_bytes);
                 format!("created pool {}, {} in {stores}, with {free} to write", pool.name, pool.layout)
             })
         }
         Action::List => {
-            let reply = asked.ask("pool list", &admin::PoolList)?;
-            output::reply(asked.format, &reply, || table(&reply.pools).to_string())
+            let reply = invocation.ask("pool list", &admin::PoolList)?;
+            output::reply(invocation.format, &reply, || table(&reply.pools).to_string())
         }
         Action::Show { name } => {
-            let pool = asked.ask("pool show", &admin::PoolShow { name })?;
-            show(asked, &pool, || details(&pool))
+            let pool = invocation.ask("pool show", &admin::PoolShow { name })?;
+            show(invocation, &pool, || details(&pool))
         }
         Action::Remove { name } => {
-            asked.ask("pool remove", &admin::PoolRemove { name: name.clone() })?;
-            output::show(asked.format, &json!({"reply": "done", "name": name}), || {
+            invocation.ask("pool remove", &admin::PoolRemove { name: name.clone() })?;
+            output::show(invocation.format, &json!({"reply": "done", "name": name}), || {
                 format!("removed pool {name}")
             })
         }
-        Action::Tier(args) => tier(asked, args),
-        Action::Store(StoreArgs { action, force }) => change_store(asked, action, force),
+        Action::Tier(args) => tier(invocation, args),
+        Action::Store(StoreArgs { action, force }) => change_store(invocation, action, force),
     }
 }
 
-fn tier(asked: &Asked, args: TierArgs) -> Result<(), Fail> {
+fn tier(invocation: &Invocation, args: TierArgs) -> Result<(), Fail> {
     let (name, wait) = (args.cold, !args.no_wait);
-    let Some(hot) = args.hot else { return untier(asked, name, wait) };
+    let Some(hot) = args.hot else { return untier(invocation, name, wait) };
     let request = admin::PoolTier { name, hot, flush_percent: args.flush, evict_percent: args.evict };
-    let pool = asked.ask("pool tier", &request)?;
-    show(asked, &pool, || match &pool.tier {
+    let pool = invocation.ask("pool tier", &request)?;
+    show(invocation, &pool, || match &pool.tier {
         Some(tier) => format!(
             "pool {} is in front of pool {}; it is copied there from {} % on, and emptied from {} % on",
             tier.hot, pool.name, tier.flush_percent, tier.evict_percent
@@ -175,9 +180,9 @@ fn tier(asked: &Asked, args: TierArgs) -> Result<(), Fail> {
     })
 }
 
-fn untier(asked: &Asked, name: String, wait: bool) -> Result<(), Fail> {
-    let pool = asked.ask_with_bar("pool tier", &admin::PoolUntier { name, wait })?;
-    show(asked, &pool, || match &pool.tier {
+fn untier(invocation: &Invocation, name: String, wait: bool) -> Result<(), Fail> {
+    let pool = invocation.ask_with_bar("pool tier", &admin::PoolUntier { name, wait })?;
+    show(invocation, &pool, || match &pool.tier {
         Some(tier) => format!(
             "nothing goes to pool {} any more; what is there is copied to pool {} in the background",
             tier.hot, pool.name
@@ -186,7 +191,7 @@ fn untier(asked: &Asked, name: String, wait: bool) -> Result<(), Fail> {
     })
 }
 
-fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), Fail> {
+fn change_store(invocation: &Invocation, action: StoreAction, force: bool) -> Result<(), Fail> {
     let (name, change, done) = match action {
         StoreAction::Add { pool, url } => {
             let url = url_of(&url)?;
@@ -212,13 +217,13 @@ fn change_store(asked: &Asked, action: StoreAction, force: bool) -> Result<(), F
             (pool, StoreChange::Remove { store }, done)
         }
     };
-    let pool = asked.ask("pool store", &admin::PoolStore { name, change, force })?;
-    show(asked, &pool, || {
+    let pool = invocation.ask("pool store", &admin::PoolStore { name, change, force })?;
+    show(invocation, &pool, || {
         format!("pool {}: {done}; lee pool show {} says how far that is", pool.name, pool.name)
     })
 }
 
-/// A store that the pool has already: its directory may be gone.
+/// Names a store that the pool has already. Its directory may be gone.
 fn named(store: &str) -> String {
     let is_number = store.chars().all(|c| c.is_ascii_digit());
     if is_number || store.contains("://") {
@@ -230,7 +235,8 @@ fn named(store: &str) -> String {
     })
 }
 
-/// The URL of a store, in one way of writing; a path means a directory of this machine, whatever directory the cell is served from.
+/// The URL of a store, always written in the same way. A path means a directory of this machine,
+/// relative to the current directory.
 fn url_of(store: &str) -> Result<String, Fail> {
     let wrong = |what: &str| Fail::new(format!("{}: {what}", printable(store)));
     let path = match store.split_once("://") {
@@ -293,7 +299,7 @@ fn state(pool: &PoolInfo) -> &'static str {
     }
 }
 
-/// What a list says of a pool's part in a tier.
+/// The part of a pool in a tier, for a list.
 fn tier_in_short(pool: &PoolInfo) -> String {
     if let Some(cold) = &pool.hot_of {
         return format!(", in front of {cold}");
@@ -429,6 +435,6 @@ fn health_lines(health: &Health) -> String {
     lines.into_iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect()
 }
 
-fn show(asked: &Asked, pool: &PoolInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::reply(asked.format, pool, text)
+fn show(invocation: &Invocation, pool: &PoolInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::reply(invocation.format, pool, text)
 }

@@ -1,6 +1,7 @@
-//! `lee probe`: small operations on any mounted path, timed again and again; and what the history of that says.
+//! `lee probe`: small operations on any mounted path, timed again and again; and what the history
+//! of that says.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::{Fail, text};
 use crate::metrics::CONTENT_TYPE;
 use crate::metrics::http::{self, Listeners};
@@ -25,8 +26,9 @@ const SUMMARY_ROUNDS_MAX: usize = 100_000;
 
 /// Time small operations on any mounted path, again and again
 ///
-/// A round on each path: write 64 kB with fsync, stat, list, open and read 4 KiB, unlink, in a directory of its own that is removed at
-/// the end. Works on any file system. Errors are results and end nothing; what hangs is shown as stuck. Ctrl-C ends it.
+/// A round on each path: write 64 kB with fsync, stat, list, open and read 4 KiB, unlink, in a
+/// directory of its own that is removed at the end. Works on any file system. Errors are results
+/// and end nothing; what hangs is shown as stuck. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
@@ -57,7 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = http::parse)]
     metrics: Option<SocketAddr>,
 
-    /// Keep the history here [default: leeward/probe.jsonl in $XDG_STATE_HOME or ~/.local/state; at most 32 MiB]
+    /// Keep the history here [default: leeward/probe.jsonl in $XDG_STATE_HOME or ~/.local/state; at
+    /// most 32 MiB]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 
@@ -73,7 +76,8 @@ enum Action {
 
 /// Show what the history says
 ///
-/// A table for each path, errors, and what was stuck; with --html a page with latencies over time and their distribution.
+/// A table for each path, errors, and what was stuck; with --html a page with latencies over time
+/// and their distribution.
 #[derive(Debug, clap::Args)]
 struct ReportArgs {
     /// Only of these paths, as they were given to the probe
@@ -96,28 +100,28 @@ struct ReportArgs {
 ///
 /// # Errors
 /// A path that cannot be probed, a history or an address that cannot be had; no result of a probe.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match &args.action {
-        Some(Action::Report(wanted)) => show_report(asked, wanted),
-        None => probe(asked, &args),
+        Some(Action::Report(wanted)) => show_report(invocation, wanted),
+        None => probe(invocation, &args),
     }
 }
 
-fn probe(asked: &Asked, args: &Args) -> Result<(), Fail> {
+fn probe(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let stop = system::stop_on_signals()?;
     let settings =
         Settings { every: args.every, deadline: args.deadline, rounds: args.count, identity: None };
-    let mut probes = Probes::start(&asked.env, &args.paths, settings, &stop)?;
+    let mut probes = Probes::start(&invocation.env, &args.paths, settings, &stop)?;
     let metrics = Metrics::default();
-    let history = match serve(asked, args, &metrics).and_then(|()| open_history(asked, args)) {
+    let history = match serve(invocation, args, &metrics).and_then(|()| open_history(invocation, args)) {
         Ok(history) => history,
         Err(fail) => {
             probes.finish();
             return Err(fail);
         }
     };
-    let mut shown = Shown::new(asked.format, &args.paths);
-    let told = listen(asked, args, &stop, &mut probes, |round| {
+    let mut shown = Shown::new(invocation.format, &args.paths);
+    let told = listen(invocation, args, &stop, &mut probes, |round| {
         metrics.add(round);
         if let Some(history) = &history {
             history.keep(round);
@@ -137,24 +141,25 @@ fn probe(asked: &Asked, args: &Args) -> Result<(), Fail> {
     shown.summary()
 }
 
-fn serve(asked: &Asked, args: &Args, metrics: &Metrics) -> Result<(), Fail> {
+fn serve(invocation: &Invocation, args: &Args, metrics: &Metrics) -> Result<(), Fail> {
     let Some(address) = args.metrics else { return Ok(()) };
     let listeners = Listeners::bind(&[address])?;
     for url in listeners.urls() {
         output::note(&format!("metrics are at {url}"));
     }
-    let (metrics, clock) = (metrics.clone(), asked.env.clone());
-    listeners.serve(&asked.env, CONTENT_TYPE, None, move || metrics.text(clock.now()));
+    let (metrics, clock) = (metrics.clone(), invocation.env.clone());
+    listeners.serve(&invocation.env, CONTENT_TYPE, None, move || metrics.text(clock.now()));
     Ok(())
 }
 
-fn open_history(asked: &Asked, args: &Args) -> Result<Option<History>, Fail> {
+fn open_history(invocation: &Invocation, args: &Args) -> Result<Option<History>, Fail> {
     match (&args.history, args.no_history) {
         (_, true) => Ok(None),
-        (Some(path), _) => Ok(Some(History::open(&asked.env, path)?)),
+        (Some(path), _) => Ok(Some(History::open(&invocation.env, path)?)),
         (None, _) => {
             // Nobody asked for it: what is not possible is said, and is no reason not to probe.
-            let opened = history::default_path().map(|path| History::open(&asked.env, &path)).transpose();
+            let opened =
+                history::default_path().map(|path| History::open(&invocation.env, &path)).transpose();
             Ok(opened.unwrap_or_else(|refused| {
                 output::note(&format!("lee: {refused}, or --no-history"));
                 None
@@ -165,15 +170,15 @@ fn open_history(asked: &Asked, args: &Args) -> Result<Option<History>, Fail> {
 
 /// Hands on each round until it is over.
 fn listen(
-    asked: &Asked,
+    invocation: &Invocation,
     args: &Args,
     stop: &Stop,
     probes: &mut Probes,
     mut tell: impl FnMut(&Round) -> Result<(), Fail>,
 ) -> Result<(), Fail> {
-    let began = asked.env.now();
+    let began = invocation.env.now();
     loop {
-        if args.lasts.is_some_and(|lasts| asked.env.now() - began >= lasts.as_nanos() as u64) {
+        if args.lasts.is_some_and(|lasts| invocation.env.now() - began >= lasts.as_nanos() as u64) {
             stop.ask();
         }
         // `lee probe PATH | head` has no other end.
@@ -279,17 +284,17 @@ fn summary(paths: &[PathHistory]) -> String {
     format!("{}{beside}", Table::new(&columns).rows(&rows, Vec::clone))
 }
 
-fn show_report(asked: &Asked, args: &ReportArgs) -> Result<(), Fail> {
+fn show_report(invocation: &Invocation, args: &ReportArgs) -> Result<(), Fail> {
     let path = args.history.clone().or_else(history::default_path).ok_or_else(|| {
         Fail::new("no place for a history: neither XDG_STATE_HOME nor HOME is set: name one with --history")
     })?;
-    let rounds = read(asked, args, &path)?;
+    let rounds = read(invocation, args, &path)?;
     if let Some(file) = &args.html {
         let page = report::history_page(&rounds, when::utc);
         write_page(file, &page)?;
     }
     let found = report::history(&rounds);
-    output::show(asked.format, &json!({"reply": "history", "paths": found}), || {
+    output::show(invocation.format, &json!({"reply": "history", "paths": found}), || {
         let page = args.html.as_ref().map(|file| format!("wrote {}\n", file.display()));
         let span = |ms: u64| when::utc((ms / 1000) as i64);
         let (from, to) = (found.iter().map(|p| p.from_ms).min(), found.iter().map(|p| p.to_ms).max());
@@ -299,7 +304,7 @@ fn show_report(asked: &Asked, args: &ReportArgs) -> Result<(), Fail> {
 }
 
 /// The rounds that are asked for: some at least.
-fn read(asked: &Asked, args: &ReportArgs, path: &Path) -> Result<Vec<Round>, Fail> {
+fn read(invocation: &Invocation, args: &ReportArgs, path: &Path) -> Result<Vec<Round>, Fail> {
     let (mut rounds, bad) = history::read(path).map_err(|e| {
         let next = "`lee probe PATH` writes one";
         Fail::new(format!("{}: cannot read the history: {}; {next}", path.display(), text(&e)))
@@ -310,7 +315,7 @@ fn read(asked: &Asked, args: &ReportArgs, path: &Path) -> Result<Vec<Round>, Fai
             path.display()
         ));
     }
-    let now_ms = asked.env.wall() / 1_000_000;
+    let now_ms = invocation.env.wall() / 1_000_000;
     let from_ms = args.since.map_or(0, |since| now_ms.saturating_sub(since.as_millis() as u64));
     rounds.retain(|r| r.at_ms >= from_ms && (args.paths.is_empty() || args.paths.contains(&r.path)));
     if rounds.is_empty() {

@@ -1,6 +1,6 @@
 //! `lee quota`: exact limits on what a volume or a directory may hold.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::mounts;
@@ -12,7 +12,8 @@ use std::path::Path;
 
 /// Limit what a volume or a directory may hold
 ///
-/// Limits are exact: the write or create that would cross one fails (EDQUOT). They hold for everything below the directory.
+/// Limits are exact: a write or create that would cross one fails (EDQUOT). A limit covers everything
+/// below its directory.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,7 +22,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Set limits; what is not named stays as it was
+    /// Set limits; a limit that is not named stays
     Set {
         /// A volume's name, or a directory: its path in the cell or below the mount
         #[arg(value_name = "PATH|VOLUME")]
@@ -33,7 +34,7 @@ enum Action {
         #[arg(long, value_parser = size::parse_count)]
         files: Option<Limit>,
     },
-    /// Show the limits of a volume or a directory, and what counts against them
+    /// Show limits and usage of a volume or a directory
     Show {
         /// A volume's name, or a directory: its path in the cell or below the mount
         #[arg(value_name = "PATH|VOLUME")]
@@ -47,24 +48,24 @@ enum Action {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Set { target, bytes, files } => {
-            let quota = asked.session("quota set", |cell, session| {
+            let quota = invocation.session("quota set", |cell, session| {
                 let path = path_of(cell, session, &target)?;
                 let request = admin::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
                 session.ask(&request)
             })?;
-            show(asked, &quota)
+            show(invocation, &quota)
         }
         Action::Show { target } => {
-            let quota = asked.session("quota show", |cell, session| {
+            let quota = invocation.session("quota show", |cell, session| {
                 let path = path_of(cell, session, &target)?;
                 session.ask(&admin::QuotaShow { path })
             })?;
-            show(asked, &quota)
+            show(invocation, &quota)
         }
-        Action::List => list(asked),
+        Action::List => list(invocation),
     }
 }
 
@@ -79,8 +80,8 @@ fn path_of(cell: &CellDir, session: &mut Session, target: &str) -> Result<String
     }
 }
 
-fn show(asked: &Asked, quota: &QuotaInfo) -> Result<(), Fail> {
-    output::reply(asked.format, quota, || {
+fn show(invocation: &Invocation, quota: &QuotaInfo) -> Result<(), Fail> {
+    output::reply(invocation.format, quota, || {
         let bytes = used(size::bytes(quota.used_bytes), size::bytes_limit(quota.bytes));
         let files = used(size::count(quota.used_files), size::count_limit(quota.files));
         format!("{}: bytes: {bytes}; files: {files}", printable(&quota.path))
@@ -94,9 +95,9 @@ fn used(value: String, limit: String) -> String {
     }
 }
 
-fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("quota list", &admin::QuotaList)?;
-    output::reply(asked.format, &reply, || {
+fn list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("quota list", &admin::QuotaList)?;
+    output::reply(invocation.format, &reply, || {
         Table::new(&[
             ("DIRECTORY", Side::Left),
             ("BYTES", Side::Right),

@@ -1,6 +1,6 @@
 //! `lee report`: what others want to know of a cell, in their forms.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::{Fail, text};
 use crate::{output, settings, srr, system};
 use std::io::Write;
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Report storage and usage in the forms of others
 ///
-/// `srr` is the storage resource report of the WLCG, schema 4.2: what there is, for which VOs, and what is used of it, from quotas and
-/// recursive statistics, at once. Each volume is a share, unless the settings name others ([srr], see docs/OPERATE.md).
+/// `srr` is the storage resource report of the WLCG, schema 4.2: what there is, for which VOs, and
+/// what is used of it, from quotas and recursive statistics, at once. Each volume is a share,
+/// unless the settings name others ([srr], see docs/OPERATE.md).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,23 +32,23 @@ enum Report {
 ///
 /// # Errors
 /// What the cell says, or that the file cannot be written.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let Report::Srr { out } = &args.report;
-    let now = (asked.env.wall() / 1_000_000_000) as i64;
-    let report = asked.session("report srr", |cell, session| {
+    let now = (invocation.env.wall() / 1_000_000_000) as i64;
+    let report = invocation.session("report srr", |cell, session| {
         let config = settings::load(cell)?;
         srr::report(&config.srr, system::host(), now, None, session)
     })?;
     let json = serde_json::to_string_pretty(&report)
         .map_err(|e| Fail::new(format!("the report cannot be shown as JSON: {e}")))?;
     match out {
-        None => output::show(asked.format, &report, || json.clone()),
+        None => output::show(invocation.format, &report, || json.clone()),
         Some(file) => {
             replace(file, &json).map_err(|e| {
                 Fail::new(format!("{}: cannot be written: {}: name another file", file.display(), text(&e)))
             })?;
             let done = serde_json::json!({"reply": "done", "file": file});
-            output::show(asked.format, &done, || format!("wrote {}", file.display()))
+            output::show(invocation.format, &done, || format!("wrote {}", file.display()))
         }
     }
 }

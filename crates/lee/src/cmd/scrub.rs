@@ -1,7 +1,7 @@
-//! `lee scrub`: reads and verifies all data in pools, and repairs what can be, now or by the clock. Exit code 0: all is whole, 1: something is lost or
-//! still lacks pieces, 2: could not scrub.
+//! `lee scrub`: reads and verifies all data in pools, and repairs it where possible; now or by the
+//! clock. Exit code 0: all data is whole, 1: data is lost or still lacks pieces, 2: could not scrub.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{size, when};
@@ -12,18 +12,20 @@ use std::process::ExitCode;
 
 const COULD_NOT_SCRUB: u8 = 2;
 
-/// Read and verify all data in a pool, or in all, and repair what can be
+/// Read and verify all data in a pool, or in all, and repair it where possible
 ///
-/// Pools that keep more than one copy are repaired; in others damage is found. `lee fsck` names the files that lost something.
-/// With --every it is done by the clock from now on, in the background, one pool at a time; a run that was missed is made up.
+/// Pools with redundancy are repaired; in others damage is only found. `lee fsck` names the damaged
+/// files. With --every, pools are scrubbed by the clock from now on, in the background and one at a
+/// time. A run that was missed is made up for.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The pool [default: all]
     pool: Option<String>,
-    /// Not now but so often: 1w, 30d, at least 1h, or never; without a pool in all, also in those that are made later
+    /// Scrub at this interval, not now: 1w, 30d, at least 1h, or never; without a pool: all, also
+    /// those made later
     #[arg(long, value_name = "INTERVAL", value_parser = parse_every, conflicts_with = "status")]
     every: Option<u32>,
-    /// Not now: show when it is done, and how it went
+    /// Show when pools are scrubbed and how the last scrub went; scrub nothing now
     #[arg(long)]
     status: bool,
 }
@@ -40,19 +42,19 @@ fn parse_every(text: &str) -> Result<u32, String> {
 ///
 /// # Errors
 /// When it could not read everything.
-pub fn run(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
-    scrub(asked, args).map_err(|fail| fail.with_code(COULD_NOT_SCRUB))
+pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
+    scrub(invocation, args).map_err(|fail| fail.with_code(COULD_NOT_SCRUB))
 }
 
-fn scrub(asked: &Asked, args: Args) -> Result<ExitCode, Fail> {
+fn scrub(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
     if let Some(every_secs) = args.every {
-        return set_every(asked, args.pool, every_secs).map(|()| ExitCode::SUCCESS);
+        return set_every(invocation, args.pool, every_secs).map(|()| ExitCode::SUCCESS);
     }
     if args.status {
-        return status(asked, args.pool).map(|()| ExitCode::SUCCESS);
+        return status(invocation, args.pool).map(|()| ExitCode::SUCCESS);
     }
-    let reply = asked.ask_with_bar("scrub", &admin::Scrub { pool: args.pool })?;
-    output::reply(asked.format, &reply, || reply.pools.iter().map(line).collect())?;
+    let reply = invocation.ask_with_bar("scrub", &admin::Scrub { pool: args.pool })?;
+    output::reply(invocation.format, &reply, || reply.pools.iter().map(line).collect())?;
     let whole = reply.pools.iter().all(|p| p.lost_objects == 0 && p.degraded_objects == 0);
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -78,11 +80,11 @@ fn line(pool: &ScrubInfo) -> String {
     line
 }
 
-fn set_every(asked: &Asked, pool: Option<String>, every_secs: u32) -> Result<(), Fail> {
-    let pools = asked.ask("scrub", &admin::ScrubEvery { pool: pool.clone(), every_secs })?.pools;
+fn set_every(invocation: &Invocation, pool: Option<String>, every_secs: u32) -> Result<(), Fail> {
+    let pools = invocation.ask("scrub", &admin::ScrubEvery { pool: pool.clone(), every_secs })?.pools;
     let of = |p: &&PoolInfo| pool.as_ref().is_none_or(|name| *name == p.name);
     let next = pools.iter().filter(of).find_map(|p| p.scrub.next_secs);
-    output::show(asked.format, &shown(&pools, pool.as_deref()), || {
+    output::show(invocation.format, &shown(&pools, pool.as_deref()), || {
         let what =
             pool.as_ref().map_or_else(|| "all pools".into(), |name| format!("pool {}", printable(name)));
         match next {
@@ -95,15 +97,15 @@ fn set_every(asked: &Asked, pool: Option<String>, every_secs: u32) -> Result<(),
     })
 }
 
-fn status(asked: &Asked, pool: Option<String>) -> Result<(), Fail> {
+fn status(invocation: &Invocation, pool: Option<String>) -> Result<(), Fail> {
     let pools = match pool {
-        Some(name) => vec![asked.ask("scrub", &admin::PoolShow { name })?],
-        None => asked.ask("scrub", &admin::PoolList)?.pools,
+        Some(name) => vec![invocation.ask("scrub", &admin::PoolShow { name })?],
+        None => invocation.ask("scrub", &admin::PoolList)?.pools,
     };
-    output::show(asked.format, &shown(&pools, None), || table(&pools).to_string() + &troubles(&pools))
+    output::show(invocation.format, &shown(&pools, None), || table(&pools).to_string() + &troubles(&pools))
 }
 
-/// For programs: of all pools, or of one.
+/// The JSON form, of all pools or of one.
 fn shown(pools: &[PoolInfo], only: Option<&str>) -> serde_json::Value {
     let of = |p: &&PoolInfo| p.hot_of.is_none() && only.is_none_or(|name| name == p.name);
     let pools: Vec<_> = pools.iter().filter(of).map(|p| json!({"pool": p.name, "scrub": p.scrub})).collect();
@@ -163,7 +165,7 @@ fn troubles(pools: &[PoolInfo]) -> String {
     pools.iter().filter_map(why).collect()
 }
 
-/// What `lee pool show` says of it.
+/// The line of `lee pool show`.
 pub fn in_short(s: &ScrubStatus) -> String {
     let last = match &s.last {
         Some(last) => format!("{}, {}", dates::minute(last.begun_secs), found(&last.found)),

@@ -1,6 +1,7 @@
-//! `lee snap`: snapshots of directories. What they are is seen in the tree, below `.snap`; here is what commands do with them.
+//! `lee snap`: snapshots of directories. What they are is seen in the tree, below `.snap`; here is
+//! what commands do with them.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::output::{self, Format, Side, Table, printable};
@@ -17,8 +18,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// Take, list, keep and remove snapshots
 ///
-/// A snapshot keeps a directory with everything below as it is now; taking one takes no time and no space. It is seen, read-only,
-/// as `.snap/NAME` in that directory. Users do the same without this command: mkdir, rmdir and mv in `.snap`.
+/// A snapshot keeps a directory with everything below as it is now. Taking it takes no time and no
+/// space. It is visible, read-only, as `.snap/NAME` in that directory. Users can do the same without
+/// this command: mkdir, rmdir and mv in `.snap`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,7 +29,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Take a snapshot of a directory; it is durable when this returns, with all it contains
+    /// Take a snapshot of a directory; it is durable, with its content, when this returns
     Create {
         /// The directory: its path in the cell or below the mount
         path: PathBuf,
@@ -36,31 +38,32 @@ enum Action {
     },
     /// List snapshots, and what they hold
     List {
-        /// Only those that show this directory: taken of it, or of one above it
+        /// Only snapshots of this directory, or of one above it
         path: Option<PathBuf>,
-        /// Only those of this volume
+        /// Only snapshots of this volume
         #[arg(long, value_name = "VOLUME", conflicts_with = "path")]
         volume: Option<String>,
     },
     /// Remove a snapshot: gone at once, its space comes back in the background
     Remove {
-        /// The directory it was taken of
+        /// The directory of the snapshot
         path: PathBuf,
         /// The snapshot's name
         name: String,
     },
     /// Give a snapshot another name
     Rename {
-        /// The directory it was taken of
+        /// The directory of the snapshot
         path: PathBuf,
         /// The snapshot's name
         name: String,
-        /// The new one
+        /// The new name
         to: String,
     },
-    /// Lock a snapshot: nobody can remove it before a date, root included, and nobody can shorten the lock
+    /// Lock a snapshot: nobody can remove it before a date, root included, and nobody can shorten
+    /// the lock
     Lock {
-        /// The directory it was taken of
+        /// The directory of the snapshot
         path: PathBuf,
         /// The snapshot's name
         name: String,
@@ -68,17 +71,17 @@ enum Action {
         #[arg(long, value_name = "DATE", value_parser = when::parse_until)]
         until: Until,
     },
-    /// Take away a lock that has run out
+    /// Take an expired lock away
     Unlock {
-        /// The directory it was taken of
+        /// The directory of the snapshot
         path: PathBuf,
         /// The snapshot's name
         name: String,
     },
-    /// List what differs between two snapshots of a directory, or between one and now
+    /// List differences between two snapshots of a directory, or between one and now
     ///
-    /// A line each: `+` added, `-` removed, `M` changed, `R` renamed. Takes time for what changed and
-    /// for the directories of changed files, not for the whole tree.
+    /// Each line has a letter and a path: `+` added, `-` removed, `M` changed, `R` renamed. The time
+    /// depends on what changed and on the directories of changed files, not on the whole tree.
     Diff {
         /// The directory
         path: PathBuf,
@@ -86,22 +89,22 @@ enum Action {
         from: String,
         /// The newer one [default: now]
         to: Option<String>,
-        /// End names with a zero byte and print them as they are; of a rename both names come
+        /// End names with a zero byte and print them unchanged; both names of a rename
         #[arg(short = '0')]
         zero: bool,
     },
     /// Bring a file or a tree back from a snapshot, without copying its data
     Restore {
-        /// The directory the snapshot was taken of
+        /// The directory of the snapshot
         path: PathBuf,
         /// The snapshot's name
         name: String,
         /// What to restore: a path below the directory, or `.` for all of it
         what: PathBuf,
-        /// Where to: a path in the cell or below its mount, not there yet [default: where it was]
+        /// A new path for it, in the cell or below its mount [default: where it was]
         #[arg(long, value_name = "PATH", conflicts_with = "in_place")]
         to: Option<PathBuf>,
-        /// Replace what is there now
+        /// Replace what exists there now
         #[arg(long)]
         in_place: bool,
     },
@@ -116,9 +119,10 @@ enum Action {
 
 /// Take snapshots by the clock, and remove the old ones of them
 ///
-/// At multiples of the interval in UTC a snapshot named by that time, such as 2026-11-21T13:00Z, is taken of the directory (it shows
-/// everything below, too) and of the volumes attached below that have no schedule of their own. Only snapshots of such names are
-/// removed again, and never locked ones.
+/// At multiples of the interval in UTC, the cell takes a snapshot of the directory with everything
+/// below, and of the volumes attached below that have no schedule of their own. Its name is the time,
+/// such as 2026-11-21T13:00Z. Only snapshots with such names are removed again, and never locked
+/// ones.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct ScheduleArgs {
@@ -150,19 +154,20 @@ enum ScheduleAction {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { path, name } => {
-            let (_, snap) = ask_about(asked, "snap create", &path, |path| admin::SnapCreate { path, name })?;
-            show(asked, &snap, || {
+            let (_, snap) =
+                ask_about(invocation, "snap create", &path, |path| admin::SnapCreate { path, name })?;
+            show(invocation, &snap, || {
                 format!("took snapshot {} of {}", printable(&snap.name), printable(&snap.path))
             })
         }
-        Action::List { path, volume } => list(asked, path.as_deref(), volume),
+        Action::List { path, volume } => list(invocation, path.as_deref(), volume),
         Action::Remove { path, name } => {
             let request = |path| admin::SnapRemove { path, name: name.clone() };
-            let (at, _) = ask_about(asked, "snap remove", &path, request)?;
-            output::show(asked.format, &json!({"reply": "done", "path": at, "name": name}), || {
+            let (at, _) = ask_about(invocation, "snap remove", &path, request)?;
+            output::show(invocation.format, &json!({"reply": "done", "path": at, "name": name}), || {
                 let (name, at) = (printable(&name), printable(&at));
                 format!("removed snapshot {name} of {at}; its space comes back in the background")
             })
@@ -170,17 +175,17 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
         Action::Rename { path, name, to } => {
             let old = name.clone();
             let (_, snap) =
-                ask_about(asked, "snap rename", &path, |path| admin::SnapRename { path, name, to })?;
-            show(asked, &snap, || {
+                ask_about(invocation, "snap rename", &path, |path| admin::SnapRename { path, name, to })?;
+            show(invocation, &snap, || {
                 let path = printable(&snap.path);
                 format!("snapshot {} of {path} is now {}", printable(&old), printable(&snap.name))
             })
         }
         Action::Lock { path, name, until } => {
-            let until_secs = until.at((asked.env.wall() / 1_000_000_000) as i64);
+            let until_secs = until.at((invocation.env.wall() / 1_000_000_000) as i64);
             let request = |path| admin::SnapLock { path, name, until_secs };
-            let (_, snap) = ask_about(asked, "snap lock", &path, request)?;
-            show(asked, &snap, || {
+            let (_, snap) = ask_about(invocation, "snap lock", &path, request)?;
+            show(invocation, &snap, || {
                 let until = when::utc(snap.locked_until_secs);
                 format!(
                     "nobody can remove snapshot {} of {} before {until}",
@@ -190,46 +195,47 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
             })
         }
         Action::Unlock { path, name } => {
-            let (_, snap) = ask_about(asked, "snap unlock", &path, |path| admin::SnapUnlock { path, name })?;
-            show(asked, &snap, || {
+            let (_, snap) =
+                ask_about(invocation, "snap unlock", &path, |path| admin::SnapUnlock { path, name })?;
+            show(invocation, &snap, || {
                 format!("snapshot {} of {} is not locked", printable(&snap.name), printable(&snap.path))
             })
         }
-        Action::Diff { path, from, to, zero } => diff(asked, &path, from, to, zero),
+        Action::Diff { path, from, to, zero } => diff(invocation, &path, from, to, zero),
         Action::Restore { path, name, what, to, in_place } => {
-            restore(asked, &path, name, &what, to.as_deref(), in_place)
+            restore(invocation, &path, name, &what, to.as_deref(), in_place)
         }
-        Action::Usage { volume } => usage(asked, volume),
-        Action::Schedule(args) => schedule(asked, args),
+        Action::Usage { volume } => usage(invocation, volume),
+        Action::Schedule(args) => schedule(invocation, args),
     }
 }
 
 /// Asks about a directory; returns its path in the cell, and the reply.
 fn ask_about<R: Request>(
-    asked: &Asked,
+    invocation: &Invocation,
     command: &'static str,
     path: &Path,
     request: impl FnOnce(String) -> R,
 ) -> Result<(String, R::Reply), Fail> {
-    asked.session(command, |cell: &CellDir, session: &mut Session| {
+    invocation.session(command, |cell: &CellDir, session: &mut Session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         let reply = session.ask(&request(path.clone()))?;
         Ok((path, reply))
     })
 }
 
-fn show(asked: &Asked, snap: &SnapInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::reply(asked.format, snap, text)
+fn show(invocation: &Invocation, snap: &SnapInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::reply(invocation.format, snap, text)
 }
 
-fn list(asked: &Asked, path: Option<&Path>, volume: Option<String>) -> Result<(), Fail> {
-    let reply = asked.session("snap list", |cell, session| {
+fn list(invocation: &Invocation, path: Option<&Path>, volume: Option<String>) -> Result<(), Fail> {
+    let reply = invocation.session("snap list", |cell, session| {
         let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
         session.ask(&admin::SnapList { path, volume })
     })?;
     let SnapInfos { snapshots, usage } = &reply;
-    let now = (asked.env.wall() / 1_000_000_000) as i64;
-    output::reply(asked.format, &reply, || {
+    let now = (invocation.env.wall() / 1_000_000_000) as i64;
+    output::reply(invocation.format, &reply, || {
         let holding: Vec<&SnapUsage> = usage.iter().filter(|u| holds_any(u)).collect();
         let together: String = holding.iter().map(|u| together(u)).collect();
         match (snapshots.is_empty(), holding.is_empty()) {
@@ -276,12 +282,18 @@ fn table(snapshots: &[SnapInfo], now: i64) -> Table {
     })
 }
 
-fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool) -> Result<(), Fail> {
-    if zero && asked.format == Format::Json {
+fn diff(
+    invocation: &Invocation,
+    path: &Path,
+    from: String,
+    to: Option<String>,
+    zero: bool,
+) -> Result<(), Fail> {
+    if zero && invocation.format == Format::Json {
         return Err(Fail::usage("-0 and --json are two forms: leave one out"));
     }
-    let bar = Bar::new(asked.format);
-    let reply = asked.session("snap diff", |cell, session| {
+    let bar = Bar::new(invocation.format);
+    let reply = invocation.session("snap diff", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         session.ask_with_progress(&admin::SnapDiff { path, from, to }, &mut |p| bar.show(&p))
     });
@@ -292,7 +304,7 @@ fn diff(asked: &Asked, path: &Path, from: String, to: Option<String>, zero: bool
         let all: Vec<u8> = changes.iter().flat_map(|c| line(c, |path| path.to_vec(), b"\0", b"\0")).collect();
         return output::print_bytes(&all);
     }
-    output::reply(asked.format, &reply, || {
+    output::reply(invocation.format, &reply, || {
         let readable = |path: &[u8]| printable(&String::from_utf8_lossy(path)).into_bytes();
         let all: Vec<u8> = changes.iter().flat_map(|c| line(c, readable, b" -> ", b"\n")).collect();
         String::from_utf8_lossy(&all).into_owned()
@@ -314,7 +326,7 @@ fn line(change: &Change, shown: impl Fn(&[u8]) -> Vec<u8>, between: &[u8], end: 
 }
 
 fn restore(
-    asked: &Asked,
+    invocation: &Invocation,
     path: &Path,
     name: String,
     what: &Path,
@@ -322,8 +334,8 @@ fn restore(
     in_place: bool,
 ) -> Result<(), Fail> {
     let what = below(what)?;
-    let bar = Bar::new(asked.format);
-    let answer = asked.session("snap restore", |cell, session| {
+    let bar = Bar::new(invocation.format);
+    let answer = invocation.session("snap restore", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         let to = to.map(|to| mounts::path_in_cell(cell.path(), to)).transpose()?;
         let there = to.clone().unwrap_or_else(|| format!("{}/{what}", path.trim_end_matches('/')));
@@ -333,7 +345,7 @@ fn restore(
     bar.clear();
     let (there, reply) = answer?;
     let Restored(usage) = &reply;
-    output::reply(asked.format, &reply, || {
+    output::reply(invocation.format, &reply, || {
         format!(
             "restored {} and {} with {} to {}",
             size::counted(usage.files, "file", "files"),
@@ -362,9 +374,9 @@ fn below(path: &Path) -> Result<String, Fail> {
     Ok(names.join("/"))
 }
 
-fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
-    let reply = asked.ask("snap usage", &admin::SnapUsageList { volume })?;
-    output::reply(asked.format, &reply, || {
+fn usage(invocation: &Invocation, volume: Option<String>) -> Result<(), Fail> {
+    let reply = invocation.ask("snap usage", &admin::SnapUsageList { volume })?;
+    output::reply(invocation.format, &reply, || {
         Table::new(&[
             ("VOLUME", Side::Left),
             ("SNAPSHOTS", Side::Right),
@@ -387,20 +399,20 @@ fn usage(asked: &Asked, volume: Option<String>) -> Result<(), Fail> {
     })
 }
 
-fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
+fn schedule(invocation: &Invocation, args: ScheduleArgs) -> Result<(), Fail> {
     match (args.action, args.path, args.interval) {
-        (Some(ScheduleAction::List), ..) => schedule_list(asked),
+        (Some(ScheduleAction::List), ..) => schedule_list(invocation),
         (Some(ScheduleAction::Remove { path }), ..) => {
             let request = |path| admin::ScheduleRemove { path };
-            let (at, _) = ask_about(asked, "snap schedule remove", &path, request)?;
-            output::show(asked.format, &json!({"reply": "done", "path": at}), || {
+            let (at, _) = ask_about(invocation, "snap schedule remove", &path, request)?;
+            output::show(invocation.format, &json!({"reply": "done", "path": at}), || {
                 format!("removed the schedule of {}; its snapshots stay", printable(&at))
             })
         }
         (None, Some(path), Some(interval_secs)) => {
             let request = |path| admin::ScheduleSet { path, interval_secs, keep: args.keep };
-            let (_, s) = ask_about(asked, "snap schedule", &path, request)?;
-            output::reply(asked.format, &s, || {
+            let (_, s) = ask_about(invocation, "snap schedule", &path, request)?;
+            output::reply(invocation.format, &s, || {
                 format!(
                     "takes a snapshot of {} every {}, keeps {}; the next one at {}",
                     printable(&s.path),
@@ -414,10 +426,10 @@ fn schedule(asked: &Asked, args: ScheduleArgs) -> Result<(), Fail> {
     }
 }
 
-fn schedule_list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("snap schedule list", &admin::ScheduleList)?;
+fn schedule_list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("snap schedule list", &admin::ScheduleList)?;
     let schedules = &reply.schedules;
-    output::reply(asked.format, &reply, || match schedules.is_empty() {
+    output::reply(invocation.format, &reply, || match schedules.is_empty() {
         true => "no schedules".into(),
         false => schedule_table(schedules).to_string() + &troubles(schedules),
     })

@@ -1,6 +1,6 @@
 //! `lee status`: what serves a cell. Exit code 0 when something does, 3 when not.
 
-use super::Asked;
+use super::Invocation;
 use crate::control::Running;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
@@ -28,22 +28,22 @@ pub struct Args {
 ///
 /// # Errors
 /// When it cannot be found out.
-pub fn run(asked: &Asked, args: &Args) -> Result<ExitCode, Fail> {
-    let cell = asked.cell_or(args.dir.as_deref())?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
+    let cell = invocation.cell_or(args.dir.as_deref())?;
     match Client::connect(&cell) {
-        Ok(client) => show_running(asked, &cell, &client.status()?),
+        Ok(client) => show_running(invocation, &cell, &client.status()?),
         Err(Unreached::Failed(fail)) => Err(fail),
-        Err(Unreached::Silent) => match lock::holder(&asked.env, &cell)? {
-            Some(holder) => show_held(asked, &cell, holder.as_ref()),
-            None => match mounts::alive_of(&asked.env, cell.path()) {
-                Some(at) => show_moved(asked, &cell, &at),
-                None => show_nothing(asked, &cell),
+        Err(Unreached::Silent) => match lock::holder(&invocation.env, &cell)? {
+            Some(holder) => show_held(invocation, &cell, holder.as_ref()),
+            None => match mounts::alive_of(&invocation.env, cell.path()) {
+                Some(at) => show_moved(invocation, &cell, &at),
+                None => show_nothing(invocation, &cell),
             },
         },
     }
 }
 
-fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<ExitCode, Fail> {
+fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> Result<ExitCode, Fail> {
     let value = json!({
         "cell": cell.name(),
         "running": true,
@@ -66,8 +66,8 @@ fn show_running(asked: &Asked, cell: &CellDir, running: &Running) -> Result<Exit
         "clock_ahead_secs": running.clock_ahead_secs,
         "troubles": running.troubles,
     });
-    let age = (asked.env.wall() / 1_000_000_000) as i64 - running.since;
-    output::show(asked.format, &value, || {
+    let age = (invocation.env.wall() / 1_000_000_000) as i64 - running.since;
+    output::show(invocation.format, &value, || {
         let mut lines = vec![
             ("cell", cell.to_string()),
             ("mounted at", running.mount.display().to_string()),
@@ -133,7 +133,7 @@ fn alarms(running: &Running) -> Vec<(&'static str, String)> {
 }
 
 /// Somebody has the cell open and does not listen here.
-fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<ExitCode, Fail> {
+fn show_held(invocation: &Invocation, cell: &CellDir, holder: Option<&Holder>) -> Result<ExitCode, Fail> {
     let state = match holder {
         Some(h) if h.command != "up" => "in-use",
         Some(h) if !h.is_here() => "elsewhere",
@@ -147,7 +147,7 @@ fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<E
         "host": holder.map(|h| &h.host),
         "since": holder.map(|h| h.since),
     });
-    output::show(asked.format, &value, || {
+    output::show(invocation.format, &value, || {
         let who = holder.map_or_else(|| "another process".into(), Holder::to_string);
         let more = if state == "starting-or-ending" { ", which is just starting or ending" } else { "" };
         format!("{cell} is in use by {who}{more}")
@@ -156,14 +156,14 @@ fn show_held(asked: &Asked, cell: &CellDir, holder: Option<&Holder>) -> Result<E
 }
 
 /// The directory of the cell has another path now, or none.
-fn show_moved(asked: &Asked, cell: &CellDir, at: &Path) -> Result<ExitCode, Fail> {
+fn show_moved(invocation: &Invocation, cell: &CellDir, at: &Path) -> Result<ExitCode, Fail> {
     let value = json!({"cell": cell.name(), "running": true, "state": "moved", "mount": at});
-    output::show(asked.format, &value, || mounts::moved(&cell.to_string(), at))?;
+    output::show(invocation.format, &value, || mounts::moved(&cell.to_string(), at))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_nothing(asked: &Asked, cell: &CellDir) -> Result<ExitCode, Fail> {
+fn show_nothing(invocation: &Invocation, cell: &CellDir) -> Result<ExitCode, Fail> {
     let value = json!({"cell": cell.name(), "running": false, "state": "down"});
-    output::show(asked.format, &value, || format!("{cell} is down: start it with `lee up {cell}`"))?;
+    output::show(invocation.format, &value, || format!("{cell} is down: start it with `lee up {cell}`"))?;
     Ok(ExitCode::from(NOT_RUNNING))
 }

@@ -1,6 +1,6 @@
 //! `lee sync`: everything that had returned is durable.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::output;
@@ -10,12 +10,12 @@ use leeward_volume::admin;
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.session("sync", |cell, session| {
+pub fn run(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.session("sync", |cell, session| {
         let reply = session.ask(&admin::SyncAll)?;
         if session.is_after_a_crash() { Err(crashed(cell)) } else { Ok(reply) }
     })?;
-    output::reply(asked.format, &reply, || "everything written until now is durable".into())
+    output::reply(invocation.format, &reply, || "everything written until now is durable".into())
 }
 
 /// Nobody who asks for durability is to hear "done" from a process that never saw what was written.

@@ -1,6 +1,6 @@
 //! `lee token`: tokens of the cell, macaroons that let somebody do something somewhere for a while.
 
-use super::{Asked, user};
+use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::{mounts, output, system, when};
 use leeward_auth::{ACTIVITIES, CellPath, Signer, Wish};
@@ -16,10 +16,11 @@ const WRITE: [&str; 5] = ["READ_METADATA", "UPDATE_METADATA", "UPLOAD", "MANAGE"
 
 /// Create and revoke tokens
 ///
-/// A token lets whoever has it do what its user may, as far as the token says: at and below one path, reading or writing or both, until
-/// some time. It is a macaroon: who has it can narrow it further, without asking anybody, and clients of the grid carry it as
-/// a bearer token (`Authorization: Bearer TOKEN`; curl --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored
-/// nowhere: it ends by its time, by `lee token revoke`, or when its user is disabled.
+/// A token gives its holder rights of one user: at and below one path, for reading or writing or
+/// both, until a time. It is a macaroon: its holder can narrow it further without asking anybody.
+/// Clients of the grid send it as a bearer token (`Authorization: Bearer TOKEN`; curl
+/// --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored nowhere. It ends at
+/// its time, by `lee token revoke`, or when its user is disabled.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -30,15 +31,15 @@ pub struct Args {
 enum Action {
     /// Print a new token
     Create {
-        /// As whom it acts: a user of this machine or of the cell
+        /// The user it acts as, of this machine or of the cell
         user: String,
-        /// At this path and below: in the cell, or below its mount
+        /// The path it is good for, with all below: in the cell, or below its mount
         #[arg(long, default_value = "/")]
         path: PathBuf,
-        /// It may look, list and read
+        /// Allow to list and read
         #[arg(long, required_unless_present = "write")]
         read: bool,
-        /// It may create, replace, change, rename and remove; not read
+        /// Allow to create, replace, change, rename and remove, not to read
         #[arg(long)]
         write: bool,
         /// For how long it is good, such as 30m, 12h or 7d
@@ -47,7 +48,7 @@ enum Action {
     },
     /// Make all tokens of a user void, or all tokens of the cell
     Revoke {
-        /// Whose
+        /// The user
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         user: Option<String>,
         /// Of all users: the cell signs with another key from now on
@@ -60,21 +61,23 @@ enum Action {
 ///
 /// # Errors
 /// What the cell says, or that there is no such user.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { user, path, read, write, span } => create(asked, &user, &path, (read, write), span),
-        Action::Revoke { user, .. } => revoke(asked, user),
+        Action::Create { user, path, read, write, span } => {
+            create(invocation, &user, &path, (read, write), span)
+        }
+        Action::Revoke { user, .. } => revoke(invocation, user),
     }
 }
 
 fn create(
-    asked: &Asked,
+    invocation: &Invocation,
     name: &str,
     path: &Path,
     (read, write): (bool, bool),
     span: Duration,
 ) -> Result<(), Fail> {
-    let (path, key) = asked.session("token create", |cell, session| {
+    let (path, key) = invocation.session("token create", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), path)?;
         if !user::is_known(session, name)? {
             user::refuse_root(name, system::user(name)?)?;
@@ -83,26 +86,27 @@ fn create(
     })?;
     let given = |name: &&str| (read && READ.contains(name)) || (write && WRITE.contains(name));
     let activities: Vec<String> = ACTIVITIES.iter().filter(|n| given(n)).map(ToString::to_string).collect();
-    let until_secs = (asked.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
+    let until_secs = (invocation.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
     let at = CellPath::parse(&path).map_err(|e| Fail::new(format!("{path}: {e}")))?;
     let wish = Wish { path: Some(at), activities: Some(activities.clone()), until_secs };
     let signer = Signer { number: key.number, secret: &key.secret, generation: key.generation, user: name };
-    let token = signer.mint(asked.env.random(), "leeward", &wish).map_err(|e| Fail::new(e.to_string()))?;
+    let token =
+        signer.mint(invocation.env.random(), "leeward", &wish).map_err(|e| Fail::new(e.to_string()))?;
     let shown = json!({
         "token": token, "user": name, "path": path, "activities": activities, "until_secs": until_secs,
     });
     output::note(&format!("lee: a token for {name} at {path}, good until {}", when::utc(until_secs)));
-    output::show(asked.format, &shown, || token.clone())
+    output::show(invocation.format, &shown, || token.clone())
 }
 
-fn revoke(asked: &Asked, name: Option<String>) -> Result<(), Fail> {
-    asked.session("token revoke", |_, session| {
+fn revoke(invocation: &Invocation, name: Option<String>) -> Result<(), Fail> {
+    invocation.session("token revoke", |_, session| {
         if let Some(name) = &name {
             user::ensure(session, name)?;
         }
         session.ask(&admin::TokenRevoke { user: name.clone() })
     })?;
-    output::show(asked.format, &json!({"reply": "done", "user": name}), || match &name {
+    output::show(invocation.format, &json!({"reply": "done", "user": name}), || match &name {
         Some(name) => format!("all tokens that the cell made for {name} until now are void"),
         None => "all tokens that the cell made until now are void".into(),
     })

@@ -1,6 +1,7 @@
-//! `lee top`: what flows do now, what they wait for, and behind whom. Rates are differences of two reports of the gate.
+//! `lee top`: what flows do now, what they wait for, and behind whom. Rates are differences of two
+//! reports of the gate.
 
-use super::{Asked, flows};
+use super::{Invocation, flows};
 use crate::control::Flows;
 use crate::fail::Fail;
 use crate::output::{self, Format, Side, Table};
@@ -94,17 +95,17 @@ struct Row {
 ///
 /// # Errors
 /// When nothing serves the cell.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    let cell = asked.cell()?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    let cell = invocation.cell()?;
     let mut before = flows(&cell)?;
     loop {
-        asked.env.sleep(Duration::from_secs_f64(args.every));
+        invocation.env.sleep(Duration::from_secs_f64(args.every));
         let now = flows(&cell)?;
         let shown = rates(&before, &now, args.sort);
-        if !args.once && asked.format == Format::Text && io::stdout().is_terminal() {
+        if !args.once && invocation.format == Format::Text && io::stdout().is_terminal() {
             output::print_bytes(b"\x1b[H\x1b[J")?;
         }
-        output::show(asked.format, &shown, || text(&shown))?;
+        output::show(invocation.format, &shown, || text(&shown))?;
         if args.once {
             return Ok(());
         }

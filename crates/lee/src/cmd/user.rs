@@ -1,6 +1,6 @@
-//! `lee user`: who may come in by a door, as which user of the file system.
+//! `lee user`: who may use a door, as which user of the file system.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
@@ -9,13 +9,15 @@ use leeward_volume::admin::{self, UserInfo};
 
 /// Create, list, show, disable and enable users of the doors
 ///
-/// A door (S3, WebDAV) acts for a user: with the same permissions, quota and share as in the mount. A user of this machine needs
-/// no record: a key or a token can be made at once, and user id and groups are what the machine's user database says. A record
-/// with numbers of its own is for who is not in that database.
+/// A door (S3, WebDAV) acts for a user, with the same permissions, quota and share as in the mount.
+/// A user of this machine needs no record: you can make a key or a token at once, and the machine's
+/// user database has user id and groups. A user who is not in that database needs a record with a
+/// user id.
 ///
-/// Who is disabled gets in by no door, with no key and no token. The mount is not concerned. Nobody acts as root through a door.
+/// A disabled user can use no door, with no key and no token. The mount stays open. Nobody acts as
+/// root through a door.
 ///
-/// For root and the user who serves the cell; so are `lee key` and `lee token`.
+/// Only root and the user who serves the cell may use this command, `lee key` and `lee token`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,9 +28,9 @@ pub struct Args {
 enum Action {
     /// Create a user
     Create {
-        /// Name: that of a user of this machine, or with --uid another one
+        /// Name of a user of this machine; with --uid another name
         name: String,
-        /// User id, for who is not in this machine's user database
+        /// User id, for a user who is not in this machine's user database
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
         uid: Option<u32>,
         /// Groups by name or number, the primary one first [default: the number of the user]
@@ -42,7 +44,7 @@ enum Action {
         /// Name
         name: String,
     },
-    /// Change the groups of a user with numbers of his own
+    /// Change the groups of a user whose record has a user id
     Set {
         /// Name
         name: String,
@@ -66,21 +68,21 @@ enum Action {
 ///
 /// # Errors
 /// What the cell says, or that there is no such user.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, uid, gid } => create(asked, name, uid, &gid),
-        Action::List => list(asked),
+        Action::Create { name, uid, gid } => create(invocation, name, uid, &gid),
+        Action::List => list(invocation),
         Action::Show { name } => {
-            let user = asked.ask("user show", &admin::UserShow { name })?;
-            show(asked, &user, || details(&user))
+            let user = invocation.ask("user show", &admin::UserShow { name })?;
+            show(invocation, &user, || details(&user))
         }
         Action::Set { name, gid } => {
             let gids = Some(groups(&gid)?);
-            let user = asked.ask("user set", &admin::UserSet { name, disabled: None, gids })?;
-            show(asked, &user, || details(&user))
+            let user = invocation.ask("user set", &admin::UserSet { name, disabled: None, gids })?;
+            show(invocation, &user, || details(&user))
         }
-        Action::Disable { name } => disable(asked, name, true),
-        Action::Enable { name } => disable(asked, name, false),
+        Action::Disable { name } => disable(invocation, name, true),
+        Action::Enable { name } => disable(invocation, name, false),
     }
 }
 
@@ -88,7 +90,7 @@ fn groups(names: &[String]) -> Result<Vec<u32>, Fail> {
     names.iter().map(|name| system::group(name)).collect()
 }
 
-fn create(asked: &Asked, name: String, uid: Option<u32>, gid: &[String]) -> Result<(), Fail> {
+fn create(invocation: &Invocation, name: String, uid: Option<u32>, gid: &[String]) -> Result<(), Fail> {
     match (uid, system::user(&name)?) {
         (Some(_), Some(there)) => {
             return Err(Fail::new(format!(
@@ -100,13 +102,13 @@ fn create(asked: &Asked, name: String, uid: Option<u32>, gid: &[String]) -> Resu
         (Some(_), None) => (),
     }
     let gids = groups(gid)?;
-    let user = asked.ask("user create", &admin::UserCreate { name, uid, gids })?;
-    show(asked, &user, || format!("created user {}: {}; {}", user.name, numbers(&user), NEXT))
+    let user = invocation.ask("user create", &admin::UserCreate { name, uid, gids })?;
+    show(invocation, &user, || format!("created user {}: {}; {}", user.name, numbers(&user), NEXT))
 }
 
 const NEXT: &str = "make a key or a token with `lee key create` or `lee token create`";
 
-/// A user of this machine may come in, unless it is root.
+/// A user of this machine may use a door, unless it is root.
 pub(super) fn refuse_root(name: &str, there: Option<system::Owner>) -> Result<(), Fail> {
     match there {
         Some(system::Owner { uid: 0, .. }) => Err(Fail::new(format!(
@@ -119,7 +121,7 @@ pub(super) fn refuse_root(name: &str, there: Option<system::Owner>) -> Result<()
     }
 }
 
-/// Sees to it that the cell has a record of a user whom it or this machine knows.
+/// Makes a record of a user of this machine where the cell has none.
 pub(super) fn ensure(session: &mut Session, name: &str) -> Result<(), Fail> {
     if is_known(session, name)? {
         return Ok(());
@@ -133,23 +135,23 @@ pub(super) fn is_known(session: &mut Session, name: &str) -> Result<bool, Fail> 
     Ok(session.ask(&admin::UserList)?.users.iter().any(|user| user.name == name))
 }
 
-fn disable(asked: &Asked, name: String, disabled: bool) -> Result<(), Fail> {
+fn disable(invocation: &Invocation, name: String, disabled: bool) -> Result<(), Fail> {
     let command = if disabled { "user disable" } else { "user enable" };
-    let user = asked.session(command, |_, session| {
+    let user = invocation.session(command, |_, session| {
         if disabled {
             ensure(session, &name)?;
         }
         session.ask(&admin::UserSet { name, disabled: Some(disabled), gids: None })
     })?;
-    show(asked, &user, || {
+    show(invocation, &user, || {
         let doors = if disabled { "closed" } else { "open" };
         format!("all doors are {doors} to user {}", user.name)
     })
 }
 
-fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("user list", &admin::UserList)?;
-    output::reply(asked.format, &reply, || {
+fn list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("user list", &admin::UserList)?;
+    output::reply(invocation.format, &reply, || {
         if reply.users.is_empty() {
             return format!("the cell has no records of users; those of this machine need none: {NEXT}");
         }
@@ -198,6 +200,6 @@ fn details(user: &UserInfo) -> String {
     .concat()
 }
 
-fn show(asked: &Asked, user: &UserInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::reply(asked.format, user, text)
+fn show(invocation: &Invocation, user: &UserInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::reply(invocation.format, user, text)
 }

@@ -1,6 +1,6 @@
 //! `lee volume`: the units of administration, each with an owner, a quota and a place in the tree.
 
-use super::Asked;
+use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Create, list, show, change and remove volumes
 ///
-/// A volume is a home directory or a project: it has an owner and a quota of its own. It is seen in the tree where it is
-/// attached. Hard links and renames do not cross its border.
+/// A volume is a home directory or a project with its own owner and quota. It is visible in the tree
+/// where it is attached. Hard links and renames do not cross its border.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,10 +25,10 @@ enum Action {
     Create {
         /// Name, unique in the cell
         name: String,
-        /// Where to attach it: a path in the cell or below its mount, not there yet [default: /NAME]
+        /// Where to attach it: a new path in the cell or below its mount [default: /NAME]
         #[arg(long, value_name = "PATH")]
         at: Option<PathBuf>,
-        /// Who owns it: a name or a number [default: who runs this]
+        /// Its owner, by name or number [default: you]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
         /// The pool that keeps its data [default: default]
@@ -37,8 +37,9 @@ enum Action {
     },
     /// Keep a volume's data in another pool
     ///
-    /// What is written from now on goes there; what there is already is moved in the background, while the volume is in use.
-    /// Shows how far that is, and ends when it is done. Ending the command early does not end the moving.
+    /// New data goes there from now on. Old data is moved in the background, while the volume is in
+    /// use. The command shows how far that is, and ends when all is moved. Moving goes on when the
+    /// command is ended early.
     MoveData {
         /// Its name
         name: String,
@@ -60,16 +61,16 @@ enum Action {
     Rename {
         /// Its name
         name: String,
-        /// The new one
+        /// The new name
         new_name: String,
     },
-    /// Let users or groups do something in a volume besides root and its owner
+    /// Give users or groups a right in a volume that root and its owner have
     Allow {
         /// Its name
         name: String,
-        /// What
+        /// The right
         right: Right,
-        /// Who: users, and groups with @ before them, by name or number
+        /// Users, and groups with @ before them, by name or number
         #[arg(required = true, value_name = "USER|@GROUP")]
         who: Vec<String>,
     },
@@ -77,29 +78,31 @@ enum Action {
     Deny {
         /// Its name
         name: String,
-        /// What
+        /// The right
         right: Right,
-        /// Who: users, and groups with @ before them, by name or number
+        /// Users, and groups with @ before them, by name or number
         #[arg(required = true, value_name = "USER|@GROUP")]
         who: Vec<String>,
     },
     /// Change properties of a volume
     ///
-    /// snapshot-dir=NAME: what the directory of snapshots in each directory is called (.snap). Files that have that name are hidden by it.
+    /// snapshot-dir=NAME: name of the directory of snapshots in each directory (.snap).
+    ///   It hides files of that name.
     /// snapshot-dir-visible=yes|no: whether listings show it (no).
     /// snapshots-max=N: most snapshots of the volume (20000).
-    /// quota-counts-snapshots=yes|no: whether the quota of the volume counts what only snapshots hold (no).
-    /// bin-days=N: how many days the recycle bin keeps what was removed (0: there is none).
-    /// public=yes|no: whether the HTTP door lets anybody read what modes let others read, without a credential (no).
+    /// quota-counts-snapshots=yes|no: whether the quota counts data that only snapshots hold (no).
+    /// bin-days=N: how many days the recycle bin keeps removed files (0: there is none).
+    /// public=yes|no: whether anybody may read by the HTTP door, without a credential, what modes
+    ///   let others read (no).
     #[command(verbatim_doc_comment)]
     Set {
         /// Its name
         name: String,
-        /// Which, and to what
+        /// Properties and their new values
         #[arg(required = true, value_name = "PROPERTY=VALUE", value_parser = parse_property)]
         properties: Vec<Property>,
     },
-    /// Remove a volume with all it holds: gone at once, its space comes back in the background
+    /// Remove a volume with all its files; it is gone at once, and its space comes back later
     Remove {
         /// Its name
         name: String,
@@ -168,19 +171,19 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
 ///
 /// # Errors
 /// What the cell says.
-pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, at, owner, pool } => create(asked, name, at, owner, pool),
-        Action::MoveData { name, to, no_wait } => move_data(asked, name, to, !no_wait),
-        Action::List => list(asked),
+        Action::Create { name, at, owner, pool } => create(invocation, name, at, owner, pool),
+        Action::MoveData { name, to, no_wait } => move_data(invocation, name, to, !no_wait),
+        Action::List => list(invocation),
         Action::Show { name } => {
-            let volume = asked.ask("volume show", &admin::VolumeShow { name })?;
-            show(asked, &volume, || details(&volume))
+            let volume = invocation.ask("volume show", &admin::VolumeShow { name })?;
+            show(invocation, &volume, || details(&volume))
         }
         Action::Rename { name, new_name } => {
             let request = admin::VolumeRename { name: name.clone(), to: new_name };
-            let volume = asked.ask("volume rename", &request)?;
-            show(asked, &volume, || {
+            let volume = invocation.ask("volume rename", &request)?;
+            show(invocation, &volume, || {
                 format!(
                     "volume {name} is now {}; it stays attached at {}",
                     volume.name,
@@ -188,18 +191,24 @@ pub fn run(asked: &Asked, args: Args) -> Result<(), Fail> {
                 )
             })
         }
-        Action::Allow { name, right, who } => allow(asked, name, right, &who, true),
-        Action::Deny { name, right, who } => allow(asked, name, right, &who, false),
+        Action::Allow { name, right, who } => allow(invocation, name, right, &who, true),
+        Action::Deny { name, right, who } => allow(invocation, name, right, &who, false),
         Action::Set { name, properties } => {
             let set = changes(properties);
-            let volume = asked.ask("volume set", &admin::VolumeSet { name, set })?;
-            show(asked, &volume, || details(&volume))
+            let volume = invocation.ask("volume set", &admin::VolumeSet { name, set })?;
+            show(invocation, &volume, || details(&volume))
         }
-        Action::Remove { name } => remove(asked, &name),
+        Action::Remove { name } => remove(invocation, &name),
     }
 }
 
-fn allow(asked: &Asked, name: String, right: Right, who: &[String], allow: bool) -> Result<(), Fail> {
+fn allow(
+    invocation: &Invocation,
+    name: String,
+    right: Right,
+    who: &[String],
+    allow: bool,
+) -> Result<(), Fail> {
     let Right::Snapshot = right;
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for who in who {
@@ -210,8 +219,8 @@ fn allow(asked: &Asked, name: String, right: Right, who: &[String], allow: bool)
     }
     let request = admin::VolumeAllow { name, users, groups, allow };
     let command = if allow { "volume allow" } else { "volume deny" };
-    let volume = asked.ask(command, &request)?;
-    show(asked, &volume, || {
+    let volume = invocation.ask(command, &request)?;
+    show(invocation, &volume, || {
         format!("snapshots of volume {} may be taken and removed by {}", volume.name, allowed(&volume))
     })
 }
@@ -223,10 +232,10 @@ fn allowed(volume: &VolumeInfo) -> String {
     users.chain(groups).collect::<Vec<_>>().join(", ")
 }
 
-fn move_data(asked: &Asked, name: String, to: String, wait: bool) -> Result<(), Fail> {
+fn move_data(invocation: &Invocation, name: String, to: String, wait: bool) -> Result<(), Fail> {
     let request = admin::VolumeMoveData { name, to, wait };
-    let volume = asked.ask_with_bar("volume move-data", &request)?;
-    show(asked, &volume, || match (volume.misplaced_bytes, volume.stuck_segments) {
+    let volume = invocation.ask_with_bar("volume move-data", &request)?;
+    show(invocation, &volume, || match (volume.misplaced_bytes, volume.stuck_segments) {
         (0, _) => format!("all data of volume {} is in pool {}", volume.name, volume.pool),
         (bytes, 0) => format!(
             "volume {} writes to pool {}; {} are being moved there in the background",
@@ -244,7 +253,7 @@ fn move_data(asked: &Asked, name: String, to: String, wait: bool) -> Result<(), 
 }
 
 fn create(
-    asked: &Asked,
+    invocation: &Invocation,
     name: String,
     at: Option<PathBuf>,
     owner: Option<String>,
@@ -260,7 +269,7 @@ fn create(
         Some(text) => system::owner(&text)?,
         None => system::Owner { uid: system::uid(), gid: system::gid() },
     };
-    let volume = asked.session("volume create", |cell, session| {
+    let volume = invocation.session("volume create", |cell, session| {
         let at = match &at {
             Some(path) => mounts::path_in_cell(cell.path(), path)?,
             None => format!("/{name}"),
@@ -268,7 +277,7 @@ fn create(
         let (uid, gid) = (owner.uid, owner.gid);
         session.ask(&admin::VolumeCreate { name, at, uid, gid, pool })
     })?;
-    show(asked, &volume, || {
+    show(invocation, &volume, || {
         format!(
             "created volume {} at {}, owned by {}",
             volume.name,
@@ -278,9 +287,9 @@ fn create(
     })
 }
 
-fn list(asked: &Asked) -> Result<(), Fail> {
-    let reply = asked.ask("volume list", &admin::VolumeList)?;
-    output::reply(asked.format, &reply, || table(&reply.volumes).to_string())
+fn list(invocation: &Invocation) -> Result<(), Fail> {
+    let reply = invocation.ask("volume list", &admin::VolumeList)?;
+    output::reply(invocation.format, &reply, || table(&reply.volumes).to_string())
 }
 
 fn table(volumes: &[VolumeInfo]) -> Table {
@@ -373,14 +382,14 @@ fn limits(bytes: u64, files: u64) -> String {
     }
 }
 
-fn remove(asked: &Asked, name: &str) -> Result<(), Fail> {
+fn remove(invocation: &Invocation, name: &str) -> Result<(), Fail> {
     let request = admin::VolumeRemove { name: name.into() };
-    asked.ask("volume remove", &request)?;
-    output::show(asked.format, &json!({"reply": "done", "name": name}), || {
+    invocation.ask("volume remove", &request)?;
+    output::show(invocation.format, &json!({"reply": "done", "name": name}), || {
         format!("removed volume {name}; its space comes back in the background")
     })
 }
 
-fn show(asked: &Asked, volume: &VolumeInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
-    output::reply(asked.format, volume, text)
+fn show(invocation: &Invocation, volume: &VolumeInfo, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::reply(invocation.format, volume, text)
 }

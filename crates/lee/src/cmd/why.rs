@@ -1,6 +1,6 @@
 //! `lee why`: what the slowest operations of the last minutes waited for.
 
-use super::{Asked, flows};
+use super::{Invocation, flows};
 use crate::control::Flows;
 use crate::fail::Fail;
 use crate::mounts::is_below;
@@ -13,8 +13,10 @@ use std::path::Path;
 
 /// Explain the slowest operations of the last ten minutes
 ///
-/// For each what it was, how long it took, and what of that was waiting: for its turn, its user's ceiling, a thread, the lock of the metadata, records that were
-/// not in memory, a commit, its data to be stored, memory for more data, data to be read, or its turn at the store; and behind whom, where that is known.
+/// Shows what each operation was, how long it took, what it waited for, and behind whom, where that
+/// is known. An operation can wait for its turn, its user's ceiling, a thread, the lock of the
+/// metadata, records that are not in memory, a commit, its data to be stored, memory for more data,
+/// data to be read, or its turn at the store.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A user, or a path in the cell or below its mount, with all below it [default: everybody]
@@ -69,14 +71,14 @@ impl Of {
 ///
 /// # Errors
 /// When nothing serves the cell, or there is no such user or path.
-pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
-    let cell = asked.cell()?;
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    let cell = invocation.cell()?;
     let flows = flows(&cell)?;
     let of = match args.of.as_deref() {
         None => Of::Everybody,
         Some(text) if text.contains('/') || text == "." || text == ".." => {
             let path = mounts::path_in_cell(cell.path(), Path::new(text))?;
-            asked
+            invocation
                 .ask("why", &admin::UsageShow { path: path.clone() })
                 .map_err(|fail| Fail::new(format!("{fail}: name a path that is there, or a user")))?;
             Of::Below(path)
@@ -84,7 +86,7 @@ pub fn run(asked: &Asked, args: &Args) -> Result<(), Fail> {
         Some(text) => Of::User(system::owner(text)?.uid),
     };
     let shown = explain(&flows, &of);
-    output::show(asked.format, &shown, || text(&shown))
+    output::show(invocation.format, &shown, || text(&shown))
 }
 
 fn explain(flows: &Flows, of: &Of) -> Shown {
