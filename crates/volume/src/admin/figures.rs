@@ -1,6 +1,6 @@
-//! Figures of a running cell for metrics: counts since it was opened, and how it is now. Every layer counts for itself; here it is
-//! put together. Takes the state's lock a few times, in turn, for as long as `lee df` does; loads nothing but the paths of
-//! schedules.
+//! Figures of a running cell for metrics. Each layer counts for itself; this module collects the
+//! counts. It takes the lock of the state a few times, each time as long as `lee df` does, and loads
+//! nothing but the paths of schedules.
 
 use crate::admin::{CellStats, Df};
 use crate::pools::Pool;
@@ -14,33 +14,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A quota of which less than one part in so many is left is nearly full.
+/// A quota is nearly full when less than one part in this many is left.
 const NEARLY_PART: u64 = 20;
 
-/// See the module's head. Counts only grow; bytes and lengths are as of now.
+/// Figures of a running cell. Counts begin when the cell is opened and only grow; bytes and lengths
+/// are as of now.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// What `Stats` answers.
+    /// The reply to [`StatsShow`](crate::admin::StatsShow).
     pub stats: CellStats,
-    /// What `Df` answers.
+    /// The reply to [`DfShow`](crate::admin::DfShow).
     pub df: Df,
-    /// How long commits took, also those that failed.
+    /// Time that commits took, including failed ones.
     pub commits: Histogram,
     /// Commits that failed.
     pub commit_errors: u64,
     /// Records in commits.
     pub committed_records: u64,
-    /// Whether the cell can be read only, because the engine failed.
+    /// Whether the cell is read-only because the engine failed.
     pub broken: bool,
-    /// How long records were loaded that were not in memory.
+    /// Time to load records that were not in memory.
     pub record_loads: Histogram,
-    /// Records in memory: bytes, and most of them.
+    /// Bytes of records in memory, and the most there may be.
     pub record_cache_bytes: (u64, u64),
     /// The metadata engine.
     pub engine: Stats,
-    /// What was asked of the stores of all pools.
+    /// Calls of the stores of all pools.
     pub store: StoreFigures,
-    /// The gates before the stores, by the names of their pools. One of a pool begins anew when that is assembled anew.
+    /// The gates before the stores, by the names of their pools. Counts of a pool begin again when
+    /// the pool is opened again.
     pub gates: Vec<(String, GateFigures)>,
     /// The cache of file data.
     pub cache: CacheFigures,
@@ -52,15 +54,15 @@ pub struct Figures {
     pub damaged_reads: u64,
     /// Segments that were cleaned.
     pub cleaned_segments: u64,
-    /// Damaged records that background work leaves out.
+    /// Damaged records that background work skips.
     pub unreadable_records: u64,
     /// Volumes that are not being removed.
     pub volumes: u64,
-    /// Volumes whose removal goes on in the background.
+    /// Volumes that the background is removing.
     pub volumes_removing: u64,
     /// Quotas on volumes and directories.
     pub quotas: u64,
-    /// Quotas of which less than a twentieth is left.
+    /// Quotas with less than a twentieth left.
     pub quotas_nearly_full: u64,
     /// Bytes of data that only snapshots hold.
     pub snapshot_held_bytes: u64,
@@ -69,7 +71,7 @@ pub struct Figures {
 }
 
 impl Shard {
-    /// See [`Figures`].
+    /// Collects the figures.
     pub(crate) fn figures(&self) -> Figures {
         let c = &self.counters;
         let mut figures = Figures {

@@ -1,4 +1,5 @@
-//! What fsck checks of snapshots: history, deadlists and tallies belong together, and data that only snapshots see is kept.
+//! Checks of snapshots: history, deadlists and tallies agree, and data that only snapshots see is
+//! still there.
 
 use crate::format::each;
 use crate::format::extents::{Extents, Source};
@@ -12,13 +13,13 @@ use leeward_meta::Moment;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// What was found of one volume's history.
+/// The history of one volume, as it was found.
 #[derive(Default)]
 pub(super) struct History {
-    /// Versions of records, and what the deadlist says of them.
+    /// Versions of records, and what the deadlist says about them.
     versions: FxHashSet<(Key, EpochPair)>,
     listed: FxHashSet<(Key, EpochPair)>,
-    /// Names that say of themselves that the deadlist notes them; live ones and versions.
+    /// Names, live ones and versions, whose records say that the deadlist has them.
     noted: FxHashSet<(Key, u32)>,
     tallies: FxHashMap<EpochPair, Tally>,
     /// Data that versions refer to, by node and segment.
@@ -78,7 +79,8 @@ impl History {
             self.bad.push(("history", node(key), format!("a version of {pair:?} is not on the deadlist")));
         }
         for (key, pair) in self.listed.difference(&self.versions) {
-            // a name that was noted may be gone, with every snapshot that saw it; what was not there before stays noted
+            // a listed name may be gone with every snapshot that saw it; the deadlist keeps a name
+            // that did not exist before
             if pair.birth > 0 {
                 self.bad.push(("history", node(key), format!("the version of {pair:?} is missing")));
             }
@@ -141,7 +143,7 @@ pub(super) fn data_of(tag: u8, value: &[u8]) -> Result<Vec<(Addr, u32)>> {
 }
 
 impl Shard {
-    /// Reads history and deadlist of a volume; `references` hears of data on the deadlist.
+    /// Reads history and deadlist of a volume; calls `references` for data on the deadlist.
     pub(super) fn census_history(
         &self,
         moment: &dyn Moment,
@@ -163,7 +165,7 @@ impl Shard {
         })
     }
 
-    /// Checks what was read of a volume's history.
+    /// Checks the history of a volume.
     pub(super) fn check_history(
         &self,
         moment: &dyn Moment,
@@ -193,7 +195,7 @@ impl Shard {
         history.check_tallies(volume, &stored);
         let is_seen = |pair| self.lock().snapshots.is_seen(volume, pair);
         history.check_lists(is_seen);
-        // data of what waits for trim may be gone
+        // data of entries that wait for trim may be gone
         history.used.retain(|(pair, ..)| is_seen(*pair));
         if !history.used.is_empty() {
             let segments: FxHashSet<u64> = history.used.iter().map(|(_, _, segment, _)| *segment).collect();

@@ -1,4 +1,5 @@
-//! What is judged: what is committed at one moment, and what memory has to say of it.
+//! The state that fsck checks: what is committed at one moment, and what only memory knows about
+//! it.
 
 use crate::format::inode::Stats;
 use crate::shard::Shard;
@@ -6,19 +7,20 @@ use leeward_fs::{NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::FxHashSet;
 
-/// What is committed, and what memory has to say of it.
+/// What is committed, and what only memory knows about it.
 pub(super) struct Judged<'a> {
     pub(super) moment: Box<dyn Moment + 'a>,
-    /// What quotas count, if all of it is in what is committed.
+    /// What quotas count, when all of that is committed.
     pub(super) quotas: Vec<(NodeId, Stats)>,
-    /// Files that are known to be parts, or to be freed.
+    /// Files that memory knows as parts of uploads, or as being freed.
     pub(super) known: FxHashSet<NodeId>,
 }
 
 impl Shard {
-    /// What is to be judged, as of now.
+    /// The state to check, as of now.
     pub(super) fn judged(&self) -> Result<Judged<'_>> {
-        // nothing is freed in steps meanwhile; what is freed with its last reference was known before
+        // meanwhile nothing is freed in steps, and a file that is freed with its last reference was
+        // known before
         let _alone = self.housekeeping.lock();
         let mut known = self.parts_and_leftovers();
         self.commit_if_dirty()?;
@@ -34,7 +36,7 @@ impl Shard {
         leftovers.chain(st.uploads.files()).collect()
     }
 
-    /// What quotas count, if all of it is in what is committed.
+    /// What quotas count, when all of that is committed.
     fn quotas_if_settled(&self) -> Vec<(NodeId, Stats)> {
         let st = self.lock();
         match st.files.is_empty() && st.is_clean() && st.committing.is_empty() {

@@ -1,7 +1,7 @@
-//! fsck: every invariant of the stored form, checked against all records and all objects.
+//! fsck: checks every invariant of the stored form against all records and all objects.
 //!
-//! Works on what is committed at one moment, while everything goes on; then every object is read and verified. Nothing is
-//! changed.
+//! It reads the records as they are committed at one moment, while operations go on. Then it reads
+//! and verifies every object. It changes nothing.
 
 mod history;
 mod judged;
@@ -32,12 +32,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use uploads::Kept;
 
-/// Findings that are listed; the rest is only counted.
+/// Most findings that are listed; the rest is only counted.
 const FINDINGS_MAX: usize = 10_000;
 /// Records that one step reads.
 const STEP_RECORDS: usize = 512;
 
-/// What is known of an inode from its own records, and from others'.
+/// What the records of an inode say, and what records of others say about it.
 #[derive(Default)]
 struct Seen {
     kind: Option<Kind>,
@@ -48,10 +48,10 @@ struct Seen {
     entries: u64,
     xattrs: u32,
     linked: bool,
-    /// In the recycle bin, as its own record says, and as the bin's table does.
+    /// Whether it is in the recycle bin: by its own record, and by the table of the bin.
     binned: bool,
     in_bin: u32,
-    /// From extents, dentries, attributes and names that were found.
+    /// Counted from the extents, dentries, attributes and names that were found.
     found_allocated: u64,
     found_entries: u64,
     found_xattrs: u32,
@@ -64,12 +64,12 @@ struct Seen {
     sum: Stats,
 }
 
-/// All that is collected while records are read.
+/// What is collected while records are read.
 #[derive(Default)]
 struct Census {
     inodes: FxHashMap<NodeId, Seen>,
     references: FxHashMap<u64, u64>,
-    /// Pools that something is in and that cannot be read.
+    /// Pools with data that cannot be read.
     away: BTreeSet<PoolId>,
     orphans: FxHashSet<NodeId>,
     kept: Kept,
@@ -185,7 +185,8 @@ impl Census {
             if !root && !orphan && !s.binned && !s.linked && s.parent != s.name_in {
                 say("parent", format!("recorded in directory {}, found in {}", s.parent, s.name_in));
             }
-            // what nobody can reach is freed in steps, its own record last: less may be left of it than that says
+            // an unreachable inode is freed in steps, its own record last: less of it may be left
+            // than its record says
             let agree = |recorded: u64, found: u64| found == recorded || orphan && found < recorded;
             if !agree(s.allocated, s.found_allocated) {
                 say("allocated", format!("{} bytes recorded, {} in extents", s.allocated, s.found_allocated));
@@ -252,7 +253,7 @@ impl Census {
         }
     }
 
-    /// Compares what quotas count with the statistics of their directories.
+    /// Compares quotas with the statistics of their directories.
     fn check_quotas(&mut self) {
         for (dir, used) in std::mem::take(&mut self.quotas) {
             let found = self.inodes.get(&dir).filter(|s| s.kind == Some(Kind::Dir)).map(|s| s.sum);
@@ -290,7 +291,7 @@ impl Census {
         self.check_names();
     }
 
-    /// Names of objects that are in use must be reserved, or they are given out again.
+    /// Names of objects in use must be reserved, or they would be used again.
     fn check_names(&mut self) {
         let Reserved { segments, generations } = self.reserved;
         let is_reserved =
@@ -312,7 +313,8 @@ impl Census {
     }
 }
 
-/// Damaged ranges of segments; all of a segment where its object is missing or its index unreadable.
+/// Damaged ranges of segments. All of a segment is damaged when its object is missing or the index
+/// is unreadable.
 type Damage = FxHashMap<u64, Vec<Range<u32>>>;
 
 impl Shard {
@@ -415,7 +417,7 @@ impl Shard {
         Ok(c)
     }
 
-    /// [`each`], in steps that wait for their turns.
+    /// Calls [`each`] in steps that wait for their turns.
     fn each_in_turn(
         &self,
         moment: &dyn Moment,
@@ -437,7 +439,7 @@ impl Shard {
         }
     }
 
-    /// Volumes on their way out still reference data.
+    /// Volumes that are being removed still reference data.
     fn count_removed_volumes(&self, moment: &dyn Moment, removing: &[u32], c: &mut Census) -> Result<()> {
         for &volume in removing {
             let mut apart = Census::default();
@@ -459,7 +461,8 @@ impl Shard {
         all.sort_unstable();
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
-            // cleaning may have rewritten or removed it meanwhile, or found nothing to keep: then it has no object
+            // meanwhile cleaning may have rewritten or removed it, or kept nothing of it: then it has
+            // no object
             let (record, is_open) = {
                 let st = self.lock();
                 (st.segments.get(*segment).copied(), st.segments.is_open(*segment))
@@ -504,9 +507,9 @@ impl Shard {
         Ok(damage)
     }
 
-    /// Objects in each pool that no record knows and that nothing is about to delete.
+    /// Objects in each pool that no record names and that nobody is about to delete.
     fn check_objects(&self, c: &mut Census) {
-        while self.search_step() {} // what a crash left is known then
+        while self.search_step() {} // finds what a crash left
         let _alone = self.housekeeping.lock(); // nothing is being rewritten or deleted
         match self.stray_backrefs() {
             Ok(strays) => strays.into_iter().for_each(|segment| {

@@ -1,4 +1,4 @@
-//! Records of volumes that are not there: nobody can reach them, and nothing would ever free them.
+//! Records of volumes that do not exist: nobody can reach them, and nothing would ever free them.
 
 use super::{Census, STEP_RECORDS};
 use crate::format::keys::{self, Key};
@@ -10,7 +10,7 @@ use leeward_meta::Moment;
 use rustc_hash::FxHashSet;
 
 impl Shard {
-    /// `volumes`: all that there are, also those that are on their way out.
+    /// `volumes`: all volumes, including those that are being removed.
     pub(super) fn look_for_strays(
         &self,
         moment: &dyn Moment,
@@ -30,7 +30,8 @@ impl Shard {
 }
 
 impl Census {
-    /// Looks at one record of each of the next volumes that have some in this range of [`volume_ranges`]. Where to go on.
+    /// Reads one record of each of the next volumes that have records in this range of
+    /// [`volume_ranges`]. Returns where to go on.
     fn strays(
         &mut self,
         moment: &dyn Moment,

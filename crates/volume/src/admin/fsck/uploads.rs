@@ -1,4 +1,5 @@
-//! Uploads in parts: each part is a file without a name that its upload knows, or is on its way to be freed.
+//! Checks of uploads in parts: each part is a file without a name that its upload names, or that is
+//! being freed.
 
 use super::Census;
 use crate::format::stored::Stored;
@@ -14,7 +15,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What is freed with these volumes is not judged.
+    /// Volumes that are being removed; their parts are not checked.
     pub(super) fn leave_out(&mut self, volumes: &[u32]) {
         let is_left = |node: NodeId| !volumes.contains(&node.volume());
         self.parts.retain(|(node, part)| is_left(*node) && is_left(part.upload));
@@ -37,7 +38,7 @@ impl Census {
         }
     }
 
-    /// `known`: files of which memory knows that they are parts, or to be freed.
+    /// `known`: files that memory knows as parts, or as being freed.
     pub(super) fn check_uploads(&mut self, known: &FxHashSet<NodeId>) {
         let kept = std::mem::take(&mut self.kept);
         let mut taken = FxHashSet::default();
