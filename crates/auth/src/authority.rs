@@ -1,9 +1,9 @@
-//! The one way in: what a door asks.
+//! The entry point: the questions that a door asks.
 
 use crate::fetch::Fetch;
 use crate::issuers::Issuer;
 use crate::path::CellPath;
-use crate::people::{People, UserDatabase};
+use crate::people::{UserCache, UserDatabase};
 use crate::refusal::Refusal;
 use crate::rights::Grants;
 use crate::settings::IssuerConfig;
@@ -18,31 +18,35 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So long a token's verdict is kept, nanoseconds: its issuer's keys, or groups of its user, may be others by then.
+/// A verdict on a token is kept for this time, nanoseconds. After that the issuer's keys, or the
+/// user's groups, may have changed.
 const KEPT: Nanos = 300_000_000_000;
 /// Most verdicts that are kept.
 const KEPT_MAX: usize = 10_000;
 
-/// Answers whether a credential opens a door. One for all doors of a cell; cheap to ask from many threads.
+/// Decides whether a credential opens a door. One for all doors of a cell; cheap to call from many
+/// threads.
 ///
-/// Locks are held for lookups only, never while somebody else is asked.
+/// Locks are held for look-ups only, never while a user database or an issuer is asked.
 pub struct Authority {
     env: Env,
     accounts: RwLock<Arc<Accounts>>,
-    people: People,
+    people: UserCache,
     issuers: Vec<Issuer>,
     fetch: Arc<dyn Fetch>,
-    /// Users by the subjects of their certificates.
+    /// Names of users by the subjects of their certificates.
     certified: BTreeMap<String, String>,
-    /// Verdicts on tokens of issuers, by the hash of the token: signatures take a tenth of a millisecond.
+    /// Verdicts on tokens of issuers, by the hash of the token: checking a signature takes a tenth
+    /// of a millisecond.
     known: Mutex<FxHashMap<[u8; 32], Known>>,
 }
 
-/// A verdict, until when it counts, and the accounts that it was given with.
+/// Until when a verdict counts, the accounts that it was given with, and the verdict.
 type Known = (Nanos, Arc<Accounts>, Verdict);
 
 impl Authority {
-    /// With what the cell knows (`Cell::accounts`), what the settings say of issuers, and whom to ask.
+    /// An authority from the cell's accounts (`Cell::accounts`), the settings of issuers, and the
+    /// user database and client to ask.
     ///
     /// # Errors
     /// What is wrong in the settings.
@@ -56,7 +60,7 @@ impl Authority {
         Ok(Authority {
             env: env.clone(),
             accounts: RwLock::new(accounts),
-            people: People::new(database),
+            people: UserCache::new(database),
             issuers: issuers.iter().map(Issuer::new).collect::<Result<_, _>>()?,
             fetch,
             certified: BTreeMap::new(),
@@ -64,13 +68,13 @@ impl Authority {
         })
     }
 
-    /// The same, with users by the subjects of their certificates.
+    /// Adds users by the subjects of their certificates.
     #[must_use]
     pub fn with_certificates(self, users: &BTreeMap<String, String>) -> Authority {
         Authority { certified: users.clone(), ..self }
     }
 
-    /// What the cell knows has changed: holds for every request from now on.
+    /// Sets the cell's new accounts, for every request from now on.
     pub fn set_accounts(&self, accounts: Arc<Accounts>) {
         *self.accounts.write() = accounts;
         self.known.lock().clear();
@@ -84,7 +88,8 @@ impl Authority {
         (self.env.wall() / 1_000_000_000) as i64
     }
 
-    /// The secret of an S3 key, to check a signature with, and the verdict if that is right.
+    /// The secret of an S3 key, to check a signature with, and the verdict if the signature is
+    /// right.
     ///
     /// # Errors
     /// [`Refusal::NoSuchKey`], [`Refusal::User`], [`Refusal::WouldBlock`].
@@ -140,8 +145,8 @@ impl Authority {
         Ok(verdict)
     }
 
-    /// The verdict on a name and a password, for clients that know nothing else: an access key id and its secret; or a token
-    /// as the password, with the user's name or none.
+    /// The verdict on a name and a password, for clients that support nothing else: an access key
+    /// id and its secret; or a token as the password, with the user's name or none.
     ///
     /// # Errors
     /// As of [`Authority::s3_key`] and [`Authority::bearer`].
@@ -150,7 +155,7 @@ impl Authority {
             Err(Refusal::NoSuchKey) => (),
             Err(refusal) => return Err(refusal),
             Ok((secret, verdict)) => {
-                // how long it takes to compare hashes tells nothing about what was hashed
+                // the time to compare hashes tells nothing about what was hashed
                 let hash = |text: &str| digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec();
                 if hash(secret.reveal()) == hash(password) {
                     return Ok(verdict);
@@ -170,8 +175,9 @@ impl Authority {
         Err(Refusal::Invalid("the token is of another user".into()))
     }
 
-    /// The verdict on a certificate that a connection has shown and that its handshake found good: of this subject, in all the forms in which that is
-    /// written, and good until then, seconds since 1970.
+    /// The verdict on a certificate that a connection has shown and that its handshake accepted.
+    /// `subject` has all the forms in which the subject is written. The certificate is valid until
+    /// `until_secs`, seconds since 1970.
     ///
     /// # Errors
     /// [`Refusal::Expired`], [`Refusal::User`], [`Refusal::WouldBlock`], [`Refusal::Unavailable`].
@@ -190,7 +196,8 @@ impl Authority {
         Ok(Verdict { who, grants: Grants::All, until_secs: Some(until_secs), via })
     }
 
-    /// Who has this name: for what acts for a user without a credential of his, such as a bucket's owner.
+    /// The user of this name, for work on behalf of a user who shows no credential, such as a
+    /// bucket's owner.
     ///
     /// # Errors
     /// [`Refusal::User`], [`Refusal::WouldBlock`].
@@ -198,12 +205,13 @@ impl Authority {
         self.people.identify(&self.env, &self.accounts(), name, wait)
     }
 
-    /// Answers `POST` at a path with a body of `application/macaroon-request`: a token that gives no more than `verdict` does
-    /// at this path and below. `location` says in the token where it is for: the door's URL.
+    /// Answers `POST` at a path with a body of `application/macaroon-request`: a token that grants
+    /// no more than `verdict` does at this path and below. `location` is the door's URL; the token
+    /// carries it as a hint.
     ///
     /// # Errors
-    /// [`Refusal::BadRequest`], [`Refusal::OutOfScope`]; [`Refusal::Unavailable`] when the cell has no key to sign with
-    /// (`Cell::prepare_tokens` makes one).
+    /// [`Refusal::BadRequest`], [`Refusal::OutOfScope`]; [`Refusal::Unavailable`] when the cell has
+    /// no key to sign with (`Cell::prepare_tokens` makes one).
     pub fn macaroon(
         &self,
         verdict: &Verdict,

@@ -1,11 +1,12 @@
-//! Where issuers' keys come from. A trait, so that tests and simulations give them.
+//! Fetches issuers' keys. A trait, so that tests and simulations can provide them.
 
 use leeward_bucket::runtime;
 use std::time::Duration;
 
 /// Gets small documents of issuers.
 pub trait Fetch: Send + Sync + 'static {
-    /// The body that this URL answers with. May wait; must end after a bounded time, with a bounded size.
+    /// The body that this URL answers with. May wait; must end after a bounded time, with a bounded
+    /// size.
     ///
     /// # Errors
     /// Why there is none.
@@ -14,16 +15,17 @@ pub trait Fetch: Send + Sync + 'static {
 
 /// Longest document.
 const BODY_BYTES_MAX: usize = 256 << 10;
-/// Longest time for one.
+/// Longest time for one document.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// By HTTP, with the certificates of this machine. No redirects: an issuer says itself where its keys are. The threads of the
-/// client are started with the first request; a connection is not kept, as keys are fetched every few hours.
+/// Fetches by HTTP, with the CA certificates of this machine. No redirects: an issuer says itself
+/// where its keys are. The threads of the client are started with the first request. A connection
+/// is not kept, as keys are fetched every few hours.
 #[derive(Default)]
 pub struct HttpFetch(());
 
 impl HttpFetch {
-    /// Ready to ask.
+    /// A client without threads yet.
     pub fn new() -> HttpFetch {
         HttpFetch(())
     }

@@ -1,9 +1,11 @@
-//! Issuers that the site trusts, and their keys: fetched when they are wanted, kept, looked for again after some hours.
+//! Issuers that the site trusts, and their keys: fetched when needed, kept, and fetched again after
+//! some hours.
 //!
-//! From the issuer's URL follows its `.well-known/openid-configuration`, from that `jwks_uri`, from that the keys. A key id
-//! that nobody knows makes us look again, but not more often than once a minute: who sends garbage must not make us ask.
-//! One thread at a time fetches for an issuer, and no other waits for it: those who have keys that are good go on with them, others are
-//! told to come again. So an issuer that is slow holds one thread, whoever sends tokens that name it.
+//! The issuer's URL leads to its `.well-known/openid-configuration`, that to `jwks_uri`, and that
+//! to the keys. An unknown key id causes another fetch, but not more often than once a minute: a
+//! sender of garbage must not make us send requests. One thread at a time fetches for an issuer,
+//! and no other waits for it. Threads that have valid keys go on with them; clients of the others
+//! are told to come again. So a slow issuer holds one thread, whoever sends tokens that name it.
 
 use crate::fetch::Fetch;
 use crate::jws::{Algorithm, Jwk, PublicKey};
@@ -16,13 +18,13 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 const SECOND: Nanos = 1_000_000_000;
-/// Keys of this age are looked for again.
+/// Keys of this age are fetched again.
 const REFRESH: Nanos = 6 * 3600 * SECOND;
 /// Keys of this age are not used any more.
 const EXPIRE: Nanos = 48 * 3600 * SECOND;
-/// Before this time an issuer is not asked again: because of a key id that nobody knows; after a failure.
+/// Before this time an issuer is not asked again because of an unknown key id.
 const AGAIN: Nanos = 60 * SECOND;
-/// See [`AGAIN`].
+/// Before this time an issuer is not asked again after a failure.
 const AGAIN_AFTER_FAILURE: Nanos = 10 * SECOND;
 /// Most keys of an issuer.
 const KEYS_MAX: usize = 64;
@@ -30,17 +32,17 @@ const KEYS_MAX: usize = 64;
 /// A trusted issuer.
 pub(crate) struct Issuer {
     pub(crate) config: IssuerConfig,
-    /// What its scopes are relative to.
+    /// Paths that its scopes are relative to.
     pub(crate) bases: Vec<CellPath>,
-    state: Mutex<State>,
+    state: Mutex<IssuerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct IssuerState {
     keys: Arc<Vec<IssuerKey>>,
-    /// When they came; `None`: never.
+    /// Time when the keys were fetched; `None`: never.
     fetched: Option<Nanos>,
-    /// When somebody tried last, and whether it failed, and why.
+    /// Time of the last attempt; whether and why it failed.
     tried: Option<Nanos>,
     failure: Option<String>,
     fetching: bool,
@@ -76,8 +78,8 @@ impl Issuer {
     /// Runs `with` on the key that a token names.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] without such a key, [`Refusal::Unavailable`] when the issuer does not answer,
-    /// [`Refusal::Fetching`] while another thread asks it, [`Refusal::WouldBlock`].
+    /// [`Refusal::Invalid`] without such a key, [`Refusal::Unavailable`] when the issuer does not
+    /// answer, [`Refusal::Fetching`] while another thread asks it, [`Refusal::WouldBlock`].
     pub(crate) fn with_key<T>(
         &self,
         env: &Env,
@@ -122,7 +124,7 @@ impl Issuer {
             return Err(format!("{at}: jwks_uri: an issuer with HTTPS has its keys there, too"));
         }
         let body = fetch.get(&found.jwks_uri)?;
-        // one key that is not known must not hide the others
+        // one unknown key must not hide the others
         let set: Keys =
             serde_json::from_slice(&body).map_err(|e| format!("{}: cannot be read: {e}", found.jwks_uri))?;
         let ours = |key| {
@@ -137,13 +139,13 @@ impl Issuer {
     }
 }
 
-/// A set of keys, each of which is looked at by itself.
+/// A set of keys, each of which is parsed separately.
 #[derive(Deserialize)]
 struct Keys {
     keys: Vec<serde_json::Value>,
 }
 
-impl State {
+impl IssuerState {
     fn next(&self, now: Nanos, id: Option<&str>, algorithm: Algorithm) -> Next {
         let age = self.fetched.map(|at| now.saturating_sub(at)).filter(|age| *age < EXPIRE);
         let found = age.and_then(|_| self.find(id, algorithm));

@@ -1,7 +1,8 @@
-//! Signed tokens as bytes: the three parts of a JWT, public keys as issuers publish them, RS256 and ES256.
+//! Signed tokens as bytes: the three parts of a JWT, public keys as issuers publish them, RS256 and
+//! ES256.
 //!
-//! Relies on `ring` for signatures. Which algorithm counts, the key says, never the token: so there is no `none`, and no public
-//! key is ever taken for the secret of a hash.
+//! Relies on `ring` for signatures. The key determines the algorithm, never the token: so there is
+//! no `none`, and no public key is ever taken for the secret of a hash.
 
 use crate::refusal::Refusal;
 use base64::Engine;
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 /// Bytes of a coordinate on P-256.
 const COORDINATE: usize = 32;
 
-/// What a token may be signed with.
+/// Algorithms that may sign a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256, 2048 to 8192 bits.
@@ -29,14 +30,14 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: Option<String>,
-    /// Extensions that must be understood: we know none.
+    /// Extensions that must be understood: none is.
     #[serde(default)]
     crit: Option<serde_json::Value>,
 }
 
-/// A token, not believed yet.
+/// A token that is not verified yet.
 pub(crate) struct Signed<'a> {
-    /// What it says that it is signed with.
+    /// The algorithm that it names.
     pub(crate) algorithm: Algorithm,
     /// The key that it names.
     pub(crate) key_id: Option<String>,
@@ -46,7 +47,7 @@ pub(crate) struct Signed<'a> {
 }
 
 impl<'a> Signed<'a> {
-    /// Takes a token apart.
+    /// Splits a token into its parts.
     ///
     /// # Errors
     /// [`Refusal::Malformed`]; [`Refusal::Invalid`] for another algorithm, or an extension.
@@ -68,7 +69,7 @@ impl<'a> Signed<'a> {
         Ok(Signed { algorithm, key_id: header.kid, message, claims, signature })
     }
 
-    /// What it claims; only worth something once [`Signed::is_signed_by`] the right key.
+    /// The claims of the token; worth nothing until [`Signed::is_signed_by`] the right key.
     ///
     /// # Errors
     /// [`Refusal::Malformed`].
@@ -91,7 +92,7 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// Reads a JSON object. The library would take a list of values for a structure, as well.
+/// Reads a JSON object. The library would also accept a list of values for a structure.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -133,7 +134,7 @@ pub(crate) enum PublicKey {
 }
 
 impl PublicKey {
-    /// `None` for what is no key of ours: another kind, another use, not readable.
+    /// The key; `None` for one of another kind, for another use, or not readable.
     pub(crate) fn from_jwk(jwk: &Jwk) -> Option<PublicKey> {
         let bytes = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
         if jwk.used_for.as_deref().is_some_and(|used| used != "sig") {

@@ -1,9 +1,10 @@
-//! Who asks at a door, what of his rights he brought along, and until when.
+//! Who asks at a door, which of the user's rights the credential carries, and until when.
 //!
-//! A door (S3, WebDAV) takes a credential from a request and asks an [`Authority`]; the answer is a [`Verdict`] or a
-//! [`Refusal`] that knows its HTTP status. A verdict says as whom the request acts ([`Identity`]: the same permission
-//! checks as in the mount follow from that) and what the credential is limited to ([`Grants`]: activities on paths,
-//! component by component). Both must allow a request: a credential never gives more than its user has.
+//! A door (S3, WebDAV) takes a credential from a request and asks an [`Authority`]. The answer is a
+//! [`Verdict`], or a [`Refusal`] with its HTTP status. A verdict says as whom the request acts
+//! ([`Identity`]: the same permission checks as in the mount follow from that) and what the
+//! credential is limited to ([`Grants`]: activities on paths, component by component). Both must
+//! allow a request: a credential never grants more than its user has.
 //!
 //! | credential | how | limited to |
 //! |---|---|---|
@@ -15,11 +16,12 @@
 //!
 //! # For doors
 //!
-//! Nothing here waits unless it is allowed to ([`Wait`](leeward_env::Wait)): a user database or an issuer may have to be
-//! asked. With `Wait::Never` that is [`Refusal::WouldBlock`]: ask again on a thread that may wait.
+//! No call waits unless it is allowed to ([`Wait`](leeward_env::Wait)): a user database or an
+//! issuer may have to be asked. With `Wait::Never` the answer is then [`Refusal::WouldBlock`]: ask
+//! again on a thread that may wait.
 //!
-//! A path is judged as it is named. A door that follows a symbolic link has to ask about the path that it arrives at, too: a
-//! link below a path that a token covers may lead anywhere.
+//! A path is judged as it is named. A door that follows a symbolic link must also ask about the
+//! path where it arrives: a link below a path that a token covers may lead anywhere.
 //!
 //! What an operation needs, at which path ([`Activity`]):
 //!
@@ -35,14 +37,16 @@
 //! | MOVE | `Rename` of the source, and `Create` (or `Modify` over a file) of the destination; what was created may be renamed |
 //! | PROPPATCH, tags, ACL, chmod | `UpdateMetadata` |
 //!
-//! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the way in · `macaroon`: the format ·
-//! `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile · `jws`: signatures · `issuers`: their keys, cached · `fetch`: from
-//! where · `settings`: what a site says of them · `people`: users and their groups · `times`: dates and spans in text.
+//! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the entry point ·
+//! `macaroon`: the format · `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile
+//! · `jws`: signatures · `issuers`: their keys, cached · `fetch`: fetches them · `settings`: what a
+//! site sets for them · `people`: users and their groups · `times`: dates and spans in text.
 //!
-//! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but [`Env`](leeward_env::Env)'s counts; what
-//! cannot be understood in a credential is refused.
+//! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but
+//! [`Env`](leeward_env::Env)'s counts; a part of a credential that is not understood makes it
+//! refused.
 
-// what instruments every program that `tests/fuzz` builds is in it
+// the library that instruments every program built by `tests/fuzz`
 #[cfg(test)]
 use bolero as _;
 
@@ -71,7 +75,7 @@ pub use refusal::Refusal;
 pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
 pub use settings::IssuerConfig;
-pub use token::{ACTIVITIES, MintError, Minted, Signer, Wish};
+pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest};
 pub use verdict::{Identity, Verdict, Via};
 
 /// Longest bearer token, bytes.

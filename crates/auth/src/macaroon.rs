@@ -1,7 +1,9 @@
-//! Macaroons as bytes: the formats 1 and 2 of libmacaroons, and the chain of signatures. What caveats mean is not known here.
+//! Macaroons as bytes: the formats 1 and 2 of libmacaroons, and the chain of signatures. The
+//! meaning of caveats is not known here.
 //!
-//! Relies on HMAC-SHA256 of `ring`. A macaroon can be narrowed by whoever holds it: each caveat's signature is keyed with the
-//! one before, which is then forgotten. Caveats for third parties are not known: such a macaroon is refused.
+//! Relies on HMAC-SHA256 of `ring`. Any holder of a macaroon can narrow it: each caveat's signature
+//! is keyed with the one before, which is then discarded. Caveats for third parties are not
+//! supported: such a macaroon is refused.
 
 use base64::Engine;
 use base64::engine::general_purpose::{
@@ -11,11 +13,11 @@ use ring::hmac;
 
 /// Most caveats of a macaroon that is read.
 const CAVEATS_MAX: usize = 256;
-/// Libraries of macaroons derive the first key from the secret by this one.
+/// Libraries of macaroons derive the first key from the secret with this key.
 const KEY_GENERATOR: &[u8] = b"macaroons-key-generator";
 const SIGNATURE_BYTES: usize = 32;
 
-/// How a macaroon is laid out.
+/// Formats of a macaroon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// Packets with their length in hex: what every library reads.
@@ -24,20 +26,20 @@ pub enum Version {
     V2,
 }
 
-/// A macaroon, believed or not.
+/// A macaroon, verified or not.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Macaroon {
-    /// A hint where it is for.
+    /// A hint at the service that it is for.
     pub location: Vec<u8>,
-    /// What the issuer knows it by.
+    /// The issuer's identifier of it.
     pub identifier: Vec<u8>,
-    /// Each must hold.
+    /// Conditions, all of which must hold.
     pub caveats: Vec<Vec<u8>>,
     signature: [u8; SIGNATURE_BYTES],
 }
 
 impl std::fmt::Debug for Macaroon {
-    /// Without the signature: who has that has the macaroon.
+    /// Without the signature: whoever has that has the macaroon.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let caveats: Vec<String> = self.caveats.iter().map(|c| text(c)).collect();
@@ -62,7 +64,7 @@ impl Macaroon {
         Macaroon { location: location.into(), identifier: identifier.into(), caveats: Vec::new(), signature }
     }
 
-    /// The same, with one more caveat.
+    /// The macaroon with one more caveat.
     #[must_use]
     pub fn with(mut self, caveat: impl Into<Vec<u8>>) -> Macaroon {
         let caveat = caveat.into();
@@ -71,14 +73,14 @@ impl Macaroon {
         self
     }
 
-    /// Whether it was made with this secret and narrowed as it says.
+    /// Whether it was made with this secret and narrowed by exactly these caveats.
     pub fn is_signed_by(&self, secret: &[u8]) -> bool {
         let (mut key, mut message) = (sign(KEY_GENERATOR, secret), &self.identifier);
         for caveat in &self.caveats {
             key = sign(&key, message);
             message = caveat;
         }
-        // `ring` compares in the same time whatever is wrong
+        // `ring` compares in constant time
         hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &key), message, &self.signature).is_ok()
     }
 
@@ -157,7 +159,7 @@ fn signature_of(value: &[u8]) -> Result<[u8; SIGNATURE_BYTES], &'static str> {
     value.try_into().map_err(|_| "a signature of another length")
 }
 
-/// What is read of a macaroon so far.
+/// The parts of a macaroon that were read so far.
 #[derive(Default)]
 struct Parts {
     location: Vec<u8>,
@@ -198,7 +200,7 @@ fn read_v1(mut bytes: &[u8]) -> Result<Macaroon, &'static str> {
     Err(CUT_OFF)
 }
 
-/// Key, value and what follows.
+/// Key, value and the rest.
 type Packet<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
 /// The first packet: four hex digits of its whole length, key, blank, value, line feed.

@@ -1,9 +1,10 @@
-//! A path of the cell as credentials and requests name it: absolute, in bytes, without anything to resolve in it.
+//! A path of the cell as credentials and requests name it: absolute, in bytes, with nothing left to
+//! resolve.
 
 use leeward_env::hex;
 use std::fmt;
 
-/// Why something is no path.
+/// Why a text is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
     /// It does not begin with a slash.
@@ -27,7 +28,7 @@ pub enum BadPath {
 pub struct CellPath {
     /// `/a/b`; empty for `/`.
     bytes: Vec<u8>,
-    /// Whether it names a directory for sure: it had a slash at its end.
+    /// Whether it certainly names a directory: it had a slash at its end.
     dir: bool,
 }
 
@@ -37,11 +38,12 @@ impl CellPath {
         CellPath { bytes: Vec::new(), dir: true }
     }
 
-    /// From a path as it is, without percent-encoding. Empty components and `.` are left out; a slash at the end says that
-    /// it is a directory.
+    /// Parses a path without percent-encoding. Empty components and `.` are left out; a slash at
+    /// the end says that it is a directory.
     ///
     /// # Errors
-    /// What is wrong with it. `..` is refused, not resolved: nobody needs it, and who is wrong about it is let in.
+    /// What is wrong with it. `..` is refused, not resolved: nobody needs it, and a mistake there
+    /// would let people in.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<CellPath, BadPath> {
         let path = path.as_ref();
         if path.first() != Some(&b'/') {
@@ -65,7 +67,8 @@ impl CellPath {
         Ok(CellPath { bytes, dir })
     }
 
-    /// From a percent-encoded path: of a URL, or of a scope. Decoded once, then as [`CellPath::parse`].
+    /// Parses a percent-encoded path of a URL or a scope: decodes it once, then as
+    /// [`CellPath::parse`].
     ///
     /// # Errors
     /// As of [`CellPath::parse`], or [`BadPath::Encoding`].
@@ -75,7 +78,7 @@ impl CellPath {
 
     /// Its components.
     pub fn components(&self) -> impl Iterator<Item = &[u8]> {
-        // the first part is what is before the first slash: nothing
+        // the first part is before the first slash: empty
         self.bytes.split(|b| *b == b'/').skip(1)
     }
 
@@ -89,12 +92,12 @@ impl CellPath {
         self.bytes.is_empty()
     }
 
-    /// Whether it names a directory for sure.
+    /// Whether it certainly names a directory.
     pub fn is_dir(&self) -> bool {
         self.dir
     }
 
-    /// The same path, which is known to be a directory, or not known to be one.
+    /// The same path, marked as a directory, or not.
     #[must_use]
     pub fn with_dir(self, dir: bool) -> CellPath {
         CellPath { dir: dir || self.bytes.is_empty(), ..self }
@@ -116,7 +119,8 @@ impl CellPath {
 }
 
 impl fmt::Display for CellPath {
-    /// For messages and caveats: with a slash at the end where it names a directory. What is no UTF-8 is shown lossily.
+    /// For messages and caveats: with a slash at the end where it names a directory. Bytes that are
+    /// no UTF-8 are shown lossily.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.dir { "/" } else { "" };
         write!(f, "{}{slash}", String::from_utf8_lossy(&self.bytes))

@@ -1,4 +1,5 @@
-//! Users: those that the cell has records of, and those of the machine's user database, whose answers are kept for a while.
+//! Users: those that the cell has records of, and those of the machine's user database, whose
+//! answers are kept for a while.
 
 use crate::refusal::Refusal;
 use crate::verdict::Identity;
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Who knows the users of this machine. May take a while.
+/// The user database of this machine. Calls may take a while.
 pub trait UserDatabase: Send + Sync + 'static {
     /// User id and groups (the primary one first) of a user; `None` where it knows no such user.
     ///
@@ -17,27 +18,27 @@ pub trait UserDatabase: Send + Sync + 'static {
     fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String>;
 }
 
-/// So long what the user database said is good, nanoseconds.
+/// An answer of the user database is used for this time, nanoseconds.
 const GOOD: Nanos = 300_000_000_000;
-/// So long it is good that it does not know somebody.
+/// An answer that a user is unknown is used for this time, nanoseconds.
 const UNKNOWN_GOOD: Nanos = 30_000_000_000;
 /// Most answers that are kept.
 const ANSWERS_MAX: usize = 10_000;
 
 type Answer = Option<(u32, Arc<[u32]>)>;
 
-/// See the head of this module.
-pub(crate) struct People {
+/// Looks users up, and keeps the answers of the user database.
+pub(crate) struct UserCache {
     database: Arc<dyn UserDatabase>,
     answers: Mutex<FxHashMap<Box<str>, (Nanos, Answer)>>,
 }
 
-impl People {
-    pub(crate) fn new(database: Arc<dyn UserDatabase>) -> People {
-        People { database, answers: Mutex::default() }
+impl UserCache {
+    pub(crate) fn new(database: Arc<dyn UserDatabase>) -> UserCache {
+        UserCache { database, answers: Mutex::default() }
     }
 
-    /// Who has this name, and may come in.
+    /// The user of this name, who must be allowed in.
     ///
     /// # Errors
     /// [`Refusal::User`], [`Refusal::WouldBlock`], [`Refusal::Unavailable`].
@@ -91,7 +92,8 @@ impl People {
         Ok(answer)
     }
 
-    /// What the user database said last, for as long as it says nothing: who was known goes on.
+    /// The last answer of the user database, while it does not answer: users who were known stay
+    /// known.
     fn said_before(&self, name: &str) -> Option<Answer> {
         self.answers.lock().get(name).map(|(_, answer)| answer.clone())
     }
@@ -102,7 +104,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Knows alice, while it answers.
+    /// A database that knows alice, while it answers.
     #[derive(Default)]
     struct Shaky {
         dead: AtomicBool,
@@ -121,7 +123,7 @@ mod tests {
     fn a_dead_user_database_turns_away_only_who_was_not_known() {
         let env = Env::sim(1);
         let (database, accounts) = (Arc::<Shaky>::default(), Accounts::default());
-        let people = People::new(database.clone());
+        let people = UserCache::new(database.clone());
         let ask = |name: &str| people.identify(&env, &accounts, name, Wait::Allowed).map(|who| who.uid);
         assert_eq!(ask("alice"), Ok(1000));
         database.dead.store(true, Ordering::Relaxed);

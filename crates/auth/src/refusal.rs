@@ -1,39 +1,41 @@
 //! Why a credential does not open a door, and what the door answers.
 
-/// Why. What it says may be shown to who asked; it has no secret in it.
+/// The reason. Its text may be shown to the client; it has no secret in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Only with [`Wait::Never`](leeward_env::Wait): ask again on a thread that may wait.
     #[error("this has to wait")]
     WouldBlock,
-    /// Somebody is asking the issuer for its keys: they may be there in a moment, for who comes again.
+    /// Another thread is asking the issuer for its keys: they may be there in a moment, for a
+    /// client that comes again.
     #[error("try again in a moment: the keys of the token's issuer are being fetched")]
     Fetching,
     /// The credential cannot be read: not a token, too long, a scope without a path.
     #[error("the credential cannot be read: {0}")]
     Malformed(String),
-    /// The credential is not valid here: forged, unknown, for another audience, of an unknown issuer, revoked.
+    /// The credential is not valid here: forged, unknown, for another audience, of an unknown
+    /// issuer, revoked.
     #[error("the credential is not valid here: {0}")]
     Invalid(String),
     /// It was valid once.
     #[error("the credential has expired: get a new one from who gave it")]
     Expired,
-    /// It will be valid.
+    /// It is not valid yet.
     #[error("the credential is not valid yet: wait, or look at this machine's clock and the issuer's")]
     TooEarly,
     /// There is no such S3 key.
     #[error("there is no such access key")]
     NoSuchKey,
-    /// The user may not come in: disabled, or not there any more.
+    /// The user may not use the door: disabled, or removed.
     #[error("{0}")]
     User(String),
-    /// The credential is good, but not for this.
+    /// The credential is valid, but does not cover this.
     #[error("the credential does not cover this: {0}")]
     OutOfScope(String),
     /// The request for a token cannot be read.
     #[error("the request for a token cannot be read: {0}")]
     BadRequest(String),
-    /// Who would know does not answer: the keys of an issuer cannot be fetched.
+    /// The authority to ask does not answer: the keys of an issuer cannot be fetched.
     #[error("try again later: {0}")]
     Unavailable(String),
 }

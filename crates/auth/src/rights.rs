@@ -1,28 +1,29 @@
 //! What a credential is limited to: activities on paths.
 //!
-//! Two languages are translated to [`Rights`]: activities of macaroons and storage scopes of tokens. Limits only ever take
-//! away: what [`Grants`] allow, the user must be allowed to, as well.
+//! Two languages are translated to [`Rights`]: activities of macaroons and storage scopes of
+//! tokens. Limits only take away: the user must also be allowed to do what [`Grants`] allow.
 
 use crate::path::CellPath;
 use std::fmt;
 
-/// Something to do at a path.
+/// An action at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Activity {
-    /// See that it is there, and its attributes.
+    /// See that it exists, and its attributes.
     Stat = 1,
     /// See the names in a directory.
     List = 2,
     /// Read a file.
     Read = 4,
-    /// Make a file that is not there, with its content.
+    /// Make a file that does not exist, with its content.
     Create = 8,
     /// Make a directory.
     MakeDir = 16,
-    /// Change a file, or put another one in its place.
+    /// Change a file, or replace it.
     Modify = 32,
-    /// Give it another name. The new name needs [`Activity::Create`], or [`Activity::Modify`] where it replaces something.
+    /// Give it another name. The new name needs [`Activity::Create`], or [`Activity::Modify`] where
+    /// it replaces something.
     Rename = 64,
     /// Remove it.
     Delete = 128,
@@ -50,12 +51,12 @@ impl Activity {
 pub struct Rights(u16);
 
 impl Rights {
-    /// None.
+    /// No activities.
     pub const NONE: Rights = Rights(0);
-    /// All.
+    /// All activities.
     pub const ALL: Rights = Rights(511);
 
-    /// These.
+    /// The set of these activities.
     pub fn of(activities: &[Activity]) -> Rights {
         Rights(activities.iter().fold(0, |all, one| all | *one as u16))
     }
@@ -75,13 +76,13 @@ impl Rights {
         self.0 == 0
     }
 
-    /// These, and `other`.
+    /// The union of both sets.
     #[must_use]
     pub fn and(self, other: Rights) -> Rights {
         Rights(self.0 | other.0)
     }
 
-    /// Those that both have.
+    /// The activities that both sets have.
     #[must_use]
     pub fn within(self, other: Rights) -> Rights {
         Rights(self.0 & other.0)
@@ -94,15 +95,16 @@ impl fmt::Debug for Rights {
     }
 }
 
-/// Rights at a path and at all below it.
+/// Rights at a path and everywhere below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Where. With a slash at its end it covers a directory of this name only, and what is in it.
+    /// The path. With a slash at its end it covers a directory of this name only, and its content.
     pub path: CellPath,
-    /// What.
+    /// The rights.
     pub rights: Rights,
-    /// How many components of the path are there in any case: directories above it but below that many may be made, as
-    /// [`Activity::MakeDir`] says. The length of the path where none may be made.
+    /// How many components of the path exist in any case. Directories above the path but below that
+    /// many may be made, as [`Activity::MakeDir`] says. The length of the path where none may be
+    /// made.
     pub parents_from: usize,
 }
 
@@ -117,7 +119,7 @@ impl Rule {
         if self.covers(at) {
             return self.rights.has(activity);
         }
-        // whoever may go somewhere may see the way
+        // a credential for a path may see the directories above it
         at.contains(&self.path)
             && match activity {
                 Activity::Stat => !self.rights.is_empty(),
@@ -135,15 +137,15 @@ impl Rule {
 /// What a credential is limited to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grants {
-    /// Nothing: all that its user may do.
+    /// No limit: all that its user may do.
     All,
-    /// What any of these allows.
+    /// Everything that any of these rules allows.
     Rules(Vec<Rule>),
 }
 
 impl Grants {
-    /// Whether they allow this at this path. Whether it is a directory must be known of a path that is to be covered by a rule
-    /// with a slash at its end: [`CellPath::with_dir`].
+    /// Whether they allow this at this path. For a rule with a slash at its end, the caller must
+    /// say whether the path is a directory: [`CellPath::with_dir`].
     pub fn allow(&self, activity: Activity, at: &CellPath) -> bool {
         match self {
             Grants::All => true,
@@ -151,7 +153,7 @@ impl Grants {
         }
     }
 
-    /// What they allow at this path and everywhere below it.
+    /// The rights at this path and everywhere below it.
     pub fn rights_below(&self, at: &CellPath) -> Rights {
         match self {
             Grants::All => Rights::ALL,

@@ -1,7 +1,8 @@
 //! Storage scopes of the WLCG profile.
 //!
-//! `storage.read:/path` and the like: a right at a path, relative to what the site gave the issuer. A path is there, absolute,
-//! percent-encoded and without `..`, or the whole token is refused: what is misread here opens somebody's files.
+//! `storage.read:/path` and the like: a right at a path, relative to the paths that the site gave
+//! the issuer. A path must be there, absolute, percent-encoded and without `..`, or the whole token
+//! is refused: a misread path opens somebody's files.
 
 use crate::path::CellPath;
 use crate::rights::{Activity, Grants, Rights, Rule};
@@ -12,13 +13,13 @@ const SCOPES_MAX: usize = 64;
 /// The scopes of a token that concern storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scopes {
-    /// Whether there is any capability at all: then groups do not count.
+    /// Whether there is any capability scope: then groups do not count.
     pub is_capability: bool,
     /// Rights at paths below the issuer's base paths.
     storage: Vec<(Rights, CellPath)>,
 }
 
-/// What a storage scope allows; `None`: it is not known, and allows nothing.
+/// The rights of a storage scope; `None`: it is unknown, and allows nothing.
 fn rights_of(scope: &str) -> Option<Rights> {
     use Activity::*;
     Some(match scope {
@@ -26,7 +27,7 @@ fn rights_of(scope: &str) -> Option<Rights> {
         "storage.create" => Rights::of(&[Stat, Create, MakeDir, Rename]),
         "storage.modify" => Rights::of(&[Stat, Create, MakeDir, Rename, Modify, Delete, UpdateMetadata]),
         "storage.stage" => Rights::of(&[Stat]),
-        // of tapes alone; its path is held to the same rules
+        // about tapes only; its path follows the same rules
         "storage.poll" => Rights::NONE,
         _ => return None,
     })
@@ -36,7 +37,8 @@ impl Scopes {
     /// Reads the claim `scope`. Scopes that are not of the profile are left out.
     ///
     /// # Errors
-    /// A storage scope without a path, with a path that is none, or too many: the token is to be refused.
+    /// A storage scope without a path, with an invalid path, or too many scopes: the token must be
+    /// refused.
     pub fn parse(claim: &str) -> Result<Scopes, String> {
         let mut scopes = Scopes::default();
         for scope in claim.split(' ').filter(|scope| !scope.is_empty()) {
@@ -53,14 +55,14 @@ impl Scopes {
         Ok(scopes)
     }
 
-    /// What they allow, where paths are relative to each of these.
+    /// The grants, where paths are relative to each of these.
     pub fn grants(&self, bases: &[CellPath]) -> Grants {
         let below = |base: &CellPath| {
             let parents_from = base.components().count();
             let rules = self.storage.iter().filter(|(rights, _)| !rights.is_empty());
             rules
                 .map(|(rights, path)| Rule { parents_from, ..Rule::new(base.join(path), *rights) })
-                // all of the base path is the base path itself, too
+                // all of the base path includes the base path itself
                 .map(|rule| if rule.path.components().count() == parents_from { whole(rule) } else { rule })
                 .collect::<Vec<_>>()
         };

@@ -1,4 +1,4 @@
-//! What a site says of an issuer of tokens: `[[issuer]]` in the settings of a cell.
+//! The settings for an issuer of tokens: `[[issuer]]` in the settings of a cell.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn yes() -> bool {
 }
 
 impl IssuerConfig {
-    /// Whether it makes sense.
+    /// Checks the settings of the issuer.
     ///
     /// # Errors
     /// What is wrong, beginning with `issuer: `.

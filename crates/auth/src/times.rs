@@ -12,7 +12,7 @@ pub(crate) fn parse_utc(text: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| whole.get(range)?.parse::<i64>().ok();
     let day = day_of(number(0..4)?, number(5..7)?, number(8..10)?)?;
     let secs = day * DAY_SECS + number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
-    // only the one spelling; no leap seconds
+    // only this one spelling; no leap seconds
     (second(secs) == format!("{whole}Z")).then_some(secs)
 }
 

@@ -1,8 +1,9 @@
 //! Tokens of the cell: macaroons whose caveats say what they are limited to.
 //!
-//! The identifier says which key of the cell signed it, for which user, and at which generation of that user's tokens:
-//! `leeward:1:KEY:GENERATION:ID:USER`. Caveats: `activity:A,B`, `path:/p`, `before:2026-11-21T13:00:00Z`, as grid clients
-//! know them; each one takes away, none gives. What is not understood is refused.
+//! The identifier names the key of the cell that signed it, the user, and the generation of that
+//! user's tokens: `leeward:1:KEY:GENERATION:ID:USER`. Caveats are those that grid clients know:
+//! `activity:A,B`, `path:/p`, `before:2026-11-21T13:00:00Z`. Each one takes away, none gives. A
+//! caveat that is not understood makes the token refused.
 
 use crate::jws;
 use crate::macaroon::{Macaroon, Version};
@@ -15,9 +16,9 @@ use leeward_env::dates::second;
 use leeward_fs::accounts::Accounts;
 use serde::{Deserialize, Serialize};
 
-/// How long a token is good if nothing is said, seconds.
+/// Validity of a token if none is given, seconds.
 const VALIDITY_USUAL: i64 = 86_400;
-/// How long one that was asked for at a door is good at most, seconds.
+/// Longest validity of a token that was requested at a door, seconds.
 const VALIDITY_MAX: i64 = 7 * 86_400;
 /// Longest request for a token, bytes.
 const REQUEST_BYTES_MAX: usize = 8192;
@@ -50,7 +51,7 @@ struct Names(u8);
 impl Names {
     const ALL: Names = Names(0x7f);
 
-    /// Names that are not known allow nothing.
+    /// Parses a list of names. Unknown names allow nothing.
     fn parse(list: &str) -> Names {
         let known = |name: &str| NAMES.iter().position(|(known, _)| *known == name).map_or(0, |n| 1 << n);
         Names(list.split(',').fold(0, |all, name| all | known(name.trim_matches(' '))))
@@ -59,12 +60,12 @@ impl Names {
     fn rights(self) -> Rights {
         let named = NAMES.iter().enumerate().filter(|(n, _)| self.0 & 1 << n != 0);
         let rights = named.fold(Rights::NONE, |all, (_, (_, activities))| all.and(Rights::of(activities)));
-        // to replace a file is to remove it and to upload another
+        // replacing a file is removing it and uploading another
         let replaces = self.0 & (UPLOAD | DELETE) == UPLOAD | DELETE;
         if replaces { rights.and(Rights::of(&[Activity::Modify])) } else { rights }
     }
 
-    /// Those of them that allow nothing but `rights`, alone and together.
+    /// Those of them that allow nothing beyond `rights`, alone and together.
     fn within(self, rights: Rights) -> Names {
         let fits = |names: u8| rights.has_all(Names(names).rights());
         let fitting = (0..NAMES.len()).map(|n| 1 << n).filter(|name| self.0 & name != 0 && fits(*name));
@@ -79,13 +80,13 @@ impl Names {
     }
 }
 
-/// What caveats leave.
+/// What the caveats of a token leave.
 #[derive(Clone, Debug)]
 struct Limits {
     names: Names,
-    /// `None`: everywhere.
+    /// Only at this path and below; `None`: everywhere.
     path: Option<CellPath>,
-    /// Whether two caveats name paths of which none is in the other: nothing is left.
+    /// Whether two caveats name paths neither of which is in the other: nothing is left.
     nowhere: bool,
     until_secs: Option<i64>,
 }
@@ -93,7 +94,7 @@ struct Limits {
 impl Limits {
     const NONE: Limits = Limits { names: Names::ALL, path: None, nowhere: false, until_secs: None };
 
-    /// Takes away what this caveat takes away.
+    /// Applies a caveat.
     fn take(&mut self, caveat: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(caveat).map_err(|_| "a caveat is no text".to_string())?;
         match text.split_once(':') {
@@ -136,7 +137,7 @@ impl Limits {
     }
 }
 
-/// Who signs tokens for a user.
+/// The key to sign a user's tokens with.
 #[derive(Clone, Copy, Debug)]
 pub struct Signer<'a> {
     /// Number of the cell's key.
@@ -149,14 +150,14 @@ pub struct Signer<'a> {
     pub user: &'a str,
 }
 
-/// What a token is to be limited to.
+/// The limits of a token to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct TokenRequest {
     /// At this path and below; `None`: everywhere.
     pub path: Option<CellPath>,
     /// Activities, as macaroons name them (`DOWNLOAD`, `LIST`, ...); `None`: all.
     pub activities: Option<Vec<String>>,
-    /// Until then, seconds since 1970.
+    /// End of validity, seconds since 1970.
     pub until_secs: i64,
 }
 
@@ -178,7 +179,7 @@ pub enum MintError {
 pub struct Minted {
     /// The token.
     pub macaroon: String,
-    /// For how long it is good, seconds.
+    /// Validity, seconds.
     pub expires_in: i64,
 }
 
@@ -186,8 +187,8 @@ impl Signer<'_> {
     /// Makes a token; `id` tells it from others in logs.
     ///
     /// # Errors
-    /// What the wish cannot be.
-    pub fn mint(&self, id: u64, location: &str, wish: &Wish) -> Result<String, MintError> {
+    /// What is impossible in the request.
+    pub fn mint(&self, id: u64, location: &str, wish: &TokenRequest) -> Result<String, MintError> {
         let mut macaroon = self.plain(id, location);
         if let Some(activities) = &wish.activities {
             let unknown = activities.iter().find(|a| !NAMES.iter().any(|(name, _)| name == a));
@@ -214,25 +215,25 @@ fn path_caveat(path: &CellPath) -> Result<String, MintError> {
     Ok(format!("path:{path}"))
 }
 
-/// A token that the cell signed, whose user may or may not come in.
+/// A token that the cell signed, whose user may or may not use doors.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
+pub(crate) struct ParsedToken {
     pub(crate) user: String,
     pub(crate) id: String,
     pub(crate) grants: Grants,
     pub(crate) until_secs: Option<i64>,
 }
 
-/// Reads a token and checks all but its user.
+/// Reads a token and checks everything except its user.
 ///
 /// # Errors
-/// Why it counts for nothing.
-pub(crate) fn read(accounts: &Accounts, text: &str, now_secs: i64) -> Result<Read, Refusal> {
+/// Why it is not valid.
+pub(crate) fn read(accounts: &Accounts, text: &str, now_secs: i64) -> Result<ParsedToken, Refusal> {
     let macaroon = Macaroon::from_text(text).map_err(|why| Refusal::Malformed(why.into()))?;
     let foreign = || Refusal::Invalid("this cell did not make it".into());
     let parts = Identifier::parse(&macaroon.identifier).ok_or_else(foreign)?;
     let key = accounts.signing_key(parts.number);
-    // what is forged and what was revoked with its key look the same from outside
+    // a forged token, and one revoked with its key, look the same from outside
     if !key.is_some_and(|key| macaroon.is_signed_by(&key.secret)) {
         return Err(foreign());
     }
@@ -247,7 +248,7 @@ pub(crate) fn read(accounts: &Accounts, text: &str, now_secs: i64) -> Result<Rea
         return Err(Refusal::Expired);
     }
     let (user, id) = (parts.user.to_string(), parts.id.to_string());
-    Ok(Read { user, id, grants: limits.grants(), until_secs: limits.until_secs })
+    Ok(ParsedToken { user, id, grants: limits.grants(), until_secs: limits.until_secs })
 }
 
 struct Identifier<'a> {
@@ -276,7 +277,8 @@ struct Request {
     validity: Option<String>,
 }
 
-/// Answers a request for a token at this path, by somebody with this verdict: it gives no more than what that allows there.
+/// Answers a request for a token at this path, by a client with this verdict: the token grants no
+/// more than the verdict does there.
 ///
 /// # Errors
 /// [`Refusal::BadRequest`], or [`Refusal::OutOfScope`] when nothing would be left.

@@ -1,4 +1,4 @@
-//! What a credential says once it is believed.
+//! What a verified credential says.
 
 use crate::path::CellPath;
 use crate::refusal::Refusal;
@@ -7,7 +7,7 @@ use leeward_env::Nanos;
 use std::fmt;
 use std::sync::Arc;
 
-/// As whom a request acts.
+/// The user as whom a request acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name, for logs and `lee top`.
@@ -19,7 +19,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Who comes without a credential, where a volume lets such in: 65534, in no other group.
+    /// A client without a credential, where a volume lets such in: 65534, in no other group.
     pub fn nobody() -> Identity {
         Identity { name: "nobody".into(), uid: 65534, gids: Arc::new([65534]) }
     }
@@ -29,30 +29,30 @@ impl Identity {
         self.gids.first().copied().unwrap_or(self.uid)
     }
 
-    /// The groups besides that.
+    /// The other groups.
     pub fn other_gids(&self) -> &[u32] {
         self.gids.get(1..).unwrap_or_default()
     }
 }
 
-/// By which credential.
+/// The credential that was shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Without one.
+    /// No credential.
     Nothing,
     /// An S3 key: its access key id.
     Key(Arc<str>),
     /// A certificate that the client's connection has shown: its subject.
     Certificate(Arc<str>),
-    /// A macaroon of the cell: the number in it that no other has.
+    /// A macaroon of the cell: its unique number.
     Macaroon(Arc<str>),
     /// A token of the WLCG profile.
     Wlcg {
-        /// Its issuer.
+        /// Issuer of the token.
         issuer: Arc<str>,
-        /// Its subject.
+        /// Subject of the token.
         subject: Arc<str>,
-        /// Its `jti`.
+        /// Unique id of the token (`jti`).
         id: Arc<str>,
     },
 }
@@ -73,23 +73,23 @@ impl fmt::Display for Via {
 /// What a credential says: who, what, until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Who.
+    /// The user.
     pub who: Identity,
-    /// What it is limited to.
+    /// The limits of the credential.
     pub grants: Grants,
-    /// Seconds since 1970 at which it is no longer good; `None`: it stays good until it is taken back.
+    /// End of validity, seconds since 1970; `None`: valid until it is revoked.
     pub until_secs: Option<i64>,
-    /// By which credential.
+    /// The credential.
     pub via: Via,
 }
 
 impl Verdict {
-    /// Who comes without a credential.
+    /// The verdict on a client without a credential.
     pub fn anonymous() -> Verdict {
         Verdict { who: Identity::nobody(), grants: Grants::All, until_secs: None, via: Via::Nothing }
     }
 
-    /// Whether the credential covers this. The user must be allowed to, as well.
+    /// Whether the credential covers this. The user must be allowed to do it, too.
     pub fn allows(&self, activity: Activity, at: &CellPath) -> bool {
         self.grants.allow(activity, at)
     }
@@ -105,7 +105,7 @@ impl Verdict {
         Err(Refusal::OutOfScope(format!("{activity:?} of {at}")))
     }
 
-    /// Whether it is still good at this time of the wall clock: for what goes on for long.
+    /// Whether it is still valid at this time of the wall clock: for long operations.
     pub fn is_good_at(&self, wall: Nanos) -> bool {
         self.until_secs.is_none_or(|until| ((wall / 1_000_000_000) as i64) < until)
     }

@@ -1,8 +1,9 @@
-//! Tokens of the WLCG Common JWT profile, 1.x: RS256 or ES256, by an issuer that the site trusts, for this site, now.
+//! Tokens of the WLCG Common JWT profile, 1.x: RS256 or ES256, by an issuer that the site trusts,
+//! for this site, now.
 //!
-//! Order of the checks: form, issuer, signature, then what is claimed. Nothing that a token claims counts before its signature,
-//! but which issuer's keys to take. Where there is any capability scope groups do not count; without one the token must be of
-//! a group that the settings name.
+//! Order of the checks: form, issuer, signature, then the claims. Before its signature is checked,
+//! a token's claims only choose the issuer whose keys are used. Where there is any capability scope
+//! groups do not count; without one the token must be of a group that the settings name.
 
 use crate::fetch::Fetch;
 use crate::issuers::Issuer;
@@ -15,12 +16,12 @@ use serde::{Deserialize, Deserializer};
 
 /// Every recipient.
 const ANY_AUDIENCE: &str = "https://wlcg.cern.ch/jwt/v1/any";
-/// So far clocks may be apart, seconds.
+/// Clocks may differ by this time, seconds.
 const SKEW_SECS: i64 = 60;
 
-/// What is looked at before the signature, to find the key for that.
+/// The claim that is read before the signature, to find the key for it.
 #[derive(Deserialize)]
-struct Peek {
+struct UnverifiedClaims {
     iss: String,
 }
 
@@ -55,7 +56,7 @@ enum OneOrMore {
 /// Seconds since 1970, whole or not.
 fn date<'d, D: Deserializer<'d>>(from: D) -> Result<i64, D::Error> {
     let number = serde_json::Number::deserialize(from)?;
-    // a number that no i64 holds becomes the nearest one
+    // a number that no i64 can hold becomes the nearest one
     Ok(number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64))
 }
 
@@ -63,12 +64,12 @@ fn maybe_date<'d, D: Deserializer<'d>>(from: D) -> Result<Option<i64>, D::Error>
     date(from).map(Some)
 }
 
-/// A token that is believed, and as whom it acts.
+/// A verified token, and the user as whom it acts.
 #[derive(Clone, Debug)]
-pub(crate) struct Believed {
+pub(crate) struct VerifiedToken {
     pub(crate) user: String,
     pub(crate) grants: Grants,
-    /// With what clocks may be apart.
+    /// End of validity, with the allowed difference of clocks.
     pub(crate) until_secs: i64,
     pub(crate) issuer: String,
     pub(crate) subject: String,
@@ -78,16 +79,16 @@ pub(crate) struct Believed {
 /// Checks a token.
 ///
 /// # Errors
-/// Why it counts for nothing; [`Refusal::WouldBlock`] when keys must be fetched.
+/// Why it is not valid; [`Refusal::WouldBlock`] when keys must be fetched.
 pub(crate) fn read(
     env: &Env,
     issuers: &[Issuer],
     fetch: &dyn Fetch,
     token: &str,
     wait: Wait,
-) -> Result<Believed, Refusal> {
+) -> Result<VerifiedToken, Refusal> {
     let signed = Signed::parse(token)?;
-    let peek: Peek = signed.claims()?;
+    let peek: UnverifiedClaims = signed.claims()?;
     let issuer = issuers.iter().find(|issuer| issuer.config.url == peek.iss);
     let issuer = issuer.ok_or_else(|| Refusal::Invalid("its issuer is not trusted here".into()))?;
     let named = (signed.key_id.as_deref(), signed.algorithm);
@@ -97,8 +98,8 @@ pub(crate) fn read(
     judge(issuer, signed.claims()?, (env.wall() / 1_000_000_000) as i64)
 }
 
-/// Judges claims whose signature is right.
-fn judge(issuer: &Issuer, claims: Claims, now: i64) -> Result<Believed, Refusal> {
+/// Judges claims whose signature is valid.
+fn judge(issuer: &Issuer, claims: Claims, now: i64) -> Result<VerifiedToken, Refusal> {
     let config = &issuer.config;
     let invalid = |why: &str| Err(Refusal::Invalid(why.into()));
     if claims.iss != config.url {
@@ -143,5 +144,5 @@ fn judge(issuer: &Issuer, claims: Claims, now: i64) -> Result<Believed, Refusal>
         Refusal::OutOfScope("it has neither a storage scope nor a group that anybody here acts for".into())
     })?;
     let (user, issuer) = (user.clone(), claims.iss);
-    Ok(Believed { user, grants, until_secs, issuer, subject: claims.sub, id: claims.jti })
+    Ok(VerifiedToken { user, grants, until_secs, issuer, subject: claims.sub, id: claims.jti })
 }

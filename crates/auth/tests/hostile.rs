@@ -10,8 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bolero::{check, produce};
 use leeward_auth::{
-    ACTIVITIES, Activity, CellPath, Grants, Identity, Macaroon, Rights, Rule, Scopes, Signer, Verdict,
-    Version, Via, Wish,
+    ACTIVITIES, Activity, CellPath, Grants, Identity, Macaroon, Rights, Rule, Scopes, Signer, TokenRequest,
+    Verdict, Version, Via,
 };
 use rig::{Rig, SIGNING, path};
 use serde_json::json;
@@ -84,7 +84,7 @@ fn a_macaroon_is_written_so_that_it_is_read() {
 
 /// A token of bob for everything, for an hour.
 fn token(rig: &Rig) -> Macaroon {
-    let wish = Wish { path: None, activities: None, until_secs: rig.now() + 3600 };
+    let wish = TokenRequest { path: None, activities: None, until_secs: rig.now() + 3600 };
     let signer = Signer { number: 1, secret: &SIGNING, generation: 0, user: "bob" };
     Macaroon::from_text(&signer.mint(1, "here", &wish).expect("a token")).expect("a macaroon")
 }

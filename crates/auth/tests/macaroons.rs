@@ -3,7 +3,9 @@
 
 mod rig;
 
-use leeward_auth::{Activity, Grants, Identity, Macaroon, Refusal, Signer, Verdict, Version, Via, Wish};
+use leeward_auth::{
+    Activity, Grants, Identity, Macaroon, Refusal, Signer, TokenRequest, Verdict, Version, Via,
+};
 use leeward_env::Wait;
 use leeward_fs::accounts::{AccountChange, SigningRecord};
 use rig::{Rig, SIGNING, accounts, allowed, path, user};
@@ -17,7 +19,7 @@ fn signer(user: &str) -> Signer<'_> {
 
 /// A token of bob for everything, for an hour.
 fn token(rig: &Rig) -> String {
-    let wish = Wish { path: None, activities: None, until_secs: rig.now() + 3600 };
+    let wish = TokenRequest { path: None, activities: None, until_secs: rig.now() + 3600 };
     signer("bob").mint(1, "here", &wish).expect("a token")
 }
 
@@ -30,7 +32,7 @@ fn narrowed(token: &str, caveats: &[&str]) -> String {
 #[test]
 fn a_token_does_what_was_wished() {
     let rig = Rig::new();
-    let wish = Wish {
+    let wish = TokenRequest {
         path: Some(path("/home/bob")),
         activities: Some(vec!["DOWNLOAD".into(), "LIST".into()]),
         until_secs: rig.now() + 60,
@@ -53,7 +55,7 @@ fn a_token_does_what_was_wished() {
         (refusal.kind(), refusal.status(), refusal.bearer_error()),
         ("expired", 401, Some("invalid_token"))
     );
-    let odd = Wish { activities: Some(vec!["EVERYTHING".into()]), ..wish };
+    let odd = TokenRequest { activities: Some(vec!["EVERYTHING".into()]), ..wish };
     assert!(signer("bob").mint(1, "here", &odd).is_err());
 }
 
@@ -121,7 +123,7 @@ fn caveats_that_are_not_understood_are_refused() {
 #[test]
 fn what_others_made_is_refused() {
     let rig = Rig::new();
-    let wish = Wish { path: None, activities: None, until_secs: rig.now() + 3600 };
+    let wish = TokenRequest { path: None, activities: None, until_secs: rig.now() + 3600 };
     let mint = |signer: Signer<'_>| signer.mint(1, "here", &wish).expect("a token");
     let cases = [
         ("another key", mint(Signer { secret: &[8; 32], ..signer("bob") }), "invalid"),

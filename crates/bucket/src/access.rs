@@ -1,8 +1,8 @@
 //! The objects of a bucket, for threads that wait.
 
-use crate::place::Profile;
+use crate::location::Profile;
 use crate::watched::Watched;
-use crate::{Error, Place, Result, runtime};
+use crate::{Error, Location, Result, runtime};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
@@ -16,15 +16,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For a connection to be made.
+/// Time limit for making a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(4);
-/// For one request and its answer.
+/// Time limit for one request and its answer.
 const REQUEST_WAIT: Duration = Duration::from_secs(20);
-/// For a call with its retries.
+/// Time limit for a call with its retries.
 const CALL_WAIT: Duration = Duration::from_secs(40);
-/// For the first call: who starts something wants to know.
+/// Time limit for the first call: an operator waits for it.
 const FIRST_WAIT: Duration = Duration::from_secs(8);
-/// For a list, which is many requests.
+/// Time limit for a list, which is many requests.
 const LIST_WAIT: Duration = Duration::from_secs(3600);
 /// No retry begins later than this.
 const RETRY_WAIT: Duration = Duration::from_secs(10);
@@ -32,50 +32,52 @@ const RETRIES_MAX: usize = 5;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// Which version of an object it was that was read.
+/// The version of an object that was read.
 pub struct Tag(UpdateVersion);
 
 /// A bucket below a prefix. Cheap to clone.
 #[derive(Clone)]
 pub struct Bucket {
-    place: Arc<Place>,
+    place: Arc<Location>,
     objects: Arc<PrefixStore<AmazonS3>>,
 }
 
 impl Bucket {
-    /// The bucket at this place, with the credentials of the environment. Asks nothing of the store.
+    /// The bucket at this location, with the credentials of the environment. Makes no request.
     ///
     /// # Errors
-    /// Wrong: what the environment or a profile says cannot be used.
-    pub fn new(place: &Place) -> Result<Bucket> {
+    /// Wrong: the environment or a profile has unusable values.
+    pub fn new(place: &Location) -> Result<Bucket> {
         Self::build(place, with_credentials(builder(place), place.url.profile.as_deref())?)
     }
 
-    /// The same with these keys. For tests.
+    /// The bucket with these keys. For tests.
     ///
     /// # Errors
     /// Wrong.
-    pub fn with_keys(place: &Place, id: &str, secret: &str) -> Result<Bucket> {
+    pub fn with_keys(place: &Location, id: &str, secret: &str) -> Result<Bucket> {
         Self::build(place, builder(place).with_access_key_id(id).with_secret_access_key(secret))
     }
 
-    fn build(place: &Place, builder: AmazonS3Builder) -> Result<Bucket> {
+    fn build(place: &Location, builder: AmazonS3Builder) -> Result<Bucket> {
         let s3 = runtime().enter(|| builder.build()).map_err(|e| Error::Wrong(format!("{place}: {e}")))?;
         let objects = Arc::new(PrefixStore::new(s3, place.url.prefix.as_str()));
         Ok(Bucket { place: Arc::new(place.clone()), objects })
     }
 
-    /// Where it is.
-    pub fn place(&self) -> &Place {
+    /// Location of the bucket.
+    pub fn place(&self) -> &Location {
         &self.place
     }
 
-    /// The objects, for a library that retries for itself: says in the log when the store goes away and comes back.
+    /// The objects, for a library that retries by itself: logs when the store goes away and comes
+    /// back.
     pub fn objects(&self) -> Arc<dyn ObjectStore> {
         Arc::new(Watched::new(self.objects.clone(), &self.place))
     }
 
-    /// The first call: an object, or none; answers within seconds, also where nobody is there to answer.
+    /// The first call: an object, or none. Answers within seconds, also if the store does not
+    /// answer.
     ///
     /// # Errors
     /// See [`Error`].
@@ -102,7 +104,7 @@ impl Bucket {
         self.objects.get(&Path::from(name)).await?.bytes().await
     }
 
-    /// An object with the tag of what is there now, or none. For [`Bucket::swap`].
+    /// An object with its tag, or none. For [`Bucket::swap`].
     ///
     /// # Errors
     /// See [`Error`].
@@ -118,10 +120,11 @@ impl Bucket {
         }
     }
 
-    /// Stores an object in place of the one that has this tag (`If-Match`).
+    /// Replaces the object that has this tag (`If-Match`).
     ///
     /// # Errors
-    /// Exists, when another one or none is there by now; as of [`Bucket::create`], that may be what an earlier attempt of this call stored.
+    /// Exists, when another object or none is there by now. As with [`Bucket::create`], that may be
+    /// what an earlier attempt of this call stored.
     pub fn swap(&self, name: &str, body: Bytes, tag: Tag) -> Result<()> {
         self.put(name, body, PutMode::Update(tag.0))
     }
@@ -146,15 +149,15 @@ impl Bucket {
         self.within(CALL_WAIT, name, async { Ok(self.objects.head(&Path::from(name)).await?.size) })
     }
 
-    /// Stores an object that must not be there yet.
+    /// Stores an object that must not exist yet.
     ///
     /// # Errors
-    /// Exists, also where an earlier attempt of this call was successful though no answer came: compare.
+    /// Exists, also where an earlier attempt of this call succeeded though no answer came: compare.
     pub fn create(&self, name: &str, body: Bytes) -> Result<()> {
         self.put(name, body, PutMode::Create)
     }
 
-    /// Stores an object in place of what is there.
+    /// Stores an object, replacing an existing one.
     ///
     /// # Errors
     /// See [`Error`].
@@ -169,7 +172,7 @@ impl Bucket {
         })
     }
 
-    /// Removes an object; that it is not there is no error.
+    /// Removes an object; a missing one is no error.
     ///
     /// # Errors
     /// See [`Error`].
@@ -180,7 +183,8 @@ impl Bucket {
         }
     }
 
-    /// Names and lengths of all objects below `dir`, in no order. Takes a request a thousand objects.
+    /// Names and lengths of all objects below `dir`, in no order. One request for each thousand
+    /// objects.
     ///
     /// # Errors
     /// See [`Error`].
@@ -192,7 +196,7 @@ impl Bucket {
         })
     }
 
-    /// What is directly below the prefix: names of objects and, with a slash, of what has objects below it.
+    /// The names directly below the prefix: objects and, with a slash, prefixes of objects.
     ///
     /// # Errors
     /// See [`Error`].
@@ -218,7 +222,7 @@ impl Bucket {
     }
 }
 
-fn builder(place: &Place) -> AmazonS3Builder {
+fn builder(place: &Location) -> AmazonS3Builder {
     let plain = place.endpoint.as_ref().is_some_and(|e| e.starts_with("http://"));
     let client = ClientOptions::new()
         .with_allow_http(plain)
@@ -226,16 +230,16 @@ fn builder(place: &Place) -> AmazonS3Builder {
         .with_timeout(REQUEST_WAIT);
     let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_WAIT };
-    // a profile that the URL names is all that counts
+    // a profile that the URL names is used alone
     let from = if place.url.profile.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
     let mut builder = from
         .with_client_options(client)
         .with_retry(retry)
-        // one by one: not every store knows the other way
+        // one by one: not every store supports bulk deletes
         .with_disable_bulk_delete(true)
         .with_bucket_name(&place.url.bucket);
     if let Some(endpoint) = &place.endpoint {
-        // of the two variables for it the client library would prefer the other one
+        // of the two variables for the endpoint the client library would prefer the other one
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint).with_endpoint(endpoint);
     }
     match &place.region {

@@ -1,6 +1,6 @@
 //! What can go wrong with a bucket.
 
-use crate::Place;
+use crate::Location;
 use object_store::client::{HttpError, HttpErrorKind};
 use std::error::Error as _;
 
@@ -16,22 +16,22 @@ pub enum Error {
     /// There is such an object already.
     #[error("{0} exists already")]
     Exists(String),
-    /// The store asks to be asked less (503, SlowDown). Nothing was done.
+    /// The store asks for fewer requests (503, SlowDown). Nothing was done.
     #[error("{0}")]
     Busy(String),
-    /// The store knows us not, or does not let us.
+    /// The store does not accept our key, or does not allow the call.
     #[error("{0}")]
     Refused(String),
     /// There is no such bucket.
     #[error("{0}")]
     NoBucket(String),
-    /// The store does not answer, or fails. What was asked may have been done or not.
+    /// The store does not answer, or fails. The call may have been carried out or not.
     #[error("{0}")]
     Away(String),
     /// A quota of the store is used up.
     #[error("{0}")]
     Full(String),
-    /// What cannot be used: a URL, a profile.
+    /// An unusable setting: a URL, a profile.
     #[error("{0}")]
     Wrong(String),
     /// Anything else.
@@ -45,9 +45,10 @@ impl Error {
         matches!(self, Error::Busy(_) | Error::Away(_))
     }
 
-    /// What the client library says of the object `name`.
-    pub(crate) fn of(place: &Place, name: &str, e: &object_store::Error) -> Error {
-        // The library's type for a refused request is private; status, code and text are in what it prints.
+    /// Translates an error of the client library about the object `name`.
+    pub(crate) fn of(place: &Location, name: &str, e: &object_store::Error) -> Error {
+        // The library's type for a refused request is private; status, code and text are in its
+        // printed form.
         let text = e.to_string();
         let (code, status) = (between(&text, "<Code>", "</Code>"), status(&text));
         match (code, status) {
@@ -85,19 +86,19 @@ impl Error {
     }
 
     /// The store does not answer.
-    pub(crate) fn away(place: &Place, why: &str) -> Error {
+    pub(crate) fn away(place: &Location, why: &str) -> Error {
         let at = place.endpoint.as_deref().unwrap_or("the endpoint of AWS");
         Error::Away(format!("{place}: {at} does not answer ({why}): check the network and AWS_ENDPOINT_URL"))
     }
 }
 
-fn no_bucket(place: &Place) -> String {
+fn no_bucket(place: &Location) -> String {
     let at = place.endpoint.as_deref().unwrap_or("AWS");
     let bucket = &place.url.bucket;
     format!("{place}: {at} has no bucket {bucket}: create it there, or correct the name or AWS_ENDPOINT_URL")
 }
 
-fn other_region(place: &Place) -> String {
+fn other_region(place: &Location) -> String {
     format!("{place}: the bucket is in another region: set AWS_REGION to its region")
 }
 
@@ -118,7 +119,7 @@ fn refusal(code: &str) -> Option<&'static str> {
     })
 }
 
-fn refused(place: &Place, code: &str) -> String {
+fn refused(place: &Location, code: &str) -> String {
     format!("{place}: {} ({code})", refusal(code).unwrap_or("the store refuses"))
 }
 
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     fn error_with(text: &str) -> Error {
-        let place = Place::bare("s3://b/p").expect("a place");
+        let place = Location::bare("s3://b/p").expect("a place");
         let e = object_store::Error::Generic { store: "S3", source: text.to_string().into() };
         Error::of(&place, "cell", &e)
     }

@@ -1,24 +1,24 @@
-//! Keys as they are in the environment or in a profile, for who signs requests without the client library.
+//! Keys from the environment or a profile, for code that signs requests without the client library.
 
-use crate::place::{Profile, first_variable};
+use crate::location::{Profile, first_variable};
 use crate::{Error, Result};
 
 /// An access key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// Its id.
+    /// Access key id.
     pub id: String,
-    /// The secret.
+    /// Secret access key.
     pub secret: String,
-    /// Session token of a temporary one.
+    /// Session token, if the key is temporary.
     pub token: Option<String>,
 }
 
 impl Keys {
-    /// What the profile that a URL names says; else what the environment says, else its profile.
+    /// The keys of the profile that a URL names; else of the environment, else of its profile.
     ///
     /// # Errors
-    /// Wrong, where there is none, or a profile that cannot be used.
+    /// Wrong, where there is none, or the profile is unusable.
     pub fn find(profile: Option<&str>) -> Result<Keys> {
         let variable = |name: &str| first_variable(&[name]);
         if profile.is_none()

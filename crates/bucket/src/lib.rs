@@ -1,21 +1,24 @@
-//! One bucket of an S3-compatible object store, below a prefix: what a cell on an object store and a store of a pool are made of.
+//! One bucket of an S3-compatible object store, below a prefix. A cell on an object store, and a
+//! pool's store in a bucket, are built on it.
 //!
-//! * [`Place`]: which bucket, where, from a URL, the usual AWS variables and profiles.
-//! * [`Keys`]: an access key from there.
-//! * [`Bucket`]: its objects, for threads that wait. Every call has a deadline; retries are few, with backoff and jitter, and done
-//!   by `object_store`. What lies above decides whether to try for longer.
-//! * [`Bucket::objects`]: the same objects for libraries that bring their own calls and retries (the metadata engine).
+//! * [`Location`]: which bucket, on which store; from a URL, the usual AWS variables and profiles.
+//! * [`Keys`]: an access key from the same sources.
+//! * [`Bucket`]: its objects, for threads that wait. Every call has a deadline. Retries are few,
+//!   with backoff and jitter, and done by `object_store`. The layers above decide whether to try
+//!   for longer.
+//! * [`Bucket::objects`]: the same objects for libraries that bring their own calls and retries
+//!   (the metadata engine).
 //! * [`server`]: a store in memory, with faults, for tests.
-//! * [`Error`] tells a wrong key, a missing bucket, a store that is away and one that asks to be spared apart, and says
-//!   what to do.
+//! * [`Error`] distinguishes a wrong key, a missing bucket, a store that is away and one that is
+//!   overloaded, and says what to do.
 //!
-//! The client library needs threads of its own: one [`runtime`] a process, started at first use, never ended. They only move
-//! bytes; nothing of the file system runs on them.
+//! The client library needs threads of its own: one [`runtime`] a process, started at first use,
+//! never ended. They only move bytes; nothing of the file system runs on them.
 
 mod access;
 mod error;
 mod keys;
-mod place;
+mod location;
 mod runtime;
 pub mod server;
 mod watched;
@@ -23,5 +26,5 @@ mod watched;
 pub use access::{Bucket, Tag};
 pub use error::{Error, Result};
 pub use keys::Keys;
-pub use place::{BucketUrl, Place};
+pub use location::{BucketUrl, Location};
 pub use runtime::{Runtime, runtime};

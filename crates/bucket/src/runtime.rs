@@ -41,12 +41,12 @@ impl Runtime {
         f()
     }
 
-    /// Where requests run.
+    /// For requests.
     pub fn io(&self) -> &Handle {
         self.io.handle()
     }
 
-    /// Where long work runs that nobody waits for.
+    /// For long work that nobody waits for.
     pub fn tables(&self) -> &Handle {
         self.tables.handle()
     }

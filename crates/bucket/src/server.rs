@@ -1,7 +1,9 @@
-//! A small S3 server in memory, for tests: what a cell asks of a store, strictly, and the faults that stores have.
+//! A small S3 server in memory, for tests: the requests that a cell makes of a store, strictly, and
+//! the faults that stores have.
 //!
-//! One thread a connection, path-style requests, keys are not checked but for the name of the access key. Conditional puts are
-//! atomic. It knows nothing else: a request that it does not know is answered with 501, so that a test fails.
+//! One thread a connection, path-style requests. Signatures are not checked, only the name of the
+//! access key. Conditional puts are atomic. It answers any other request with 501, so that a test
+//! fails.
 
 use leeward_env::{Env, hex};
 use parking_lot::Mutex;
@@ -12,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The access key that is let in.
+/// The access key that is accepted.
 pub const KEY: &str = "test";
 /// Keys in one answer to a list.
 const LIST_MAX: usize = 1000;
-/// How long a hanging request hangs: longer than anybody waits.
+/// How long a hanging request hangs: longer than any caller waits.
 const HANG: Duration = Duration::from_secs(120);
 
 /// What happens to a request.
@@ -43,9 +45,9 @@ struct Object {
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     objects: BTreeMap<String, Object>,
-    /// For requests of this method whose path contains this.
+    /// Faults for requests of this method whose path contains this text.
     faults: VecDeque<(String, String, Fault)>,
     /// All requests so far: method and path.
     asked: Vec<(String, String)>,
@@ -60,7 +62,7 @@ pub struct Server {
 
 struct Shared {
     bucket: String,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
     down: AtomicBool,
     ended: AtomicBool,
     delay_micros: AtomicU64,
@@ -102,20 +104,20 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// The place of this prefix of the bucket.
-    pub fn place(&self, prefix: &str) -> crate::Place {
+    /// The location of this prefix of the bucket.
+    pub fn place(&self, prefix: &str) -> crate::Location {
         let url =
             crate::BucketUrl { bucket: self.shared.bucket.clone(), prefix: prefix.into(), profile: None };
-        crate::Place { url, endpoint: Some(self.endpoint()), region: None }
+        crate::Location { url, endpoint: Some(self.endpoint()), region: None }
     }
 
-    /// The next `count` requests of this method whose path contains `part` meet this.
+    /// The next `count` requests of this method whose path contains `part` meet this fault.
     pub fn fail(&self, method: &str, part: &str, fault: Fault, count: usize) {
         let mut state = self.shared.state.lock();
         state.faults.extend((0..count).map(|_| (method.to_string(), part.to_string(), fault)));
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.shared.state.lock().faults.clear();
     }
@@ -125,7 +127,7 @@ impl Server {
         self.shared.down.store(down, Ordering::Release);
     }
 
-    /// Every request takes so long from now on.
+    /// Every request takes this long from now on.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.delay_micros.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
@@ -247,7 +249,7 @@ impl Shared {
     }
 }
 
-fn put(state: &mut State, key: &str, request: &Request) -> Answer {
+fn put(state: &mut ServerState, key: &str, request: &Request) -> Answer {
     let there = state.objects.get(key).map(|o| quoted(o.etag));
     let (none, same) = (request.headers.get("if-none-match"), request.headers.get("if-match"));
     if none.is_some() && there.is_some() || same.is_some() && same != there.as_ref() {
@@ -261,7 +263,7 @@ fn put(state: &mut State, key: &str, request: &Request) -> Answer {
     Answer { headers: vec![("ETag".into(), quoted(etag))], ..Answer::plain(200) }
 }
 
-fn get(state: &State, key: &str, request: &Request) -> Answer {
+fn get(state: &ServerState, key: &str, request: &Request) -> Answer {
     let Some(object) = state.objects.get(key) else { return Answer::error(404, "NoSuchKey") };
     let mut answer = Answer { body: object.body.clone(), ..Answer::plain(200) };
     if let Some(range) = request.headers.get("range") {
@@ -286,7 +288,7 @@ fn get(state: &State, key: &str, request: &Request) -> Answer {
     answer
 }
 
-fn list(state: &State, request: &Request) -> Answer {
+fn list(state: &ServerState, request: &Request) -> Answer {
     let asked = |name: &str| request.query.get(name).map(String::as_str).unwrap_or_default();
     let (prefix, delimiter) = (asked("prefix"), asked("delimiter"));
     let after = asked("continuation-token").max(asked("start-after"));
@@ -354,7 +356,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     Some(Request { method, path: decoded(path.trim_start_matches('/')), query, headers, body })
 }
 
-/// What cannot be read is nothing.
+/// Decodes a text; what cannot be decoded becomes empty.
 fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&hex::unescape(text).unwrap_or_default()).into_owned()
 }

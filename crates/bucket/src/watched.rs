@@ -1,7 +1,7 @@
-//! The objects of a bucket for a library that retries by itself and for ever: the log says that the store is away, and that it
-//! is back.
+//! The objects of a bucket for a library that retries by itself and for ever: logs when the store
+//! goes away, and when it is back.
 
-use crate::{Error, Place};
+use crate::{Error, Location};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -13,7 +13,7 @@ use object_store::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// See the module's head.
+/// A decorator that logs the state of the store.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
     inner: Arc<T>,
@@ -22,7 +22,7 @@ pub(crate) struct Watched<T> {
 
 #[derive(Debug)]
 struct Health {
-    place: Place,
+    place: Location,
     away: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl Health {
 }
 
 impl<T> Watched<T> {
-    pub(crate) fn new(inner: Arc<T>, place: &Place) -> Watched<T> {
+    pub(crate) fn new(inner: Arc<T>, place: &Location) -> Watched<T> {
         Watched { inner, health: Arc::new(Health { place: place.clone(), away: AtomicBool::new(false) }) }
     }
 }

@@ -1,9 +1,9 @@
 //! A bucket against the server in memory: what is told apart, and what is repeated.
 
 use leeward_bucket::server::{Fault, KEY, Server};
-use leeward_bucket::{Bucket, Error, Place};
+use leeward_bucket::{Bucket, Error, Location};
 
-fn open(place: &Place) -> Bucket {
+fn open(place: &Location) -> Bucket {
     Bucket::with_keys(place, KEY, "secret").expect("a bucket")
 }
 
@@ -61,7 +61,7 @@ fn refusals(server: &Server) {
     wrong.url.bucket = "other".into();
     let none = open(&wrong).look("x").expect_err("no such bucket");
     assert!(matches!(&none, Error::NoBucket(m) if m.contains("create it")), "{none}");
-    let nobody = Place { endpoint: Some("http://127.0.0.1:1".into()), ..server.place("p") };
+    let nobody = Location { endpoint: Some("http://127.0.0.1:1".into()), ..server.place("p") };
     let away = open(&nobody).look("x").expect_err("nobody");
     assert!(matches!(&away, Error::Away(m) if m.contains("AWS_ENDPOINT_URL")), "{away}");
     let refused = Bucket::with_keys(&server.place("p"), "somebody", "x")

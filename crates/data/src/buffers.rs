@@ -5,12 +5,12 @@
 use leeward_pool::AlignedBuf;
 use parking_lot::Mutex;
 
-/// Spare full-size buffers that are kept while something is written: the dirty memory of one busy flow, and what its puts
-/// lay out.
+/// Spare full-size buffers that are kept while data is being written: enough for the dirty memory
+/// of one busy flow and the objects that its puts lay out.
 const SPARE_MAX: usize = 6;
-/// Room behind the data of a segment, for the index of an object in the same buffer.
+/// Room after the data of a segment, for the index of an object in the same buffer.
 const ROOM_BYTES: usize = 512 << 10;
-/// A flow that writes little never gets more than this.
+/// The size of a new segment's buffer; a flow that writes little needs no more.
 pub(crate) const SMALL_BYTES: usize = 256 << 10;
 
 pub(crate) struct Buffers {
@@ -24,7 +24,7 @@ impl Buffers {
         Buffers { full_bytes, spare: Mutex::new(Vec::new()) }
     }
 
-    /// A buffer of at least `bytes`, of any content and with all its capacity in view.
+    /// A buffer of at least `bytes`, with any content; its length is its whole capacity.
     pub(crate) fn take(&self, bytes: usize) -> AlignedBuf {
         if bytes <= SMALL_BYTES || bytes > self.full_bytes {
             return AlignedBuf::zeroed(bytes);
@@ -35,12 +35,12 @@ impl Buffers {
         buf
     }
 
-    /// Gives the spare ones back to the system.
+    /// Frees the spare buffers.
     pub(crate) fn clear(&self) {
         self.spare.lock().clear();
     }
 
-    /// Gives a buffer back.
+    /// Takes a buffer back.
     pub(crate) fn give(&self, buf: AlignedBuf) {
         let mut spare = self.spare.lock();
         if buf.capacity() == self.full_bytes && spare.len() < SPARE_MAX {

@@ -1,5 +1,6 @@
-//! Cache of what was read from stores and verified: units (decompressed) and the layouts of objects. One bound in bytes
-//! for both; the policy is scan-resistant (an entry used once leaves before one used twice).
+//! Cache of verified data from stores: units (decompressed) and the layouts of objects. One limit
+//! in bytes for both. The policy is scan-resistant: an entry used once leaves before one used
+//! twice.
 
 use crate::Object;
 use crate::reader::Layout;
@@ -11,10 +12,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A shard must hold some units, or the policy has nothing to choose from.
+/// A shard must hold some units, so that the policy has a choice.
 const SHARD_BYTES_MIN: usize = 4 << 20;
 const SHARDS_MAX: usize = 16;
-/// For entries that were used repeatedly; the rest must hold what a reader of a scattered file has fetched ahead.
+/// Share for entries that were used repeatedly. The rest must hold what was fetched ahead for a
+/// reader of a scattered file.
 const HOT_PART: f64 = 0.75;
 /// Bookkeeping of the cache itself, per entry.
 const ENTRY_BYTES: u64 = 64;
@@ -34,7 +36,7 @@ enum Value {
 /// A unit, decompressed.
 pub(crate) struct CachedUnit {
     bytes: Box<[u8]>,
-    /// The unit that is to be fetched when this one is used; 0: none.
+    /// The unit to fetch when this one is used; 0: none.
     ahead: AtomicU32,
 }
 
@@ -43,12 +45,12 @@ impl CachedUnit {
         CachedUnit { bytes, ahead: AtomicU32::new(0) }
     }
 
-    /// When this unit is used, unit `n` is to be fetched.
+    /// When this unit is used, fetch unit `n`.
     pub(crate) fn set_ahead(&self, n: usize) {
         self.ahead.store(n as u32, Ordering::Relaxed);
     }
 
-    /// What is to be fetched now that this unit is used; once.
+    /// The unit to fetch now that this one is used; returned once.
     pub(crate) fn take_ahead(&self) -> Option<usize> {
         let wanted = self.ahead.load(Ordering::Relaxed) != 0;
         let n = if wanted { self.ahead.swap(0, Ordering::Relaxed) } else { 0 };
@@ -77,16 +79,16 @@ impl Weighter<Key, Value> for Bytes {
     }
 }
 
-/// What the cache did since the data log was made.
+/// Counts of the cache since the data log was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
-    /// Units that were wanted and there.
+    /// Units that readers wanted and the cache had.
     pub hits: u64,
-    /// Units that were wanted and had to be fetched.
+    /// Units that readers wanted and that had to be fetched.
     pub misses: u64,
-    /// Bytes in it.
+    /// Bytes in the cache.
     pub bytes: u64,
-    /// Most bytes in it.
+    /// Most bytes in the cache.
     pub bytes_max: u64,
 }
 
@@ -94,9 +96,9 @@ type Hasher = BuildHasherDefault<FxHasher>;
 
 pub(crate) struct Cache {
     entries: Sync<Key, Value, Bytes, Hasher>,
-    /// Units that were wanted and there.
+    /// Units that readers wanted and the cache had.
     hits: AtomicU64,
-    /// Units that were wanted and had to be fetched.
+    /// Units that readers wanted and that had to be fetched.
     misses: AtomicU64,
 }
 
@@ -130,7 +132,7 @@ impl Cache {
         }
     }
 
-    /// So many units were fetched because somebody wanted them.
+    /// Counts units that were fetched because a reader wanted them.
     pub(crate) fn missed(&self, units: usize) {
         self.misses.fetch_add(units as u64, Ordering::Relaxed);
     }
@@ -144,7 +146,7 @@ impl Cache {
         }
     }
 
-    /// Whether a unit is there; does not count as a use.
+    /// Whether the cache has a unit; does not count as a use.
     pub(crate) fn has_unit(&self, object: Object, n: usize) -> bool {
         self.entries.contains_key(&Key::Unit(object, n as u32))
     }
@@ -157,7 +159,7 @@ impl Cache {
         self.entries.insert(Key::Unit(object, n as u32), Value::Unit(unit));
     }
 
-    /// Forgets an object's layout; its units leave by themselves.
+    /// Drops an object's layout; its units leave in time.
     pub(crate) fn forget(&self, object: Object) {
         self.entries.remove(&Key::Layout(object));
     }

@@ -1,20 +1,25 @@
-//! A cache of stored bytes on a local disk, behind the one in memory: for pools whose stores are far away.
+//! A cache of stored bytes on a local disk, behind the one in memory, for pools whose stores are
+//! far away.
 //!
-//! It holds **parts** of objects as they are stored: 64 KiB of the body, or of index and trailer. Objects never change, so neither
-//! does a part; it can only leave. What to keep is decided as in memory (an entry used once leaves before one used twice), so who
-//! reads everything once does not push out what others use.
+//! It holds **parts** of objects as they are stored: 64 KiB of the body, or of index and trailer.
+//! Objects never change, so a part never changes either; it can only leave. The policy is that of
+//! the cache in memory (an entry used once leaves before one used twice), so a reader that reads
+//! everything once does not push out what others use.
 //!
-//! **Nothing in it is believed.** What comes from it is verified by the checksums of the object itself, just as what comes from a store
-//! is, and where they do not hold the store is asked. So it needs no order of writes, no syncs and no checksums of its own: its files may
-//! be old, torn, damaged or somebody else's. They may be deleted at any time.
+//! **Nothing in it is trusted.** Data from it is verified by the checksums of the object itself,
+//! just as data from a store is. Where they do not match, the store is asked. So the cache needs no
+//! order of writes, no syncs and no checksums of its own. Its files may be old, torn, damaged or
+//! foreign, and may be deleted at any time.
 //!
-//! **Nobody waits for it long.** Threads of its own read and write. Who reads waits for a moment; what is to be kept is left out when too
-//! much waits already. A disk that fails or hangs is not asked for a while (with one warning), and nobody sees an error.
+//! **Nobody waits for it long.** It has threads of its own that read and write. A reader waits for
+//! a moment. A part is not kept when too many writes wait already. A disk that fails or hangs is
+//! not used for a while (with one warning), and no caller sees an error.
 //!
-//! Files, in a directory for one process: `leeward.blocks` has slots of 64 KiB, `leeward.index` says what is in each, so that it is there
-//! after a restart.
+//! Files, in a directory for one process: `leeward.blocks` has slots of 64 KiB, `leeward.index`
+//! says what is in each, so that the content survives a restart.
 //!
-//! Locks: `adding`, then those of the entries, then `free`; `queue`, `health` and `pools` alone. None over a call of the disk.
+//! Locks: `adding`, then those of the entries, then `free`; `queue`, `health` and `pools` alone.
+//! None over a call of the disk.
 
 mod slots;
 mod tail;
@@ -27,7 +32,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, UnitWeighter};
 use rustc_hash::FxHasher;
-use slots::{Files, PART_BYTES, Place};
+use slots::{Files, PART_BYTES, PartPosition};
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::io;
@@ -43,24 +48,24 @@ pub(crate) use tail::Tail;
 pub const DISK_CACHE_BYTES_MIN: u64 = 16 << 20;
 /// Threads that read and write.
 const THREADS: usize = 4;
-/// Those that may write at a time: the others are for reads.
+/// Threads that may write at a time: the others are for reads.
 const WRITERS: usize = THREADS / 2;
 /// More slots than entries: some are being filled.
 const SLOTS_SPARE: usize = 2 * THREADS;
-/// Writes that may wait; more are left out.
+/// Writes that may wait; more are dropped.
 const WRITES_MAX: usize = 128;
 /// Reads that may wait; more go to the store.
 const READS_MAX: usize = 64;
-/// A read that takes longer goes to the store, and the disk is left alone for a while.
+/// A read that takes longer goes to the store, and the disk is not used for a while.
 const READ_WAIT: Duration = Duration::from_millis(500);
-/// For so long is a disk that failed not asked.
+/// A disk that failed is not used for this time.
 const REST: Nanos = 30_000_000_000;
 
 /// A part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub(crate) object: Object,
-    /// Which: of the body, or with [`Part::TAIL`] of index and trailer.
+    /// Number of the part in the body, or with [`Part::TAIL`] in index and trailer.
     pub(crate) number: u32,
 }
 
@@ -69,40 +74,40 @@ impl Part {
     pub(crate) const TAIL: u32 = 1 << 31;
 }
 
-/// What the cache did since it was opened, and how it is.
+/// Counts of the cache since it was opened, and its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCacheFigures {
-    /// Parts that were wanted and there.
+    /// Parts that readers wanted and the cache had.
     pub hits: u64,
-    /// Parts that were wanted and were not there, or could not be had.
+    /// Parts that readers wanted and the cache did not have, or could not read.
     pub misses: u64,
-    /// Parts that were there and not what they should be.
+    /// Parts that the cache had with wrong content.
     pub bad: u64,
     /// Calls of the disk that failed or took too long.
     pub errors: u64,
-    /// Bytes in it.
+    /// Bytes in the cache.
     pub bytes: u64,
-    /// Most bytes in it.
+    /// Most bytes in the cache.
     pub bytes_max: u64,
-    /// Bytes written to it.
+    /// Bytes written to the cache.
     pub written_bytes: u64,
-    /// Whether its disk is left alone, because it failed.
+    /// Whether the disk is not used for a while, because it failed.
     pub resting: bool,
 }
 
-/// See the module's head. Threads end when it is dropped.
+/// A cache on disk. Its threads end when it is dropped.
 pub struct DiskCache(Arc<Core>);
 
-type Entries = Cache<Part, Place, UnitWeighter, BuildHasherDefault<FxHasher>, Freed>;
+type Entries = Cache<Part, PartPosition, UnitWeighter, BuildHasherDefault<FxHasher>, Freed>;
 
 struct Core {
     env: Env,
-    /// Where it is, for messages.
+    /// Name of the cache, for messages.
     name: String,
     files: Files,
     entries: Entries,
     free: Freed,
-    /// Held while a part is put in.
+    /// Held while a part is inserted.
     adding: Mutex<()>,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -114,30 +119,30 @@ struct Core {
     written_bytes: AtomicU64,
 }
 
-/// Slots that nothing is in: those of entries that leave come back.
+/// Empty slots: those of entries that leave come back.
 #[derive(Clone, Default)]
 struct Freed(Arc<Mutex<Vec<u32>>>);
 
-impl Lifecycle<Part, Place> for Freed {
+impl Lifecycle<Part, PartPosition> for Freed {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: Part, place: Place) {
+    fn on_evict(&self, (): &mut (), _: Part, place: PartPosition) {
         self.0.lock().push(place.slot);
     }
 }
 
 #[derive(Default)]
 struct Queue {
-    reads: VecDeque<(Vec<Place>, SyncSender<io::Result<AlignedBuf>>)>,
+    reads: VecDeque<(Vec<PartPosition>, SyncSender<io::Result<AlignedBuf>>)>,
     writes: VecDeque<(Part, AlignedBuf)>,
-    /// Threads that write.
+    /// Threads that are writing.
     writing: usize,
     closed: bool,
 }
 
 #[derive(Default)]
 struct Health {
-    /// Until when nothing is read, or nothing written.
+    /// Until these times nothing is read, or nothing written.
     reads_at: Nanos,
     writes_at: Nanos,
     failing: bool,
@@ -145,8 +150,9 @@ struct Health {
 }
 
 impl DiskCache {
-    /// A cache of up to so many bytes in the root of `disk`, called `name` in messages. What a cache of the cell with this id left
-    /// there is in it. The caller sees to it that nobody else uses the directory.
+    /// A cache of up to `bytes` bytes in the root of `disk`, called `name` in messages. It begins
+    /// with the parts that a cache of the cell with this id left there. The caller makes sure that
+    /// nobody else uses the directory.
     ///
     /// # Errors
     /// The disk's.
@@ -200,7 +206,7 @@ impl DiskCache {
         self.0.pools.read().contains(&pool)
     }
 
-    /// What it did, and how it is.
+    /// Counts and state of the cache.
     pub fn figures(&self) -> DiskCacheFigures {
         let core = &*self.0;
         let now = core.env.now();
@@ -217,26 +223,27 @@ impl DiskCache {
         }
     }
 
-    /// Parts of these lengths, one after the other, if all are there. They are to be verified.
+    /// Reads parts of these lengths, one after the other, if the cache has all of them. The caller
+    /// must verify them.
     pub(crate) fn read(&self, parts: &[(Part, usize)]) -> Option<AlignedBuf> {
         let core = &*self.0;
         let find = |(part, len): &(Part, usize)| core.entries.get(part).filter(|p| p.len as usize == *len);
-        let found: Option<Vec<Place>> = parts.iter().map(find).collect();
+        let found: Option<Vec<PartPosition>> = parts.iter().map(find).collect();
         let read = found.and_then(|places| core.read(places));
         let count = if read.is_some() { &core.hits } else { &core.misses };
         count.fetch_add(parts.len() as u64, Ordering::Relaxed);
         read
     }
 
-    /// Length of a part that is there.
+    /// Length of a part, if the cache has it.
     pub(crate) fn len_of(&self, part: Part) -> Option<usize> {
         self.0.entries.peek(&part).map(|place| place.len as usize)
     }
 
-    /// Parts that were read and are not what they should be.
+    /// Drops parts that were read with wrong content.
     pub(crate) fn forget(&self, parts: &[(Part, usize)]) {
         for (part, _) in parts {
-            // one that has left meanwhile may have been written over while it was read
+            // a part that has left meanwhile may have been overwritten while it was read
             if let Some((_, place)) = self.0.entries.remove(part) {
                 self.0.free.0.lock().push(place.slot);
                 self.0.bad.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +266,7 @@ impl DiskCache {
         }
     }
 
-    /// Waits until nothing is left to be written. For tests.
+    /// Waits until all writes are done. For tests.
     pub fn settle(&self) {
         let left = |queue: &Queue| queue.writing + queue.writes.len();
         while left(&self.0.queue.lock()) > 0 {
@@ -275,8 +282,8 @@ impl Drop for DiskCache {
     }
 }
 
-/// Puts a part in, in place of what was there before.
-fn add(entries: &Entries, free: &Freed, part: Part, place: Place) {
+/// Inserts a part, in place of its earlier entry.
+fn add(entries: &Entries, free: &Freed, part: Part, place: PartPosition) {
     if let Some((_, before)) = entries.remove(&part) {
         free.0.lock().push(before.slot);
     }
@@ -284,7 +291,7 @@ fn add(entries: &Entries, free: &Freed, part: Part, place: Place) {
 }
 
 impl Core {
-    fn read(&self, places: Vec<Place>) -> Option<AlignedBuf> {
+    fn read(&self, places: Vec<PartPosition>) -> Option<AlignedBuf> {
         if self.env.now() < self.health.lock().reads_at {
             return None;
         }
@@ -313,7 +320,7 @@ impl Core {
         }
     }
 
-    /// What a thread does.
+    /// The loop of a thread.
     fn serve(&self) {
         let mut queue = self.queue.lock();
         while !queue.closed {
@@ -345,7 +352,7 @@ impl Core {
             Ok(()) => {
                 self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 let _alone = self.adding.lock();
-                add(&self.entries, &self.free, part, Place { slot, len: bytes.len() as u32 });
+                add(&self.entries, &self.free, part, PartPosition { slot, len: bytes.len() as u32 });
                 self.worked();
             }
             Err(e) => {

@@ -1,21 +1,23 @@
-//! How fast a pool takes what is put there, and how long a writer pauses because of it.
+//! How fast a pool takes puts, and how long a writer pauses because of it.
 //!
-//! Without pauses a writer fills his memory at once, and then waits for a whole segment to be put before he may go on: one write in
-//! sixteen takes all the time. So while a pool says that it is pressed ([`leeward_pool::Store::is_pressed`]) each append pauses, the longer the more memory its
-//! writer holds: at five eighths of his share as long as the pool takes for as many bytes. Pure: it is told the time.
+//! Without pauses a writer fills its memory at once, and then waits for a whole segment to be put
+//! before it may go on: one write in sixteen takes all the time. So while a pool says that it is
+//! pressed ([`leeward_pool::Store::is_pressed`]) each append pauses. The pause grows with the share
+//! of memory that the writer holds. At five eighths of its share it is as long as the pool takes
+//! for as many bytes. Pure: the caller passes the time.
 
 use leeward_env::Nanos;
 
-/// The speed is that of about so long.
+/// The speed is averaged over about this time.
 const RECENT: Nanos = 8_000_000_000;
-/// Between two puts at most so much counts as time in which the pool was busy.
+/// Most time between two puts that counts as busy time of the pool.
 const GAP_MAX: Nanos = 2_000_000_000;
 /// The longest pause.
 const PAUSE_MAX: Nanos = 1_000_000_000;
-/// Who holds less than such a part of his share does not pause.
+/// A writer that holds less than this part (one in `FREE_PART`) of its share does not pause.
 const FREE_PART: u64 = 4;
 
-/// See the module's head.
+/// The speed of a pool, and the pauses that follow from it.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     pressed: bool,
@@ -27,7 +29,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// So many bytes were put, and whether the pool is pressed.
+    /// Takes note of a put, and whether the pool is pressed.
     pub(crate) fn was_put(&mut self, now: Nanos, bytes: u64, pressed: bool) {
         if !pressed || !self.pressed {
             *self = Drain { pressed, put_at: now, ..Drain::default() };
@@ -41,17 +43,18 @@ impl Drain {
         }
     }
 
-    /// Whether anybody may have to pause.
+    /// Whether any writer may have to pause.
     pub(crate) fn is_pressed(&self) -> bool {
         self.pressed && self.bytes > 0
     }
 
-    /// Whether who holds so much of his share pauses at all.
+    /// Whether a writer that holds `held` of `share` pauses at all.
     pub(crate) fn is_slow(&self, (held, share): (u64, u64)) -> bool {
         self.is_pressed() && held > share / FREE_PART
     }
 
-    /// How long who holds so much of his share pauses before he brings so many bytes more. Those who pause do so one after the other.
+    /// How long a writer that holds `held` of `share` pauses before it brings `bytes` more. Writers
+    /// that pause do so one after the other.
     pub(crate) fn pause(&mut self, now: Nanos, bytes: u64, (held, share): (u64, u64)) -> Nanos {
         let over = held.saturating_sub(share / FREE_PART);
         if !self.is_slow((held, share)) {
@@ -73,7 +76,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const SECOND: Nanos = 1_000_000_000;
 
-    /// Which takes 16 MiB a second.
+    /// A pool that takes 16 MiB a second.
     fn pressed() -> Drain {
         let mut drain = Drain::default();
         (0..6).for_each(|n| drain.was_put(n * SECOND, 16 * MIB, true));

@@ -6,7 +6,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of the data log.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The call would have had to wait and the context forbids it. Nothing happened.
+    /// The call would have to wait, and the context forbids it. Nothing was done.
     #[error("would block")]
     WouldBlock,
     /// Stored bytes are not what was written.
@@ -14,10 +14,10 @@ pub enum Error {
     Corrupt {
         /// Segment number.
         segment: u64,
-        /// What does not hold.
+        /// What is wrong.
         what: String,
     },
-    /// The address points to data that the segment does not hold: damage, or a programmer's error.
+    /// The address points to data that the segment does not have: damage, or a bug.
     #[error("segment {segment} holds no data at {offset}")]
     Absent {
         /// Segment number.
@@ -41,7 +41,7 @@ pub enum Error {
     Store(#[from] leeward_pool::Error),
 }
 
-/// What a caller of the file system is told of it.
+/// The error as a caller of the file system sees it.
 impl From<Error> for leeward_fs::Error {
     fn from(e: Error) -> leeward_fs::Error {
         match e {

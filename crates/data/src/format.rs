@@ -1,4 +1,5 @@
-//! The format of a segment object, versions 1 and 2. All numbers are little-endian; a block is 4096 bytes.
+//! The format of a segment object, versions 1 and 2. All numbers are little-endian; a block is 4096
+//! bytes.
 //!
 //! ```text
 //! object  = body, index, trailer                      a multiple of the block long
@@ -8,18 +9,20 @@
 //! ```
 //!
 //! Three spaces, each mapped to the next by one table of the index:
-//! * **logical**: what an [`Addr`](crate::Addr) means. *Chunks* (28 bytes each) say which logical ranges the object
-//!   holds; not overlapping, none empty:
-//!   `offset u32 | length u32 | owner: volume u32, inode u64, file offset u64`.
-//!   In version 1 they are sorted by offset. In version 2 they are in any order, which is that of their bytes in packed
-//!   space: so that what belongs together in a file lies together.
-//! * **packed**: the chunks' bytes one after another, without gaps. It is cut into *units* of 65,536 bytes (the last one
-//!   may be shorter). Each has one entry: `u32`, bit 31 = the unit is an lz4 block (no size prefix), else it is stored
-//!   as it is; bits 0-30 = bytes it takes in the body.
-//! * **body**: one `u32` per block: CRC-32C (Castagnoli) of the block, the zeros after the last unit included.
+//! * **logical**: what an [`Addr`](crate::Addr) means. *Chunks* (28 bytes each) say which logical
+//!   ranges the object holds; not overlapping, none empty: `offset u32 | length u32 | owner: volume
+//!   u32, inode u64, file offset u64`. In version 1 they are sorted by offset. In version 2 they
+//!   are in any order, which is that of their bytes in packed space: so that what belongs together
+//!   in a file lies together.
+//! * **packed**: the chunks' bytes one after another, without gaps. It is cut into *units* of
+//!   65,536 bytes (the last one may be shorter). Each has one entry: `u32`, bit 31 = the unit is an
+//!   lz4 block (no size prefix), else it is stored as it is; bits 0-30 = bytes it takes in the
+//!   body.
+//! * **body**: one `u32` per block: CRC-32C (Castagnoli) of the block, the zeros after the last
+//!   unit included.
 //!
-//! If nothing was dropped and nothing pays to be compressed, the three spaces are one and the body is the very buffer
-//! that was appended to.
+//! If nothing was dropped and nothing pays to be compressed, the three spaces are one and the body
+//! is the very buffer that was appended to.
 //!
 //! The trailer:
 //!
@@ -40,8 +43,9 @@
 //! | 52 | 8 | zero |
 //! | 60 | 4 | CRC-32C of bytes 0 to 60 of the trailer |
 //!
-//! So every byte of an object is under some checksum. The index region starts at block number "number of blocks".
-//! An object of a higher version is refused; what it means is for the program that wrote it.
+//! So every byte of an object is under some checksum. The index region starts at block number
+//! "number of blocks". An object of a higher version is refused; what it means is for the program
+//! that wrote it.
 
 use crate::{Chunk, Error, Owner, Result};
 use leeward_pool::ObjectId;
@@ -60,7 +64,7 @@ pub const UNIT_BYTES: usize = 1 << UNIT_LOG2;
 pub const TRAILER_BYTES: usize = 64;
 /// Length of a chunk's entry in the index.
 pub const CHUNK_BYTES: usize = 28;
-/// No object is longer: bounds what a damaged or hostile one can make us allocate.
+/// No object is longer. Limits the memory that a damaged or hostile object can make us allocate.
 pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
 /// No logical offset is higher.
@@ -77,9 +81,9 @@ pub fn crc(bytes: &[u8]) -> u32 {
 /// How a unit is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As it is.
+    /// Without compression.
     Raw,
-    /// One lz4 block.
+    /// Compressed, as one lz4 block.
     Lz4,
 }
 
@@ -88,7 +92,7 @@ pub enum Codec {
 pub struct Unit {
     /// Bytes in the body.
     pub stored_bytes: u32,
-    /// How.
+    /// How it is stored.
     pub codec: Codec,
 }
 
@@ -99,7 +103,7 @@ pub struct Index {
     pub chunks: Vec<Chunk>,
     /// In packed order.
     pub units: Vec<Unit>,
-    /// Of each block of the body.
+    /// Checksum of each block of the body.
     pub block_crcs: Vec<u32>,
 }
 
@@ -184,7 +188,8 @@ impl Index {
         Ok(index)
     }
 
-    /// What the readers rely on, so that a well-summed but senseless index cannot make them panic.
+    /// Checks what readers rely on, so that an index with good checksums and senseless content
+    /// cannot make them panic.
     fn check(&self, trailer: &Trailer) -> std::result::Result<(), &'static str> {
         if trailer.format == FORMAT_SORTED && !self.chunks.is_sorted_by_key(|c| c.offset) {
             return Err("order of the chunks");
@@ -221,7 +226,7 @@ pub fn unit_bytes(packed_bytes: u32, n: usize) -> usize {
     (packed_bytes as usize).saturating_sub(n * UNIT_BYTES).min(UNIT_BYTES)
 }
 
-/// Bytes of index, zeros and trailer for so many entries.
+/// Bytes of index, zeros and trailer for this many entries.
 pub fn tail_bytes(chunks: usize, units: usize, blocks: usize) -> usize {
     (chunks * CHUNK_BYTES + units * 4 + blocks * 4 + TRAILER_BYTES).next_multiple_of(BLOCK_BYTES)
 }
@@ -229,7 +234,7 @@ pub fn tail_bytes(chunks: usize, units: usize, blocks: usize) -> usize {
 /// The last 64 bytes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// Which object it is.
+    /// Name of the object.
     pub id: ObjectId,
     /// Version of the format.
     pub format: u16,
@@ -270,7 +275,8 @@ impl Trailer {
     /// Reads the trailer of object `id`, which is `object_bytes` long, from its last 64 bytes.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged or another object's, `Newer` when this program is too old for it.
+    /// `Corrupt` when it is damaged or another object's, `Newer` when this program is too old for
+    /// it.
     pub fn decode(id: ObjectId, object_bytes: u64, bytes: &[u8; TRAILER_BYTES]) -> Result<Trailer> {
         let damaged = |what: &str| Err(corrupt(id, what));
         if bytes[..8] != MAGIC {
@@ -323,7 +329,8 @@ impl Trailer {
     }
 }
 
-/// Whether these bytes are the whole object of this name: trailer, index and the checksum of each block hold.
+/// Whether these bytes are the whole object of this name: trailer, index and the checksum of each
+/// block match.
 pub fn is_whole(id: ObjectId, object: &[u8]) -> bool {
     let Some(last) = object.last_chunk() else { return false };
     let Ok(trailer) = Trailer::decode(id, object.len() as u64, last) else { return false };

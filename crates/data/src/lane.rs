@@ -1,6 +1,8 @@
-//! Pools as the data log sees them: each has a store, which may be away, and threads of its own that put what goes there.
+//! Pools as the data log sees them (lanes): each has a store, which may be away, and threads of its
+//! own that put its segments.
 //!
-//! The map is read at every call of a store, and changes when an operator creates or removes a pool or a store comes back.
+//! The map is read at every call of a store. It changes when an operator creates or removes a pool
+//! or a store comes back.
 
 use crate::PoolId;
 use crate::drain::Drain;
@@ -12,26 +14,27 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flow that writes to a pool: what memory is shared between.
+/// A flow that writes to a pool: memory is shared between writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Writer {
     pub(crate) flow: Flow,
     pub(crate) pool: PoolId,
 }
 
-/// One pool.
+/// The part of the log that belongs to one pool.
 pub(crate) struct Lane {
     pub(crate) pool: PoolId,
-    /// A segment for it was queued, or the log is closing: its put threads look. Goes with the table's lock.
+    /// Wakes the put threads: a segment was queued, or the log is closing. Used with the table's
+    /// lock.
     pub(crate) work: Condvar,
-    /// How fast the pool takes what is put. Its lock is held for a look only.
+    /// How fast the pool takes puts. Its lock is held only briefly.
     pub(crate) drain: Mutex<Drain>,
     store: RwLock<Option<Arc<dyn Store>>>,
     removed: AtomicBool,
 }
 
 impl Lane {
-    /// Whether the pool is gone, and its threads end.
+    /// Whether the pool was removed; its threads end then.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Acquire)
     }
@@ -61,7 +64,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Forgets a pool; its threads end.
+    /// Removes a pool; its threads end.
     pub(crate) fn remove(&self, pool: PoolId) {
         if let Some(lane) = self.0.write().remove(&pool) {
             lane.removed.store(true, Ordering::Release);

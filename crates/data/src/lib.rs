@@ -1,25 +1,28 @@
-//! The data log: file data is appended to open segments in memory, sealed, put to the pool as one object each, read back
-//! verified, and rewritten when mostly dead.
+//! The data log. File data is appended to open segments in memory, sealed, put to the pool as one
+//! object each, read back verified, and rewritten when mostly dead.
 //!
-//! **Addresses are logical.** An [`Addr`] is a segment and an offset in its *uncompressed* space, fixed at append. What is
-//! stored where inside the object (compression, what was already dead at sealing, what cleaning dropped later) only the
-//! object's own index knows. So an extent never changes when its data is sealed, compressed or cleaned, and neither do
-//! snapshots of it.
+//! **Addresses are logical.** An [`Addr`] is a segment and an offset in its *uncompressed* space,
+//! fixed at append. Only the object's own index knows where a byte is stored in the object: it
+//! depends on compression, on what was dead at sealing, and on what cleaning dropped later. So an
+//! extent never changes when its data is sealed, compressed or cleaned, and neither does a snapshot
+//! of it.
 //!
-//! Each flow fills its own open segments, one for each volume and pool it writes to: nobody's fsync waits for another's
-//! megabytes, a volume that is moved or removed takes whole segments along, and no pool waits for another.
+//! Each flow fills its own open segments, one for each volume and pool that it writes to. So
+//! nobody's fsync waits for another user's megabytes, a volume that is moved or removed takes whole
+//! segments along, and no pool waits for another.
 //!
-//! Segments are in **pools**, each with a store, threads that put, and memory of its own (`lane.rs`): one that is slow, full
-//! or away holds up only who writes to it.
+//! Segments are in **pools**. Each pool has a store, threads that put, and memory of its own
+//! (`lane.rs`): a pool that is slow, full or away holds up only its own writers.
 //!
-//! Life of a segment: *open* (appends, `segment.rs`) → *sealed* (queued, `table.rs`) → *put* (`pack.rs` lays the object
-//! out, `format.rs` its index; [`Catalog::sealed`] is told, memory is dropped) → read from the store (`reader.rs`,
-//! `cache.rs`, `disk_cache.rs`) → rewritten with less in it by cleaning (`upkeep.rs`), as often as needed → deleted. [`DataLog`] (`log.rs`)
-//! ties these together.
+//! Life of a segment: *open* (appends, `segment.rs`) → *sealed* (queued, `table.rs`) → *put*
+//! (`pack.rs` lays the object out, `format.rs` its index; [`Catalog::sealed`] is called, memory is
+//! dropped) → read from the store (`reader.rs`, `cache.rs`, `disk_cache.rs`) → rewritten with less
+//! data by cleaning (`upkeep.rs`), as often as needed → deleted. [`DataLog`] (`log.rs`) ties these
+//! together.
 //!
-//! Lock order: table → segment failure. Segment state → segment buffer. The table and a segment's state or buffer are
-//! never held together, and none is held while the [`Catalog`] or the store is called, except a segment's buffer for
-//! reading during its put.
+//! Lock order: table → segment failure. Segment state → segment buffer. The table and a segment's
+//! state or buffer are never held together. None is held while the [`Catalog`] or the store is
+//! called, except a segment's buffer for reading during its put.
 
 mod buffers;
 mod cache;
@@ -53,18 +56,19 @@ pub struct Addr {
     pub offset: u32,
 }
 
-/// Number of a pool in a cell. 0 is the cell's own, which is always there.
+/// Number of a pool in a cell. Pool 0 is the cell's own, which always exists.
 pub type PoolId = u32;
 
-/// The object that holds a segment. A segment is in one pool; rewriting it may take it to another, with a generation that
-/// no object of the segment had before in any pool, whoever put it: a delete that is carried out late meets no later object.
+/// The object that holds a segment. A segment is in one pool. Rewriting it may move it to another
+/// pool, under a generation that no object of the segment had before in any pool, whoever put it.
+/// So a delete that is carried out late never meets a later object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Object {
-    /// Which pool it is in.
+    /// The pool that it is in.
     pub pool: PoolId,
-    /// Which segment it holds.
+    /// The segment that it holds.
     pub segment: u64,
-    /// Which rewriting of it: higher in a later one, 0 as first put.
+    /// Generation: 0 as first put, higher after each rewriting.
     pub generation: u32,
 }
 
@@ -75,7 +79,8 @@ impl Object {
     }
 }
 
-/// Which file range a piece of data was written for: how cleaning finds who may still use it.
+/// The file range that a piece of data was written for. Cleaning uses it to find who may still use
+/// the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// Volume number.
@@ -93,7 +98,7 @@ pub struct Chunk {
     pub offset: u32,
     /// Bytes, never 0.
     pub len: u32,
-    /// For whom the first byte was written.
+    /// The file position that its first byte was written for.
     pub owner: Owner,
 }
 

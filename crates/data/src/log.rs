@@ -1,7 +1,10 @@
-//! The data log itself: appends under a budget, seals, puts on its own threads (or by [`DataLog::step`]), reads.
+//! The data log itself: appends within a budget of memory, seals, puts on its own threads (or by
+//! [`DataLog::step`]), reads.
 //!
-//! A put that fails is repeated for ever, with growing pauses, while the data stays in memory and readable; whoever
-//! waits for it is told of each failure, but for those that pass: a store that is away or busy is waited for. Nothing here knows what the data is for: the [`Catalog`] does.
+//! A put that fails is repeated for ever, with growing pauses. The data stays in memory and
+//! readable meanwhile. Callers that wait for the put get each failure, except passing ones: they
+//! wait for a store that is away or busy. The log does not know what the data is for; the
+//! [`Catalog`] does.
 
 use crate::buffers::Buffers;
 use crate::cache::CacheFigures;
@@ -26,14 +29,14 @@ use std::time::Duration;
 
 /// How often a read follows cleaning to a newer generation before it gives up.
 const GENERATIONS_TRIED_MAX: usize = 8;
-/// Generations that one put may use, from the one that it is given on: where a store keeps another object of a name, the next
-/// is tried.
+/// Generations that one put may use, beginning with the given one: where a store keeps another
+/// object of a name, the next generation is tried.
 pub const GENERATIONS_PER_PUT: u32 = 8;
 
-/// Failed puts, over some ten seconds, before another pool is thought of.
+/// Failed puts, over some ten seconds, before another pool is considered.
 const ATTEMPTS_MIN: u32 = 12;
 
-/// After so long without a new segment the spare buffers are given back to the system.
+/// The spare buffers are freed after this time without a new segment.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// Whether data is compressed when sealed.
@@ -45,18 +48,19 @@ pub enum Compression {
     None,
 }
 
-/// Bounds and choices of a data log.
+/// Limits and choices of a data log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Logical bytes of a full segment.
     pub segment_bytes: usize,
     /// Whether data is compressed when sealed.
     pub compression: Compression,
-    /// Memory for data that is not durable yet, over all flows.
+    /// Memory for data that is not durable yet, over all flows, bytes.
     pub dirty_bytes: usize,
-    /// Memory for what was read.
+    /// Memory for data that was read, bytes.
     pub cache_bytes: usize,
-    /// Threads that put segments, for pool 0; 0: nothing is put until [`DataLog::step`] is called, or a call has to wait for it.
+    /// Threads that put segments to pool 0. With 0, segments are put only when [`DataLog::step`] is
+    /// called, or by a call that has to wait for one.
     pub put_threads: usize,
 }
 
@@ -72,25 +76,25 @@ impl Default for Options {
     }
 }
 
-/// What a sealed segment is, once durable in the pool.
+/// A sealed segment that is durable in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The object that holds it.
     pub object: Object,
-    /// Length of the object in the store; 0: everything in it had died, no object exists.
+    /// Length of the object in the store; 0: all of its data had died, so no object exists.
     pub object_bytes: u64,
     /// Uncompressed bytes of the chunks it holds.
     pub data_bytes: u64,
 }
 
-/// The data log's view of who owns it (implemented by the volume layer). Called without data-log locks held, from any
-/// thread.
+/// The data log's view of its owner (implemented by the volume layer). Called without data-log
+/// locks held, from any thread.
 pub trait Catalog: Send + Sync {
-    /// A number never used before, for data of this volume that is to go to this pool; and never used by another process, whatever
-    /// becomes of this one.
+    /// A new segment number for data of this volume that is to go to this pool. The number was
+    /// never used before and will never be used by another process, even if this one crashes.
     ///
     /// # Errors
-    /// None can be had; the append that needs it fails.
+    /// No number is available; the append that needs it fails.
     fn allocate_segment(&self, volume: u32, pool: PoolId) -> Result<u64>;
     /// The object that holds a durable segment now.
     fn object(&self, segment: u64) -> Option<Object>;
@@ -98,20 +102,21 @@ pub trait Catalog: Send + Sync {
     fn unused(&self, segment: u64);
     /// Whether a segment that its pool has not taken for seconds is to be put to pool 0.
     fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool;
-    /// A put is durable. After this returns, the memory of the segment is dropped and reads go to the store.
+    /// A put is durable. After this returns, the memory of the segment is dropped and reads go to
+    /// the store.
     fn sealed(&self, info: SegmentInfo);
-    /// A thread of the data log panicked: what is in memory can no longer be relied on. Puts are tried again all the same, and
-    /// whoever waits for one is told.
+    /// A thread of the data log panicked: data in memory can no longer be relied on. Puts are tried
+    /// again all the same, and callers that wait for one get the error.
     fn panicked(&self, what: &str) {
         tracing::error!("{what}");
     }
 }
 
-/// Why a put failed; kept to be told to everybody who waits.
+/// Why a put failed; kept for every caller that waits.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Full,
-    /// The store is away or busy: who waits goes on waiting.
+    /// The store is away or busy: callers go on waiting.
     Passing(String),
     Io {
         os: Option<i32>,
@@ -144,7 +149,7 @@ impl From<&Failure> for Error {
     }
 }
 
-/// The data log of a cell. See the crate's head.
+/// The data log of a cell.
 pub struct DataLog {
     core: Arc<Core>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -158,9 +163,9 @@ struct Core {
     reader: Reader,
     catalog: OnceLock<Weak<dyn Catalog>>,
     table: Mutex<Table>,
-    /// A put succeeded or failed: those who wait look.
+    /// A put succeeded or failed: callers that wait check.
     done: Condvar,
-    /// Put threads run; else whoever must wait does the puts.
+    /// Whether put threads run; else a caller that must wait does the puts.
     threaded: AtomicBool,
     stopping: AtomicBool,
     /// Dropped without being closed.
@@ -169,12 +174,13 @@ struct Core {
     damaged_reads: AtomicU64,
     /// When the newest segment was opened.
     newest: AtomicU64,
-    /// When a user last read from the store; at first when the log was made.
+    /// When a user last read from the store; at first the time when the log was made.
     read_at: AtomicU64,
 }
 
 impl DataLog {
-    /// A data log over a store, that of pool 0. Nothing may be appended or read before [`DataLog::attach`].
+    /// A data log over a store, that of pool 0. Nothing may be appended or read before
+    /// [`DataLog::attach`].
     pub fn new(env: Env, store: Arc<dyn Store>, options: Options) -> Arc<DataLog> {
         let longest = LOGICAL_BYTES_MAX as usize;
         assert!((1..=longest).contains(&options.segment_bytes), "segment_bytes out of range");
@@ -201,7 +207,7 @@ impl DataLog {
         Arc::new(DataLog { core: Arc::new(core), threads: Mutex::new(Vec::new()) })
     }
 
-    /// Names the catalog and starts the put threads. Once.
+    /// Sets the catalog and starts the put threads. Called once.
     pub fn attach(self: &Arc<Self>, catalog: Weak<dyn Catalog>) {
         assert!(self.core.catalog.set(catalog).is_ok(), "attached twice");
         self.core.threaded.store(self.core.options.put_threads > 0, Ordering::Release);
@@ -212,7 +218,7 @@ impl DataLog {
             .for_each(|lane| self.start_puts(&lane, self.core.options.put_threads));
         if self.core.is_threaded() {
             let (core, asked) = (self.core.clone(), self.core.reader.start_ahead());
-            // what is read ahead is read again by whoever needs it
+            // data that cannot be read ahead is read again by the caller that needs it
             let fetch = move || {
                 asked
                     .iter()
@@ -230,8 +236,8 @@ impl DataLog {
         }
     }
 
-    /// Makes a pool known, or gives it another store. `None`: it is away; what is to be read there fails, what is to be put
-    /// there waits in memory. `put_threads`: of a new pool; none where pool 0 has none.
+    /// Adds a pool, or gives it another store. `None`: the pool is away; reads there fail, puts
+    /// wait in memory. `put_threads`: for a new pool; none where pool 0 has none.
     pub fn set_pool(&self, pool: PoolId, store: Option<Arc<dyn Store>>, put_threads: usize) {
         if let Some(lane) = self.core.lanes.set(pool, store)
             && self.core.is_threaded()
@@ -240,7 +246,8 @@ impl DataLog {
         }
     }
 
-    /// Forgets a pool that nothing is in and nothing goes to; false, and nothing happens, when something in memory does.
+    /// Removes a pool that has no data and gets none. Returns false, and does nothing, when
+    /// something in memory goes there.
     pub fn remove_pool(&self, pool: PoolId) -> bool {
         let table = self.core.table.lock(); // so that no thread is between its look and its wait
         let unused = table.has_none_of(pool);
@@ -250,19 +257,20 @@ impl DataLog {
         unused
     }
 
-    /// Whether nothing in memory is going to this pool.
+    /// Whether nothing in memory goes to this pool.
     pub fn has_none_of(&self, pool: PoolId) -> bool {
         self.core.table.lock().has_none_of(pool)
     }
 
-    /// Appends at most [`WRITE_BYTES_MAX`] bytes, in one piece, to the open segment that the context's flow has for this volume
-    /// and pool. The segment cannot
-    /// become durable before [`DataLog::unhold`], which is to be called before this thread appends again: an append may
+    /// Appends at most [`WRITE_BYTES_MAX`] bytes, in one piece, to the open segment that the
+    /// context's flow has for this volume and pool. The segment cannot become durable before
+    /// [`DataLog::unhold`]. That is to be called before this thread appends again: an append may
     /// wait until the flow's earlier segments are durable.
     ///
     /// # Errors
-    /// When the flow is over its share of dirty memory for this pool: `WouldBlock` if the context forbids to wait; else waits,
-    /// and fails with the store's error if a put of the flow to this pool fails meanwhile.
+    /// When the flow is over its share of dirty memory for this pool: `WouldBlock` if the context
+    /// forbids to wait. Else the call waits, and fails with the store's error if a put of the flow
+    /// to this pool fails meanwhile.
     pub fn append(&self, ctx: &Ctx, pool: PoolId, owner: Owner, bytes: &[u8]) -> Result<Addr> {
         let core = &*self.core;
         let longest = WRITE_BYTES_MAX.min(core.options.segment_bytes);
@@ -281,8 +289,9 @@ impl DataLog {
         }
     }
 
-    /// The owner knows where the append went (or does not want it any more): the segment may become durable. Owed for every
-    /// successful append, so that [`Catalog::sealed`] never comes before the owner can make anything of it.
+    /// The owner has recorded the address of an append (or has given the data up): the segment may
+    /// become durable. Owed for every successful append, so that [`Catalog::sealed`] never comes
+    /// before the owner can use it.
     pub fn unhold(&self, segment: u64) {
         let table = self.core.table.lock(); // no put thread is between its look and its wait
         if let Some(found) = table.get(segment)
@@ -293,7 +302,8 @@ impl DataLog {
         }
     }
 
-    /// These bytes are not needed any more: if the segment's object is not laid out yet they are left out of it.
+    /// These bytes are not needed any more. If the segment's object is not laid out yet, they are
+    /// left out of it.
     pub fn dead(&self, addr: Addr, len: u32) {
         let segment = self.core.table.lock().get(addr.segment);
         if let Some(segment) = segment {
@@ -301,7 +311,8 @@ impl DataLog {
         }
     }
 
-    /// Copies the data at `addr` if its segment is still in memory; false, with `buf` unchanged, if not.
+    /// Copies the data at `addr` if its segment is still in memory; returns false, with `buf`
+    /// unchanged, if not.
     pub fn peek(&self, addr: Addr, buf: &mut [u8]) -> bool {
         let segment = self.core.table.lock().get(addr.segment);
         segment.is_some_and(|s| s.peek(addr.offset, buf))
@@ -321,8 +332,8 @@ impl DataLog {
         open.iter().filter(|s| s.flow == flow).for_each(|segment| self.core.seal(segment));
     }
 
-    /// Seals every open segment whose first byte is older than `age`. To be called every now and then: it also gives
-    /// memory back when nothing is written for long.
+    /// Seals every open segment whose first byte is older than `age`. To be called now and then: it
+    /// also frees memory when nothing was written for long.
     pub fn seal_older(&self, age: Duration) {
         let now = self.core.env.now();
         let (open, idle) = {
@@ -343,26 +354,28 @@ impl DataLog {
     /// Seals a segment if it is open and waits until it is durable.
     ///
     /// # Errors
-    /// The store's, when a put of the segment failed since the call began: the data stays in memory and is tried again.
-    /// `WouldBlock` when the context forbids to wait.
+    /// The store's, when a put of the segment failed since the call began: the data stays in memory
+    /// and the put is tried again. `WouldBlock` when the context forbids to wait.
     pub fn wait_durable(&self, ctx: &Ctx, segment: u64) -> Result<()> {
         let Some(found) = self.core.table.lock().get(segment) else { return Ok(()) };
         found.waiters.fetch_add(1, Ordering::Relaxed);
         self.core.seal(&found);
         let result = self.core.await_put(ctx, segment);
         found.waiters.fetch_sub(1, Ordering::Relaxed);
-        // how long, the caller knows
+        // the caller notes how long
         waits::note(Cause::Put, *found.behind.lock(), 0);
         result
     }
 
-    /// How the last attempt failed to store a segment that is still only in memory; `None`: nothing is held up.
+    /// The error of the last attempt to store a segment that is still only in memory; `None`: no
+    /// put fails.
     pub fn failing(&self) -> Option<String> {
         let failure = self.core.table.lock().any_failure();
         failure.map(|failure| Error::from(&failure).to_string())
     }
 
-    /// Whether a segment is not in memory any more: it is in the store, or nothing of it was needed.
+    /// Whether a segment is not in memory any more: it is in the store, or none of its data was
+    /// needed.
     pub fn is_durable(&self, segment: u64) -> bool {
         self.core.table.lock().get(segment).is_none()
     }
@@ -370,14 +383,14 @@ impl DataLog {
     /// Fills `buf` with the data at `addr`, verified: from memory, cache or store.
     ///
     /// # Errors
-    /// `WouldBlock` when it needs the store and the context forbids to wait; `Corrupt`; `Absent` when there is no such
-    /// data; the store's. `buf` holds nothing sensible then.
+    /// `WouldBlock` when it needs the store and the context forbids to wait; `Corrupt`; `Absent`
+    /// when there is no such data; the store's. The content of `buf` is undefined then.
     pub fn read(&self, ctx: &Ctx, addr: Addr, buf: &mut [u8]) -> Result<()> {
         self.read_all(ctx, vec![(addr, buf)])
     }
 
-    /// The same for several pieces at once, which is much faster than one after another: what lies together is read
-    /// together, and what another thread is fetching just now is left for last.
+    /// Reads several pieces at once, which is much faster than one after another: neighbouring data
+    /// is read together, and data that another thread is fetching just now is left for last.
     ///
     /// # Errors
     /// As of [`DataLog::read`].
@@ -448,12 +461,13 @@ impl DataLog {
         }
     }
 
-    /// What the cache of data that was read did.
+    /// Counts of the cache of data that was read.
     pub fn cache_figures(&self) -> CacheFigures {
         self.core.reader.cache().figures()
     }
 
-    /// From now on what users read of the pools that this cache serves is kept there, too. Once.
+    /// Uses this cache on disk from now on for data that users read from the pools that it serves.
+    /// Called once.
     pub fn use_disk_cache(&self, cache: Arc<DiskCache>) {
         self.core.reader.use_disk_cache(cache);
     }
@@ -478,17 +492,17 @@ impl DataLog {
         self.core.table.lock().dirty_bytes()
     }
 
-    /// The same of one pool.
+    /// Bytes in memory that are not durable and go to this pool.
     pub fn dirty_bytes_to(&self, pool: PoolId) -> u64 {
         self.core.table.lock().dirty_bytes_to(pool)
     }
 
-    /// The same by flow.
+    /// Bytes in memory that are not durable, by flow.
     pub fn dirty_by_flow(&self) -> Vec<(Flow, u64)> {
         self.core.table.lock().dirty_by_flow()
     }
 
-    /// For how long no user has read from the store or filled memory that is to go there.
+    /// How long no user has read from the store or filled memory that is to go there.
     pub fn quiet_for(&self) -> Duration {
         let core = &*self.core;
         let used = core.newest.load(Ordering::Relaxed).max(core.read_at.load(Ordering::Relaxed));
@@ -500,7 +514,8 @@ impl DataLog {
         self.core.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Performs one pending put on the caller's thread, however recently it failed. False if none was pending.
+    /// Performs one pending put on the caller's thread, however recently it failed. False if none
+    /// was pending.
     pub fn step(&self) -> bool {
         self.core.step()
     }
@@ -508,8 +523,8 @@ impl DataLog {
     /// Seals and puts everything and ends the put threads.
     ///
     /// # Errors
-    /// The store's, if something could not be stored in one more attempt. It stays in memory, readable; `step`,
-    /// `wait_durable` and `close` try again.
+    /// The store's, if something could not be stored in one more attempt. It stays in memory,
+    /// readable; `step`, `wait_durable` and `close` try again.
     pub fn close(&self) -> Result<()> {
         let core = &*self.core;
         let open = core.table.lock().all_open();
@@ -547,8 +562,9 @@ impl DataLog {
         &self.core.buffers
     }
 
-    /// Packs chunks that lie at their logical offsets in `source` and puts the object, on the caller's thread. Where an object of
-    /// that name is there already, and stays, it is put under the next generation.
+    /// Packs chunks that are at their logical offsets in `source` and puts the object, on the
+    /// caller's thread. Where another object of that name exists and stays, the object is put under
+    /// the next generation.
     pub(crate) fn put_packed(
         &self,
         ctx: &Ctx,
@@ -589,7 +605,7 @@ impl DataLog {
 }
 
 impl Drop for DataLog {
-    /// Ends the threads without waiting: what was not made durable is lost. Use [`DataLog::close`].
+    /// Ends the threads without waiting. Data that is not durable is lost. Use [`DataLog::close`].
     fn drop(&mut self) {
         self.core.abandoned.store(true, Ordering::Release);
         self.core.stop();
@@ -622,7 +638,7 @@ impl Core {
         reserved
     }
 
-    /// Slows down who fills a pool that is pressed.
+    /// Slows a writer that fills a pool that is pressed.
     fn pause(&self, ctx: &Ctx, lane: &Lane, table: &mut MutexGuard<'_, Table>, len: u64) -> Result<()> {
         let mut drain = lane.drain.lock();
         if !self.is_threaded() || !drain.is_pressed() {
@@ -648,7 +664,7 @@ impl Core {
         table.reserve(writer, len, self.options.dirty_bytes as u64, self.options.segment_bytes as u64)
     }
 
-    /// Waits until the writer may hold so many bytes more.
+    /// Waits until the writer may hold `len` bytes more.
     fn wait_for_room(&self, table: &mut MutexGuard<'_, Table>, writer: Writer, len: u64) -> Result<()> {
         let failures = table.failures_of(writer).0;
         while !self.reserve(table, writer, len) {
@@ -669,9 +685,10 @@ impl Core {
         Ok(())
     }
 
-    /// Waits until some put ended, or does one where no threads do.
+    /// Waits until some put ended, or does one where there are no threads.
     fn wait_done(&self, table: &mut MutexGuard<'_, Table>) {
-        /// Against a put that another thread of a simulation ends between our look and our wait.
+        /// Bounds the wait, in case another thread of a simulation ends a put between our check and
+        /// our wait.
         const LOOK_AGAIN: Duration = Duration::from_millis(10);
         if self.is_threaded() {
             self.done.wait(table);
@@ -707,7 +724,7 @@ impl Core {
         Ok(segment)
     }
 
-    /// Takes no more appends and queues the put, once.
+    /// Closes the segment for appends and queues the put, once.
     fn seal(&self, segment: &Arc<Segment>) {
         let first = segment.close();
         let mut table = self.table.lock();
@@ -745,8 +762,8 @@ impl Core {
         }
     }
 
-    /// Puts what goes to one pool, until that is removed or the log is closed (then until everything was tried once more) or
-    /// dropped.
+    /// Puts the segments that go to one pool, until the pool is removed, or the log is dropped or
+    /// closed (then until everything was tried once more).
     fn put_loop(&self, lane: &Lane) {
         let mut table = self.table.lock();
         while !self.abandoned.load(Ordering::Acquire) && !lane.is_removed() {
@@ -774,7 +791,7 @@ impl Core {
         }
     }
 
-    /// One attempt; one that panics has failed. Nobody may wait for a thread that has died.
+    /// One attempt; a panic counts as a failure. Nobody may wait for a thread that has died.
     fn put_or_panic(&self, queued: Queued) {
         let again = queued.clone();
         if let Err(why) = self.caught("a thread that stores segments", || self.put(queued)) {
@@ -790,7 +807,7 @@ impl Core {
         }
     }
 
-    /// What `f` returns, or how it panicked, which the catalog is told.
+    /// Runs `f`. Returns its result, or the text of its panic, which the catalog gets, too.
     fn caught<R>(&self, who: &str, f: impl FnOnce() -> R) -> std::result::Result<R, String> {
         catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
             let why = format!("{who} panicked: {}", leeward_env::panic_text(&*panic));
@@ -801,7 +818,7 @@ impl Core {
         })
     }
 
-    /// One attempt.
+    /// Tries once to put a queued segment.
     fn put(&self, queued: Queued) {
         let segment = queued.segment.clone();
         let laid = segment.lay_out(self.options.compression, &self.buffers);
@@ -832,8 +849,8 @@ impl Core {
         }
     }
 
-    /// Whether a segment that its pool does not take goes to pool 0: what waits for it must not wait for as long as the pool is
-    /// away.
+    /// Whether a segment that its pool does not take goes to pool 0. Otherwise callers that wait
+    /// for it would wait for as long as the pool is away.
     fn goes_elsewhere(&self, queued: &Queued, laid: &Laid) -> bool {
         let segment = &queued.segment;
         segment.lane.pool != 0

@@ -1,11 +1,13 @@
-//! Lays an object out: from a buffer in logical space and the chunks of it that are to be kept, to a body of units
-//! (compressed where it pays), block checksums, index and trailer.
+//! Lays an object out: from a buffer in logical space and the chunks of it that are kept, to a body
+//! of units (compressed where it pays), block checksums, index and trailer.
 //!
-//! Bytes are laid out in the order of files, not of writing: a file that was written here and there is read from start to
-//! end with few requests, and what belongs together compresses better. A buffer filled in order stays as it is.
+//! Bytes are laid out in the order of files, not of writing. So a file that was written in
+//! scattered pieces is read from start to end with few requests, and related data compresses
+//! better. A buffer filled in order stays as it is.
 //!
-//! Data that does not compress must cost next to nothing here: a sample decides before a unit is tried, and when nothing
-//! was dropped, moved or compressed the buffer itself becomes the object, without a copy.
+//! Data that does not compress must cost next to nothing here. A sample decides whether a unit is
+//! compressed at all. When nothing was dropped, moved or compressed the buffer itself becomes the
+//! object, without a copy.
 
 use crate::buffers::Buffers;
 use crate::format::{self, BLOCK_BYTES, Codec, Index, UNIT_BYTES, Unit, crc};
@@ -16,20 +18,20 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_outpu
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// Bytes of a unit that are tried first.
+/// Bytes of a unit that are compressed as a sample.
 const SAMPLE_BYTES: usize = 4096;
-/// In so many pieces, spread over the unit.
+/// Pieces of the sample, spread over the unit.
 const SAMPLE_PIECES: usize = 4;
 
 /// The body of an object before its index is appended.
 pub(crate) struct Body {
     pub(crate) chunks: Vec<Chunk>,
     pub(crate) units: Vec<Unit>,
-    /// Where it was laid out; `None`: it is the source buffer as it stands.
+    /// The buffer that it was laid out in; `None`: it is the source buffer unchanged.
     pub(crate) copied: Option<AlignedBuf>,
 }
 
-/// Chunks without what is dead. `chunks` are sorted; `dead` may be in any order and overlap.
+/// The chunks without dead ranges. `chunks` are sorted; `dead` may be in any order and overlap.
 pub(crate) fn without_dead(chunks: &[Chunk], dead: &[Range<u32>]) -> Vec<Chunk> {
     let mut dead: Vec<_> = dead.iter().filter(|d| d.start < d.end).cloned().collect();
     dead.sort_by_key(|d| d.start);
@@ -53,7 +55,8 @@ pub(crate) fn without_dead(chunks: &[Chunk], dead: &[Range<u32>]) -> Vec<Chunk> 
     live
 }
 
-/// Sorts chunks into the order in which they are stored: file by file as these come first, each from its start on.
+/// Sorts chunks into the order in which they are stored: file by file in the order of their first
+/// chunks, each file from its start on.
 fn in_file_order(mut chunks: Vec<Chunk>) -> Vec<Chunk> {
     let mut files: FxHashMap<(u32, u64), usize> = FxHashMap::default();
     let mut keyed: Vec<_> = Vec::with_capacity(chunks.len());
@@ -85,7 +88,7 @@ pub(crate) fn push_chunk(chunks: &mut Vec<Chunk>, offset: u32, len: u32, owner: 
     chunks.push(Chunk { offset, len, owner });
 }
 
-/// Packs sorted chunks, whose bytes lie at their logical offsets in `source`.
+/// Packs sorted chunks, whose bytes are at their logical offsets in `source`.
 pub(crate) fn pack(source: &[u8], chunks: Vec<Chunk>, how: Compression, buffers: &Buffers) -> Body {
     let chunks = in_file_order(chunks);
     let mut packer = Packer::new(source, &chunks, buffers);
@@ -125,7 +128,7 @@ impl<'a> Packer<'a> {
             source,
             runs,
             packed_bytes,
-            // lz4 wants room for the worst case behind the last unit
+            // lz4 wants room for the worst case after the last unit
             need_bytes: packed_bytes + tail.max(get_maximum_output_size(UNIT_BYTES)) + BLOCK_BYTES,
             buffers,
             out: None,
@@ -149,7 +152,7 @@ impl<'a> Packer<'a> {
 
     fn add(&mut self, unit: &[u8], how: Compression) {
         let stored = match how {
-            Compression::Lz4 if self.promises(unit) => self.compress(unit),
+            Compression::Lz4 if self.shrinks(unit) => self.compress(unit),
             _ => None,
         };
         let (len, codec) = match stored {
@@ -164,7 +167,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether a sample of the unit shrinks by at least 1/16.
-    fn promises(&mut self, unit: &[u8]) -> bool {
+    fn shrinks(&mut self, unit: &[u8]) -> bool {
         if unit.len() <= 2 * SAMPLE_BYTES {
             return unit.len() > 64;
         }
@@ -178,7 +181,7 @@ impl<'a> Packer<'a> {
             .is_ok_and(|len| len <= SAMPLE_BYTES - SAMPLE_BYTES / 16)
     }
 
-    /// Compresses to the end of the body; kept if at least 1/8 is saved.
+    /// Compresses a unit to the end of the body; kept if at least 1/8 is saved.
     fn compress(&mut self, unit: &[u8]) -> Option<usize> {
         if self.out.is_none() {
             self.copy_out();
@@ -210,7 +213,7 @@ impl<'a> Runs<'a> {
         Runs { source, rest }
     }
 
-    /// The next `len` bytes: borrowed where they lie in one piece, else gathered in `scratch`.
+    /// The next `len` bytes: borrowed where they are contiguous, else gathered in `scratch`.
     fn take<'b>(&mut self, len: usize, scratch: &'b mut Vec<u8>) -> &'b [u8]
     where
         'a: 'b,
@@ -239,8 +242,8 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Makes a whole object of a buffer that begins with the body: zeros, checksums, index, trailer. A buffer without room
-/// for them is replaced by a longer one.
+/// Makes a whole object from a buffer that begins with the body: adds zeros, checksums, index,
+/// trailer. A buffer without room for them is replaced by a longer one.
 pub(crate) fn finish(id: ObjectId, object: &mut AlignedBuf, chunks: Vec<Chunk>, units: Vec<Unit>) -> Index {
     let mut index = Index { chunks, units, block_crcs: Vec::new() };
     let body_bytes = index.body_bytes() as usize;

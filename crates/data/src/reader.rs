@@ -1,17 +1,21 @@
-//! Reading objects: their layout, then verified bytes.
+//! Reads objects: their layout, then verified bytes.
 //!
-//! All that one request wants of an object is read together, in packed order, neighbours with one request to the store. If
-//! that is little it goes through the cache, in whole units: files written together are read together. If it is much it
-//! goes past it, decoded straight to where it is wanted; only the blocks that are needed are fetched and verified.
-//! Nothing unverified ever enters the cache or a caller's result.
+//! All data that one request wants from an object is read together, in packed order, neighbours
+//! with one request to the store. A small amount goes through the cache, in whole units: data
+//! written together is read together. A large amount bypasses the cache and is decoded straight to
+//! its destination; only the blocks that are needed are fetched and verified. Nothing unverified
+//! ever enters the cache or a caller's result.
 //!
-//! **Reading ahead.** The kernel reads ahead in a file; a file whose blocks lie in many segments is read from each of them
-//! a little at a time. There the cache itself shows who reads on and on: where the units before a missing one are in the
-//! cache, more are fetched with it, up to four. It needs no books about files or readers. From then on a thread of its own
-//! is ahead of the reader: who uses the first unit of what it has fetched makes it fetch what comes next.
+//! **Reading ahead.** The kernel reads ahead in a file. A file whose blocks are in many segments is
+//! read from each of them a little at a time. There the cache itself shows a sequential reader:
+//! where the units before a missing one are in the cache, up to four units are fetched with it.
+//! This needs no state per file or reader. From then on a separate thread stays ahead of the
+//! reader: a reader that uses the first unit of what the thread has fetched makes it fetch the next
+//! ones.
 //!
-//! What goes into the cache is fetched by one thread at a time (a claim); others who miss the same wait for it, or do
-//! something else first. A thread holds at most one claim and waits for none while it holds one.
+//! One thread at a time fetches a thing for the cache (a claim). Other threads that miss the same
+//! wait for it, or do something else first. A thread holds at most one claim and waits for none
+//! while it holds one.
 
 use crate::cache::{Cache, CachedUnit};
 use crate::disk_cache::{DiskCache, PART_BLOCKS, Part, Tail};
@@ -28,26 +32,26 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
-/// Reads from this size on go past the cache.
+/// Reads from this size on bypass the cache.
 const LARGE_BYTES: usize = 128 << 10;
-/// Units that are fetched with one request.
+/// Most units that are fetched with one request.
 const RUN_UNITS: usize = 16;
-/// Units that are fetched without being wanted, rather than with two requests those around them.
+/// Unneeded units that are fetched, rather than making two requests for those around them.
 const GAP_UNITS: usize = 1;
-/// Units that are fetched ahead of somebody who seems to read on and on.
+/// Units that are fetched ahead of a sequential reader.
 const AHEAD_UNITS: usize = 3;
-/// Units that are fetched at once ahead of who needs them.
+/// Units that the read-ahead thread fetches at once.
 const AHEAD_RUN_UNITS: usize = 4;
-/// What may wait for being fetched ahead; more is left to those who need it.
+/// Requests that may wait to be fetched ahead; more are left to the readers.
 const AHEAD_QUEUE_MAX: usize = 16;
-/// Bytes that are fetched around those units, for whole parts of the cache on disk.
+/// Bytes that are fetched around those units, to fill whole parts of the cache on disk.
 const AROUND_BYTES: usize = 2 * PART_BLOCKS * BLOCK_BYTES;
-/// First guess how long index and trailer are.
+/// First guess of the length of index and trailer.
 const TAIL_GUESS_BYTES: u64 = 64 << 10;
 /// Spare transfer buffers that are kept.
 const BOUNCE_SPARE_MAX: usize = 8;
 
-/// How an object is laid out: its index, in the form that readers want.
+/// The layout of an object: its index, in the form that readers want.
 pub(crate) struct Layout {
     object: Object,
     spans: Box<[Span]>,
@@ -177,16 +181,17 @@ impl Layout {
 enum Keep {
     /// Whole units.
     Units,
-    /// Whole units, and when the first of them is used those that follow are fetched.
+    /// Whole units, and when the first of them is used the following ones are fetched.
     Ahead,
-    /// Only compressed units of which the caller used a part: the next read of a sequential reader wants the rest.
+    /// Only compressed units of which the caller used a part: the next read of a sequential reader
+    /// wants the rest.
     Edges,
     /// Nothing: the reader is the system itself.
     Nothing,
 }
 
 impl Keep {
-    /// Whether units are fetched whole, whatever is wanted of them.
+    /// Whether units are fetched whole, even if only a part is wanted.
     fn is_whole(self) -> bool {
         matches!(self, Keep::Units | Keep::Ahead)
     }
@@ -195,16 +200,16 @@ impl Keep {
 /// What a reader does about units that another thread is fetching.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetched {
-    /// Leave them out for now.
+    /// Leaves them out for now.
     Skip,
-    /// Wait for them.
+    /// Waits for them.
     Await,
 }
 
-/// A logical range, by its first offset, and where its bytes go.
+/// A logical range, by its first offset, and the buffer for its bytes.
 pub(crate) type Piece<'a> = (u32, &'a mut [u8]);
 
-/// A part of one unit, and where its bytes go.
+/// A part of one unit, and the buffer for its bytes.
 struct Want<'a> {
     unit: usize,
     part: Range<usize>,
@@ -216,14 +221,14 @@ pub(crate) struct Reader {
     cache: Cache,
     disk: OnceLock<Arc<DiskCache>>,
     bounce: Mutex<Vec<AlignedBuf>>,
-    /// What is being fetched for the cache.
+    /// What threads are fetching for the cache.
     claims: Mutex<FxHashSet<Wanted>>,
     claim_ended: Condvar,
-    /// To the thread that fetches ahead, where there is one.
+    /// To the thread that fetches ahead, if there is one.
     ahead: Mutex<Option<SyncSender<Ahead>>>,
 }
 
-/// Units of an object that somebody who reads on and on will want, from which on.
+/// Units of an object that a sequential reader will want, from `from` on.
 pub(crate) struct Ahead {
     ctx: Ctx,
     object: Object,
@@ -264,7 +269,7 @@ impl Reader {
         }
     }
 
-    /// From now on what users read is kept there, too. Once.
+    /// Keeps data that users read in this cache, too. Called once.
     pub(crate) fn use_disk_cache(&self, cache: Arc<DiskCache>) {
         let _ = self.disk.set(cache); // the first one stays
     }
@@ -278,14 +283,14 @@ impl Reader {
         self.disk.get().map(|disk| &**disk)
     }
 
-    /// From now on what is to be fetched ahead is sent there, to a thread that calls [`Reader::fetch_ahead`].
+    /// Opens the queue of units to fetch ahead, for a thread that calls [`Reader::fetch_ahead`].
     pub(crate) fn start_ahead(&self) -> Receiver<Ahead> {
         let (sender, receiver) = sync_channel(AHEAD_QUEUE_MAX);
         *self.ahead.lock() = Some(sender);
         receiver
     }
 
-    /// Nothing is fetched ahead any more; the thread's channel ends.
+    /// Ends fetching ahead; the thread's channel ends.
     pub(crate) fn end_ahead(&self) {
         self.ahead.lock().take();
     }
@@ -294,12 +299,13 @@ impl Reader {
         if from < l.units()
             && let Some(thread) = &*self.ahead.lock()
         {
-            // when it has too much to do already, readers help themselves
+            // when the thread has too much to do already, readers fetch for themselves
             let _ = thread.try_send(Ahead { ctx: ctx.with_wait(Wait::Allowed), object: l.object, from });
         }
     }
 
-    /// Fetches into the cache what is not there and nobody else is fetching. Who needs it will see what goes wrong.
+    /// Fetches into the cache what is not there and nobody else is fetching. Who needs it will see
+    /// what goes wrong.
     pub(crate) fn fetch_ahead(&self, what: &Ahead) {
         let Some(l) = self.cache.layout(what.object) else { return };
         let mut run = what.from..l.units().min(what.from + AHEAD_RUN_UNITS);
@@ -313,8 +319,8 @@ impl Reader {
         let _ = self.fetch(&what.ctx, &l, run, &mut [], Keep::Ahead);
     }
 
-    /// Claims the first of these and those after it up to one that is claimed already. When that is the first, `None`:
-    /// at once, or when its claim has ended, so that the cache has it now.
+    /// Claims the first of these and those after it up to one that is claimed already. When that is
+    /// the first, `None`: at once, or when its claim has ended, so that the cache has it now.
     fn claim(&self, what: impl Iterator<Item = Wanted>, others: Fetched) -> Option<Claim<'_>> {
         let mut what = what.peekable();
         let first = *what.peek()?;
@@ -333,7 +339,7 @@ impl Reader {
         &self.cache
     }
 
-    /// Reads logical ranges of an object. False when it is to be repeated: something was left out.
+    /// Reads logical ranges of an object. False when it has to be repeated: something was left out.
     pub(crate) fn read(
         &self,
         ctx: &Ctx,
@@ -347,7 +353,7 @@ impl Reader {
         self.read_sparing(ctx, &layout, pieces, keep, others)
     }
 
-    /// Damage or loss in what is read around the pieces does not fail it.
+    /// A read in which damage or loss around the pieces does not fail the pieces.
     fn read_sparing(
         &self,
         ctx: &Ctx,
@@ -432,7 +438,8 @@ impl Reader {
         self.read_sparing(ctx, l, pieces, Keep::Nothing, Fetched::Await).map(drop)
     }
 
-    /// Reads what is wanted, in order of units: those that are cached from the cache, runs of others from the store.
+    /// Reads the wanted parts, in order of units: cached units from the cache, runs of others from
+    /// the store.
     fn read_wants(
         &self,
         ctx: &Ctx,
@@ -466,7 +473,7 @@ impl Reader {
                         continue;
                     }
                     None => continue,
-                    // somebody's claim ended between our look and our claim
+                    // another thread's claim ended between our look and our claim
                     Some(_) if self.cache.has_unit(l.object, n) => continue,
                     Some(claim) => run.end = n + claim.what.len(),
                 }
@@ -483,8 +490,8 @@ impl Reader {
         Ok(complete)
     }
 
-    /// Which units to fetch with the first one wanted: those wanted soon after it, over small gaps, and, where those before
-    /// it are in the cache, as with somebody who reads on and on, some more.
+    /// The units to fetch with the first wanted one: those wanted soon after it, over small gaps,
+    /// and some more where the units before it are in the cache, as with a sequential reader.
     fn run(&self, l: &Layout, wants: &[Want<'_>], keep: Keep) -> Range<usize> {
         let start = wants[0].unit;
         let mut end = start + 1;
@@ -506,7 +513,7 @@ impl Reader {
         (1..=AHEAD_UNITS).take_while(|b| *b <= n && self.cache.has_unit(l.object, n - b)).count()
     }
 
-    /// Fetches a run of units and copies what is wanted of it.
+    /// Fetches a run of units and copies the wanted parts.
     fn fetch(
         &self,
         ctx: &Ctx,
@@ -541,7 +548,8 @@ impl Reader {
         l.verify(blocks.start, bytes)
     }
 
-    /// The same, whole parts, from the cache on disk if they are there and good; else they are kept there.
+    /// Blocks of the body, in whole parts, from the cache on disk if they are there and good; else
+    /// from the store, and then they are kept.
     fn fetch_kept(
         &self,
         ctx: &Ctx,
@@ -567,7 +575,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Copies what is wanted of a run of units out of `bytes`, verified and fetched from `at` in the body.
+    /// Copies the wanted parts of a run of units from `bytes`, which is verified and begins at `at`
+    /// in the body.
     fn deliver(
         &self,
         l: &Layout,
@@ -651,7 +660,8 @@ impl Layout {
         Ok(wants)
     }
 
-    /// The part of the body that must be fetched: whole units, except raw ones at the edges that are not kept.
+    /// The part of the body that must be fetched: whole units, except raw ones at the edges that
+    /// are not kept.
     fn body_range(&self, run: &Range<usize>, wants: &[Want<'_>], keep: Keep) -> Range<usize> {
         let (mut start, mut end) = (self.unit_at[run.start], self.unit_at[run.end]);
         if !keep.is_whole() {
@@ -667,7 +677,7 @@ impl Layout {
         start..end
     }
 
-    /// A unit from its stored form.
+    /// Decodes a unit from its stored form.
     fn decoded(&self, n: usize, stored: &[u8]) -> Result<CachedUnit> {
         if self.units[n].codec == Codec::Raw {
             return Ok(CachedUnit::new(stored.into()));
@@ -678,8 +688,9 @@ impl Layout {
     }
 }
 
-/// Whether what is wrong may be in what was read around the pieces only. Where too many stores are lost much is read around small ones
-/// alone; the same again for each part of a large one would take long where stores hang.
+/// Whether the error may concern only data read around the pieces. Where too many stores are lost,
+/// much data is read around small pieces alone. To retry each part of a large read would take long
+/// where stores hang.
 fn may_be_beside(e: &Error, keep: Keep) -> bool {
     match e {
         Error::Corrupt { .. } | Error::Store(leeward_pool::Error::Io(_)) => true,

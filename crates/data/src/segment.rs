@@ -1,8 +1,9 @@
 //! A segment in memory: open, then sealed until its object is durable.
 //!
-//! Two locks: `state` (is it open, which chunks, what is dead) and `buffer` (the bytes). An append holds both, a peek
-//! only the buffer, so that a long put, which reads the buffer, is in nobody's way: a sealed segment is never appended
-//! to, and nothing else writes the buffer except laying out the object, before the put.
+//! Two locks: `state` (is it open, which chunks, what is dead) and `buffer` (the bytes). An append
+//! holds both, a peek only the buffer. A long put reads the buffer, and is in nobody's way: a
+//! sealed segment is never appended to, and nothing else writes the buffer except laying out the
+//! object, before the put.
 
 use crate::buffers::{Buffers, SMALL_BYTES};
 use crate::format::Index;
@@ -17,41 +18,41 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A segment with more chunks is sealed: bounds its index.
+/// A segment with this many chunks is sealed, which limits its index.
 const CHUNKS_MAX: usize = 65_536;
 
 pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) flow: Flow,
-    /// All its data is of this volume.
+    /// Volume of all its data.
     pub(crate) volume: u32,
-    /// Where it is going.
+    /// The pool that it goes to.
     pub(crate) lane: Arc<Lane>,
     pub(crate) opened: Nanos,
-    /// How many callers wait for it to be durable.
+    /// Callers that wait for it to be durable.
     pub(crate) waiters: AtomicU32,
-    /// Appends that the owner has not taken note of yet: until then it must not become durable.
+    /// Appends that the owner has not recorded yet: until then the segment must not become durable.
     holds: AtomicU32,
-    /// Whose transfers its put waited for, if it waited for any.
+    /// The flow whose transfers its put waited for, if any.
     pub(crate) behind: Mutex<Option<Flow>>,
-    state: Mutex<State>,
+    state: Mutex<SegmentState>,
     buffer: RwLock<Buffer>,
 }
 
 #[derive(Default)]
-struct State {
+struct SegmentState {
     open: bool,
     chunks: Vec<Chunk>,
     appends: u64,
     dead: Vec<Range<u32>>,
-    /// What was dead when it was laid out; whether that counts from now on.
+    /// What was dead when it was laid out, and whether that counts from now on.
     left_out: Vec<Range<u32>>,
     repeat: bool,
 }
 
 struct Buffer {
     bytes: AlignedBuf,
-    /// Bytes appended; 0 again when the memory was given back.
+    /// Bytes appended; 0 again when the memory was freed.
     used: usize,
     /// Up to here the bytes are as appended: laying out in place puts the index over a dead tail.
     intact: usize,
@@ -60,7 +61,7 @@ struct Buffer {
 /// An object laid out and ready to be put.
 pub(crate) struct Laid {
     pub(crate) index: Index,
-    /// 0: everything had died, there is nothing to put.
+    /// 0: all data had died, there is nothing to put.
     pub(crate) object_bytes: u64,
     /// The object, unless it is the segment's own buffer.
     pub(crate) copied: Option<AlignedBuf>,
@@ -77,22 +78,22 @@ impl Segment {
             waiters: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             behind: Mutex::default(),
-            state: Mutex::new(State { open: true, ..State::default() }),
+            state: Mutex::new(SegmentState { open: true, ..SegmentState::default() }),
             buffer: RwLock::new(Buffer { bytes: AlignedBuf::zeroed(0), used: 0, intact: 0 }),
         }
     }
 
-    /// The object that the segment becomes at first, in this pool.
+    /// The object that the segment first becomes in this pool.
     pub(crate) fn object_in(&self, pool: PoolId) -> Object {
         Object { pool, segment: self.number, generation: 0 }
     }
 
-    /// Who fills it.
+    /// The writer that fills it.
     pub(crate) fn writer(&self) -> Writer {
         Writer { flow: self.flow, pool: self.lane.pool }
     }
 
-    /// Appends, and returns where; `None` when the segment is sealed or has no room.
+    /// Appends, and returns the offset; `None` when the segment is sealed or has no room.
     pub(crate) fn append(&self, owner: Owner, data: &[u8], opts: &Options, buffers: &Buffers) -> Option<u32> {
         let mut state = self.state.lock();
         if !state.open {
@@ -113,19 +114,19 @@ impl Segment {
         Some(at as u32)
     }
 
-    /// The owner has taken note of one append. True when that was the last one outstanding.
+    /// The owner has recorded one append. True when that was the last one outstanding.
     pub(crate) fn unhold(&self) -> bool {
         let before = self.holds.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "more unholds than appends to segment {}", self.number);
         before == 1
     }
 
-    /// Whether the owner has yet to take note of an append.
+    /// Whether the owner has yet to record an append.
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 0
     }
 
-    /// Marks a range as not needed; heeded if the object is not laid out yet.
+    /// Marks a range as not needed; has an effect if the object is not laid out yet.
     pub(crate) fn dead(&self, range: Range<u32>) {
         let mut state = self.state.lock();
         match state.dead.last_mut() {
@@ -134,7 +135,7 @@ impl Segment {
         }
     }
 
-    /// Copies bytes out if they are here.
+    /// Copies bytes if the segment still has them.
     pub(crate) fn peek(&self, offset: u32, out: &mut [u8]) -> bool {
         let buffer = self.buffer.read();
         let at = offset as usize;
@@ -145,7 +146,7 @@ impl Segment {
         here
     }
 
-    /// No more appends. True for the one caller who closed it.
+    /// Closes the segment for appends. True for the one caller that closed it.
     pub(crate) fn close(&self) -> bool {
         std::mem::replace(&mut self.state.lock().open, false)
     }
@@ -155,7 +156,7 @@ impl Segment {
         self.buffer.read().used as u64
     }
 
-    /// By so many appends.
+    /// Number of appends.
     pub(crate) fn appends(&self) -> u64 {
         self.state.lock().appends
     }
@@ -165,7 +166,8 @@ impl Segment {
         self.waiters.load(Ordering::Relaxed) > 0
     }
 
-    /// From now on it is laid out as the last time, whatever died since: that object may be in the store, where it stays.
+    /// From now on it is laid out as the last time, whatever died since: that object may be in the
+    /// store, where it stays.
     pub(crate) fn repeat(&self) {
         self.state.lock().repeat = true;
     }
@@ -213,7 +215,7 @@ impl Segment {
         RwLockReadGuard::map(self.buffer.read(), |b| &b.bytes)
     }
 
-    /// Gives the memory back; peeks find nothing from now on.
+    /// Frees the memory; peeks find nothing from now on.
     pub(crate) fn release(&self) -> AlignedBuf {
         let mut buffer = self.buffer.write();
         (buffer.used, buffer.intact) = (0, 0);

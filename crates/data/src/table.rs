@@ -1,16 +1,19 @@
-//! Which segments are in memory, which of them are sealed and in what order they are put, and who may append how much.
-//! Bookkeeping only: no I/O, no clock, no lock of its own (the log wraps it in one).
+//! Which segments are in memory, which of them are sealed, in what order they are put, and who may
+//! append how much. Bookkeeping only: no I/O, no clock, no lock of its own (the log wraps it in
+//! one).
 //!
-//! **Budget.** A *writer* is a flow that writes to one pool. It may hold `dirty_bytes / (active writers + 1)` bytes that are
-//! not durable, and one segment's worth as long as all together stay below `dirty_bytes`; a writer that holds nothing may
-//! always write. So one greedy flow leaves room for another, nobody waits for what somebody else wrote, nor for a pool that he
-//! does not write to. Besides its bytes each append counts [`APPEND_BYTES`], for what is noted of it: who writes single bytes
-//! holds little data and much memory.
+//! **Budget.** A *writer* is a flow that writes to one pool. It may hold `dirty_bytes / (active
+//! writers + 1)` bytes that are not durable, and one segment's worth as long as all together stay
+//! below `dirty_bytes`. A writer that holds nothing may always write. So one greedy flow leaves
+//! room for another. Nobody waits for another flow's data, nor for a pool to which it does not
+//! write. In addition to its bytes each append counts [`APPEND_BYTES`] for its records: a flow that
+//! writes single bytes holds little data and much memory.
 //!
-//! **Open segments.** A writer has one for each volume, for some volumes at a time: who goes through a thousand volumes does
-//! not keep a thousand open.
+//! **Open segments.** A writer has one for each volume, for some volumes at a time. So a writer
+//! that goes through a thousand volumes does not keep a thousand open.
 //!
-//! **Order of puts.** First what somebody waits for, then writers that have no put running, then the longest sealed.
+//! **Order of puts.** First segments that somebody waits for, then writers that have no put
+//! running, then the segment that was sealed first.
 
 use crate::PoolId;
 use crate::lane::Writer;
@@ -21,24 +24,25 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Delay before the first retry of a put; doubled up to the longest, which bounds how long a writer waits before it is
-/// told that the store is full.
+/// Delay before the first retry of a put. Each further retry doubles it up to the longest. That one
+/// limits how long a writer waits before it is told that the store is full.
 const RETRY_FIRST_NS: Nanos = 50_000_000;
 const RETRY_LONGEST_NS: Nanos = 1_000_000_000;
 /// Segments that a writer keeps open, each of another volume.
 const OPEN_MAX: usize = 8;
 
-/// Memory for one append besides its data: its chunk here, and with the owner a change that waits and its outcome.
+/// Memory for one append in addition to its data: its chunk here, and the owner's pending change
+/// and its outcome.
 pub(crate) const APPEND_BYTES: u64 = 192;
 
 #[derive(Default)]
 pub(crate) struct Table {
-    /// Open, queued and being put.
+    /// Segments that are open, queued or being put.
     memory: FxHashMap<u64, Entry>,
     writers: FxHashMap<Writer, WriterState>,
     queue: Vec<Queued>,
     dirty_bytes: u64,
-    /// How many appends brought them.
+    /// Number of appends that brought them.
     appends: u64,
     next_seal: u64,
     /// While closing, each segment is tried once more.
@@ -53,7 +57,7 @@ struct Entry {
 
 #[derive(Default)]
 struct WriterState {
-    /// Of different volumes, the longest open first.
+    /// Open segments of different volumes, the one open for longest first.
     open: Vec<Arc<Segment>>,
     dirty_bytes: u64,
     appends: u64,
@@ -74,7 +78,7 @@ pub(crate) struct Queued {
     tried_at_close: bool,
 }
 
-/// Whether queued segments that failed are left alone until their time has come.
+/// Whether a queued segment whose put failed waits until its retry is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Backoff {
     Respect(Nanos),
@@ -109,7 +113,7 @@ impl Table {
         fits
     }
 
-    /// What was reserved is not appended after all.
+    /// Gives reserved room back that no append used.
     pub(crate) fn give_back(&mut self, writer: Writer, len: u64) {
         self.dirty_bytes -= len;
         self.appends -= 1;
@@ -131,7 +135,7 @@ impl Table {
         self.dirty_bytes
     }
 
-    /// What a writer holds, and about how much he may hold.
+    /// What a writer holds, and about how much it may hold.
     pub(crate) fn share_of(&self, writer: Writer, budget: u64, segment_bytes: u64) -> (u64, u64) {
         let held = self.writers.get(&writer).map_or(0, |w| w.dirty_bytes);
         (held, (budget / (self.writers.len() as u64 + 1)).max(segment_bytes))
@@ -166,24 +170,25 @@ impl Table {
         self.writers.get(&writer)?.open.iter().find(|s| s.volume == volume).cloned()
     }
 
-    /// The one that the writer has had open for longest.
+    /// The segment that the writer has had open for longest.
     pub(crate) fn longest_open_of(&self, writer: Writer) -> Option<Arc<Segment>> {
         self.writers.get(&writer)?.open.first().cloned()
     }
 
-    /// In the order of their numbers.
+    /// All open segments, in the order of their numbers.
     pub(crate) fn all_open(&self) -> Vec<Arc<Segment>> {
         let mut open: Vec<_> = self.writers.values().flat_map(|w| w.open.iter().cloned()).collect();
         open.sort_by_key(|s| s.number);
         open
     }
 
-    /// Whether a writer has something sealed, so that waiting for its puts makes room.
+    /// Whether a writer has sealed segments, so that waiting for their puts makes room.
     pub(crate) fn has_sealed(&self, writer: Writer) -> bool {
         self.writers.get(&writer).is_some_and(|w| w.sealed > 0)
     }
 
-    /// Makes a new segment the writer's open one of its volume. Returns another that is to be sealed for it.
+    /// Makes a new segment the writer's open one of its volume. Returns another segment that the
+    /// caller must seal for it.
     pub(crate) fn install(&mut self, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         let entry = Entry { segment: segment.clone(), failures: 0, failure: None };
         self.memory.insert(segment.number, entry);
@@ -212,12 +217,12 @@ impl Table {
         self.queue.iter().any(|q| q.segment.number == number)
     }
 
-    /// Whether nothing in memory is going to a pool.
+    /// Whether nothing in memory goes to a pool.
     pub(crate) fn has_none_of(&self, pool: PoolId) -> bool {
         self.memory.values().all(|e| e.segment.lane.pool != pool)
     }
 
-    /// Takes the segment that is to be put next out of the queue, of those that go to `pool` if one is named.
+    /// Takes the segment to put next from the queue; with `pool`, of the segments that go there.
     pub(crate) fn next(&mut self, pool: Option<PoolId>, backoff: Backoff) -> Next {
         let now = match backoff {
             Backoff::Respect(now) if !self.closing => now,
@@ -243,14 +248,14 @@ impl Table {
         }
     }
 
-    /// Somebody waits for this segment: no more backing off.
+    /// A caller waits for this segment: no more backing off.
     pub(crate) fn hurry(&mut self, number: u64) {
         for q in self.queue.iter_mut().filter(|q| q.segment.number == number) {
             q.due = 0;
         }
     }
 
-    /// The segment is durable: forget it.
+    /// The segment is durable: drops it.
     pub(crate) fn done(&mut self, segment: &Segment, (used_bytes, appends): (u64, u64)) {
         self.memory.remove(&segment.number);
         self.dirty_bytes -= used_bytes;
@@ -263,7 +268,8 @@ impl Table {
         self.forget_idle(segment.writer());
     }
 
-    /// The put failed: keep it for later. Returns how often it has failed. Those who wait hear nothing of a failure that passes.
+    /// The put failed: keeps the segment for later. Returns how often it has failed. Callers that
+    /// wait do not see a passing failure.
     pub(crate) fn failed(&mut self, mut queued: Queued, failure: Failure, now: Nanos) -> u32 {
         let told = u64::from(!matches!(failure, Failure::Passing(_)));
         if let Some(e) = self.memory.get_mut(&queued.segment.number) {
@@ -284,12 +290,13 @@ impl Table {
         attempts
     }
 
-    /// How often puts of a writer have failed, and how the last time.
+    /// How often puts of a writer have failed, and the last failure.
     pub(crate) fn failures_of(&self, writer: Writer) -> (u64, Option<&Failure>) {
         self.writers.get(&writer).map_or((0, None), |w| (w.failures, w.failure.as_ref()))
     }
 
-    /// The same of one segment; `None` when it is not in memory.
+    /// How often puts of a segment have failed, and the last failure; `None` when it is not in
+    /// memory.
     pub(crate) fn segment_failures(&self, number: u64) -> Option<(u64, Option<&Failure>)> {
         self.memory.get(&number).map(|e| (e.failures, e.failure.as_ref()))
     }

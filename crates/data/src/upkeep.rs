@@ -1,4 +1,4 @@
-//! What recovery, cleaning and scrubbing do with whole objects.
+//! Operations of recovery, cleaning and scrubbing on whole objects.
 
 use crate::format::{BLOCK_BYTES, Index, LOGICAL_BYTES_MAX, corrupt};
 use crate::log::{DataLog, SegmentInfo};
@@ -22,9 +22,10 @@ pub struct Verified {
 const VERIFY_BLOCKS: usize = 256;
 
 impl DataLog {
-    /// At open: the object of a segment of which these pieces (logical offset, owner, bytes) survived, in any order; the same
-    /// bytes may come twice. An object that was put without anybody noting so is taken if all of it can be read: it has the
-    /// pieces, and perhaps more. Else one is put that has the pieces only. It is in `pool` and durable at return.
+    /// At open: restores the object of a segment of which these pieces (logical offset, owner,
+    /// bytes) survived, in any order; the same bytes may come twice. An object that was put without
+    /// being recorded is taken if all of it can be read: it has the pieces, and perhaps more. Else
+    /// an object is put that has the pieces only. The object is in `pool` and durable at return.
     ///
     /// # Errors
     /// The store's; `Corrupt` when an offset makes no sense.
@@ -39,7 +40,7 @@ impl DataLog {
         let generation = match self.verify(ctx, first) {
             Ok(verified) if verified.damaged.is_empty() => return self.adopt(ctx, pool, segment),
             Err(Error::Store(leeward_pool::Error::NotFound(_))) => 0,
-            // what is there is not written over: a leftover that the next search finds
+            // the existing object is not overwritten: it is a leftover that the next search finds
             _ => 1,
         };
         let mut sorted: Vec<_> = pieces.iter().filter(|(_, _, bytes)| !bytes.is_empty()).collect();
@@ -63,7 +64,7 @@ impl DataLog {
         self.put_packed(ctx, object, source, chunks)
     }
 
-    /// At open: what the object of a segment is that was put without anybody noting so; durable at return.
+    /// At open: the object of a segment that was put without being recorded; durable at return.
     ///
     /// # Errors
     /// The store's, `NotFound` among them; `Corrupt`.
@@ -84,13 +85,14 @@ impl DataLog {
         Ok(self.reader().index(ctx, object)?.chunks_by_offset())
     }
 
-    /// Writes a new object to `pool`, holding only what these sorted logical ranges cover of `object`; durable at
-    /// return. Its generation is `generation` or, where a store keeps another object of that name, one of the next
-    /// [`crate::GENERATIONS_PER_PUT`]: the caller gives each of them out once. The old object is left for the caller to delete
-    /// after its commit. If nothing remains, nothing is written and `object_bytes` is 0.
+    /// Writes a new object to `pool` that holds only what these sorted logical ranges cover of
+    /// `object`; durable at return. Its generation is `generation` or, where a store keeps another
+    /// object of that name, one of the next [`crate::GENERATIONS_PER_PUT`]: the caller uses each of
+    /// them once. The caller deletes the old object after its commit. If nothing remains, nothing
+    /// is written and `object_bytes` is 0.
     ///
     /// # Errors
-    /// `Corrupt` when something that is to be kept is damaged; the store's.
+    /// `Corrupt` when data that has to be kept is damaged; the store's.
     pub fn rewrite(
         &self,
         ctx: &Ctx,
@@ -124,7 +126,8 @@ impl DataLog {
     /// Reads the whole object, past the cache.
     ///
     /// # Errors
-    /// `Corrupt` when trailer or index are unreadable, so that nothing can be said about the rest; the store's.
+    /// `Corrupt` when trailer or index are unreadable, so that nothing can be said about the rest;
+    /// the store's.
     pub fn verify(&self, ctx: &Ctx, object: Object) -> Result<Verified> {
         let index = self.reader().index(ctx, object)?;
         let layout = Layout::new(object, &index);
@@ -142,8 +145,8 @@ impl DataLog {
         Ok(Verified { bytes, damaged: damaged_chunks(&layout, &index, &bad_blocks) })
     }
 
-    /// Reads blocks from `first` on into `part` and marks the bad ones. Where the device fails for the group, each block
-    /// is tried alone.
+    /// Reads blocks from `first` on into `part` and marks the bad ones. Where the device fails for
+    /// the group, each block is tried alone.
     fn check_blocks(
         &self,
         ctx: &Ctx,
@@ -207,7 +210,8 @@ fn only_live(chunks: &[Chunk], live: &[Range<u32>]) -> Vec<Chunk> {
     kept
 }
 
-/// Damaged blocks → units → logical ranges. Units stored as they are lose only the block, compressed ones all.
+/// Damaged blocks → units → logical ranges. A unit stored uncompressed loses only the block, a
+/// compressed one all.
 fn damaged_chunks(layout: &Layout, index: &Index, bad_blocks: &[bool]) -> Vec<Chunk> {
     let mut bad_packed: Vec<Range<usize>> = Vec::new();
     for n in 0..layout.units() {

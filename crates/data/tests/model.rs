@@ -224,7 +224,7 @@ fn neighbours_merge_and_text_shrinks() {
 }
 
 #[test]
-fn restore_from_rides() {
+fn restore_from_inline_data() {
     let rig = Rig::new(options());
     let mut random = Random(17);
     let (a, b) = (random.text(70_000), random.noise(5_000));

@@ -11,12 +11,12 @@ pub use leeward_door::listen::{Body, BodyError as BoxError};
 /// An answer.
 pub type Answer = Response<Body>;
 
-/// A body that is there.
+/// A body whose content is in memory.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that comes.
+/// A body whose content is still to come.
 pub fn stream<E: Into<BoxError>>(chunks: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Body {
     StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data).map_err(Into::into))).boxed_unsync()
 }
@@ -33,7 +33,7 @@ pub fn with(status: StatusCode, bytes: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// Adds headers; what is no value of a header is left out.
+/// Adds headers; text that is no valid value of a header is left out.
 pub fn headers<'h>(mut answer: Answer, list: impl IntoIterator<Item = (HeaderName, &'h str)>) -> Answer {
     for (name, value) in list {
         if let Ok(value) = HeaderValue::from_str(value) {

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The last second that HTTP can write: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` of seconds since 1970; what HTTP cannot write is moved to where it can.
+/// `Sun, 06 Nov 1994 08:49:37 GMT` of seconds since 1970; a time outside the range of HTTP becomes
+/// the nearest one in it.
 pub fn http(secs: i64) -> String {
     httpdate::fmt_http_date(time(secs))
 }

@@ -1,4 +1,4 @@
-//! What a file seems to be, by the end of its name: for browsers.
+//! The type of a file by the end of its name, for browsers.
 
 const KINDS: [(&[u8], &str); 28] = [
     (b"c", "text/plain; charset=utf-8"),

@@ -15,7 +15,7 @@ const STYLE: &str = "body{font-family:sans-serif;margin:2em}table{border-collaps
                      th{border-bottom:1px solid #888}a{text-decoration:none}@media(prefers-color-scheme:dark){\
                      body{background:#111;color:#ddd}a{color:#8bf}}";
 
-/// The page up to the first entry: title, the way up.
+/// The page up to the first entry: title, and a link to the directory above.
 pub fn begin(path: &DavPath) -> String {
     let title = escaped(&path.shown());
     let mut out = format!(

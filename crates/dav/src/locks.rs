@@ -1,10 +1,12 @@
 //! Locks of WebDAV clients: on paths, in memory, with an end.
 //!
-//! They bind WebDAV clients to each other, nobody else: the mount and S3 do not know them. They go when their time is over,
-//! when they are given up, and with the process. A lock is on a path, not on the file that is there.
+//! They bind only WebDAV clients: the mount and S3 do not know them. A lock goes when its time is
+//! over, when its client unlocks, and with the process. A lock is on a path, not on the file that
+//! is there.
 //!
-//! One mutex; everything is a walk over the few locks on the way to a path, or below it. How many there are, and what they take, is counted
-//! as they come and go, by user; those whose time is over go when there would be too many.
+//! One mutex; every operation walks over the few locks on the way to a path, or below it. The
+//! number of locks and their memory are counted as they come and go, by user. Locks whose time is
+//! over are removed when there would be too many.
 
 use crate::path::DavPath;
 use leeward_env::{Env, Nanos};
@@ -18,11 +20,11 @@ use std::time::Duration;
 const LOCKS_MAX: usize = 65_536;
 /// Most locks of one user.
 const LOCKS_OF_ONE_MAX: usize = 4096;
-/// Most bytes that all may take.
+/// Most memory of all locks, bytes.
 const BYTES_MAX: usize = 64 << 20;
-/// Most bytes that those of one user may.
+/// Most memory of one user's locks, bytes.
 const BYTES_OF_ONE_MAX: usize = 4 << 20;
-/// How often it is looked for locks whose time is over, at most.
+/// How often locks whose time is over are looked for, at most.
 const TIDY_EVERY: Nanos = 1_000_000_000;
 /// Longest time for which a lock is given.
 pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -32,89 +34,89 @@ pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 pub struct Lock {
     /// `urn:uuid:...`, unguessable.
     pub token: String,
-    /// What is locked.
+    /// The locked path.
     pub path: DavPath,
-    /// Whether everything below it is, too.
+    /// Whether everything below it is locked, too.
     pub deep: bool,
     /// Whether others may have one, too.
     pub shared: bool,
-    /// Whose it is.
+    /// The owner.
     pub user: Arc<str>,
-    /// What the client said of itself, XML.
+    /// The client's description of itself, XML.
     pub owner: Option<String>,
     /// When it ends, monotonic nanoseconds.
     pub until: Nanos,
 }
 
-/// A lock that is asked for.
+/// A request for a lock.
 #[derive(Clone, Debug)]
-pub struct Wish {
-    /// Where.
+pub struct LockRequest {
+    /// The path to lock.
     pub path: DavPath,
-    /// With everything below.
+    /// Whether to lock everything below it, too.
     pub deep: bool,
-    /// Shared.
+    /// Whether the lock is shared.
     pub shared: bool,
-    /// For whom.
+    /// The user.
     pub user: Arc<str>,
-    /// What the client says of itself.
+    /// The client's description of itself.
     pub owner: Option<String>,
-    /// For how long.
+    /// How long the lock lasts.
     pub time: Duration,
 }
 
-/// Why there is no lock.
+/// Why a lock is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoLock {
+pub enum LockRefusal {
     /// Another lock is there.
     Taken(DavPath),
     /// There are too many.
     Full,
 }
 
-/// What a request is about to change.
+/// A change that a request is about to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The content or properties of what is there.
+    /// The content or properties of a resource change.
     Content,
-    /// A name in a directory comes.
+    /// A directory gets a new name.
     NewName,
-    /// A name goes, with everything below.
+    /// A name is removed, with everything below.
     Tree,
 }
 
 /// All locks.
 pub struct Locks {
     env: Env,
-    state: Mutex<State>,
+    state: Mutex<LockTable>,
 }
 
 type ByPath = BTreeMap<DavPath, Vec<Lock>>;
 
 #[derive(Default)]
-struct State {
+struct LockTable {
     by_path: ByPath,
-    all: Taken,
-    users: FxHashMap<Arc<str>, Taken>,
-    /// When those whose time was over were last looked for.
+    all: LockCount,
+    users: FxHashMap<Arc<str>, LockCount>,
+    /// When locks whose time is over were last looked for.
     tidied: Option<Nanos>,
 }
 
-/// What locks take.
+/// Number and memory of locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Taken {
+struct LockCount {
     locks: usize,
     bytes: usize,
 }
 
-impl Taken {
+impl LockCount {
     fn has_room(self, bytes: usize, locks_max: usize, bytes_max: usize) -> bool {
         self.locks < locks_max && self.bytes + bytes <= bytes_max
     }
 }
 
-impl State {
-    /// Whether one more of this user, which takes so much, is not too many.
+impl LockTable {
+    /// Whether there is room for one more lock of this user, of `bytes`.
     fn has_room(&self, user: &str, bytes: usize) -> bool {
         let of_user = self.users.get(user).copied().unwrap_or_default();
         self.all.has_room(bytes, LOCKS_MAX, BYTES_MAX)
@@ -150,7 +152,7 @@ impl State {
         }
     }
 
-    /// Removes those whose time is over.
+    /// Removes locks whose time is over.
     fn tidy(&mut self, now: Nanos) {
         if self.tidied.is_some_and(|at| now < at + TIDY_EVERY) {
             return;
@@ -164,7 +166,7 @@ impl State {
 }
 
 impl Lock {
-    /// What it takes, about, bytes: its path is a key, too.
+    /// Its approximate memory, bytes: its path is a key, too.
     fn bytes(&self) -> usize {
         let path: usize = self.path.names().iter().map(|name| name.len() + 16).sum();
         2 * path + self.owner.as_ref().map_or(0, String::len) + self.token.len() + size_of::<Lock>()
@@ -172,7 +174,7 @@ impl Lock {
 }
 
 impl Locks {
-    /// None.
+    /// No locks.
     pub fn new(env: &Env) -> Locks {
         Locks { env: env.clone(), state: Mutex::default() }
     }
@@ -180,19 +182,19 @@ impl Locks {
     /// Takes a lock.
     ///
     /// # Errors
-    /// Who has one in its way, or that there are too many.
-    pub fn take(&self, wish: Wish) -> Result<Lock, NoLock> {
+    /// The lock that is in its way, or that there are too many.
+    pub fn take(&self, wish: LockRequest) -> Result<Lock, LockRefusal> {
         let now = self.env.now();
         let state = &mut *self.state.lock();
         let key = wish.path.clone().with_slash(false);
-        let hinders = |lock: &&Lock| !(wish.shared && lock.shared);
-        if let Some(other) = covering(&state.by_path, &key, now).find(hinders) {
-            return Err(NoLock::Taken(other.path.clone()));
+        let blocking_lock = |lock: &&Lock| !(wish.shared && lock.shared);
+        if let Some(other) = covering(&state.by_path, &key, now).find(blocking_lock) {
+            return Err(LockRefusal::Taken(other.path.clone()));
         }
         if wish.deep
-            && let Some(other) = below(&state.by_path, &key, now).find(hinders)
+            && let Some(other) = below(&state.by_path, &key, now).find(blocking_lock)
         {
-            return Err(NoLock::Taken(other.path.clone()));
+            return Err(LockRefusal::Taken(other.path.clone()));
         }
         let lock = Lock {
             token: format!("urn:uuid:{}", uuid(self.env.random(), self.env.random())),
@@ -207,14 +209,14 @@ impl Locks {
         if !state.has_room(&lock.user, bytes) {
             state.tidy(now);
             if !state.has_room(&lock.user, bytes) {
-                return Err(NoLock::Full);
+                return Err(LockRefusal::Full);
             }
         }
         state.insert(lock.clone());
         Ok(lock)
     }
 
-    /// Prolongs the lock with this token that covers a path, if it is this user's.
+    /// Extends the lock with this token that covers a path, if it is this user's.
     pub fn refresh(&self, path: &DavPath, token: &str, user: &str, time: Duration) -> Option<Lock> {
         let now = self.env.now();
         let mut state = self.state.lock();
@@ -225,7 +227,7 @@ impl Locks {
         Some(lock.clone())
     }
 
-    /// Gives up the lock with this token that covers a path, if it is this user's.
+    /// Removes the lock with this token that covers a path, if it is this user's.
     pub fn give_up(&self, path: &DavPath, token: &str, user: &str) -> bool {
         let now = self.env.now();
         let mut state = self.state.lock();
@@ -248,11 +250,18 @@ impl Locks {
         covering(&self.state.lock().by_path, path, now).any(|lock| lock.token == token)
     }
 
-    /// Where a lock hinders a change at a path by a user who named these tokens.
-    pub fn hinders(&self, path: &DavPath, change: Change, user: &str, tokens: &[&str]) -> Option<DavPath> {
+    /// The path of a lock that forbids a change at `path` by a user who named these tokens; `None`:
+    /// no lock does.
+    pub fn blocking_lock(
+        &self,
+        path: &DavPath,
+        change: Change,
+        user: &str,
+        tokens: &[&str],
+    ) -> Option<DavPath> {
         let now = self.env.now();
         let state = self.state.lock();
-        // of shared locks on the same path one that is his opens all
+        // of shared locks on the same path, one of this user opens all
         let opens = |lock: &Lock| *lock.user == *user && tokens.contains(&lock.token.as_str());
         let mut closed = covering(&state.by_path, path, now)
             .filter(|lock| !opens(lock) && !shared_with(&state.by_path, lock, &opens));
@@ -262,18 +271,18 @@ impl Locks {
         let parent = path.parent().filter(|_| change != Change::Content);
         let of_parent = parent.iter().flat_map(|dir| covering(&state.by_path, dir, now));
         let of_tree = below(&state.by_path, path, now).filter(|_| change == Change::Tree);
-        let hinders = |lock: &&Lock| !opens(lock) && !shared_with(&state.by_path, lock, &opens);
-        of_parent.chain(of_tree).find(hinders).map(|lock| lock.path.clone())
+        let blocking_lock = |lock: &&Lock| !opens(lock) && !shared_with(&state.by_path, lock, &opens);
+        of_parent.chain(of_tree).find(blocking_lock).map(|lock| lock.path.clone())
     }
 
-    /// What was at a path is gone, with everything below: so are the locks.
+    /// Removes the locks at a path and below it, as everything there was removed.
     pub fn forget_tree(&self, path: &DavPath) {
         let mut state = self.state.lock();
         let gone: Vec<DavPath> = range(&state.by_path, path).map(|(at, _)| at.clone()).collect();
         gone.iter().for_each(|at| state.remove(at, |_| true));
     }
 
-    /// Seconds that a lock still has.
+    /// Seconds that a lock still lasts.
     pub fn seconds_left(&self, lock: &Lock) -> u64 {
         lock.until.saturating_sub(self.env.now()).div_ceil(1_000_000_000)
     }
@@ -283,7 +292,7 @@ fn until(now: Nanos, time: Duration) -> Nanos {
     now.saturating_add(time.min(LONGEST).as_nanos() as Nanos)
 }
 
-/// Locks on a path, and deep ones on what is above it.
+/// Locks on a path, and deep ones on paths above it.
 fn covering<'s>(state: &'s ByPath, path: &DavPath, now: Nanos) -> impl Iterator<Item = &'s Lock> {
     let path = path.clone().with_slash(false);
     let mut ways = vec![path.clone()];
@@ -309,7 +318,7 @@ fn range<'s>(state: &'s ByPath, path: &DavPath) -> impl Iterator<Item = (&'s Dav
     state.range(from..).take_while(move |(at, _)| at.is_within(&within))
 }
 
-/// Whether somebody whom `opens` lets through shares this lock.
+/// Whether a lock that `opens` accepts shares this lock's path.
 fn shared_with(state: &ByPath, lock: &Lock, opens: &impl Fn(&Lock) -> bool) -> bool {
     lock.shared && state.get(&lock.path).is_some_and(|locks| locks.iter().any(|l| l.shared && opens(l)))
 }
@@ -330,18 +339,18 @@ mod tests {
         DavPath::parse(text).unwrap()
     }
 
-    fn wish(at: &str, user: &str, deep: bool, shared: bool) -> Wish {
+    fn wish(at: &str, user: &str, deep: bool, shared: bool) -> LockRequest {
         let time = Duration::from_secs(60);
-        Wish { path: path(at), deep, shared, user: user.into(), owner: None, time }
+        LockRequest { path: path(at), deep, shared, user: user.into(), owner: None, time }
     }
 
     #[test]
     fn exclusive_locks_exclude() {
         let locks = Locks::new(&Env::sim(1));
         let a = locks.take(wish("/a/", "me", true, false)).unwrap();
-        assert_eq!(locks.take(wish("/a", "you", false, true)), Err(NoLock::Taken(path("/a"))));
-        assert_eq!(locks.take(wish("/a/b", "you", false, false)), Err(NoLock::Taken(path("/a"))));
-        assert_eq!(locks.take(wish("/", "you", true, false)), Err(NoLock::Taken(path("/a"))));
+        assert_eq!(locks.take(wish("/a", "you", false, true)), Err(LockRefusal::Taken(path("/a"))));
+        assert_eq!(locks.take(wish("/a/b", "you", false, false)), Err(LockRefusal::Taken(path("/a"))));
+        assert_eq!(locks.take(wish("/", "you", true, false)), Err(LockRefusal::Taken(path("/a"))));
         let root = locks.take(wish("/", "you", false, false)).unwrap();
         assert!(locks.take(wish("/ab", "you", true, false)).is_ok());
         assert!(!locks.give_up(&path("/a"), &a.token, "you") && !locks.give_up(&path("/x"), &a.token, "me"));
@@ -354,20 +363,20 @@ mod tests {
     fn who_names_the_token_and_is_its_user_may_change() {
         let locks = Locks::new(&Env::sim(1));
         let lock = locks.take(wish("/a/f", "me", false, false)).unwrap();
-        let hinders = |at: &str, change, user: &str, tokens: &[&str]| {
-            locks.hinders(&path(at), change, user, tokens).map(|at| at.encoded())
+        let blocking_lock = |at: &str, change, user: &str, tokens: &[&str]| {
+            locks.blocking_lock(&path(at), change, user, tokens).map(|at| at.encoded())
         };
         let at_f = Some("/a/f".to_string());
-        assert_eq!(hinders("/a/f", Change::Content, "me", &[]), at_f);
-        assert_eq!(hinders("/a/f", Change::Content, "you", &[&lock.token]), at_f);
-        assert_eq!(hinders("/a/f", Change::Content, "me", &[&lock.token]), None);
-        assert_eq!(hinders("/a", Change::Content, "you", &[]), None);
-        assert_eq!(hinders("/a", Change::Tree, "you", &[]), at_f, "it would go with the directory");
-        assert_eq!(hinders("/a/g", Change::NewName, "you", &[]), None);
+        assert_eq!(blocking_lock("/a/f", Change::Content, "me", &[]), at_f);
+        assert_eq!(blocking_lock("/a/f", Change::Content, "you", &[&lock.token]), at_f);
+        assert_eq!(blocking_lock("/a/f", Change::Content, "me", &[&lock.token]), None);
+        assert_eq!(blocking_lock("/a", Change::Content, "you", &[]), None);
+        assert_eq!(blocking_lock("/a", Change::Tree, "you", &[]), at_f, "it would go with the directory");
+        assert_eq!(blocking_lock("/a/g", Change::NewName, "you", &[]), None);
         let dir = locks.take(wish("/d/", "me", false, false)).unwrap();
-        assert_eq!(hinders("/d/g", Change::NewName, "you", &[]), Some("/d".into()));
-        assert_eq!(hinders("/d/g", Change::Content, "you", &[]), None);
-        assert_eq!(hinders("/d/g", Change::NewName, "me", &[&dir.token]), None);
+        assert_eq!(blocking_lock("/d/g", Change::NewName, "you", &[]), Some("/d".into()));
+        assert_eq!(blocking_lock("/d/g", Change::Content, "you", &[]), None);
+        assert_eq!(blocking_lock("/d/g", Change::NewName, "me", &[&dir.token]), None);
     }
 
     #[test]
@@ -376,10 +385,11 @@ mod tests {
         let mine = locks.take(wish("/f", "me", false, true)).unwrap();
         let yours = locks.take(wish("/f", "you", false, true)).unwrap();
         assert!(locks.take(wish("/f", "they", false, false)).is_err());
-        let hinders = |user: &str, token: &str| locks.hinders(&path("/f"), Change::Content, user, &[token]);
-        assert_eq!(hinders("me", &mine.token), None);
-        assert_eq!(hinders("you", &yours.token), None);
-        assert_eq!(hinders("they", &yours.token), Some(path("/f")));
+        let blocking_lock =
+            |user: &str, token: &str| locks.blocking_lock(&path("/f"), Change::Content, user, &[token]);
+        assert_eq!(blocking_lock("me", &mine.token), None);
+        assert_eq!(blocking_lock("you", &yours.token), None);
+        assert_eq!(blocking_lock("they", &yours.token), Some(path("/f")));
     }
 
     #[test]
@@ -404,7 +414,7 @@ mod tests {
         for n in 0..LOCKS_OF_ONE_MAX {
             locks.take(wish(&format!("/d/{n}"), "me", false, false)).unwrap();
         }
-        assert_eq!(locks.take(wish("/e", "me", false, false)), Err(NoLock::Full));
+        assert_eq!(locks.take(wish("/e", "me", false, false)), Err(LockRefusal::Full));
         assert!(locks.take(wish("/e", "you", false, false)).is_ok());
         locks.forget_tree(&path("/d"));
         assert!(locks.of(&path("/d/1")).is_empty() && !locks.of(&path("/e")).is_empty());
@@ -414,7 +424,7 @@ mod tests {
     fn what_locks_take_is_bounded_by_user_and_given_back() {
         let env = Env::sim(1);
         let locks = Locks::new(&env);
-        let heavy = |n: usize, user: &str| Wish {
+        let heavy = |n: usize, user: &str| LockRequest {
             owner: Some("x".repeat(4096)),
             ..wish(&format!("/{user}/{n}"), user, false, false)
         };
@@ -422,11 +432,11 @@ mod tests {
         assert!((BYTES_OF_ONE_MAX / 8192..=BYTES_OF_ONE_MAX / 4096).contains(&had), "{had}");
         assert_eq!(locks.take(wish("/e", "me", false, false)).map(drop), Ok(()), "a small one still fits");
         assert!(locks.take(heavy(0, "you")).is_ok(), "another user has his own");
-        // those whose time is over make room
+        // locks whose time is over make room
         env.advance(Duration::from_secs(60));
         assert!(locks.take(heavy(had, "me")).is_ok());
         locks.forget_tree(&path("/"));
         let state = locks.state.lock();
-        assert_eq!((state.all, state.users.len(), state.by_path.len()), (Taken::default(), 0, 0));
+        assert_eq!((state.all, state.users.len(), state.by_path.len()), (LockCount::default(), 0, 0));
     }
 }

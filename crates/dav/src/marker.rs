@@ -1,5 +1,6 @@
-//! Performance markers: how a third-party copy tells how far it is, to the letter as clients parse it: fixed offsets, a space
-//! after each colon. Some servers indent the lines; clients that take that take these, too.
+//! Performance markers: the progress reports of a third-party copy, exactly in the form that
+//! clients parse: fixed offsets, a space after each colon. Some servers indent the lines; clients
+//! that accept that accept these, too.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -18,10 +19,11 @@ pub fn marker(seconds: u64, bytes: u64, remote: Option<SocketAddr>) -> String {
     out + "End\n"
 }
 
-/// The last line of a copy that was made.
+/// The last line of a successful copy.
 pub const SUCCESS: &str = "success: Created\n";
 
-/// The last line of one that failed. The text is brought onto one line: a second one would be taken for more.
+/// The last line of a failed copy. The text is put on one line: a second line would be taken for
+/// something else.
 pub fn failure(why: &str) -> String {
     let line: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("failure: {line}\n")

@@ -1,8 +1,9 @@
 //! Paths of requests: from the percent-encoded text of a URL to names, and back.
 //!
-//! A path is a row of names as the file system takes them (bytes, at most 255, neither `/` nor NUL). What could lead
-//! elsewhere than it seems to is refused, not repaired: `.` and `..` in any encoding, an encoded `/`, bad escapes. Empty
-//! components count as nothing: `//a///b` is `/a/b`, as grid clients write it.
+//! A path is a list of names as the file system takes them (bytes, at most 255, neither `/` nor
+//! NUL). Text that could lead elsewhere than it seems to is refused, not repaired: `.` and `..` in
+//! any encoding, an encoded `/`, bad escapes. Empty components count as nothing: `//a///b` is
+//! `/a/b`, as grid clients write it.
 
 use leeward_auth::CellPath;
 use leeward_door::Path;
@@ -13,7 +14,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 pub const URL_PATH_BYTES_MAX: usize = 16 << 10;
 /// Most names in a path.
 pub const DEPTH_MAX: usize = 1024;
-/// What stays as it is in a name: RFC 3986's unreserved characters and those that are safe in a segment.
+/// Characters of a name that are not escaped: RFC 3986's unreserved characters and those that are
+/// safe in a segment.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -33,7 +35,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 /// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// A `%` that no two hexadecimal digits follow.
+    /// A `%` without two hexadecimal digits after it.
     #[error("the path has a % that begins no escape: encode a percent sign as %25")]
     Escape,
     /// `.` or `..`.
@@ -61,7 +63,7 @@ pub struct DavPath {
 }
 
 impl DavPath {
-    /// From the path of a URL, as it was sent: without query, percent-encoded.
+    /// Parses the path of a URL, as it was sent: without query, percent-encoded.
     pub fn parse(raw: &str) -> Result<DavPath, BadPath> {
         if raw.len() > URL_PATH_BYTES_MAX {
             return Err(BadPath::TooLong);
@@ -75,7 +77,7 @@ impl DavPath {
         Ok(DavPath { slash: raw.ends_with('/'), names })
     }
 
-    /// What these names lead to.
+    /// The path with these names.
     pub fn of(names: &[Box<[u8]>]) -> DavPath {
         DavPath { names: names.to_vec(), slash: false }
     }
@@ -101,14 +103,14 @@ impl DavPath {
         Some(DavPath { names: above.to_vec(), slash: true })
     }
 
-    /// What has this name below it.
+    /// The path of the entry with this name.
     pub fn join(&self, name: &[u8]) -> DavPath {
         let mut names = self.names.clone();
         names.push(name.into());
         DavPath { names, slash: false }
     }
 
-    /// The same as a directory or as anything else.
+    /// The same path as that of a directory, or of anything else.
     pub fn with_slash(mut self, slash: bool) -> DavPath {
         self.slash = slash;
         self
@@ -119,19 +121,19 @@ impl DavPath {
         self.names.starts_with(&above.names)
     }
 
-    /// Whether both are the same place, however they are written.
+    /// Whether both are the same path, however they are written.
     pub fn is_same(&self, other: &DavPath) -> bool {
         self.names == other.names
     }
 
-    /// For who judges credentials.
+    /// The path in the form for credentials.
     pub fn cell(&self) -> CellPath {
         let bytes: Vec<u8> = self.names.iter().flat_map(|name| [&b"/"[..], &name[..]].concat()).collect();
         let path = CellPath::parse(if bytes.is_empty() { b"/" } else { &bytes[..] });
         path.expect("checked when it was parsed").with_dir(self.slash)
     }
 
-    /// For the files of a tree that begins so many names down.
+    /// The path relative to a tree that begins this many names down.
     ///
     /// # Errors
     /// It is too long for the file system.
@@ -142,7 +144,7 @@ impl DavPath {
         Path::parse(&[&text[..], slash].concat()).map_err(|_| BadPath::TooLong)
     }
 
-    /// As it stands in a URL.
+    /// The path as in a URL.
     pub fn encoded(&self) -> String {
         let mut out = String::from("/");
         for (n, name) in self.names.iter().enumerate() {
@@ -157,7 +159,7 @@ impl DavPath {
         out
     }
 
-    /// As people read it, for messages.
+    /// The path for people, in messages.
     pub fn shown(&self) -> String {
         let names = self.names.iter().map(|name| String::from_utf8_lossy(name));
         names.fold(String::new(), |path, name| path + "/" + &name)
@@ -165,7 +167,7 @@ impl DavPath {
     }
 }
 
-/// One name of a path.
+/// Decodes one name of a path.
 fn name(part: &str) -> Result<Box<[u8]>, BadPath> {
     let name = hex::unescape(part).ok_or(BadPath::Escape)?;
     match &name[..] {

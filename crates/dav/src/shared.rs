@@ -1,10 +1,10 @@
 //! What all requests of the door share.
 
 use crate::locks::Locks;
-use crate::third::transfers::Transfers;
+use crate::third_party_copy::transfers::Transfers;
 use leeward_auth::Authority;
 use leeward_door::listen::Turns;
-use leeward_door::{Files, Shares};
+use leeward_door::{FairSemaphore, Files};
 use leeward_env::Env;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -12,19 +12,20 @@ use tokio::sync::Semaphore;
 /// All methods, for `Allow`.
 pub(crate) const METHODS: &str =
     "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
-/// Makes the storage resource report, as JSON: of the whole cell, or of these paths alone. May take a while.
+/// Makes the storage resource report, as JSON: of the whole cell, or of these paths alone. May take
+/// a while.
 pub type Report = Arc<dyn Fn(Option<Vec<String>>) -> std::result::Result<String, String> + Send + Sync>;
 
-/// How the door is set up.
+/// Settings of the door.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where the door is: said in tokens.
+    /// URL of the door, for tokens.
     pub location: String,
-    /// What is at `/.well-known/srr`.
+    /// The report at `/.well-known/srr`.
     pub report: Report,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) authority: Arc<Authority>,
@@ -32,8 +33,8 @@ pub(crate) struct Shared {
     pub(crate) locks: Locks,
     pub(crate) transfers: Transfers,
     pub(crate) turns: Turns,
-    /// Memory for what MOVEs between volumes have copied, which users share: bytes.
-    pub(crate) moved: Shares,
+    /// Memory for the copied entries of MOVEs between volumes, which users share: bytes.
+    pub(crate) moved: FairSemaphore,
     /// Requests that wait while an issuer's keys are fetched.
     pub(crate) fetching: Semaphore,
     pub(crate) settings: Settings,

@@ -1,5 +1,6 @@
-//! Checksums of whole files: the three that the grid and its clients speak of, computed as bytes go by. They are kept with a file
-//! by `leeward_door::notes`, for all doors, and count only while the file has the content that they are of.
+//! Checksums of whole files: the three that the grid and its clients use, computed as bytes pass.
+//! `leeward_door::notes` keeps them with a file, for all doors. They count only while the file has
+//! the content that they belong to.
 
 use fast_md5::Md5;
 use leeward_door::Digest;
@@ -7,7 +8,7 @@ use leeward_door::notes::Sums;
 use leeward_env::hex;
 use simd_adler32::Adler32;
 
-/// A way to compute a checksum.
+/// An algorithm for checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
     /// Adler-32.
@@ -19,10 +20,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All there are, in the order in which they are said.
+    /// All algorithms, in the order of answers.
     pub const ALL: [Algorithm; 3] = [Algorithm::Adler32, Algorithm::Md5, Algorithm::Sha256];
 
-    /// By any of the names that clients use, in any case.
+    /// The algorithm with any of the names that clients use, in any case.
     pub fn named(name: &str) -> Option<Algorithm> {
         match name.to_ascii_lowercase().as_str() {
             "adler32" | "adler" => Some(Algorithm::Adler32),
@@ -41,7 +42,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of its values.
+    /// Length of its values, bytes.
     pub fn bytes(self) -> usize {
         match self {
             Algorithm::Adler32 => 4,
@@ -56,7 +57,7 @@ pub fn value(sums: &Sums, algorithm: Algorithm) -> Option<Vec<u8>> {
     hex::decode(sums.get(algorithm.key())?).filter(|value| value.len() == algorithm.bytes())
 }
 
-/// Checksums of bytes that come one after the other.
+/// Checksums of bytes that arrive one after the other.
 pub struct Running {
     adler32: Adler32,
     md5: Md5,
@@ -77,14 +78,14 @@ impl Digest for Running {
 }
 
 impl Running {
-    /// The next bytes.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.adler32.write(bytes);
         self.md5.update(bytes);
         self.sha256.update(bytes);
     }
 
-    /// The checksums of all that came.
+    /// The checksums of all bytes.
     pub fn end(self) -> Sums {
         let mut sums = Sums::default();
         sums.set(Algorithm::Adler32.key(), &hex::encode(&self.adler32.finish().to_be_bytes()));

@@ -9,11 +9,11 @@ use bolero::{check, produce};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use leeward_dav::head::condition::{self, Current, Verdict};
-use leeward_dav::head::ifs::{Condition, Group, Ifs, What};
+use leeward_dav::head::ifs::{Condition, Group, IfHeader, What};
 use leeward_dav::head::{self, Depth, Destination, digest, range};
 use leeward_dav::path::DavPath;
 use leeward_dav::sums::{self, Algorithm, Running};
-use leeward_dav::third::plan::Plan;
+use leeward_dav::third_party_copy::plan::Plan;
 use leeward_dav::xml::answer::{self, Property};
 use leeward_dav::xml::request::{Find, LockInfo, Patch};
 use leeward_dav::xml::tree::{Element, Node};
@@ -114,7 +114,7 @@ const IFS: &str = "\
     (|)|<|>|[|]|Not |not|NOT<|<urn:uuid:a>|(<urn:a>)|([\"x\"])|</a>|<http://host/b/>|<DAV:no-lock>|\
     \"|W/\"x\"| |é|..|%2f";
 
-fn written(ifs: &Ifs) -> String {
+fn written(ifs: &IfHeader) -> String {
     let condition = |c: &Condition| {
         let not = if c.not { "Not " } else { "" };
         match &c.what {
@@ -132,13 +132,13 @@ fn written(ifs: &Ifs) -> String {
 #[test]
 fn an_if_means_what_it_says() {
     check!().with_iterations(20_000).with_generator(text(IFS)).for_each(|text| {
-        let Ok(ifs) = Ifs::parse(text) else { return };
+        let Ok(ifs) = IfHeader::parse(text) else { return };
         assert!(ifs.0.iter().all(|group| !group.conditions.is_empty()));
         assert!(
             ifs.tokens().all(|token| text.contains(&format!("<{token}>"))),
             "nobody knows a token that he does not say"
         );
-        assert_eq!(Ifs::parse(&written(&ifs)).as_ref(), Ok(&ifs));
+        assert_eq!(IfHeader::parse(&written(&ifs)).as_ref(), Ok(&ifs));
         let plain = ifs.0.iter().any(|group| group.conditions.iter().all(|condition| condition.not));
         assert_eq!(ifs.hold(|_, _| false), plain);
     });

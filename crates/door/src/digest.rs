@@ -1,7 +1,9 @@
-//! Checksums of content on its way in, beside its being written: a thread that is free hashes one piece after the other of an upload while they
-//! are written and the next ones come in; if none is free it is done where it is, as then no processor is idle.
+//! Checksums of incoming content, computed while it is written. A free thread hashes one piece
+//! after the other of an upload while they are written and the next ones arrive. If no thread is
+//! free the caller's thread hashes, as then no processor is idle.
 //!
-//! A few pieces of an upload wait in line for that thread, and count as memory of its user until they are done.
+//! A few pieces of an upload wait in line for that thread, and count as memory of its user until
+//! they are done.
 
 use bytes::Bytes;
 use leeward_env::Env;
@@ -12,45 +14,46 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
-/// A piece of this size is hashed at once: to hand it over takes as long.
+/// A piece up to this size is hashed at once: to hand it over takes as long.
 const EASY_BYTES: usize = 32 << 10;
-/// Pieces of an upload in line from which on it waits.
+/// An upload waits when this many of its pieces are in line.
 const LINE_MAX: usize = 4;
-/// It waits until so few are left: to be woken for each one takes longer than to hash it.
+/// It waits until only this many are left: to be woken for each piece takes longer than to hash it.
 const LINE_SHORT: usize = 2;
 /// Most threads that hash.
 const HANDS_MAX: usize = 8;
 
-/// What is made of content while it is written.
+/// A digest of content, computed while the content is written.
 pub trait Digest: Send + 'static {
-    /// The next bytes.
+    /// Adds the next bytes.
     fn add(&mut self, bytes: &[u8]);
 }
 
-/// Nothing is.
+/// Computes nothing.
 impl Digest for () {
     fn add(&mut self, _: &[u8]) {}
 }
 
-/// Threads that hash: as many as there are processors, at least two, begun when there is something to hash.
-pub(crate) struct Hands {
+/// Threads that hash: as many as there are processors, at least two, started when there is
+/// something to hash.
+pub(crate) struct HashThreads {
     env: Env,
-    /// Takes what a thread is waiting for, and nothing else.
+    /// Takes one job for a waiting thread, and queues none.
     work: OnceLock<SyncSender<Work>>,
 }
 
 type Work = Box<dyn FnOnce() + Send>;
 
-impl Hands {
-    pub(crate) fn new(env: &Env) -> Hands {
-        Hands { env: env.clone(), work: OnceLock::new() }
+impl HashThreads {
+    pub(crate) fn new(env: &Env) -> HashThreads {
+        HashThreads { env: env.clone(), work: OnceLock::new() }
     }
 
-    /// Has it done by a thread that is free, else here.
+    /// Runs the work on a free thread, else on this one.
     fn give(&self, work: impl FnOnce() + Send + 'static) {
-        let hands = self.work.get_or_init(|| self.begin());
+        let hash_threads = self.work.get_or_init(|| self.begin());
         if let Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) =
-            hands.try_send(Box::new(work))
+            hash_threads.try_send(Box::new(work))
         {
             work();
         }
@@ -64,7 +67,7 @@ impl Hands {
             let inbox: Arc<Mutex<Receiver<Work>>> = inbox.clone();
             self.env.spawn(&format!("lee-hash-{n}"), move || {
                 loop {
-                    // a statement of its own: the next one waits for work while this one is done
+                    // a statement of its own: the next thread waits for work while this job runs
                     let next = inbox.lock().recv();
                     match next {
                         Ok(work) => work(),
@@ -77,28 +80,29 @@ impl Hands {
     }
 }
 
-/// A digest that is made of pieces that come one after the other.
+/// A digest of pieces that arrive one after the other.
 pub(crate) struct Running<D> {
-    line: Arc<Line<D>>,
+    line: Arc<DigestQueue<D>>,
 }
 
-/// The digest, and what it is to be made of.
-struct Line<D> {
-    state: Mutex<State<D>>,
-    /// Told to the one who may wait: there is room, or nothing is left, or it is broken.
+/// The digest, and the pieces that it still needs.
+struct DigestQueue<D> {
+    state: Mutex<DigestState<D>>,
+    /// Wakes the upload that may wait: there is room, or nothing is left, or it is broken.
     changed: Notify,
 }
 
-struct State<D> {
-    /// Not here while a thread hashes.
+struct DigestState<D> {
+    /// `None` while a thread hashes.
     digest: Option<D>,
     pieces: VecDeque<Bytes>,
-    /// The thread has died.
+    /// Whether the thread has died.
     is_broken: bool,
 }
 
-/// A thread's hold on the digest: what is dropped with it has not been put back.
-struct Hold<'a, D>(&'a Line<D>, Option<D>);
+/// A thread's hold on the digest. If it is dropped with the digest in it, the digest was not put
+/// back.
+struct Hold<'a, D>(&'a DigestQueue<D>, Option<D>);
 
 impl<D> Drop for Hold<'_, D> {
     fn drop(&mut self) {
@@ -109,7 +113,7 @@ impl<D> Drop for Hold<'_, D> {
     }
 }
 
-impl<D: Digest> Line<D> {
+impl<D: Digest> DigestQueue<D> {
     /// Hashes until no piece is left.
     fn hash(&self, digest: D) {
         let mut hold = Hold(self, Some(digest));
@@ -118,7 +122,7 @@ impl<D: Digest> Line<D> {
         }
     }
 
-    /// The next piece, or the digest is put back.
+    /// The next piece; if there is none the digest is put back.
     fn next(&self, digest: &mut Option<D>) -> Option<Bytes> {
         let mut st = self.state.lock();
         let piece = st.pieces.pop_front();
@@ -133,8 +137,8 @@ impl<D: Digest> Line<D> {
         piece
     }
 
-    /// What it finds, when it finds something.
-    async fn wait<R>(&self, mut find: impl FnMut(&mut State<D>) -> Option<R>) -> Result<R> {
+    /// Waits until `find` returns something.
+    async fn wait<R>(&self, mut find: impl FnMut(&mut DigestState<D>) -> Option<R>) -> Result<R> {
         loop {
             {
                 let mut st = self.state.lock();
@@ -152,17 +156,18 @@ impl<D: Digest> Line<D> {
 
 impl<D: Digest> Running<D> {
     pub(crate) fn new(digest: D) -> Running<D> {
-        let state = State { digest: Some(digest), pieces: VecDeque::new(), is_broken: false };
-        Running { line: Arc::new(Line { state: Mutex::new(state), changed: Notify::new() }) }
+        let state = DigestState { digest: Some(digest), pieces: VecDeque::new(), is_broken: false };
+        Running { line: Arc::new(DigestQueue { state: Mutex::new(state), changed: Notify::new() }) }
     }
 
-    /// The next bytes, on this thread.
+    /// Adds the next bytes, on this thread.
     pub(crate) async fn add_here(&self, bytes: &[u8]) -> Result<()> {
         self.line.wait(|st| st.digest.as_mut().map(|digest| digest.add(bytes))).await
     }
 
-    /// The next bytes, on another thread if one is free. Waits only where [`LINE_MAX`] pieces do.
-    pub(crate) async fn add(&self, hands: &Hands, piece: Bytes) -> Result<()> {
+    /// Adds the next bytes, on another thread if one is free. Waits only where [`LINE_MAX`] pieces
+    /// do.
+    pub(crate) async fn add(&self, hash_threads: &HashThreads, piece: Bytes) -> Result<()> {
         if piece.len() <= EASY_BYTES {
             return self.add_here(&piece).await;
         }
@@ -173,7 +178,7 @@ impl<D: Digest> Running<D> {
         };
         if let Some(digest) = idle {
             let line = self.line.clone();
-            hands.give(move || line.hash(digest));
+            hash_threads.give(move || line.hash(digest));
         }
         if is_long {
             self.line.wait(|st| (st.pieces.len() <= LINE_SHORT).then_some(())).await?;
@@ -181,7 +186,7 @@ impl<D: Digest> Running<D> {
         Ok(())
     }
 
-    /// The digest of all that came.
+    /// The digest of all bytes.
     pub(crate) async fn end(self) -> Result<D> {
         self.line.wait(|st| st.digest.take()).await
     }

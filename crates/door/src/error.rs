@@ -1,9 +1,9 @@
-//! What an error of the file system is in HTTP.
+//! Errors of the file system as HTTP statuses.
 
 use leeward_fs::Error;
 
-/// The status that HTTP doors answer with. Errors that say what a user must not know (whether something is there that he may not see) are
-/// the same as in the mount.
+/// The status that HTTP doors answer with. Errors hide the same as in the mount: for example
+/// whether a file exists that the user may not see.
 pub fn status_of(e: &Error) -> u16 {
     match e {
         Error::NotFound | Error::NoData | Error::Stale => 404,

@@ -1,8 +1,8 @@
-//! An open file: reading it in pieces, as fast as the client takes them.
+//! An open file: reads it in pieces, as fast as the client takes them.
 
 use crate::files::Files;
 use crate::limits;
-use crate::shares::Share;
+use crate::semaphore::FairPermit;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
 use leeward_env::Ctx;
@@ -19,46 +19,46 @@ const AHEAD: usize = 2;
 pub struct File {
     /// Its attributes when it was opened.
     pub attr: Attr,
-    /// Values of the extended attributes that were asked for.
+    /// Values of the requested extended attributes.
     pub xattrs: Vec<Option<Vec<u8>>>,
-    /// All of it, where it is small.
+    /// The whole content, if the file is small.
     pub(crate) whole: Option<Bytes>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<InodeRef>,
 }
 
-/// A reference to an inode, given back when dropped.
-pub(crate) struct Held {
+/// A reference to an inode, returned when dropped.
+pub(crate) struct InodeRef {
     files: Files,
     ctx: Ctx,
     pub(crate) node: NodeId,
 }
 
-impl Held {
-    /// Takes charge of a reference that was counted with this context.
-    pub(crate) fn new(files: &Files, ctx: Ctx, node: NodeId) -> Held {
-        Held { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node }
+impl InodeRef {
+    /// Takes over a reference that was counted with this context.
+    pub(crate) fn new(files: &Files, ctx: Ctx, node: NodeId) -> InodeRef {
+        InodeRef { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node }
     }
 
     pub(crate) fn files(&self) -> &Files {
         &self.files
     }
 
-    /// As whom it was opened, for what takes no reference.
+    /// The context it was opened with, for operations that take no reference.
     pub(crate) fn ctx(&self) -> Ctx {
         Ctx { refs: false, ..self.ctx }
     }
 }
 
-impl Drop for Held {
+impl Drop for InodeRef {
     fn drop(&mut self) {
         self.files.gate().forget(self.ctx, self.node, 1);
     }
 }
 
-/// Bytes that count as a part of what users share.
+/// Bytes that count against the memory that users share.
 struct Counted {
     bytes: Bytes,
-    _share: Share,
+    _share: FairPermit,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -68,23 +68,24 @@ impl AsRef<[u8]> for Counted {
 }
 
 /// These bytes, counted until they are dropped.
-pub(crate) fn counted(bytes: Bytes, mut share: Share) -> Bytes {
+pub(crate) fn counted(bytes: Bytes, mut share: FairPermit) -> Bytes {
     share.shrink(bytes.len());
     if bytes.is_empty() { bytes } else { Bytes::from_owner(Counted { bytes, _share: share }) }
 }
 
 impl File {
-    /// What was read with it counts as this share.
-    pub(crate) fn counted(mut self, share: Share) -> File {
+    /// The file, with its content counted by this permit.
+    pub(crate) fn counted(mut self, share: FairPermit) -> File {
         self.whole = self.whole.map(|whole| counted(whole, share));
         self
     }
 
-    /// Reads a range, at most [`limits::READ_BYTES`]; short at the end of the file. While this user's clients are slow to take what was read for
-    /// them it waits, and what it gives counts until it is dropped.
+    /// Reads a range, at most [`limits::READ_BYTES`]; short at the end of the file. It waits while
+    /// this user's clients are slow to take what was read for them. The result counts as memory
+    /// until it is dropped.
     ///
     /// # Errors
-    /// As `pread` gives them; [`Error::WouldBlock`] when it has waited for [`limits::TURN_SECS_MAX`].
+    /// As for `pread`; [`Error::WouldBlock`] when it has waited for [`limits::TURN_SECS_MAX`].
     pub async fn read_at(&self, offset: u64, len: u64) -> Result<Bytes> {
         self.read_within(offset, len, limits::TURN_SECS_MAX).await
     }
@@ -98,16 +99,18 @@ impl File {
             let (from, to) = (offset as usize, offset as usize + len as usize);
             return Ok(whole.slice(from.min(whole.len())..to.min(whole.len())));
         }
-        let Held { files, ctx, node } = &*self.held;
+        let InodeRef { files, ctx, node } = &*self.held;
         let share = files.room(ctx, len as usize, secs).await?;
         let bytes = files.one(*ctx, Op::Read { node: *node, offset, len }).await?.data()?;
         Ok(counted(bytes.into(), share))
     }
 
-    /// [`File::stream`] with its first piece read: who cannot have that soon is told so, and not begun with.
+    /// [`File::stream`] with its first piece read. A client that cannot have that soon gets an
+    /// error before its answer begins.
     ///
     /// # Errors
-    /// As those of the stream; [`Error::WouldBlock`] when there was no memory for it within [`limits::TURN_SECS_MAX`].
+    /// As those of the stream; [`Error::WouldBlock`] when there was no memory for it within
+    /// [`limits::TURN_SECS_MAX`].
     pub async fn begin(
         self,
         range: Range<u64>,
@@ -118,13 +121,14 @@ impl File {
         Ok(stream::iter(first.transpose()?.map(Ok)).chain(pieces))
     }
 
-    /// A range in pieces, which end where the range or the file does. What is read ahead is bounded. A piece that is shorter than it
-    /// should be (the file was shortened meanwhile) is an error, as is any other: the client was promised more.
+    /// A range in pieces, which end where the range or the file ends. Read-ahead is bounded. A
+    /// piece that is shorter than expected (the file was shortened meanwhile) is an error like any
+    /// other: the client was promised more.
     pub fn stream(self, range: Range<u64>) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
         let end = range.end.min(self.attr.size);
         let file = self.clone();
         let pieces = stream::unfold(range.start, move |at| {
-            let Held { files, ctx, .. } = &*file.held;
+            let InodeRef { files, ctx, .. } = &*file.held;
             let is_tight = files.content().is_tight(ctx.flow.uid);
             let piece = if is_tight { limits::READ_BYTES_TIGHT } else { limits::READ_BYTES };
             let next = (at + piece).min(end);

@@ -1,17 +1,18 @@
-//! Files by path, as a user: what a door's request does with the cell.
+//! Files by path, as a user: the operations of a door's request on the cell.
 //!
-//! Each method is one request at the gate, or one for each step of a long one. It runs at once where it need not wait, else on one of the gate's
-//! threads that may; the future is answered from there. A future that is dropped leaves nothing half done: what it has begun goes on to
-//! its end, and what has no name yet is freed.
+//! Each method is one request at the gate, or one for each step of a long one. It runs at once
+//! where it need not wait, else on one of the gate's threads that may; the future is answered from
+//! there. A future that is dropped leaves nothing half done: what it has begun goes on to its end,
+//! and a file that has no name yet is freed.
 
-use crate::digest::Hands;
-use crate::file::{File, Held};
+use crate::digest::HashThreads;
+use crate::file::{File, InodeRef};
 use crate::limits::{self, LIST_STEP};
 use crate::path::Path;
-use crate::shares::{Share, Shares};
+use crate::semaphore::{FairPermit, FairSemaphore};
 use crate::steps::{Base, Steps};
 use crate::upload::Upload;
-use crate::who::{self, R, W, Who, X};
+use crate::who::{self, Principal, R, W, X};
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, SetAttr, SetTime, StatFs, Time};
@@ -27,14 +28,14 @@ pub struct Files(Arc<Shared>);
 struct Shared {
     gate: Gate,
     env: Env,
-    /// Bytes that were read for clients and not yet taken by them.
-    content: Shares,
-    /// Bytes that came in and are not written yet.
-    incoming: Shares,
-    /// Files that are read for their checksums.
-    hashing: Shares,
-    hands: Hands,
-    /// Taken in turn by who changes an attribute from what it is, by inode.
+    /// Bytes that were read for clients and that clients have not taken yet.
+    content: FairSemaphore,
+    /// Bytes that arrived and are not written yet.
+    incoming: FairSemaphore,
+    /// Files that are being read for their checksums.
+    hashing: FairSemaphore,
+    hash_threads: HashThreads,
+    /// Locks by inode, for changes of an attribute that depend on its old value.
     changing: [tokio::sync::Mutex<()>; 64],
 }
 
@@ -46,53 +47,55 @@ pub struct Tree {
     pub(crate) base: Arc<Base>,
 }
 
-/// A name in a directory that was come to.
+/// A name in a directory that was looked up.
 #[derive(Clone)]
-pub struct Spot {
-    /// What is below that directory, wherever it is by now. Its first names are taken as they stand: where a symbolic link comes in place of
-    /// one, nothing is found there.
+pub struct PathEntry {
+    /// The tree of that directory, wherever it is by now. Its first names are not followed: where a
+    /// symbolic link replaces one, nothing is found there.
     pub tree: Tree,
-    /// The name as a path of that tree; its root, where the tree began there.
+    /// The name as a path of that tree; the tree's root, where the path began there.
     pub name: Path,
-    /// What has the name, if anything has.
+    /// Attributes of the inode with that name, if there is one.
     pub attr: Option<Attr>,
     /// The directories that it is in, from the top.
     pub above: Vec<NodeId>,
 }
 
-/// What is at a path.
+/// What was found at a path.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its attributes.
     pub attr: Attr,
-    /// Values of the extended attributes that were asked for, in that order.
+    /// Values of the requested extended attributes, in that order.
     pub xattrs: Vec<Option<Vec<u8>>>,
 }
 
 impl Files {
-    /// Those behind a gate.
+    /// The files behind a gate.
     pub fn new(gate: &Gate, env: &Env) -> Files {
         Files(Arc::new(Shared {
             gate: gate.clone(),
             env: env.clone(),
-            content: Shares::new(limits::CONTENT_BYTES_MAX),
-            incoming: Shares::new(limits::INCOMING_BYTES_MAX),
-            hashing: Shares::new(limits::HASHING_MAX),
-            hands: Hands::new(env),
+            content: FairSemaphore::new(limits::CONTENT_BYTES_MAX),
+            incoming: FairSemaphore::new(limits::INCOMING_BYTES_MAX),
+            hashing: FairSemaphore::new(limits::HASHING_MAX),
+            hash_threads: HashThreads::new(env),
             changing: [const { tokio::sync::Mutex::const_new(()) }; 64],
         }))
     }
 
-    /// What is below the directory at `base`, a path from the cell's root, as this user. Nothing is looked at yet: each request goes
-    /// all the way from the root, as in the mount. Symbolic links are not followed out of it.
-    pub fn tree(&self, who: &Who, door: Door, base: &Path) -> Tree {
+    /// The tree of the directory at `base`, a path from the cell's root, as this user. Nothing is
+    /// looked up yet: each request goes all the way from the root, as in the mount. Symbolic links
+    /// that lead out of the tree are not followed.
+    pub fn tree(&self, who: &Principal, door: Door, base: &Path) -> Tree {
         Tree { files: self.clone(), ctx: who.ctx(door), base: Arc::new(Base::of(base)) }
     }
 
-    /// The same for who may reach one name of the directory only, which is the first of every path: it may be anything, or not be there, and
-    /// is not followed where it is a symbolic link; nor do links below it lead out of it. All but the first `there` names of `base` may
-    /// be missing; they are made where directories above a file are.
-    pub fn tree_of_name(&self, who: &Who, door: Door, base: &Path, there: usize) -> Tree {
+    /// A tree for a client that may reach only one name of the directory, which is the first of
+    /// every path. It may be anything, or be missing, and is not followed where it is a symbolic
+    /// link; nor do links below it lead out of it. All names of `base` but the first `there` may be
+    /// missing; they are made where directories above a file are.
+    pub fn tree_of_name(&self, who: &Principal, door: Door, base: &Path, there: usize) -> Tree {
         Tree { files: self.clone(), ctx: who.ctx(door), base: Arc::new(Base::pinned(base, there)) }
     }
 
@@ -105,37 +108,37 @@ impl Files {
         &self.0.gate
     }
 
-    /// Files that are read for their checksums, which takes a processor each: one unit for each.
-    pub fn hashing(&self) -> &Shares {
+    /// Permits to read a file for its checksum, which takes a processor: one unit for each file.
+    pub fn hashing(&self) -> &FairSemaphore {
         &self.0.hashing
     }
 
-    /// Threads that hash what comes in.
-    pub(crate) fn hands(&self) -> &Hands {
-        &self.0.hands
+    /// Threads that hash incoming content.
+    pub(crate) fn hash_threads(&self) -> &HashThreads {
+        &self.0.hash_threads
     }
 
-    /// Memory for what is read for clients.
-    pub(crate) fn content(&self) -> &Shares {
+    /// Memory for content that is read for clients, bytes.
+    pub(crate) fn content(&self) -> &FairSemaphore {
         &self.0.content
     }
 
-    /// Memory for what comes in, which users share: bytes.
-    pub fn incoming(&self) -> &Shares {
+    /// Memory for incoming content, which users share, bytes.
+    pub fn incoming(&self) -> &FairSemaphore {
         &self.0.incoming
     }
 
-    /// Memory for what is read for this user, when it is his turn.
+    /// Memory for content that is read for this user, when it is this user's turn.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`]: not within so many seconds.
-    pub(crate) async fn room(&self, ctx: &Ctx, bytes: usize, secs: u64) -> Result<Share> {
+    /// [`Error::WouldBlock`]: not within `secs` seconds.
+    pub(crate) async fn room(&self, ctx: &Ctx, bytes: usize, secs: u64) -> Result<FairPermit> {
         let share = self.0.content.take_within(ctx.flow.uid, bytes, Duration::from_secs(secs)).await;
         share.ok_or(Error::WouldBlock)
     }
 
-    /// Runs `f` in its turn at the gate, entered as an operation like `like` that moves so many bytes. It is run from the beginning again when a
-    /// step would have to wait.
+    /// Runs `f` in its turn at the gate, accounted for as an operation like `like` that moves
+    /// `bytes`. It is run from the beginning again when a step would have to wait.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         ctx: Ctx,
@@ -150,7 +153,7 @@ impl Files {
                 Err(Error::WouldBlock) => Attempt::Wait((f, answer)),
                 result => {
                     let outcome = steps.outcome(result.is_err());
-                    // who has gone away needs no answer
+                    // a client that has gone away needs no answer
                     let _ = answer.send(result);
                     Attempt::Done(outcome)
                 }
@@ -159,7 +162,7 @@ impl Files {
         answered.await.unwrap_or_else(|_| Err(Error::Io("a request was not answered: see the log".into())))
     }
 
-    /// One operation in its turn.
+    /// Runs one operation in its turn.
     pub(crate) async fn one(&self, ctx: Ctx, op: Op<'_>) -> Result<Reply> {
         let (answer, answered) = oneshot::channel();
         self.0.gate.run(ctx, op, move |result| {
@@ -169,10 +172,10 @@ impl Files {
     }
 }
 
-/// Notes of a directory that its mode was changed by [`Tree::open_to_all`].
+/// Marks a directory whose mode was changed by [`Tree::open_to_all`].
 const OPENED: &[u8] = b"user.leeward.opened";
 
-/// Something that only reads, entered as this kind of operation.
+/// Requests that only read are accounted for as this kind of operation.
 pub(crate) const LOOK: (Op<'static>, u64) = (Op::Lookup { dir: NodeId::ROOT, name: b"" }, 0);
 const LIST: (Op<'static>, u64) = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
 pub(crate) const SET: (Op<'static>, u64) = (Op::SetAttr { node: NodeId::ROOT, set: NOTHING }, 0);
@@ -189,29 +192,31 @@ impl Tree {
         &self.ctx
     }
 
-    /// Where it is in the cell; of what was come to otherwise, the root.
+    /// The path of the tree in the cell; for trees that were reached otherwise, the root.
     pub fn base(&self) -> &Path {
         self.base.way()
     }
 
-    /// What has this number, and what is below it, wherever it is: for who has come there with the rights of this user. It is the root of the tree,
-    /// whatever it is; first names in it are taken as they stand.
+    /// The tree of the inode with this number, wherever it is: for a client that has reached it
+    /// with the rights of this user. The inode is the root of the tree, whatever its kind; first
+    /// names in it are not followed.
     pub fn within(&self, node: NodeId) -> Tree {
         Tree { base: Arc::new(Base::at(node)), ..self.clone() }
     }
 
-    /// Goes to the directory that a path's last name is in: what is done there is done in that directory, whatever becomes of the names above it. With
-    /// `follow` the last name, too, is followed where it is a symbolic link.
+    /// Looks up the directory that a path's last name is in. What is done there is done in that
+    /// directory, whatever happens to the names above it. With `follow` the last name, too, is
+    /// followed where it is a symbolic link.
     ///
     /// # Errors
-    /// As `stat` gives them for the directory.
-    pub async fn spot(&self, path: &Path, follow: bool) -> Result<Spot> {
+    /// As for `stat` of the directory.
+    pub async fn spot(&self, path: &Path, follow: bool) -> Result<PathEntry> {
         let (path, tree) = (path.clone(), self.clone());
         self.run(LOOK, move |steps, base| {
             let walked = steps.walk(base, &path, follow)?;
             let name = Path::parse(&walked.name).expect("a name is a path");
             let above = walked.dirs.iter().map(|dir| dir.node).collect();
-            Ok(Spot { tree: tree.within(walked.dir().node), name, attr: walked.attr, above })
+            Ok(PathEntry { tree: tree.within(walked.dir().node), name, attr: walked.attr, above })
         })
         .await
     }
@@ -225,10 +230,12 @@ impl Tree {
         self.files.run(self.ctx, like, move |steps| f(steps, &base)).await
     }
 
-    /// What is at a path, with these extended attributes. Follows symbolic links that stay in the tree.
+    /// Attributes of what is at a path, with these extended attributes. Follows symbolic links that
+    /// stay in the tree.
     ///
     /// # Errors
-    /// As `stat` and `getxattr` give them; of what may not be read attributes beginning with `user.` are left out.
+    /// As for `stat` and `getxattr`. Attributes beginning with `user.` are left out where the user
+    /// may not read.
     pub async fn stat(&self, path: &Path, xattrs: &'static [&'static [u8]]) -> Result<Found> {
         let path = path.clone();
         self.run(LOOK, move |steps, base| {
@@ -243,10 +250,12 @@ impl Tree {
         .await
     }
 
-    /// Opens a file for reading: it stays what it is, whatever becomes of its name. A small one is read with this.
+    /// Opens a file for reading. It stays the same file, whatever happens to its name. The content
+    /// of a small file is read with this.
     ///
     /// # Errors
-    /// As `open` gives them; [`Error::WouldBlock`] when this user's clients are too slow to take what was read for them; [`Error::IsDir`] and [`Error::NotSupported`] for what is no regular file.
+    /// As for `open`; [`Error::WouldBlock`] when this user's clients are too slow to take what was
+    /// read for them; [`Error::IsDir`] and [`Error::NotSupported`] for anything but a regular file.
     pub async fn open(&self, path: &Path, xattrs: &'static [&'static [u8]]) -> Result<File> {
         let (path, files, ctx) = (path.clone(), self.files.clone(), self.ctx);
         let room = files.room(&ctx, limits::READ_WHOLE_BYTES as usize, limits::TURN_SECS_MAX).await?;
@@ -255,7 +264,7 @@ impl Tree {
             let walked = steps.walk(base, &path, true)?;
             regular(walked.found()?)?;
             let attr = steps.hold(walked.dir().node, &walked.name)?;
-            let held = Held::new(&files, ctx, attr.node);
+            let held = InodeRef::new(&files, ctx, attr.node);
             regular(&attr)?;
             steps.permit(&attr, R)?;
             let whole =
@@ -265,10 +274,11 @@ impl Tree {
         Ok(opened.await?.counted(room))
     }
 
-    /// Entries of a directory after a name, in the order of their bytes, with attributes; and whether these are the last.
+    /// Entries of a directory after a name, in the order of their bytes, with attributes; and
+    /// whether these are the last.
     ///
     /// # Errors
-    /// As `readdir` gives them.
+    /// As for `readdir`.
     pub async fn list(&self, path: &Path, after: &[u8], limit: usize) -> Result<(Vec<Entry>, bool)> {
         let (path, after, limit) = (path.clone(), after.to_vec(), limit.clamp(1, LIST_STEP));
         self.run(LIST, move |steps, base| {
@@ -282,11 +292,12 @@ impl Tree {
         .await
     }
 
-    /// A new file that will be at `path`, in place of what is there; nothing is seen of it before [`Upload::finish`]. `bytes`: how large it will be,
-    /// where that is known: a quota without room for it refuses now. Directories above may be missing, they are made at the end.
+    /// A new file that will be at `path`, replacing what is there; nobody sees it before
+    /// [`Upload::finish`]. `bytes`: its size, where that is known: a quota without room for it
+    /// refuses now. Missing directories above are made at the end.
     ///
     /// # Errors
-    /// As `open` with `O_CREAT` gives them; [`Error::IsDir`] where a directory is.
+    /// As for `open` with `O_CREAT`; [`Error::IsDir`] where a directory is.
     pub async fn create(&self, path: &Path, bytes: Option<u64>) -> Result<Upload> {
         Upload::begin(self, path, bytes).await
     }
@@ -294,7 +305,8 @@ impl Tree {
     /// Sets extended attributes (`None` removes one) of a file or directory, durably.
     ///
     /// # Errors
-    /// As `setxattr` gives them. Only those beginning with `user.` can be set, and by root those with `trusted.`.
+    /// As for `setxattr`. Only those beginning with `user.` can be set, and by root those with
+    /// `trusted.`.
     pub async fn set_xattrs(&self, path: &Path, values: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
         let path = path.clone();
         let mut done = false;
@@ -313,11 +325,12 @@ impl Tree {
         .await
     }
 
-    /// Changes an extended attribute of a file or directory from what it is, durably: of those who do this at the same time by doors
-    /// each sees what the other did. It need not be readable.
+    /// Changes an extended attribute of a file or directory depending on its old value, durably. Of
+    /// several such changes by doors at the same time each sees the result of the one before. The
+    /// attribute need not be readable.
     ///
     /// # Errors
-    /// As `setxattr` gives them; of `change`. Only those beginning with `user.` can be set.
+    /// As for `setxattr`; those of `change`. Only attributes beginning with `user.` can be set.
     pub async fn change_xattr(
         &self,
         path: &Path,
@@ -346,7 +359,7 @@ impl Tree {
     /// Sets the time of modification, durably.
     ///
     /// # Errors
-    /// As `utimensat` gives them.
+    /// As for `utimensat`.
     pub async fn set_modified(&self, path: &Path, time: Time) -> Result<()> {
         let path = path.clone();
         self.run(SET, move |steps, base| {
@@ -361,10 +374,11 @@ impl Tree {
         .await
     }
 
-    /// Lets everybody list and enter a directory of this user's own, durably; or not any more, where this let them.
+    /// Lets everybody list and enter a directory that this user owns, durably. With `open` false,
+    /// takes that back where this function gave it.
     ///
     /// # Errors
-    /// As `chmod` gives them.
+    /// As for `chmod`.
     pub async fn open_to_all(&self, path: &Path, open: bool) -> Result<()> {
         let path = path.clone();
         let mut done = false;
@@ -395,7 +409,7 @@ impl Tree {
     /// Bytes below a directory (or of a file), and the figures of its volume.
     ///
     /// # Errors
-    /// As `stat` gives them.
+    /// As for `stat`.
     pub async fn space(&self, path: &Path) -> Result<(u64, StatFs)> {
         let path = path.clone();
         self.run(LOOK, move |steps, base| {

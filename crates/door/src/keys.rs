@@ -1,11 +1,14 @@
-//! All files below a directory in the order of their paths as bytes, from anywhere: what a listing of S3 is.
+//! All files below a directory in the order of their paths as bytes, from any point on: the listing
+//! of S3.
 //!
-//! A directory's names are kept in the order of their bytes, but `/` sorts among other bytes: below a directory `a` are `a/...`, which come after
-//! the file `a-b` and before `a0`. So a directory that is met is put aside until its turn comes, which is before the first name that is
-//! greater than `a/`. At any time those that are put aside are beginnings of one name, so they are few.
+//! A directory's names are kept in the order of their bytes, but `/` sorts among other bytes. Below
+//! a directory `a` are `a/...`, which come after the file `a-b` and before `a0`. So a directory is
+//! deferred when it is met, until its turn comes, which is before the first name that is greater
+//! than `a/`. At any time the deferred directories are prefixes of one name, so they are few.
 //!
-//! A listing is one step at the gate for each part of a directory; it holds nothing between steps, and is right from any key on without having seen
-//! those before: a page costs what is on it, in a directory of any size.
+//! A listing is one step at the gate for each part of a directory. It holds nothing between steps,
+//! and is right from any key on without having seen those before. So a page costs what is on it, in
+//! a directory of any size.
 
 use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
@@ -16,32 +19,32 @@ use leeward_env::limits::NAME_BYTES_MAX;
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What is listed.
+/// What to list.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     pub prefix: Vec<u8>,
     /// Only keys after this one.
     pub after: Vec<u8>,
-    /// Whether what is below a directory is told as one [`Key::Prefix`].
+    /// Whether everything below a directory is listed as one [`Key::Prefix`].
     pub by_directory: bool,
-    /// An extended attribute that is told of each file.
+    /// An extended attribute to return for each file.
     pub note: Option<&'static [u8]>,
 }
 
-/// One of a listing.
+/// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A file, by its path; with the attribute that was wanted, where it has it.
+    /// A file, by its path; with the requested attribute, where it has it.
     File(Vec<u8>, Attr, Option<Vec<u8>>),
     /// An empty directory, by its path with `/` at the end.
     Empty(Vec<u8>, Attr),
-    /// There is a directory, by its path with `/` at the end.
+    /// A directory that has entries, by its path with `/` at the end.
     Prefix(Vec<u8>),
 }
 
 impl Key {
-    /// Its path.
+    /// Path of the key.
     pub fn name(&self) -> &[u8] {
         match self {
             Key::File(name, ..) | Key::Empty(name, _) | Key::Prefix(name) => name,
@@ -49,12 +52,13 @@ impl Key {
     }
 }
 
-/// A listing on its way. Symbolic links, and what is neither file nor directory, are not in it.
+/// A listing in progress. Symbolic links, and anything else that is neither file nor directory, are
+/// not in it.
 pub struct Keys {
     tree: Tree,
     wanted: Wanted,
     levels: Vec<Level>,
-    /// The directory to begin in, until it has been looked at.
+    /// The directory to begin in, until it was looked up.
     begin: Option<Vec<u8>>,
 }
 
@@ -66,24 +70,24 @@ struct Level {
     after: Vec<u8>,
     fetched: VecDeque<(Entry, Option<Vec<u8>>)>,
     at_end: bool,
-    /// Directories whose turn has not come, by name with `/`; with what of the keys in them was listed before.
+    /// Deferred directories, by name with `/`; with the last key in them that was listed before.
     aside: BTreeMap<Vec<u8>, (Attr, Vec<u8>)>,
-    /// Names that do not begin so are not wanted.
+    /// Only names with this prefix are wanted.
     begins: Vec<u8>,
 }
 
 impl Keys {
-    /// What is wanted of a tree.
+    /// A listing of a tree.
     pub fn new(tree: &Tree, wanted: Wanted) -> Keys {
         let at = wanted.prefix.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
         let begin = Some(wanted.prefix[..at].to_vec());
         Keys { tree: tree.clone(), wanted, levels: Vec::new(), begin }
     }
 
-    /// Up to `limit` more; fewer only at the end.
+    /// Up to `limit` more entries; fewer only at the end.
     ///
     /// # Errors
-    /// As `readdir` gives them for one of the directories. A prefix that leads nowhere gives nothing.
+    /// As for `readdir` of one of the directories. A prefix that leads nowhere gives nothing.
     pub async fn next(&mut self, limit: usize) -> Result<Vec<Key>> {
         if let Some(prefix) = self.begin.take() {
             self.begin_at(prefix).await?;
@@ -97,15 +101,15 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Goes to the directory that the prefix names.
+    /// Looks up the directory that the prefix names.
     async fn begin_at(&mut self, prefix: Vec<u8>) -> Result<()> {
-        // what cannot be a path names nothing
+        // a text that cannot be a path names nothing
         let Ok(path) = Path::parse(&prefix) else { return Ok(()) };
         let begins = self.wanted.prefix[prefix.len()..].to_vec();
         let after = match self.wanted.after.strip_prefix(&prefix[..]) {
             Some(rest) => rest.to_vec(),
             None if self.wanted.after < prefix => Vec::new(),
-            // all that is wanted comes before
+            // all wanted keys come before
             None => return Ok(()),
         };
         if after > begins && !after.starts_with(&begins) {
@@ -116,7 +120,7 @@ impl Keys {
             other => other?,
         };
         if dir.size == 0 && begins.is_empty() && !prefix.is_empty() && self.wanted.after < prefix {
-            // the directory itself, where it is all that there is
+            // the directory itself, where there is nothing else
             let entry = Entry { name: Box::default(), node: dir.node, kind: Kind::Dir, attr: Some(dir) };
             let level = Level { fetched: [(entry, None)].into(), ..Level::new(prefix, begins) };
             self.levels.push(Level { at_end: true, ..level });
@@ -136,7 +140,8 @@ impl Keys {
         }
         let slash = from.iter().position(|b| *b == b'/');
         let head = from[..slash.unwrap_or(from.len())].to_vec();
-        // directories are put aside that are shorter than the first name and come after it nevertheless
+        // a directory with a shorter name than the first may still come after it: these are
+        // deferred
         let shortest = level.begins.len().max(1);
         for len in shortest..=head.len().min(NAME_BYTES_MAX) {
             let comes_later = len == head.len() || head[len] < b'/';
@@ -149,13 +154,14 @@ impl Keys {
         Ok(())
     }
 
-    /// A name that listing will not come upon: a directory is put aside, a file is wanted if it comes after `after`.
+    /// Handles a name that listing will not meet: a directory is deferred, a file is listed if it
+    /// comes after `after`.
     async fn look_at(&self, level: &mut Level, name: &[u8], after: &[u8]) -> Result<()> {
         let Ok(path) = Path::parse(&[&level.prefix[..], name].concat()) else { return Ok(()) };
         let note = self.wanted.note;
         let look = move |steps: &Steps<'_>, base: &Base| {
             let walked = steps.walk(base, &path, false)?;
-            // snapshots are only listed by who begins in them, as `Steps::list` has it
+            // snapshots are listed only if the listing begins in them, as in `Steps::list`
             let shown = |attr: &Attr| !attr.node.is_view() || walked.dir().node.is_view();
             let Some(attr) = walked.attr.filter(shown) else { return Ok(None) };
             Ok(Some((attr, noted(steps, attr.node, attr.kind, note)?)))
@@ -166,7 +172,7 @@ impl Keys {
             Err(e) => return Err(e),
         };
         match attr.kind {
-            Kind::Dir => level.put_aside(name, attr, after, self.wanted.by_directory),
+            Kind::Dir => level.defer(name, attr, after, self.wanted.by_directory),
             Kind::File if name > after => {
                 let entry = Entry { name: name.into(), node: attr.node, kind: attr.kind, attr: Some(attr) };
                 level.fetched.push_back((entry, note));
@@ -176,7 +182,7 @@ impl Keys {
         Ok(())
     }
 
-    /// One step on; a key if it has come upon one.
+    /// Takes one step; returns a key if it has met one.
     async fn step(&mut self, limit: usize) -> Result<Option<Key>> {
         let by_directory = self.wanted.by_directory;
         let level = self.levels.last_mut().expect("the caller looked");
@@ -212,7 +218,7 @@ impl Keys {
         match entry.kind {
             Kind::Dir if entry.name.is_empty() => Ok(Some(Key::Empty(path, attr))),
             Kind::Dir => {
-                level.put_aside(&entry.name, attr, b"", by_directory);
+                level.defer(&entry.name, attr, b"", by_directory);
                 Ok(None)
             }
             Kind::File => Ok(Some(Key::File(path, attr, note))),
@@ -227,13 +233,14 @@ impl Level {
         Level { prefix, after, fetched, at_end: false, aside, begins }
     }
 
-    /// A directory whose turn has not come. `after`: what was listed before, from here; if that is all of the directory, it has no turn.
-    fn put_aside(&mut self, name: &[u8], attr: Attr, after: &[u8], by_directory: bool) {
+    /// Defers a directory. `after`: the last key in it that was listed before; if that is all of
+    /// the directory, it has no turn.
+    fn defer(&mut self, name: &[u8], attr: Attr, after: &[u8], by_directory: bool) {
         let key = [name, b"/"].concat();
         let rest = match after.strip_prefix(&key[..]) {
-            // it was told as a whole
+            // it was listed as a whole
             Some(_) if by_directory => return,
-            // it was empty, and told as itself
+            // it was empty, and listed as itself
             Some(b"") if attr.size == 0 => return,
             Some(rest) => rest.to_vec(),
             None if key[..] <= *after => return,
@@ -271,7 +278,7 @@ impl Level {
     }
 }
 
-/// The attribute that is wanted of files.
+/// The requested attribute of a file.
 fn noted(steps: &Steps<'_>, node: NodeId, kind: Kind, note: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     match note {
         Some(name) if kind == Kind::File => match steps.xattr(node, name) {

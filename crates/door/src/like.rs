@@ -1,7 +1,9 @@
-//! What one file or directory takes over from another one, of which it is a copy or whose place it takes: rights, and what is noted beside it.
+//! What a copy of a file or directory, or its replacement, takes over from it: rights, and
+//! attributes.
 //!
-//! Nobody may do more with the new one than with the old. The owner may be another, so the group may be, too: then what the group could do
-//! is left to it as far as everybody could, and the ACL, which says more of the group, stays behind.
+//! Nobody may do more with the new one than with the old. The owner may be another, so the group
+//! may be another, too. Then the group keeps only the rights that everybody has, and the ACL, which
+//! says more about the group, is not copied.
 
 use crate::file::File;
 use crate::files::LOOK;
@@ -12,8 +14,8 @@ use leeward_fs::{Attr, Error, Kind, NodeId, Op, Result, SetAttr, XattrMode};
 
 const LIST: (Op<'static>, u64) = (Op::ListXattr { node: NodeId::ROOT }, 0);
 
-/// The permissions and the access ACL; the group, too, where that is wanted and the user is in it. Bits that run programs as somebody else are
-/// not taken over.
+/// Copies the permissions and the access ACL; the group, too, where that is wanted and the user is
+/// in it. Setuid and setgid bits are not copied.
 pub(crate) fn same_rights(steps: &Steps<'_>, from: &Attr, to: &Attr, keeps_group: bool) -> Result<()> {
     let takes_group = from.gid != to.gid && keeps_group && who::is_in(steps.ctx, from.gid);
     let same_group = from.gid == to.gid || takes_group;
@@ -21,7 +23,7 @@ pub(crate) fn same_rights(steps: &Steps<'_>, from: &Attr, to: &Attr, keeps_group
     let bits = match (same_group, &acl) {
         (true, _) => 0o777,
         (false, None) => 0o707 | from.mode << 3 & 0o070,
-        // it may say of somebody that he has less than everybody
+        // it may give a user less than everybody has
         (false, Some(_)) => 0o700,
     };
     let acl = acl.filter(|_| same_group);
@@ -55,7 +57,7 @@ fn same_acl(steps: &Steps<'_>, node: NodeId, name: &[u8], acl: Option<&[u8]>) ->
     }
 }
 
-/// All attributes that users may name.
+/// All attributes with names that users may give.
 pub(crate) fn notes_of(steps: &Steps<'_>, node: NodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let names = steps.call(Op::ListXattr { node })?.names()?;
     let mut notes = Vec::new();
@@ -67,7 +69,8 @@ pub(crate) fn notes_of(steps: &Steps<'_>, node: NodeId) -> Result<Vec<(Vec<u8>, 
     Ok(notes)
 }
 
-/// All attributes that users may name, in addition to those that are there; of what may not be read none.
+/// Copies all attributes with names that users may give, in addition to existing ones; none where
+/// the user may not read.
 pub(crate) fn same_notes(steps: &Steps<'_>, from: &Attr, to: &Attr) -> Result<()> {
     if steps.permit(from, who::R).is_err() {
         return Ok(());
@@ -77,19 +80,20 @@ pub(crate) fn same_notes(steps: &Steps<'_>, from: &Attr, to: &Attr) -> Result<()
 }
 
 impl File {
-    /// All attributes beside it that users may name.
+    /// All attributes of the file with names that users may give.
     ///
     /// # Errors
-    /// As `getxattr` gives them.
+    /// As for `getxattr`.
     pub async fn notes(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let (files, ctx, node) = (self.held.files(), self.held.ctx(), self.held.node);
         files.run(ctx, LIST, move |steps| notes_of(steps, node)).await
     }
 
-    /// Notes something beside it that the server has found out of its content, whoever asked, if it is still what it was when it was opened.
+    /// Keeps something that the server has found out about the content, whoever asked, if the file
+    /// is unchanged since it was opened.
     ///
     /// # Errors
-    /// As `setxattr` gives them.
+    /// As for `setxattr`.
     pub async fn keep(&self, name: &'static [u8], value: Vec<u8>) -> Result<()> {
         let (files, attr) = (self.held.files(), self.attr);
         let server = Ctx { uid: 0, gid: 0, ..self.held.ctx() };
@@ -101,10 +105,10 @@ impl File {
         files.run(server, (set, 0), keep).await
     }
 
-    /// Whether it is still what it was when it was opened: nobody has changed anything of it.
+    /// Whether the file is unchanged since it was opened.
     ///
     /// # Errors
-    /// As `fstat` gives them.
+    /// As for `fstat`.
     pub async fn is_same(&self) -> Result<bool> {
         let (files, ctx, attr) = (self.held.files(), self.held.ctx(), self.attr);
         files.run(ctx, LOOK, move |steps| is_same(steps, &attr)).await

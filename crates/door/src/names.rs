@@ -1,13 +1,14 @@
-//! Names that come and go: directories and links made, all kinds of things removed and given other names. Each is durable when it is answered.
+//! Changes of names: makes directories and links, removes and renames entries of all kinds. Each
+//! change is durable when it is answered.
 
 use crate::files::{LOOK, SET, Tree};
 use crate::like;
 use crate::path::Path;
 use crate::steps::{DIR_MODE, MADE_FOR_PATH, Steps, Walked};
 use crate::who::{self, W, X};
-use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Over, RenameMode, Result, SetAttr, SetTime};
+use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Result, SetAttr, SetTime};
 
-const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Over::Any }, 0);
+const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Precondition::Any }, 0);
 const MKDIR: (Op<'static>, u64) =
     (Op::Make { dir: NodeId::ROOT, name: b"", make: Make::Dir, mode: 0, umask: 0 }, 0);
 const RENAME: (Op<'static>, u64) = (
@@ -22,18 +23,19 @@ const RENAME: (Op<'static>, u64) = (
 );
 
 impl Tree {
-    /// Makes a directory, durably. With `parents` also those above that are missing, and it is no error that it is there.
+    /// Makes a directory, durably. With `parents` also the missing ones above it, and an existing
+    /// directory is no error.
     ///
     /// # Errors
-    /// As `mkdir` gives them.
+    /// As for `mkdir`.
     pub async fn make_dir(&self, path: &Path, parents: bool) -> Result<Attr> {
         self.make_dir_with(path, parents, DIR_MODE).await
     }
 
-    /// The same for a directory that nobody else may enter.
+    /// Makes a directory that nobody else may enter, durably.
     ///
     /// # Errors
-    /// As `mkdir` gives them.
+    /// As for `mkdir`.
     pub async fn make_private_dir(&self, path: &Path) -> Result<Attr> {
         self.make_dir_with(path, false, 0o700).await
     }
@@ -49,7 +51,7 @@ impl Tree {
                     match walked.attr {
                         Some(attr) => attr,
                         None => match steps.make_dir(walked.dir(), &walked.name, mode, None) {
-                            // somebody else has just done it
+                            // another request has just done it
                             Err(Error::Exists) => *steps.walk(base, &path, false)?.found()?,
                             made => made?,
                         },
@@ -73,10 +75,10 @@ impl Tree {
         .await
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// As `readlink` gives them.
+    /// As for `readlink`.
     pub async fn read_link(&self, path: &Path) -> Result<Vec<u8>> {
         let path = path.clone();
         self.run(LOOK, move |steps, base| {
@@ -89,7 +91,7 @@ impl Tree {
     /// Makes a symbolic link, durably.
     ///
     /// # Errors
-    /// As `symlink` gives them.
+    /// As for `symlink`.
     pub async fn make_link(&self, path: &Path, target: &[u8]) -> Result<()> {
         let (path, target) = (path.clone(), target.to_vec());
         let mut made = None;
@@ -110,20 +112,20 @@ impl Tree {
         .await
     }
 
-    /// Removes a file (or link, or anything but a directory), durably. `prune`: also the directories above that it leaves empty, if a door
-    /// made them for a path.
+    /// Removes a file (or link, or anything but a directory), durably. `prune`: also the
+    /// directories above that it leaves empty, if a door made them for a path.
     ///
     /// # Errors
-    /// As `unlink` gives them.
+    /// As for `unlink`.
     pub async fn remove(&self, path: &Path, prune: bool) -> Result<()> {
-        self.remove_if(path, Over::Any, prune).await
+        self.remove_if(path, Precondition::Any, prune).await
     }
 
-    /// The same, of what is as `over` says only.
+    /// Removes a file as [`Tree::remove`] does, if it meets the condition `over`.
     ///
     /// # Errors
-    /// As `unlink` gives them; [`Error::Changed`].
-    pub async fn remove_if(&self, path: &Path, over: Over, prune: bool) -> Result<()> {
+    /// As for `unlink`; [`Error::Changed`].
+    pub async fn remove_if(&self, path: &Path, over: Precondition, prune: bool) -> Result<()> {
         let path = path.clone();
         let mut removed: Option<Walked> = None;
         self.run(UNLINK, move |steps, base| {
@@ -145,7 +147,7 @@ impl Tree {
     /// Removes an empty directory, durably.
     ///
     /// # Errors
-    /// As `rmdir` gives them.
+    /// As for `rmdir`.
     pub async fn remove_dir(&self, path: &Path) -> Result<()> {
         let path = path.clone();
         let mut removed = false;
@@ -161,10 +163,10 @@ impl Tree {
         .await
     }
 
-    /// Gives something another name, in this tree or in another one of the same user, durably.
+    /// Renames an entry, in this tree or to another tree of the same user, durably.
     ///
     /// # Errors
-    /// As `renameat2` gives them; [`Error::CrossVolume`] to another volume: copy, then remove.
+    /// As for `renameat2`; [`Error::CrossVolume`] to another volume: copy, then remove.
     pub async fn rename(&self, from: &Path, there: &Tree, to: &Path, mode: RenameMode) -> Result<()> {
         let (from, to, there) = (from.clone(), to.clone(), there.base.clone());
         let mut renamed = false;
@@ -198,11 +200,12 @@ impl Tree {
         .await
     }
 
-    /// Makes a directory, the root of this tree, like another one, the root of that tree, durably: mode, ACLs, time of modification, and
-    /// what users noted beside it. `keeps_group`: also its group, where the user is in it.
+    /// Makes a directory, the root of this tree, like the root of another tree, durably: mode,
+    /// ACLs, time of modification, and attributes that users may name. `keeps_group`: also its
+    /// group, where the user is in it.
     ///
     /// # Errors
-    /// As `chmod`, `setxattr` and `utimensat` give them.
+    /// As for `chmod`, `setxattr` and `utimensat`.
     pub async fn make_like(&self, other: &Tree, keeps_group: bool) -> Result<()> {
         let other = other.base.clone();
         self.run(SET, move |steps, base| {
@@ -230,8 +233,9 @@ fn permit_new(steps: &Steps<'_>, dir: &Attr) -> Result<()> {
     steps.permit(dir, W | X)
 }
 
-/// Removes directories above what is gone that are empty now and were made for paths, as far up as they are. What cannot be removed stays. What is
-/// done is no longer in `gone`, so it can be called again.
+/// Removes the directories above a removed entry that are empty now and were made for paths, from
+/// the bottom up. A directory that cannot be removed stays. Removed ones are taken out of `gone`,
+/// so this can be called again.
 fn prune_above(steps: &Steps<'_>, gone: &mut Walked) -> Result<()> {
     while gone.way.len() > gone.floor {
         let [.., parent, dir] = &gone.dirs[..] else { return Ok(()) };

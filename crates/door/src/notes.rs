@@ -1,11 +1,14 @@
 //! What doors keep beside a file's content, as extended attributes that the mount shows:
 //!
-//! * `user.leeward.sums`: checksums of the content and the ETag that was computed with them, in one line:
-//!   `SIZE MTIME NAME:VALUE ...`, such as `5 1763769600.000000001 md5:5d41402abc4b2a76b9719d911017c592 adler32:062c0215`. They are of that content only:
-//!   a file with another size or time of modification has none.
-//! * `user.leeward.headers`: headers that answers repeat, a line for each: `content-type: text/plain`. Values as they came, without line breaks.
+//! * `user.leeward.sums`: checksums of the content and the ETag that was computed with them, in one
+//!   line: `SIZE MTIME NAME:VALUE ...`, such as `5 1763769600.000000001
+//!   md5:5d41402abc4b2a76b9719d911017c592 adler32:062c0215`. They belong to that content only: a
+//!   file with another size or time of modification has none.
+//! * `user.leeward.headers`: headers that answers repeat, a line for each: `content-type:
+//!   text/plain`. Values as they came, without line breaks.
 //!
-//! All doors read and write the same, so that what came by one has its checksum in the other.
+//! All doors read and write the same attributes, so a file that came by one door has its checksum
+//! at the other.
 
 use hyper::header::{HeaderName, HeaderValue};
 use leeward_fs::{Attr, Time};
@@ -18,35 +21,36 @@ pub const HEADERS: &[u8] = b"user.leeward.headers";
 /// Most bytes of headers kept with a file.
 pub const HEADERS_BYTES_MAX: usize = 16 << 10;
 
-/// Checksums of a file's content by name: `md5`, `adler32`, `crc32`, `crc32c`, `crc64nvme`, `sha1`, `sha256` in hex digits, and `etag`.
+/// Checksums of a file's content by name: `md5`, `adler32`, `crc32`, `crc32c`, `crc64nvme`, `sha1`,
+/// `sha256` in hex digits, and `etag`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums(BTreeMap<String, String>);
 
 impl Sums {
-    /// One of them.
+    /// One checksum, by name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Adds one. Names and values have neither spaces nor colons.
+    /// Adds a checksum. Names and values have neither spaces nor colons.
     pub fn set(&mut self, name: &str, value: &str) {
         debug_assert!(!name.contains([' ', ':']) && !value.contains(' '));
         self.0.insert(name.into(), value.into());
     }
 
-    /// All of them.
+    /// All checksums.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What is stored for content of this size, last changed at this time.
+    /// The attribute for content of this size, last changed at this time.
     pub fn to_attribute(&self, size: u64, modified: Time) -> Vec<u8> {
         let words = self.to_text();
         let gap = if words.is_empty() { "" } else { " " };
         format!("{size} {}.{:09}{gap}{words}", modified.secs, modified.nanos).into_bytes()
     }
 
-    /// `NAME:VALUE ...`, without what they are of.
+    /// `NAME:VALUE ...`, without size and time.
     pub fn to_text(&self) -> String {
         let words: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}:{value}")).collect();
         words.join(" ")
@@ -58,7 +62,7 @@ impl Sums {
         Sums(sums.map(|(n, v)| (n.into(), v.into())).collect())
     }
 
-    /// What is stored, if it is of the content that the file has.
+    /// The checksums in an attribute, if they belong to the content that the file has.
     pub fn of(attribute: Option<&[u8]>, attr: &Attr) -> Sums {
         let parsed = || {
             let mut words = std::str::from_utf8(attribute?).ok()?.splitn(3, ' ');
@@ -72,7 +76,8 @@ impl Sums {
     }
 }
 
-/// Who owns a file may write anything there; this is what has its place in headers and in XML.
+/// Whether a value may go into headers and XML: the owner of a file may write anything into the
+/// attribute.
 fn is_plain(value: &str) -> bool {
     value.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=-_.".contains(&b))
 }
@@ -80,13 +85,13 @@ fn is_plain(value: &str) -> bool {
 /// Headers by lower-case name.
 pub type Headers = BTreeMap<String, String>;
 
-/// What is stored of headers.
+/// The attribute for headers.
 pub fn headers_to_attribute(headers: &Headers) -> Vec<u8> {
     let line = |(name, value): (&String, &String)| format!("{name}: {}\n", value.replace(['\r', '\n'], " "));
     headers.iter().map(line).collect::<String>().into_bytes()
 }
 
-/// Headers as they are stored, but for what cannot be one.
+/// The headers in an attribute, without invalid ones.
 pub fn headers_of(attribute: Option<&[u8]>) -> Headers {
     let text = attribute.and_then(|a| std::str::from_utf8(a).ok()).unwrap_or_default();
     let is_one = |(name, value): &(&str, &str)| {
@@ -96,7 +101,7 @@ pub fn headers_of(attribute: Option<&[u8]>) -> Headers {
     lines.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
 }
 
-/// The ETag of a file: what was kept of its upload, else a word that changes with its content.
+/// The ETag of a file: the one kept from its upload, else a word that changes with its content.
 pub fn etag_of(sums: &Sums, attr: &Attr) -> String {
     let plain = || format!("{:x}-{:x}.{:x}-{:x}", attr.node.0, attr.mtime.secs, attr.mtime.nanos, attr.size);
     sums.get("etag").or(sums.get("md5")).map_or_else(plain, str::to_owned)

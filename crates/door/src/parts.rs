@@ -1,4 +1,4 @@
-//! Uploads in parts: how a door begins them, adds to them and ends them; which there are, and what is in them.
+//! Uploads in parts: begins, extends and ends them, and lists them and their parts.
 
 use crate::files::{Files, Tree};
 use crate::path::Path;
@@ -9,10 +9,11 @@ use leeward_fs::uploads::{Part, UploadRecord, UploadTotals};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 
 impl Tree {
-    /// Begins an upload of what will be at `path`; durable when this returns. `key`: bucket, slash, key. `note`: what the door wants to know of it.
+    /// Begins an upload of a file that will be at `path`; durable when this returns. `key`: bucket,
+    /// slash, key. `note`: data that the door wants to keep with it.
     ///
     /// # Errors
-    /// As [`Tree::create`] gives them; [`Error::TooManyUploads`].
+    /// As for [`Tree::create`]; [`Error::TooManyUploads`].
     pub async fn begin_upload(&self, path: &Path, key: String, note: Vec<u8>) -> Result<NodeId> {
         let path = path.clone();
         let mut begun = None;
@@ -31,10 +32,10 @@ impl Tree {
         .await
     }
 
-    /// Ends an upload that is not to be completed; durable when this returns.
+    /// Ends an upload without completing it; durable when this returns.
     ///
     /// # Errors
-    /// [`Error::Stale`] when it is not there any more.
+    /// [`Error::Stale`] when it does not exist any more.
     pub async fn end_upload(&self, upload: NodeId) -> Result<()> {
         let mut ended = false;
         self.run((PLACE, 0), move |steps, _| {
@@ -47,18 +48,18 @@ impl Tree {
         .await
     }
 
-    /// What is known of an upload is durable when this returns.
+    /// Makes the record of an upload durable.
     ///
     /// # Errors
-    /// As `fsync` gives them.
+    /// As for `fsync`.
     pub async fn settle_upload(&self, upload: NodeId) -> Result<()> {
         self.run((Op::Fsync { node: NodeId::ROOT }, 0), move |steps, _| steps.fsync(upload)).await
     }
 }
 
-/// What uploads there are: answered at once, out of turn, from what the cell has in memory.
+/// Queries about uploads: answered at once, out of turn, from the cell's memory.
 impl Tree {
-    /// An upload, also one that is complete.
+    /// An upload, also a complete one.
     ///
     /// # Errors
     /// [`Error::Stale`] when there is no such upload, or not any more.
@@ -75,7 +76,7 @@ impl Tree {
         Ok(found.into_iter().find(|part| part.record.number == number))
     }
 
-    /// Parts of an upload after a number, at most so many. The lowest number is 1.
+    /// Parts of an upload after a number, at most `limit`. The lowest number is 1.
     ///
     /// # Errors
     /// The cell's.
@@ -83,8 +84,8 @@ impl Tree {
         self.ask(Op::ListParts { upload, after, limit })?.parts()
     }
 
-    /// This user's uploads that are not complete, whose bucket, slash, key begin with `prefix`, in the order of keys; those after a key and an
-    /// upload of it.
+    /// This user's uploads that are not complete, whose bucket, slash, key begin with `prefix`, in
+    /// the order of keys; those after a key and an upload of it.
     ///
     /// # Errors
     /// The cell's.
@@ -98,7 +99,7 @@ impl Tree {
         self.ask(Op::ListUploads { prefix, after, after_upload, limit })?.uploads()
     }
 
-    /// How much there is of this user's uploads in a bucket that are not complete.
+    /// Figures of this user's uploads in a bucket that are not complete.
     ///
     /// # Errors
     /// The cell's.
@@ -112,7 +113,7 @@ impl Tree {
 }
 
 impl Files {
-    /// How much there is of everybody's uploads that are not complete.
+    /// Figures of everybody's uploads that are not complete.
     ///
     /// # Errors
     /// The cell's.
@@ -122,17 +123,18 @@ impl Files {
 }
 
 impl Upload {
-    /// Keeps it as a part of an upload, in place of the one that had this number; durable when this returns. `note`: what the door wants to know of
-    /// it.
+    /// Keeps the file as a part of an upload, replacing the one that had this number; durable when
+    /// this returns. `note`: data that the door wants to keep with it.
     ///
     /// # Errors
-    /// [`Error::Stale`] when the upload is not there any more; [`Error::TooManyUploads`]; as `fsync` gives them.
+    /// [`Error::Stale`] when the upload does not exist any more; [`Error::TooManyUploads`]; as for
+    /// `fsync`.
     pub async fn keep_as_part(mut self, upload: NodeId, number: u32, note: Vec<u8>) -> Result<()> {
         self.flush().await?;
         let Upload { tree, held, .. } = self;
         let mut kept = false;
         let keep = move |steps: &Steps<'_>, _: &Base| {
-            // whoever waits for this may go away, the file may not
+            // the caller may go away, the file may not
             let node = held.node;
             steps.about(node);
             if !kept {
@@ -151,7 +153,7 @@ impl Upload {
     pub async fn copy_part(&mut self, part: &Part) -> Result<()> {
         self.copy_from(part.node, 0..part.record.size).await?;
         let now = self.tree.upload_part(part.record.upload, part.record.number)?;
-        // what is no part any more may have been freed while it was copied, from its end
+        // a file that is no part any more may have been freed while it was copied, from its end
         if now.is_some_and(|now| now.node == part.node) { Ok(()) } else { Err(Error::Stale) }
     }
 }

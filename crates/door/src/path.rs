@@ -1,12 +1,13 @@
 //! Paths as doors get them: names with `/` between, relative to a tree. Pure.
 //!
-//! What cannot be a path is refused here, with the reason, so that nothing is ever "cleaned up" to mean something else: empty names (`//`), `.`,
-//! `..`, NUL, names over 255 bytes. A trailing `/` says that a directory is meant.
+//! A text that cannot be a path is refused here, with the reason, so that nothing is ever "cleaned
+//! up" to mean something else: empty names (`//`), `.`, `..`, NUL, names over 255 bytes. A trailing
+//! `/` says that a directory is meant.
 
 use leeward_env::limits::NAME_BYTES_MAX;
 use std::fmt;
 
-/// Longest path, bytes: what `PATH_MAX` allows, too.
+/// Longest path, bytes: as long as `PATH_MAX` allows, too.
 pub const PATH_BYTES_MAX: usize = 4095;
 
 /// A path of a tree; the empty one is its root.
@@ -17,7 +18,7 @@ pub struct Path {
     wants_dir: bool,
 }
 
-/// Why something is no path.
+/// Why a text is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
     /// `//`, or `/` at the beginning.
@@ -54,12 +55,12 @@ impl Path {
         Ok(Path { names: names.into(), wants_dir })
     }
 
-    /// The same of an absolute path, `/a/b`, as operators write them.
+    /// Reads an absolute path, `/a/b`, as operators write them.
     pub fn parse_absolute(text: &[u8]) -> Result<Path, BadPath> {
         Path::parse(text.strip_prefix(b"/").unwrap_or(text))
     }
 
-    /// Its names, from the top.
+    /// Names of the path, from the top.
     pub fn names(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.names.split(|b| *b == b'/').filter(|name| !name.is_empty())
     }
@@ -92,7 +93,7 @@ impl Path {
         Some((Path { names: dir.into(), wants_dir: true }, name))
     }
 
-    /// What is at `below` in the directory that this is.
+    /// The path `below`, relative to this directory.
     pub fn join(&self, below: &Path) -> Path {
         let names = match (self.is_root(), below.is_root()) {
             (true, _) => below.names.clone(),

@@ -1,7 +1,9 @@
-//! The operations of one request, in its turn at the gate: lookups with the checks that the kernel makes for the mount.
+//! The operations of one request, in its turn at the gate: lookups with the checks that the kernel
+//! makes for the mount.
 //!
-//! Steps run without waiting, and from the beginning again, where they may wait, when one of them would have to: so what changes
-//! something comes last, or is remembered by whoever asks.
+//! Steps run without waiting. When one of them would have to wait, all are run from the beginning
+//! again, where they may wait. So a step that changes something comes last, or its caller remembers
+//! the change.
 
 use crate::limits::SYMLINKS_MAX;
 use crate::path::Path;
@@ -11,14 +13,14 @@ use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, Xatt
 use leeward_vfs::{Gate, Outcome};
 use std::cell::Cell;
 
-/// What a new directory may be at most; default ACLs and setgid are handed down as in the mount.
+/// Most rights of a new directory; default ACLs and setgid are inherited as in the mount.
 pub(crate) const DIR_MODE: u32 = 0o777;
-/// Bits that are taken from the modes of what doors make.
+/// Bits that are removed from the modes of what doors make.
 pub(crate) const UMASK: u32 = 0o022;
-/// Attribute of a directory that a door made for a file's path: it goes with its last file.
+/// Attribute of a directory that a door made for a file's path: it is removed with its last file.
 pub(crate) const MADE_FOR_PATH: &[u8] = b"user.leeward.prefix";
 
-/// See the module's head.
+/// The operations that a request may use, and its context.
 pub(crate) struct Steps<'a> {
     gate: &'a Gate,
     pub(crate) ctx: &'a Ctx,
@@ -28,13 +30,14 @@ pub(crate) struct Steps<'a> {
 /// Where the paths of a tree begin.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
-    /// The cell's root, or a directory that was come to before.
+    /// The cell's root, or a directory that was reached before.
     start: NodeId,
-    /// The way from there: directories, no symbolic links.
+    /// The path from there: directories, no symbolic links.
     way: Path,
-    /// So many of its names must be there in any case; the others may be made.
+    /// This many of its names must exist in any case; the others may be made.
     there: usize,
-    /// Whether the first name of a path is no symbolic link either, and what is below it all of the tree.
+    /// Whether the first name of a path is not followed, too, and the tree is only what is below
+    /// it.
     pinned: bool,
 }
 
@@ -44,44 +47,45 @@ impl Base {
         Base { start: NodeId::ROOT, way: way.clone(), there: usize::MAX, pinned: false }
     }
 
-    /// The same for what has one name in it: that name is taken as it stands. All but the first `there` names of the way may be made.
+    /// A base with one name in it: that name is not followed. All names of the way except the first
+    /// `there` may be made.
     pub(crate) fn pinned(way: &Path, there: usize) -> Base {
         Base { there, pinned: true, ..Base::of(way) }
     }
 
-    /// An inode, wherever it is by now; names in it are taken as they stand.
+    /// An inode, wherever it is by now; names in it are not followed.
     pub(crate) fn at(node: NodeId) -> Base {
         Base { start: node, ..Base::pinned(&Path::default(), 0) }
     }
 
-    /// The way from the start.
+    /// The path from the start.
     pub(crate) fn way(&self) -> &Path {
         &self.way
     }
 }
 
-/// What becomes of directories that are missing above the last name.
+/// What happens when directories above the last name are missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     /// It is an error.
     Refused,
     /// They are made.
     Made,
-    /// The walk ends at the first.
+    /// The walk ends at the first missing one.
     Enough,
 }
 
-/// Where a path leads.
+/// The result of a walk.
 pub(crate) struct Walked {
     /// The directories on the way, from the tree's start.
     pub(crate) dirs: Vec<Attr>,
-    /// Their names, but for the start.
+    /// Their names, except the start's.
     pub(crate) way: Vec<Box<[u8]>>,
-    /// How many of them are not the tree's own.
+    /// How many of them are above the tree.
     pub(crate) floor: usize,
     /// The last name, or the first that is missing; empty for the tree's root.
     pub(crate) name: Box<[u8]>,
-    /// What is there.
+    /// Attributes of what is there.
     pub(crate) attr: Option<Attr>,
 }
 
@@ -91,7 +95,7 @@ impl Walked {
         self.dirs.last().expect("the start at least")
     }
 
-    /// What is there.
+    /// Attributes of what is there; an error if nothing is.
     pub(crate) fn found(&self) -> Result<&Attr> {
         self.attr.as_ref().ok_or(Error::NotFound)
     }
@@ -102,12 +106,12 @@ impl<'a> Steps<'a> {
         Steps { gate, ctx, outcome: Cell::default() }
     }
 
-    /// What is to be entered of all steps.
+    /// The outcome of all steps, for the ledger.
     pub(crate) fn outcome(&self, failed: bool) -> Outcome {
         Outcome { failed, ..self.outcome.get() }
     }
 
-    /// The request is about this inode.
+    /// Notes that the request is about this inode.
     pub(crate) fn about(&self, node: NodeId) {
         self.outcome.set(Outcome { node: Some(node), ..self.outcome.get() });
     }
@@ -136,12 +140,12 @@ impl<'a> Steps<'a> {
         self.attr_of(Op::Lookup { dir, name })
     }
 
-    /// Looks up a name and holds a reference, which the caller gives back.
+    /// Looks up a name and takes a reference, which the caller returns.
     pub(crate) fn hold(&self, dir: NodeId, name: &[u8]) -> Result<Attr> {
         self.call_as(&Ctx { refs: true, ..*self.ctx }, Op::Lookup { dir, name })?.attr()
     }
 
-    /// Makes a file without a name and holds a reference, which the caller gives back.
+    /// Makes a file without a name and takes a reference, which the caller returns.
     pub(crate) fn make_unnamed(&self, dir: NodeId, mode: u32, bytes: u64) -> Result<Attr> {
         let op = Op::MakeUnnamed { dir, mode, umask: UMASK, bytes };
         self.call_as(&Ctx { refs: true, ..*self.ctx }, op)?.attr()
@@ -170,7 +174,8 @@ impl<'a> Steps<'a> {
         self.call(Op::Fsync { node }).map(drop)
     }
 
-    /// Entries of a directory after a name; not the directory of snapshots, where listings of the mount show it.
+    /// Entries of a directory after a name; without the directory of snapshots, unless listings of
+    /// the mount show it.
     pub(crate) fn list(
         &self,
         dir: &Attr,
@@ -188,8 +193,9 @@ impl<'a> Steps<'a> {
         Ok((entries, at_end))
     }
 
-    /// Goes to a path of a tree: each directory on the way must let the user through. Symbolic links are followed where they stay in the
-    /// tree, the last one only with `follow`. `None` in [`Walked::attr`]: the last name is not there.
+    /// Walks to a path of a tree: each directory on the way must let the user through. Symbolic
+    /// links are followed where they stay in the tree, the last one only with `follow`. `None` in
+    /// [`Walked::attr`]: the last name does not exist.
     pub(crate) fn walk(&self, base: &Base, path: &Path, follow: bool) -> Result<Walked> {
         let walked = self.go(base, path, follow, Missing::Refused)?;
         if let Some(attr) = &walked.attr {
@@ -201,12 +207,12 @@ impl<'a> Steps<'a> {
         Ok(walked)
     }
 
-    /// The same with all directories made that are missing above the last name.
+    /// Walks to a path, and makes all missing directories above the last name.
     pub(crate) fn walk_making(&self, base: &Base, path: &Path) -> Result<Walked> {
         self.go(base, path, path.is_root(), Missing::Made)
     }
 
-    /// The same as far as there is something.
+    /// Walks as far along a path as it exists.
     pub(crate) fn walk_far(&self, base: &Base, path: &Path) -> Result<Walked> {
         self.go(base, path, path.is_root(), Missing::Enough)
     }
@@ -232,13 +238,13 @@ impl<'a> Steps<'a> {
         walk.all(path, base.pinned, follow, missing)
     }
 
-    /// What must not be done to a directory of snapshots or in one.
+    /// Refuses changes of a directory of snapshots, or in a snapshot.
     pub(crate) fn changeable(dir: &Attr) -> Result<()> {
-        // in `.snap` names that come and go take and remove snapshots
+        // in `.snap`, making and removing names takes and removes snapshots
         if dir.node.is_view() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Makes a directory where nothing is. `mark`: an attribute that it gets.
+    /// Makes a directory under a free name. `mark`: an attribute that it gets.
     pub(crate) fn make_dir(&self, dir: &Attr, name: &[u8], mode: u32, mark: Option<&[u8]>) -> Result<Attr> {
         Self::changeable(dir)?;
         self.permit(dir, W | X)?;
@@ -251,7 +257,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A walk on its way.
+/// A walk in progress.
 struct Walk<'a, 'g> {
     steps: &'a Steps<'g>,
     dirs: Vec<Attr>,
@@ -283,10 +289,10 @@ impl Walk<'_, '_> {
         self.steps.look_up(here.node, name)
     }
 
-    /// A directory on the way that was missing.
+    /// Makes a directory on the way that is missing.
     fn make(&self, name: &[u8]) -> Result<Attr> {
         match self.steps.make_dir(self.here(), name, DIR_MODE, Some(MADE_FOR_PATH)) {
-            // somebody else has just done it
+            // another request has just done it
             Err(Error::Exists) => self.step(name),
             made => made,
         }
@@ -294,7 +300,7 @@ impl Walk<'_, '_> {
 
     fn all(mut self, path: &Path, mut pinned: bool, follow: bool, missing: Missing) -> Result<Walked> {
         let mut todo: Vec<Box<[u8]>> = path.names().rev().map(Box::from).collect();
-        // names of the path itself that are left; what comes before them a link has brought
+        // remaining names of the path itself; names before them come from a link
         let mut own = todo.len();
         while let Some(name) = todo.pop() {
             let (is_last, is_own) = (todo.is_empty(), todo.len() < own);
@@ -326,7 +332,8 @@ impl Walk<'_, '_> {
         Ok(self.ends(b"", Some(attr)))
     }
 
-    /// Whether the name was one of the dots, which only links bring; then it has been followed, but not out of the tree.
+    /// Whether the name is one of the dots, which come only from links; then it was followed, but
+    /// not out of the tree.
     fn dots(&mut self, name: &[u8]) -> Result<bool> {
         match name {
             b"." => Ok(true),
@@ -340,7 +347,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// The names that a symbolic link stands for, last first. What leads out of the tree is not there.
+    /// The names that a symbolic link stands for, last first. A link that leads out of the tree
+    /// counts as missing.
     fn link(&mut self, link: &Attr) -> Result<Vec<Box<[u8]>>> {
         self.links += 1;
         let Reply::Data(target) = self.steps.call(Op::ReadLink { node: link.node })? else {

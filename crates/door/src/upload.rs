@@ -1,70 +1,73 @@
-//! Writing a file: content goes to a file without a name, which gets its name at the end, in place of what had it.
+//! Writes a file: content goes to a file without a name, which gets its name at the end, replacing
+//! the file that had it.
 //!
-//! Who reads finds the old file whole or the new one whole. What a client, the door or the machine leaves behind when it dies has no name; it
-//! is freed when the last reference goes, or when the cell is opened again.
+//! Readers find the old file whole or the new one whole. If the client, the door or the machine
+//! dies, the file left behind has no name. It is freed when the last reference goes, or when the
+//! cell is opened again.
 
 use crate::digest::{Digest, Running};
-use crate::file::{File, Held, counted};
+use crate::file::{File, InodeRef, counted};
 use crate::files::{Tree, set_user_xattr};
 use crate::like;
 use crate::limits;
 use crate::path::Path;
-use crate::shares::Share;
+use crate::semaphore::FairPermit;
 use crate::steps::{Base, Steps, Walked};
 use crate::who::{R, W, X};
 use bytes::{Bytes, BytesMut};
-use leeward_fs::{Attr, Error, Kind, NodeId, Op, Over, Reply, Result, SetAttr, SetTime, Time};
+use leeward_fs::{Attr, Error, Kind, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime, Time};
 use std::ops::Range;
 
-/// Mode of a new file, less what is masked.
+/// Mode of a new file, before the mask.
 const FILE_MODE: u32 = 0o666;
-/// How often a file may be overtaken by others that get its name, before it is told so.
+/// How often other files may get the name first, before the caller gets an error.
 const PLACE_TRIES: usize = 1000;
 /// Most bytes that one copying operation moves: it is one turn at the gate.
 const COPY_BYTES: u64 = 1 << 30;
 
-/// A file that is being written. Dropped, it is gone. `D`: what is made of its content meanwhile.
+/// A file that is being written. Dropped, it is gone. `D`: a digest of its content.
 pub struct Upload<D = ()> {
     pub(crate) tree: Tree,
     path: Path,
-    pub(crate) held: Held,
+    pub(crate) held: InodeRef,
     /// Bytes in the file.
     size: u64,
-    /// Bytes that will be in it, where that is known.
+    /// Size that it will have, where that is known.
     expected: Option<u64>,
     buffer: Buffer,
-    /// Of all but the buffer.
+    /// The digest of all but the buffer.
     digest: Running<D>,
     taken: Taken,
 }
 
-/// What it takes over, and from where.
+/// Attributes that it copies from other files.
 #[derive(Clone, Default)]
 struct Taken {
-    /// From this file permissions; else from the one in whose place it comes, if that is of the same owner.
+    /// Permissions are copied from this file; else from the replaced file, if that has the same
+    /// owner.
     like: Option<(File, bool)>,
-    /// From what it comes in the place of: these attributes.
+    /// These attributes are copied from the replaced file.
     notes: &'static [&'static [u8]],
 }
 
-/// What came in and is not written yet, and the memory that it may take.
+/// Content that arrived and is not written yet, and the memory that it may take.
 #[derive(Default)]
 struct Buffer {
     bytes: BytesMut,
-    share: Option<Share>,
+    share: Option<FairPermit>,
 }
 
 impl Buffer {
-    fn new(share: Option<Share>) -> Buffer {
-        Buffer { bytes: BytesMut::with_capacity(share.as_ref().map_or(0, Share::units)), share }
+    fn new(share: Option<FairPermit>) -> Buffer {
+        Buffer { bytes: BytesMut::with_capacity(share.as_ref().map_or(0, FairPermit::units)), share }
     }
 
-    /// Bytes that it has room for.
+    /// Bytes that fit in it.
     fn room(&self) -> usize {
-        self.share.as_ref().map_or(0, Share::units).saturating_sub(self.bytes.len())
+        self.share.as_ref().map_or(0, FairPermit::units).saturating_sub(self.bytes.len())
     }
 
-    /// What is in it, which counts until it is dropped.
+    /// Its content, counted until it is dropped.
     fn into_piece(self) -> Bytes {
         match self.share {
             Some(share) => counted(self.bytes.freeze(), share),
@@ -76,27 +79,33 @@ impl Buffer {
 /// How an upload ends.
 #[derive(Clone, Debug)]
 pub struct Finish {
-    /// What it may replace.
-    pub over: Over,
+    /// The inode that it may replace.
+    pub over: Precondition,
     /// Extended attributes to set on it, beginning with `user.`.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its time of modification, where it is not that of the last write.
     pub modified: Option<Time>,
     /// Whether missing directories above are made.
     pub parents: bool,
-    /// The upload in parts that is complete with it, and what is to be known of that for a while.
+    /// The upload in parts that it completes, and the result to keep for a while.
     pub completes: Option<(NodeId, Vec<u8>)>,
 }
 
 impl Default for Finish {
     fn default() -> Finish {
-        Finish { over: Over::Any, xattrs: Vec::new(), modified: None, parents: false, completes: None }
+        Finish {
+            over: Precondition::Any,
+            xattrs: Vec::new(),
+            modified: None,
+            parents: false,
+            completes: None,
+        }
     }
 }
 
-/// Something that writes, entered as this kind of operation.
+/// Requests that write are accounted for as this kind of operation.
 pub(crate) const PLACE: Op<'static> =
-    Op::Place { node: NodeId::ROOT, dir: NodeId::ROOT, name: b"", over: Over::Any };
+    Op::Place { node: NodeId::ROOT, dir: NodeId::ROOT, name: b"", over: Precondition::Any };
 
 impl Upload {
     pub(crate) async fn begin(tree: &Tree, path: &Path, bytes: Option<u64>) -> Result<Upload> {
@@ -105,7 +114,7 @@ impl Upload {
             let dir = dir_for(steps, base, &wanted)?;
             let attr = steps.make_unnamed(dir, FILE_MODE, bytes.unwrap_or(0))?;
             steps.about(attr.node);
-            Ok(Held::new(&files, ctx, attr.node))
+            Ok(InodeRef::new(&files, ctx, attr.node))
         };
         let held = tree.run((PLACE, 0), make).await?;
         Ok(Upload {
@@ -120,14 +129,14 @@ impl Upload {
         })
     }
 
-    /// The same with a digest of what is written from now on.
+    /// The upload with a digest of everything written from now on.
     pub fn with_digest<D: Digest>(self, digest: D) -> Upload<D> {
         self.with(Running::new(digest)).1
     }
 }
 
 impl<D: Digest> Upload<D> {
-    /// The digest that it had, and the rest with another one.
+    /// Replaces the digest: returns the old one, and the upload with the new one.
     fn with<E>(self, digest: Running<E>) -> (Running<D>, Upload<E>) {
         let Upload { tree, path, held, size, expected, buffer, digest: had, taken } = self;
         (had, Upload { tree, path, held, size, expected, buffer, digest, taken })
@@ -138,11 +147,12 @@ impl<D: Digest> Upload<D> {
         self.size + self.buffer.bytes.len() as u64
     }
 
-    /// Adds content at the end. Waits while more is on its way to the store than the user's share. It is gathered to pieces where this user has a
-    /// part of the memory for that, else written as it comes.
+    /// Adds content at the end. Waits while the user has more than the user's share waiting to be
+    /// written. Content is gathered to pieces where this user has a part of the memory for that,
+    /// else written as it comes.
     ///
     /// # Errors
-    /// As `write` gives them.
+    /// As for `write`.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -166,7 +176,7 @@ impl<D: Digest> Upload<D> {
         Ok(())
     }
 
-    /// The digest of all that was written, and the rest of the upload.
+    /// The digest of everything written, and the upload without it.
     ///
     /// # Errors
     /// As [`Upload::write`].
@@ -177,17 +187,17 @@ impl<D: Digest> Upload<D> {
     }
 
     /// Memory for the next piece, if there is any for this user.
-    fn share(&self) -> Option<Share> {
+    fn share(&self) -> Option<FairPermit> {
         let (incoming, uid) = (self.tree.files().incoming(), self.tree.ctx().flow.uid);
         let most = if incoming.is_tight(uid) { limits::WRITE_BYTES_TIGHT } else { limits::WRITE_BYTES };
         let expected = self.expected.map_or(most as u64, |bytes| bytes.saturating_sub(self.size));
-        // never nothing: more may come than was said
+        // never zero: more may come than was announced
         incoming.try_take(uid, (expected as usize).clamp(1, most))
     }
 
     pub(crate) async fn flush(&mut self) -> Result<()> {
         let piece = std::mem::take(&mut self.buffer).into_piece();
-        self.digest.add(self.tree.files().hands(), piece.clone()).await?;
+        self.digest.add(self.tree.files().hash_threads(), piece.clone()).await?;
         self.put(&piece).await
     }
 
@@ -203,22 +213,22 @@ impl<D: Digest> Upload<D> {
         Ok(())
     }
 
-    /// It gets the permissions of this file, as far as its group is the same, and not those of the file in whose place it comes. `keeps_group`:
-    /// also the group, where the user is in it.
+    /// Copies the permissions of this file, as far as its group is the same, and not those of the
+    /// replaced file. `keeps_group`: also the group, where the user is in it.
     pub fn like(&mut self, file: &File, keeps_group: bool) {
         self.taken.like = Some((file.clone(), keeps_group));
     }
 
-    /// From what it comes in the place of, it takes over these attributes, which begin with `user.`.
+    /// Copies these attributes, which begin with `user.`, from the replaced file.
     pub fn keep(&mut self, names: &'static [&'static [u8]]) {
         self.taken.notes = names;
     }
 
-    /// Adds a range of another file at the end: of the same volume by sharing its data. Who takes over what is known of the content asks
-    /// [`File::is_same`] afterwards.
+    /// Adds a range of another file at the end: of the same volume by sharing its data. A caller
+    /// that copies facts about the content calls [`File::is_same`] afterwards.
     ///
     /// # Errors
-    /// As `copy_file_range` gives them; [`Error::Io`] when the source is shorter now.
+    /// As for `copy_file_range`; [`Error::Io`] when the source is shorter now.
     pub async fn copy(&mut self, from: &File, range: Range<u64>) -> Result<()> {
         self.copy_from(from.held.node, range).await
     }
@@ -238,16 +248,18 @@ impl<D: Digest> Upload<D> {
         Ok(())
     }
 
-    /// Gives it its name. When this returns, content, attributes and name are durable, and seen everywhere.
+    /// Gives the file its name. When this returns, content, attributes and name are durable, and
+    /// seen everywhere.
     ///
     /// # Errors
-    /// [`Error::Exists`] and [`Error::Changed`] where [`Finish::over`] says so; [`Error::Quota`]; as `rename` gives them.
+    /// [`Error::Exists`] and [`Error::Changed`] where [`Finish::over`] says so; [`Error::Quota`];
+    /// as for `rename`.
     pub async fn finish(mut self, finish: Finish) -> Result<Attr> {
         let tail = std::mem::take(&mut self.buffer).into_piece();
         let Upload { tree, path, held, size, taken, .. } = self;
         let mut state = Finishing { path, finish, taken, tail, offset: size, done: Done::default() };
         let go_on = move |steps: &Steps<'_>, base: &Base| {
-            // whoever waits for this may go away, the file may not
+            // the caller may go away, the file may not
             let held = &held;
             state.go_on(steps, base, held.node)
         };
@@ -273,7 +285,7 @@ struct Done {
 }
 
 impl Finishing {
-    /// From where it had to wait.
+    /// Continues where it had to wait.
     fn go_on(&mut self, steps: &Steps<'_>, base: &Base, node: NodeId) -> Result<Attr> {
         steps.about(node);
         if !self.done.written && !self.tail.is_empty() {
@@ -314,24 +326,24 @@ impl Finishing {
                 crate::who::permit_removal(steps.ctx, dir, old)?;
             }
             self.take_over(steps, &walked, node)?;
-            // what it was made like must be what it replaces
+            // the file whose attributes it copied must be the one that it replaces
             let over = match (self.finish.over, &walked.attr) {
-                (Over::Any, Some(old)) => Over::This(old.node, old.ctime),
-                (Over::Any, None) => Over::Nothing,
+                (Precondition::Any, Some(old)) => Precondition::This(old.node, old.ctime),
+                (Precondition::Any, None) => Precondition::Nothing,
                 (over, _) => over,
             };
             match steps.attr_of(self.placing(node, dir.node, &walked.name, over)) {
                 // the directory was removed just now, as its last file was
                 Err(Error::NotFound) if self.finish.parents && tries.next().is_some() => {}
-                // somebody else was faster
+                // another file was faster
                 Err(Error::Changed | Error::Exists)
-                    if self.finish.over == Over::Any && tries.next().is_some() => {}
+                    if self.finish.over == Precondition::Any && tries.next().is_some() => {}
                 other => return other,
             }
         }
     }
 
-    fn placing<'a>(&'a self, node: NodeId, dir: NodeId, name: &'a [u8], over: Over) -> Op<'a> {
+    fn placing<'a>(&'a self, node: NodeId, dir: NodeId, name: &'a [u8], over: Precondition) -> Op<'a> {
         match &self.finish.completes {
             None => Op::Place { node, dir, name, over },
             Some((upload, note)) => Op::CompleteUpload { upload: *upload, node, dir, name, over, note },
@@ -359,7 +371,8 @@ impl Finishing {
     }
 }
 
-/// The directory that a new file at `path` will be in or below: the lowest that is there. The user may make something in it.
+/// The directory that a new file at `path` will be in or below: the lowest existing one. The user
+/// may make something in it.
 pub(crate) fn dir_for(steps: &Steps<'_>, base: &Base, path: &Path) -> Result<NodeId> {
     if path.is_root() {
         return Err(Error::IsDir);

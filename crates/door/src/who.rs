@@ -1,32 +1,35 @@
-//! Whom a request acts as, and what that user may: the checks that the kernel makes for the mount.
+//! The user that a request acts as, and what that user may do: the checks that the kernel makes for
+//! the mount.
 //!
-//! Pure. The rules are those of Linux: root may all; else the owner's bits, the access ACL, the group's or the others' bits, the first of these that is
-//! about the user. A sticky directory's names are removed by the owner of what they name, or of the directory.
+//! Pure. The rules are those of Linux: root may do all; else the owner's bits, the access ACL, the
+//! group's or the others' bits count, the first of these that applies to the user. In a sticky
+//! directory a name is removed only by the owner of what it names, or of the directory.
 
 use leeward_env::{Class, Ctx, Door, Flow, Groups, Wait};
 use leeward_fs::{Attr, Error, Kind, Result};
 use std::sync::Arc;
 
-/// A user as doors know him.
+/// The user that a request acts as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct Principal {
     /// Name, for logs and errors.
     pub name: Arc<str>,
     /// User id.
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
-    /// Groups besides.
+    /// The other groups.
     pub groups: Groups,
 }
 
-impl Who {
+impl Principal {
     /// A user in these groups.
-    pub fn new(name: &str, uid: u32, gid: u32, groups: &[u32]) -> Who {
-        Who { name: name.into(), uid, gid, groups: Groups::of(groups) }
+    pub fn new(name: &str, uid: u32, gid: u32, groups: &[u32]) -> Principal {
+        Principal { name: name.into(), uid, gid, groups: Groups::of(groups) }
     }
 
-    /// The context of his requests by a door: bulk work that shares fairly with everybody's, and yields to who sits at a prompt.
+    /// The context of this user's requests by a door: batch work, which shares fairly with
+    /// everybody's and yields to interactive requests.
     pub fn ctx(&self, door: Door) -> Ctx {
         Ctx {
             uid: self.uid,
@@ -42,7 +45,7 @@ impl Who {
     }
 }
 
-/// What somebody wants to do, as of `access`: read.
+/// A wanted right, as of `access`: read.
 pub const R: u32 = 4;
 /// Write.
 pub const W: u32 = 2;
@@ -82,7 +85,7 @@ pub(crate) fn permit(ctx: &Ctx, attr: &Attr, acl: Option<&[u8]>, want: u32) -> R
     if granted { Ok(()) } else { Err(Error::Access) }
 }
 
-/// Whether the user may take the name of `entry` out of `dir`, in which he may write.
+/// Whether the user may remove the name of `entry` from `dir`, in which the user may write.
 pub(crate) fn permit_removal(ctx: &Ctx, dir: &Attr, entry: &Attr) -> Result<()> {
     let sticky = dir.mode & 0o1000 != 0;
     if !sticky || [0, entry.uid, dir.uid].contains(&ctx.uid) {
@@ -91,7 +94,8 @@ pub(crate) fn permit_removal(ctx: &Ctx, dir: &Attr, entry: &Attr) -> Result<()> 
     Err(Error::NotPermitted)
 }
 
-/// Whether the user may set attributes that everybody may name (`user.*`) on what he may write.
+/// Whether the user may set attributes with free names (`user.*`) on an inode that the user may
+/// write.
 pub(crate) fn permit_user_xattr(ctx: &Ctx, attr: &Attr) -> Result<()> {
     let sticky_dir = attr.kind == Kind::Dir && attr.mode & 0o1000 != 0;
     if sticky_dir && ctx.uid != 0 && ctx.uid != attr.uid {
@@ -166,7 +170,7 @@ mod tests {
     }
 
     fn ctx(uid: u32, gids: &[u32]) -> Ctx {
-        Who::new("u", uid, gids[0], &gids[1..]).ctx(Door::S3)
+        Principal::new("u", uid, gids[0], &gids[1..]).ctx(Door::S3)
     }
 
     fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {

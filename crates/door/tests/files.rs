@@ -6,7 +6,7 @@ mod rig;
 use leeward_door::keys::{Key, Keys, Wanted};
 use leeward_door::{Digest, Finish, Tree};
 use leeward_env::Ctx;
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr};
 use leeward_volume::admin;
 use rig::{Rig, noise, path};
 use std::collections::BTreeSet;
@@ -72,13 +72,13 @@ fn conditions_hold_when_the_name_is_given() {
             upload.finish(Finish { over, ..Finish::default() }).await
         })
     };
-    assert_eq!(try_put(Over::Nothing), Err(Error::Exists));
-    assert!(try_put(Over::This(first.node, first.ctime)).is_ok());
-    assert_eq!(try_put(Over::This(first.node, first.ctime)), Err(Error::Changed));
+    assert_eq!(try_put(Precondition::Nothing), Err(Error::Exists));
+    assert!(try_put(Precondition::This(first.node, first.ctime)).is_ok());
+    assert_eq!(try_put(Precondition::This(first.node, first.ctime)), Err(Error::Changed));
     let remove = |over| rig.wait(tree.remove_if(&path("f"), over, true));
-    assert_eq!(remove(Over::This(first.node, first.ctime)), Err(Error::Changed));
+    assert_eq!(remove(Precondition::This(first.node, first.ctime)), Err(Error::Changed));
     let now = rig.wait(tree.stat(&path("f"), &[])).expect("there").attr;
-    remove(Over::This(now.node, now.ctime)).expect("removed");
+    remove(Precondition::This(now.node, now.ctime)).expect("removed");
 }
 
 /// All bytes, in their order.
@@ -317,7 +317,7 @@ fn the_kernel_is_told_of_what_it_knows() {
             self.0.lock().push((dir, name.to_vec()));
         }
         fn inode_changed(&self, _: NodeId) {}
-        fn wait_heard(&self) {}
+        fn wait_applied(&self) {}
     }
     let rig = open_to_all();
     let heard = std::sync::Arc::new(Heard::default());

@@ -1,4 +1,4 @@
-//! The request context: who asks, in which class, and how patiently.
+//! The request context: who asks, in which class, and whether the call may wait.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -18,19 +18,19 @@ impl Flow {
     pub const SYSTEM: Flow = Flow { uid: u32::MAX, job: 0 };
 }
 
-/// What is done in the background.
+/// Kinds of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Work {
-    /// Freeing what only removed snapshots saw.
+    /// Freeing what only removed snapshots referred to.
     Trim,
-    /// Rewriting segments without what is dead in them, and deleting them.
+    /// Rewriting segments without their dead data, and deleting them.
     Cleaning,
     /// Freeing removed volumes, and large files and trees.
     Removal,
     /// Purging recycle bins.
     Purge,
-    /// Bringing something back from a snapshot.
+    /// Restoring from a snapshot.
     Restore,
     /// fsck.
     Check,
@@ -38,7 +38,7 @@ pub enum Work {
     Moving,
     /// Rebuilding and moving pieces of objects, flushing and evicting.
     Repair,
-    /// Reading and verifying all.
+    /// Reading and verifying all objects.
     Scrub,
 }
 
@@ -70,7 +70,7 @@ impl Work {
         }
     }
 
-    /// The job tag of this work: those at the end are nobody else's.
+    /// The job tag of this work: the highest numbers, which no other job has.
     fn job(self) -> u32 {
         u32::MAX - self as u32
     }
@@ -82,17 +82,17 @@ impl Flow {
         Flow { job: work.job(), ..self }
     }
 
-    /// As one number.
+    /// Packs a flow into one number.
     pub fn pack(self) -> u64 {
         u64::from(self.uid) << 32 | u64::from(self.job)
     }
 
-    /// From [`Flow::pack`].
+    /// The reverse of [`Flow::pack`].
     pub fn unpack(packed: u64) -> Flow {
         Flow { uid: (packed >> 32) as u32, job: packed as u32 }
     }
 
-    /// Which work of the system this is, if it is any.
+    /// The kind of the system's work, if it is any.
     pub fn work(self) -> Option<Work> {
         Work::ALL.into_iter().find(|work| work.job() == self.job)
     }
@@ -101,7 +101,7 @@ impl Flow {
 /// Scheduling class of a request; a weight, not an absolute priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody waits at a prompt.
+    /// A person waits for the answer.
     Interactive,
     /// Bulk work of a user.
     Batch,
@@ -110,7 +110,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// What it weighs against others.
+    /// Weight against other classes.
     pub fn weight(self) -> u32 {
         match self {
             Class::Interactive => 16,
@@ -123,16 +123,18 @@ impl Class {
 /// Whether a call may block the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Return `WouldBlock`, with no effect, where the call would wait for a store, a commit or a budget.
+    /// Return `WouldBlock`, with no effect, where the call would wait for a store, a commit or a
+    /// budget.
     Never,
     /// Wait as long as it takes.
     Allowed,
 }
 
-/// Which way a request came in.
+/// The way in which a request came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Door {
-    /// The kernel's mount, or this process itself: whoever caches what it changes knows of it, or is told.
+    /// The kernel's mount, or this process itself. A front end that caches learns of its changes by
+    /// itself, or is told.
     #[default]
     Mount,
     /// S3.
@@ -152,14 +154,16 @@ impl Door {
     }
 }
 
-/// The groups of a user besides the primary one: a short list that many requests share, so that a context can be copied.
+/// The groups of a user besides the primary one: a short list that many requests share, so that a
+/// context can be copied.
 ///
-/// Each list that ever occurred is kept for the life of the process: there are about as many as users, and only operators make new ones.
+/// Each list that ever occurred is kept for the life of the process. There are about as many lists
+/// as users, and only operators make new ones.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Groups(&'static [u32]);
 
 impl Groups {
-    /// These, in any order.
+    /// These groups, in any order.
     pub fn of(gids: &[u32]) -> Groups {
         static KNOWN: Mutex<BTreeSet<&'static [u32]>> = Mutex::new(BTreeSet::new());
         let mut sorted = gids.to_vec();
@@ -177,12 +181,12 @@ impl Groups {
         Groups(list)
     }
 
-    /// In order.
+    /// The groups, sorted.
     pub fn all(self) -> &'static [u32] {
         self.0
     }
 
-    /// Whether this is one of them.
+    /// Whether the group is one of them.
     pub fn contains(self, gid: u32) -> bool {
         self.0.binary_search(&gid).is_ok()
     }
@@ -201,9 +205,10 @@ pub struct Ctx {
     pub uid: u32,
     /// Acting primary group id.
     pub gid: u32,
-    /// The groups besides that, where the front end knows them. The kernel does not tell them: see [`Ctx::groups`].
+    /// The other groups, where the front end knows them. The kernel does not pass them on: see
+    /// [`Ctx::groups`].
     pub gids: Groups,
-    /// Which way it came in.
+    /// The way in which it came.
     pub door: Door,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
@@ -213,8 +218,9 @@ pub struct Ctx {
     pub class: Class,
     /// Whether this thread may be blocked.
     pub wait: Wait,
-    /// Whether the front end counts references to the inodes it is told of (and gives them back with Forget), as
-    /// a kernel does. An inode that lost its last name is kept while references are out.
+    /// Whether the front end counts references to the inodes that it gets (and returns them with
+    /// Forget), as a kernel does. An inode that lost its last name is kept while there are
+    /// references.
     pub refs: bool,
 }
 
@@ -234,7 +240,7 @@ impl Ctx {
         }
     }
 
-    /// The groups of who asks: the primary one and those it has besides, as the front end or the process says.
+    /// All groups of the caller, the primary one included, as the front end or the process says.
     pub fn groups(&self) -> Vec<u32> {
         let mut gids = vec![self.gid];
         gids.extend(self.gids.all());
@@ -262,7 +268,7 @@ impl Ctx {
         }
     }
 
-    /// The same request with another patience.
+    /// The same request with another setting of `wait`.
     pub fn with_wait(self, wait: Wait) -> Ctx {
         Ctx { wait, ..self }
     }

@@ -1,9 +1,11 @@
-//! Dates in UTC, as names of scheduled snapshots and for messages. The proleptic Gregorian calendar; no time zones.
+//! Dates in UTC, as names of scheduled snapshots and for messages. The proleptic Gregorian
+//! calendar; no time zones.
 
 /// Seconds of a day.
 pub const DAY_SECS: i64 = 86_400;
 
-/// Year, month and day of a day counted from 1970-01-01. Years are counted from March, so that the leap day is the last one.
+/// Year, month and day of a day counted from 1970-01-01. Years are counted from March, so that the
+/// leap day is the last one.
 pub fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -43,7 +45,7 @@ pub fn minute(secs: i64) -> String {
     format!("{}Z", &text[..text.len() - ":59Z".len()])
 }
 
-/// Reads [`minute`]: only its one spelling.
+/// Reads the output of [`minute`], in exactly that form.
 pub fn parse_minute(text: &str) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
     let day = day_of(number(0..4)?, number(5..7)?, number(8..10)?)?;

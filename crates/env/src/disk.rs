@@ -1,15 +1,16 @@
 //! The few file operations that the metadata journal and the directory store are built on.
 //!
-//! Paths are relative to the root that the disk was opened on, `/`-separated, without `..`. A disk promises what
-//! ext4 promises and no more:
+//! Paths are relative to the root that the disk was opened on, `/`-separated, without `..`. A disk
+//! promises what ext4 promises and no more:
 //!
 //! * written bytes are durable after [`DiskFile::sync`] of the file;
 //! * a created, renamed or removed name is durable after [`Disk::sync_dir`] of its directory;
-//! * without them a power cut may keep or lose each single write, in any order, at a granularity of 512 bytes, and
-//!   may keep or lose each change of a name.
+//! * without them a power cut may keep or lose each single write, in any order, at a granularity of
+//!   512 bytes, and may keep or lose each change of a name.
 //!
-//! [`RealDisk`](real::RealDisk) is a directory; [`SimDisk`](sim::SimDisk) keeps both the volatile and the durable state, counts
-//! mutations, fails or "cuts the power" at any of them, and flips bits.
+//! [`RealDisk`](real::RealDisk) is a directory. [`SimDisk`](sim::SimDisk) keeps both the volatile
+//! and the durable state, counts mutations, fails or "cuts the power" at any of them, and flips
+//! bits.
 
 pub mod held;
 pub mod pinned;
@@ -23,17 +24,20 @@ use std::io;
 pub enum Caching {
     /// Through the page cache.
     Buffered,
-    /// Around it where the file system can (offset, length and memory aligned to 4096), else through it.
+    /// Around it where the file system can (offset, length and memory aligned to 4096), else
+    /// through it.
     Direct,
 }
 
 /// An open file. Methods take `&self`: positions are explicit, concurrent calls are fine.
 pub trait DiskFile: Send + Sync {
-    /// Fills `buf` from `offset`; returns how many bytes were there (short only at the end of the file).
+    /// Fills `buf` from `offset`; returns how many bytes were there (short only at the end of the
+    /// file).
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `buf` at `offset`, extending the file.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
-    /// Reserves space so that later writes within `len` cannot fail for want of it; the size becomes at least `len`.
+    /// Reserves space so that later writes within `len` cannot fail for lack of it; the size
+    /// becomes at least `len`.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Cuts or extends (with a hole) to `len`.
     fn truncate(&self, len: u64) -> io::Result<()>;
@@ -64,7 +68,8 @@ pub struct Space {
 pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens an existing file for reading only: a disk that has become read-only still takes that. Writing to it fails.
+    /// Opens an existing file for reading only: this also works on a disk that has become
+    /// read-only. Writing to it fails.
     fn open_to_read(&self, path: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
         self.open(path, caching)
     }
@@ -74,9 +79,10 @@ pub trait Disk: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &str) -> io::Result<()>;
-    /// Names of the files directly in `dir` with their lengths; a missing directory is empty. Sorted.
+    /// Names of the files directly in `dir` with their lengths, sorted; a missing directory counts
+    /// as empty.
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>>;
-    /// Names of the directories directly in `dir`, sorted; a missing directory is empty.
+    /// Names of the directories directly in `dir`, sorted; a missing directory counts as empty.
     fn list_dirs(&self, dir: &str) -> io::Result<Vec<String>>;
     /// Makes the names in `dir` (and `dir`'s own chain of names up to the root) durable.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;

@@ -7,14 +7,15 @@ pub fn encode(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// The bytes of such digits, in any case; `None` where there is anything else, or half a byte.
+/// Decodes such digits, in any case; `None` where there is anything else, or half a byte.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.chars().map(|c| c.to_digit(16)).collect::<Option<Vec<_>>>()?;
     let pairs = digits.chunks_exact(2);
     pairs.remainder().is_empty().then(|| pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-/// The bytes of a text in which `%` and two digits stand for one; `None` where a `%` is followed by anything else.
+/// Decodes a text in which `%` and two digits stand for a byte; `None` where a `%` is followed by
+/// anything else.
 pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -1,4 +1,5 @@
-//! How often something took how long, in buckets of powers of two: small, exact to a factor of two, and cheap to add to.
+//! Histogram of durations, in buckets of powers of two: small, exact to a factor of two, and cheap
+//! to add to.
 
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
@@ -7,35 +8,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Buckets of a [`Histogram`].
 pub const BUCKETS: usize = 26;
 
-/// How often something took how long: bucket `n` counts what took less than 2^n microseconds (and at least half of that), the last one
-/// all that is longer.
+/// Histogram of durations: bucket `n` counts those below 2^n microseconds (and at least half of
+/// that), the last bucket all longer ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// By bucket.
+    /// Counts by bucket.
     pub counts: [u64; BUCKETS],
-    /// Sum of all, nanoseconds.
+    /// Sum of all durations, nanoseconds.
     pub nanos: u64,
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Counts one duration.
     pub fn add(&mut self, nanos: Nanos) {
         self.counts[bucket(nanos)] += 1;
         self.nanos += nanos;
     }
 
-    /// Counts all of another one.
+    /// Adds all counts of another histogram.
     pub fn add_all(&mut self, other: &Histogram) {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, count)| *sum += count);
         self.nanos += other.nanos;
     }
 
-    /// How many.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What this share of all took at most, nanoseconds: the upper bound of a bucket. Of none: 0.
+    /// Quantile: the upper bound of the bucket that has it, nanoseconds. 0 if the histogram is
+    /// empty.
     pub fn quantile(&self, share: f64) -> Nanos {
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut below = 0;
@@ -46,13 +48,13 @@ impl Histogram {
         if below == 0 { 0 } else { (1u64 << bucket.unwrap_or(BUCKETS - 1)) * 1000 }
     }
 
-    /// Makes everything so far count half.
+    /// Halves all counts so far.
     pub fn halve(&mut self) {
         self.counts.iter_mut().for_each(|count| *count /= 2);
         self.nanos /= 2;
     }
 
-    /// Upper bounds of the buckets but the last, seconds.
+    /// Upper bounds of the buckets except the last, seconds.
     pub fn bounds() -> impl Iterator<Item = f64> {
         (0..BUCKETS - 1).map(|n| (1u64 << n) as f64 / 1e6)
     }
@@ -66,13 +68,13 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Counts one.
+    /// Counts one duration.
     pub fn add(&self, nanos: Nanos) {
         self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// What was counted so far; what other threads are just counting may be in it in part.
+    /// The counts so far; counts that other threads are just adding may be included in part.
     pub fn histogram(&self) -> Histogram {
         Histogram {
             counts: std::array::from_fn(|n| self.counts[n].load(Ordering::Relaxed)),

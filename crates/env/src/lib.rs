@@ -1,14 +1,16 @@
-//! The injected environment: everything a deterministic test must be able to replace.
+//! The injected environment: everything that a deterministic test must be able to replace.
 //!
 //! * [`Env`]: monotonic and wall clock, randomness, threads.
-//! * [`Ctx`]: who asks and how patiently; built at the front ends only, immutable, first argument everywhere.
-//! * [`activity`]: whether users ask for something now, so that background work holds back.
+//! * [`Ctx`]: who asks, and whether the call may wait; built only at the front ends, immutable,
+//!   first argument everywhere.
+//! * [`activity`]: whether users make requests now, so that background work holds back.
 //! * [`dates`]: UTC, in names and messages.
-//! * [`disk`]: the few file operations that journals and directory stores are built on, real and simulated.
+//! * [`disk`]: the few file operations that journals and directory stores are built on, real and
+//!   simulated.
 //! * [`hex`]: bytes in text.
-//! * [`histogram`]: how often something took how long.
-//! * [`limits`]: every bound in one place.
-//! * [`waits`]: what an operation waited for, for those who ask why it was slow.
+//! * [`histogram`]: histograms of durations.
+//! * [`limits`]: every limit in one place.
+//! * [`waits`]: what an operation waited for, to explain why it was slow.
 //!
 //! Invariant: nothing outside this crate calls the clock, a random source or `std::thread::spawn`
 //! (`clippy.toml` enforces it).
@@ -29,7 +31,7 @@ pub use ctx::{Class, Ctx, Door, Flow, Groups, Wait, Work};
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};
 
-/// What a panic said, for messages.
+/// The text of a panic, for messages.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")

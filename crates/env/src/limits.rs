@@ -1,8 +1,9 @@
-//! Every bound in one place. Units are in the names.
+//! Every limit in one place. Units are in the names.
 
 /// Longest name of a directory entry.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest name of a snapshot: with the number of its directory it is the name of an entry further down.
+/// Longest name of a snapshot: with the number of its directory it is the name of an entry further
+/// down.
 pub const SNAPSHOT_NAME_BYTES_MAX: usize = 234;
 /// Longest target of a symbolic link.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
@@ -20,22 +21,24 @@ pub const LINKS_MAX: u32 = 1 << 20;
 pub const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Logical bytes in one segment.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
-/// Pending data up to this many bytes rides in the metadata journal on fsync instead of waiting for its segment.
-pub const RIDE_BYTES_MAX: usize = 256 << 10;
+/// On fsync, pending data up to this many bytes goes into the metadata journal (inline data)
+/// instead of waiting for its segment.
+pub const INLINE_BYTES_MAX: usize = 256 << 10;
 /// Memory for data that is not yet in a store, over all flows.
 pub const DIRTY_BYTES_MAX: usize = 96 << 20;
 /// Longest time between a write and its commit without fsync.
 pub const COMMIT_INTERVAL_MS: u64 = 500;
 /// A running transaction with this many records is committed early.
 pub const COMMIT_RECORDS_MAX: usize = 2_048;
-/// With this many, who changes something waits for a commit.
+/// With this many, an operation that makes a change waits for a commit.
 pub const RUNNING_RECORDS_MAX: usize = 131_072;
-/// One transfer to a store; see DISK.md: larger ones make others wait.
+/// One transfer to a store. Larger ones make others wait.
 pub const STORE_SLICE_BYTES: usize = 256 << 10;
-/// Transfers on their way to or from one store at a time, unless the settings say otherwise. Enough for an object store: at 30 ms a request
-/// 32 reads of 128 KiB are 130 MB/s, 32 of a MiB 1 GB/s. What is beyond that waits in the store's queues, where nobody can overtake it.
+/// Transfers to or from one store at a time, unless the settings say otherwise. Enough for an
+/// object store: at 30 ms a request 32 reads of 128 KiB are 130 MB/s, 32 of a MiB 1 GB/s. More
+/// would wait in the store's queues, where nobody can overtake.
 pub const STORE_TRANSFERS_MAX: usize = 32;
-/// Threads that carry calls which wait (cold reads, fsync, budgets).
+/// Threads that run calls which wait (cold reads, fsync, budgets).
 pub const BLOCKING_THREADS_MAX: usize = 64;
-/// More of them, for users who have few while the others hold all.
+/// Additional threads, for users who have few while other users hold all of those.
 pub const BLOCKING_THREADS_RESERVE: usize = 192;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Nanoseconds; on the monotonic clock since an arbitrary start, on the wall clock since 1970 (UTC).
+/// Nanoseconds; on the monotonic clock since an arbitrary start, on the wall clock since 1970
+/// (UTC).
 pub type Nanos = u64;
 
 /// Clock, randomness and threads. Cheap to clone.
@@ -16,13 +17,13 @@ pub struct Env(Arc<Source>);
 enum Source {
     Real {
         start: std::time::Instant,
-        /// So many more threads are refused, in tests.
+        /// Threads still to be refused, in tests.
         refused: AtomicU64,
     },
     /// Time moves only when a test moves it; randomness comes from the seed.
     Sim {
         now: AtomicU64,
-        /// Of the wall clock from the monotonic one, nanoseconds.
+        /// Difference of the wall clock from the monotonic one, nanoseconds.
         set_by: AtomicI64,
         rng: Mutex<u64>,
     },
@@ -35,7 +36,8 @@ impl Env {
         Env(Arc::new(Source::Real { start: std::time::Instant::now(), refused: AtomicU64::new(0) }))
     }
 
-    /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from `seed`.
+    /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from
+    /// `seed`.
     pub fn sim(seed: u64) -> Env {
         Env(Arc::new(Source::Sim {
             now: AtomicU64::new(1_000_000_000_000_000_000),
@@ -52,7 +54,8 @@ impl Env {
         }
     }
 
-    /// Wall clock, nanoseconds since 1970. The simulated one moves on by 1 ns a call, so that order shows.
+    /// Wall clock, nanoseconds since 1970. The simulated one moves on by 1 ns a call, so that the
+    /// order of calls shows.
     #[allow(clippy::disallowed_methods)] // the one place
     pub fn wall(&self) -> Nanos {
         match &*self.0 {
@@ -72,7 +75,8 @@ impl Env {
         }
     }
 
-    /// Sets a simulated wall clock forward (or back, below zero), as an operator may; no effect on a real one.
+    /// Sets a simulated wall clock forward (or back, below zero), as an operator may; no effect on
+    /// a real one.
     pub fn set_wall_by(&self, secs: i64) {
         if let Source::Sim { set_by, .. } = &*self.0 {
             set_by.fetch_add(secs * 1_000_000_000, Ordering::Relaxed);
@@ -84,7 +88,8 @@ impl Env {
         match &*self.0 {
             Source::Real { .. } => {
                 let mut b = [0u8; 8];
-                // SAFETY: the buffer is valid for its length; a short read leaves zeros, which is harmless here.
+                // SAFETY: the buffer is valid for its length; a short read leaves zeros, which is
+                // harmless here.
                 unsafe { libc::getrandom(b.as_mut_ptr().cast(), b.len(), 0) };
                 u64::from_ne_bytes(b)
             }
@@ -98,7 +103,7 @@ impl Env {
         }
     }
 
-    /// Bytes for secrets: the system's; of a simulation from the seed.
+    /// Bytes for secrets: from the system; in a simulation from the seed.
     ///
     /// # Panics
     /// When the system has none: nothing could be kept secret then.
@@ -107,7 +112,8 @@ impl Env {
         match &*self.0 {
             Source::Real { .. } => {
                 for piece in out.chunks_mut(256) {
-                    // SAFETY: the buffer is valid for its length. Up to 256 bytes come whole or not at all.
+                    // SAFETY: the buffer is valid for its length. Up to 256 bytes come whole or not
+                    // at all.
                     let got = unsafe { libc::getrandom(piece.as_mut_ptr().cast(), piece.len(), 0) };
                     assert_eq!(got, piece.len() as isize, "the system has no random bytes");
                 }
@@ -121,14 +127,16 @@ impl Env {
         out
     }
 
-    /// From now on so many threads are refused, as a system does that has no more for us; of a real one, in tests.
+    /// Refuses the next `count` threads, like a system at its limit; of a real environment, in
+    /// tests.
     pub fn refuse_threads(&self, count: u64) {
         if let Source::Real { refused, .. } = &*self.0 {
             refused.store(count, Ordering::Relaxed);
         }
     }
 
-    /// Starts a named thread, while a cell is opened: nothing is served without it. Once it is served use [`Env::try_spawn`].
+    /// Starts a named thread, while a cell is opened: nothing is served without it. Once the cell
+    /// is served use [`Env::try_spawn`].
     ///
     /// # Panics
     /// When the system refuses a thread.
@@ -143,7 +151,8 @@ impl Env {
     /// Starts a named thread.
     ///
     /// # Errors
-    /// When the system refuses it, as a limit is reached (`TasksMax`, `RLIMIT_NPROC`) or memory is short: it may not a moment later.
+    /// When the system refuses it, because a limit is reached (`TasksMax`, `RLIMIT_NPROC`) or
+    /// memory is short. It may work a moment later.
     pub fn try_spawn<T: Send + 'static>(
         &self,
         name: &str,
@@ -166,7 +175,8 @@ impl Env {
         }
     }
 
-    /// Whether this is a simulation: background threads are then not started; tests call their steps.
+    /// Whether this is a simulation: background threads are then not started; tests call their
+    /// steps.
     pub fn is_sim(&self) -> bool {
         matches!(&*self.0, Source::Sim { .. })
     }

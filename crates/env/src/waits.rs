@@ -1,8 +1,10 @@
-//! What the current operation waits for: noted where the waiting happens, collected where the operation is accounted for.
+//! What the current operation waits for: noted where it waits, collected where the operation is
+//! accounted for.
 //!
-//! An operation runs on one thread from beginning to end (or once to find that it would wait, then again on another), so the notes
-//! are kept per thread: no parameter through every layer, no lock. Whoever measures an operation calls [`take`] before it
-//! and after it; notes that nobody takes are dropped with the next [`take`].
+//! An operation runs on one thread from beginning to end (or once to find that it would wait, then
+//! again on another). So the notes are kept per thread: no parameter through every layer, no lock.
+//! Code that measures an operation calls [`take`] before it and after it. Notes that nobody takes
+//! are dropped with the next [`take`].
 
 use crate::{Flow, Nanos};
 use std::cell::Cell;
@@ -73,10 +75,11 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Nothing.
+    /// No waits.
     pub const NONE: Waits = Waits { nanos: [0; Cause::ALL.len()], behind: [None; Cause::ALL.len()] };
 
-    /// Adds a wait. `behind`: who had what was waited for, where that is known; of several the last is kept.
+    /// Adds a wait. `behind`: the flow that had what was waited for, where it is known; of several
+    /// the last is kept.
     pub fn add(&mut self, cause: Cause, behind: Option<Flow>, nanos: Nanos) {
         self.nanos[cause as usize] += nanos;
         if behind.is_some() {
@@ -91,22 +94,22 @@ impl Waits {
         }
     }
 
-    /// How long for this.
+    /// Time waited for this cause.
     pub fn of(&self, cause: Cause) -> Nanos {
         self.nanos[cause as usize]
     }
 
-    /// Behind whom, where known.
+    /// The flow that this cause was waited behind, where known.
     pub fn behind(&self, cause: Cause) -> Option<Flow> {
         self.behind[cause as usize]
     }
 
-    /// All together.
+    /// Time waited in all.
     pub fn total(&self) -> Nanos {
         self.nanos.iter().sum()
     }
 
-    /// What there was, the longest first.
+    /// All waits, the longest first.
     pub fn longest_first(&self) -> Vec<(Cause, Option<Flow>, Nanos)> {
         let mut all: Vec<_> =
             Cause::ALL.iter().map(|c| (*c, self.behind(*c), self.of(*c))).filter(|w| w.2 > 0).collect();
@@ -128,12 +131,12 @@ pub fn note(cause: Cause, behind: Option<Flow>, nanos: Nanos) {
     });
 }
 
-/// What was noted on this thread since the last [`take`].
+/// The notes of this thread since the last [`take`].
 pub fn noted() -> Waits {
     NOTED.with(Cell::get)
 }
 
-/// What was noted on this thread since the last call.
+/// The notes of this thread since the last call; removes them.
 pub fn take() -> Waits {
     NOTED.with(|noted| noted.replace(Waits::NONE))
 }

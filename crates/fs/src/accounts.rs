@@ -1,8 +1,8 @@
-//! Who may come in by a door: users that the cell knows, their S3 keys, and the keys that the cell
-//! signs tokens with.
+//! Who may use a door: users that the cell knows, their S3 keys, and the keys that the cell signs
+//! tokens with.
 //!
 //! The three tables fit in memory. The cell hands all of them to the authority at the doors as one
-//! value, and another value after each change.
+//! value, and a new value after each change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,22 +22,22 @@ pub struct Numbers {
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRecord {
-    /// `None`: those that the user database of the machine knows under this name.
+    /// User id and groups. `None`: those that the user database of the machine has for this name.
     pub numbers: Option<Numbers>,
     /// Whether all doors are closed to the user.
     pub disabled: bool,
-    /// Only tokens of the cell of this generation are good.
+    /// Only the cell's tokens of this generation are valid.
     pub generation: u32,
-    /// Seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
 
-/// Something that must not be shown: neither `Debug` nor `Display` tell it.
+/// A text that must not be shown: neither `Debug` nor `Display` print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// Keeps it.
+    /// Wraps a secret.
     pub fn new(text: impl Into<Box<str>>) -> Secret {
         Secret(text.into())
     }
@@ -54,16 +54,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An S3 key. Signatures are computed with the secret, so the cell has to keep it as it is.
+/// An S3 key. Signatures are computed with the secret, so the cell must store it in clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     /// Name of its user.
     pub user: String,
     /// The secret access key.
     pub secret: Secret,
-    /// What the user calls it.
+    /// The user's name for it.
     pub label: String,
-    /// Seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
 
@@ -72,7 +72,7 @@ pub struct KeyRecord {
 pub struct SigningRecord {
     /// The key.
     pub secret: [u8; 32],
-    /// Seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
 
@@ -85,11 +85,11 @@ impl fmt::Debug for SigningRecord {
 /// One change of [`Accounts`].
 #[derive(Clone, Debug)]
 pub enum AccountChange {
-    /// The user has this record now.
+    /// Sets the record of a user.
     User(String, UserRecord),
-    /// The key with this id has this record now; `None`: it is gone.
+    /// Sets the record of the key with this id; `None`: removes it.
     Key(String, Option<KeyRecord>),
-    /// The signing key with this number has this record now; `None`: it is gone.
+    /// Sets the record of the signing key with this number; `None`: removes it.
     Signing(u32, Option<SigningRecord>),
 }
 
@@ -112,7 +112,7 @@ impl Accounts {
         self.users.iter().map(|(name, user)| (name.as_str(), user))
     }
 
-    /// The generation that a user's tokens of the cell must have: 0 for who has no record.
+    /// The generation that a user's tokens of the cell must have: 0 for a user without a record.
     pub fn generation(&self, name: &str) -> u32 {
         self.user(name).map_or(0, |user| user.generation)
     }
@@ -132,17 +132,17 @@ impl Accounts {
         self.signing.get(&number)
     }
 
-    /// The one that new tokens are signed with.
+    /// The key that new tokens are signed with.
     pub fn newest_signing_key(&self) -> Option<(u32, &SigningRecord)> {
         self.signing.last_key_value().map(|(number, key)| (*number, key))
     }
 
-    /// Numbers of all keys that tokens are, or were, signed with.
+    /// Numbers of all keys that sign, or did sign, tokens.
     pub fn signing_keys(&self) -> impl Iterator<Item = u32> {
         self.signing.keys().copied()
     }
 
-    /// Enters a change.
+    /// Makes a change.
     pub fn apply(&mut self, change: AccountChange) {
         match change {
             AccountChange::User(name, record) => _ = self.users.insert(name, record),

@@ -32,14 +32,15 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What an operation may replace or remove.
+/// What the inode that an operation replaces or removes must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum Precondition {
     /// Anything but a directory, or nothing.
     Any,
-    /// Nothing: else EEXIST.
+    /// No inode: else EEXIST.
     Nothing,
-    /// This inode, unchanged since this change time: else [`Error::Changed`](crate::Error::Changed).
+    /// This inode, unchanged since this change time: else
+    /// [`Error::Changed`](crate::Error::Changed).
     This(NodeId, Time),
 }
 

@@ -27,14 +27,14 @@ pub enum Kind {
 pub struct Time {
     /// Seconds since 1970-01-01 UTC.
     pub secs: i64,
-    /// 0..10^9.
+    /// Nanoseconds, 0 to 10^9 - 1.
     pub nanos: u32,
 }
 
 /// Attributes as `stat` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Which inode.
+    /// The inode.
     pub node: NodeId,
     /// Type.
     pub kind: Kind,
@@ -48,7 +48,7 @@ pub struct Attr {
     pub nlink: u32,
     /// Device number of a device node.
     pub rdev: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// 512-byte units allocated (uncompressed; holes not counted).
     pub blocks: u64,
@@ -58,7 +58,7 @@ pub struct Attr {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
-    /// Birth.
+    /// Time of creation.
     pub btime: Time,
 }
 
@@ -67,7 +67,7 @@ pub struct Attr {
 pub enum SetTime {
     /// The server's clock.
     Now,
-    /// This one.
+    /// This time.
     To(Time),
 }
 

@@ -1,7 +1,7 @@
 //! Names of buckets, for the cell that keeps buckets and the doors that show them.
 
-/// Whether S3 allows the name: 3 to 63 of `a-z`, `0-9`, `-`, `.`; a letter or digit at both ends; no
-/// `..`; no IPv4 address.
+/// Whether S3 allows the name: 3 to 63 of `a-z`, `0-9`, `-`, `.`; a letter or digit at both ends;
+/// no `..`; no IPv4 address.
 pub fn is_name(name: &str) -> bool {
     let end = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = name.as_bytes();

@@ -26,7 +26,7 @@ macro_rules! errors {
                 }
             }
 
-            /// Kinds without a text of their own, with their errnos, for docs and tests.
+            /// The kinds without a text of their own, with their errnos, for docs and tests.
             pub const TABLE: &'static [(&'static str, i32)] = &[$((stringify!($name), libc::$errno),)*];
         }
     };
@@ -57,7 +57,7 @@ errors! {
     Quota => EDQUOT, "quota exceeded";
     /// The store is full.
     NoSpace => ENOSPC, "no space left";
-    /// Another volume.
+    /// The two are in different volumes.
     CrossVolume => EXDEV, "another volume";
     /// Too many hard links.
     TooManyLinks => EMLINK, "too many links";
@@ -79,8 +79,8 @@ errors! {
     ReadOnly => EROFS, "read-only";
     /// The inode is gone.
     Stale => ESTALE, "stale";
-    /// What was to be replaced is not what it was.
+    /// The inode to be replaced was changed or replaced meanwhile.
     Changed => EBUSY, "changed meanwhile";
-    /// The call would wait and the context forbids it; nothing happened.
+    /// The call would wait and the context forbids it; nothing was done.
     WouldBlock => EAGAIN, "would block";
 }

@@ -1,10 +1,10 @@
-//! Weights and ceilings that operators set for users and groups, and what follows for one user at the
-//! gate.
+//! Weights and ceilings that operators set for users and groups, and what follows for one user at
+//! the gate.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The weight of a user about whom nothing was said.
+/// The weight of a user without settings.
 pub const WEIGHT_USUAL: u32 = 100;
 /// The largest weight.
 pub const WEIGHT_MAX: u32 = 10_000;
@@ -12,17 +12,17 @@ pub const WEIGHT_MAX: u32 = 10_000;
 /// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Principal {
-    /// By uid.
+pub enum UserOrGroup {
+    /// A user, by uid.
     User(u32),
-    /// By gid.
+    /// A group, by gid.
     Group(u32),
 }
 
-/// What was said about a user or a group; `None`: nothing.
+/// Settings of a user or a group; `None`: not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
-    /// Part relative to other users, 1 to [`WEIGHT_MAX`].
+    /// Weight relative to other users, 1 to [`WEIGHT_MAX`].
     pub weight: Option<u32>,
     /// Most operations in a second; 0: no ceiling, also if a group has one.
     pub ops_per_sec: Option<u64>,
@@ -31,7 +31,7 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    /// This, and where it says nothing what `other` says.
+    /// These settings; where one is not set, that of `other`.
     pub fn or(self, other: FlowRecord) -> FlowRecord {
         FlowRecord {
             weight: self.weight.or(other.weight),
@@ -41,10 +41,10 @@ impl FlowRecord {
     }
 }
 
-/// What holds for a user.
+/// The settings in force for a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce {
-    /// Part relative to other users.
+pub struct EffectiveLimits {
+    /// Weight relative to other users.
     pub weight: u32,
     /// Most operations in a second; 0: no ceiling.
     pub ops_per_sec: u64,
@@ -52,20 +52,20 @@ pub struct InForce {
     pub bytes_per_sec: u64,
 }
 
-/// All that was said.
+/// Settings of all users and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowSettings {
-    by_who: BTreeMap<Principal, FlowRecord>,
+    by_who: BTreeMap<UserOrGroup, FlowRecord>,
 }
 
 impl FlowSettings {
-    /// What was said about exactly this user or group.
-    pub fn get(&self, who: Principal) -> FlowRecord {
+    /// The settings of exactly this user or group.
+    pub fn get(&self, who: UserOrGroup) -> FlowRecord {
         self.by_who.get(&who).copied().unwrap_or_default()
     }
 
-    /// Sets or replaces; a record that says nothing takes away.
-    pub fn set(&mut self, who: Principal, record: FlowRecord) {
+    /// Sets or replaces a record; an empty record removes it.
+    pub fn set(&mut self, who: UserOrGroup, record: FlowRecord) {
         if record == FlowRecord::default() {
             self.by_who.remove(&who);
         } else {
@@ -73,31 +73,31 @@ impl FlowSettings {
         }
     }
 
-    /// All, users first.
-    pub fn iter(&self) -> impl Iterator<Item = (Principal, FlowRecord)> + '_ {
+    /// All records, users first.
+    pub fn iter(&self) -> impl Iterator<Item = (UserOrGroup, FlowRecord)> + '_ {
         self.by_who.iter().map(|(who, record)| (*who, *record))
     }
 
-    /// Whether nothing was said.
+    /// Whether there are no settings.
     pub fn is_empty(&self) -> bool {
         self.by_who.is_empty()
     }
 
-    /// Whether something was said about any group.
+    /// Whether any group has settings.
     pub fn has_groups(&self) -> bool {
-        self.by_who.keys().next_back().is_some_and(|who| matches!(who, Principal::Group(_)))
+        self.by_who.keys().next_back().is_some_and(|who| matches!(who, UserOrGroup::Group(_)))
     }
 
-    /// What holds for a user in these groups. What was said about the user counts before what was said
-    /// about groups. Of several groups the largest weight and the lowest ceiling count.
-    pub fn in_force(&self, uid: u32, gids: &[u32]) -> InForce {
-        let own = self.get(Principal::User(uid));
-        let groups = || gids.iter().map(|gid| self.get(Principal::Group(*gid)));
+    /// The settings in force for a user in these groups. Settings of the user take precedence over
+    /// those of groups. Of several groups the largest weight and the lowest ceiling count.
+    pub fn in_force(&self, uid: u32, gids: &[u32]) -> EffectiveLimits {
+        let own = self.get(UserOrGroup::User(uid));
+        let groups = || gids.iter().map(|gid| self.get(UserOrGroup::Group(*gid)));
         let weight = own.weight.or_else(|| groups().filter_map(|g| g.weight).max());
         let lowest = |of: fn(&FlowRecord) -> Option<u64>| {
             of(&own).or_else(|| groups().filter_map(|g| of(&g)).filter(|rate| *rate > 0).min()).unwrap_or(0)
         };
-        InForce {
+        EffectiveLimits {
             weight: weight.unwrap_or(WEIGHT_USUAL),
             ops_per_sec: lowest(|r| r.ops_per_sec),
             bytes_per_sec: lowest(|r| r.bytes_per_sec),
@@ -117,11 +117,11 @@ mod tests {
     fn the_user_counts_before_groups() {
         let mut all = FlowSettings::default();
         assert!(all.is_empty() && !all.has_groups());
-        assert_eq!(all.in_force(1, &[5]), InForce { weight: 100, ops_per_sec: 0, bytes_per_sec: 0 });
-        all.set(Principal::User(2), said(7, 0));
+        assert_eq!(all.in_force(1, &[5]), EffectiveLimits { weight: 100, ops_per_sec: 0, bytes_per_sec: 0 });
+        all.set(UserOrGroup::User(2), said(7, 0));
         assert!(!all.has_groups());
         for (gid, record) in [(5, said(300, 50)), (6, said(20, 10)), (7, said(1, 0))] {
-            all.set(Principal::Group(gid), record);
+            all.set(UserOrGroup::Group(gid), record);
         }
         assert!(all.has_groups());
         let of = |uid, gids: &[u32]| (all.in_force(uid, gids).weight, all.in_force(uid, gids).ops_per_sec);
@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(of(1, &[7]), (1, 0));
         assert_eq!(of(2, &[5, 6]), (7, 0), "no ceiling was said about the user");
         let mut less = all.clone();
-        less.set(Principal::User(2), FlowRecord { weight: Some(7), ..FlowRecord::default() });
+        less.set(UserOrGroup::User(2), FlowRecord { weight: Some(7), ..FlowRecord::default() });
         assert_eq!(less.in_force(2, &[6]).ops_per_sec, 10);
-        less.set(Principal::User(2), FlowRecord::default());
+        less.set(UserOrGroup::User(2), FlowRecord::default());
         assert_eq!(less.iter().count(), 3);
     }
 }

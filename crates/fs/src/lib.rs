@@ -1,10 +1,11 @@
-//! The vocabulary of the file system, for those who ask (doors, the gate) and those who answer (a
-//! cell): requests, replies, errors, and the trait between them.
+//! The vocabulary of the file system, for callers (doors, the gate) and for cells, which answer
+//! them: requests, replies, errors, and the trait between them.
 //!
 //! * [`Op`], [`Reply`], [`Error`]: requests and answers. [`NodeId`], [`Attr`]: what they are about.
-//! * [`Fs`] takes a request and answers it. [`Watcher`] hears of changes. [`Engine`] is an [`Fs`] that
-//!   also works in the background.
-//! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors share.
+//! * [`Fs`] takes a request and answers it. [`Watcher`] is told of changes. [`Engine`] is an [`Fs`]
+//!   that also works in the background.
+//! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
+//!   share.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
 //! [`Engine`] and its gate are always in one.
@@ -21,7 +22,7 @@ mod op;
 mod reply;
 pub mod uploads;
 
-pub use args::{Allocate, Make, Over, RenameMode, Seek, XattrMode};
+pub use args::{Allocate, Make, Precondition, RenameMode, Seek, XattrMode};
 pub use attr::{Attr, Kind, SetAttr, SetTime, Time};
 pub use engine::{Engine, Turns};
 pub use error::{Error, Result};
@@ -34,9 +35,9 @@ use std::sync::Arc;
 
 /// A file system. Calls may come from several threads at once.
 ///
-/// With [`leeward_env::Wait::Never`] in the context, a call that would wait for a store, a commit or a
-/// budget answers [`Error::WouldBlock`] and has no effect. The front end then repeats it on a thread
-/// that may wait.
+/// With [`leeward_env::Wait::Never`] in the context, a call that would wait for a store, a commit
+/// or a budget answers [`Error::WouldBlock`] and has no effect. The front end then repeats it on a
+/// thread that may wait.
 pub trait Fs: Send + Sync + 'static {
     /// Runs one operation.
     ///
@@ -44,19 +45,19 @@ pub trait Fs: Send + Sync + 'static {
     /// Those of the operation; [`Error::WouldBlock`].
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply>;
 
-    /// Tells `watcher`, from now on, of changes that did not come through its own front end but from
+    /// From now on tells `watcher` of changes that did not come through its own front end but from
     /// an operator or another door.
     fn watch(&self, watcher: Arc<dyn Watcher>);
 }
 
-/// Hears of changes that a front end must drop from its caches. The file system calls it without
+/// Is told of changes that a front end must drop from its caches. The file system calls it without
 /// holding locks; it must not call back.
 pub trait Watcher: Send + Sync {
     /// The name in this directory changed.
     fn entry_changed(&self, dir: NodeId, name: &[u8]);
     /// Attributes or content of this inode changed.
     fn inode_changed(&self, node: NodeId);
-    /// Returns when the front end has dropped all that it was told of before, or after a second: the
-    /// front end may be waiting for us.
-    fn wait_heard(&self);
+    /// Returns when the front end has dropped everything that it was told of before, or after a
+    /// second: the front end may be waiting for us.
+    fn wait_applied(&self);
 }

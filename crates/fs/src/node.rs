@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// First volume number that stands for a snapshot, or for the directories of snapshots. Volumes have
-/// lower numbers.
+/// First volume number that stands for a snapshot, or for the directories of snapshots. Volumes
+/// have lower numbers.
 pub const VIEW_FIRST: u32 = 1 << 23;
 /// First of those numbers that stands for the directories of snapshots of a volume.
 pub const DIRECTORIES_FIRST: u32 = 3 << 22;
@@ -13,8 +13,8 @@ pub const VIEW_END: u32 = 1 << 24;
 /// Names of snapshots that were taken of a directory above begin with this byte.
 pub const INHERITED: u8 = b'_';
 
-/// The number of an inode in the whole cell: its volume in the upper 24 bits, its number there in the
-/// lower 40. The root of the cell is 1.
+/// The number of an inode in the whole cell: its volume in the upper 24 bits, its number there in
+/// the lower 40. The root of the cell is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -38,8 +38,8 @@ impl NodeId {
         self.volume() >= VIEW_FIRST
     }
 
-    /// Whether the file system tells front ends when this name in this directory changes. It does not
-    /// for snapshots of directories above, which show in every directory below.
+    /// Whether the file system tells front ends when this name in this directory changes. It does
+    /// not for snapshots of directories above, which show in every directory below.
     pub fn announces(self, name: &[u8]) -> bool {
         let is_snapshot_dir = (DIRECTORIES_FIRST..VIEW_END).contains(&self.volume());
         !is_snapshot_dir || name.first() != Some(&INHERITED)

@@ -1,13 +1,13 @@
-//! The list of operations, for everybody who asks or answers one.
+//! The list of operations, for all callers and all implementations.
 //!
 //! Each entry gives an operation its variant of [`Op`], its name in reports, the inode that it is
-//! about, its effect, what it announces to caches, and how many bytes it moves. Code that answers
-//! operations matches on [`Op`] without a wildcard, so that the compiler finds what a new entry is
-//! missing.
+//! about, its effect, what it announces to caches, and how many bytes it moves. Code that
+//! implements operations matches on [`Op`] without a wildcard, so that the compiler finds what a
+//! new entry is missing.
 
 #[cfg(doc)]
 use crate::Reply;
-use crate::{Allocate, Make, NodeId, Over, RenameMode, Seek, SetAttr, XattrMode};
+use crate::{Allocate, Make, NodeId, Precondition, RenameMode, Seek, SetAttr, XattrMode};
 
 /// What an operation does to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub enum Effect {
     Reads,
     /// It changes something.
     Changes,
-    /// It changes something and adds records, for which there must be room.
+    /// It changes something and adds records, which need space.
     Grows,
-    /// It makes durable what was changed before.
+    /// It makes earlier changes durable.
     Settles,
 }
 
@@ -70,8 +70,9 @@ macro_rules! operations {
                 }
             }
 
-            /// The inode that it is about; of two, the directory that gets the name or the file that
-            /// gets the data. `None`: it is about no inode, or about one that the caller forgets.
+            /// The inode that it is about; of two, the directory that gets the name or the file
+            /// that gets the data. `None`: it is about no inode, or about one that the caller
+            /// releases.
             pub fn node(&self) -> Option<NodeId> {
                 match *self {
                     $(Op::$name { $($($field),*)? } => $about,)*
@@ -93,8 +94,8 @@ macro_rules! operations {
                 }
             }
 
-            /// The same operation with other byte strings: `with` gives one for each that it has, in
-            /// the order of the fields.
+            /// The same operation with other byte strings: `with` gives one for each that it has,
+            /// in the order of the fields.
             pub fn with_bytes<'b>(self, with: &mut dyn FnMut(&[u8]) -> &'b [u8]) -> Op<'b> {
                 match self {
                     $(Op::$name { $($($field),*)? } => Op::$name { $($($field: Field::with_bytes($field, with)),*)? },)*
@@ -105,7 +106,8 @@ macro_rules! operations {
 }
 
 operations! {
-    /// One operation. Names are single path components as bytes: at most 255, no `/`, not `.` or `..`.
+    /// One operation. Names are single path components as bytes: at most 255, no `/`, not `.` or
+    /// `..`.
     ///
     /// The front end checks permissions on the way to an inode (the kernel does, with
     /// `default_permissions`). `docs/SEMANTICS.md` says what the file system itself checks.
@@ -114,37 +116,37 @@ operations! {
     /// Finds a name in a directory. → [`Reply::Attr`]. The name `..` finds the directory above;
     /// above a volume's root is the directory that the volume is attached in.
     Lookup "lookup" Reads {
-        /// In which directory.
+        /// The directory.
         dir: NodeId,
-        /// Which name.
+        /// The name.
         name: &'a [u8],
     } about Some(dir);
     /// Reads attributes. → [`Reply::Attr`].
     GetAttr "getattr" Reads {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
     } about Some(node);
-    /// Changes attributes. → [`Reply::Attr`], as they are then.
+    /// Changes attributes. → [`Reply::Attr`], with the new values.
     SetAttr "setattr" Changes {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
-        /// What to set.
+        /// The new values.
         set: SetAttr,
     } about Some(node), tells [Inode(node)];
     /// Reads the target of a symbolic link. → [`Reply::Data`].
     ReadLink "readlink" Reads {
-        /// Of which symbolic link.
+        /// The symbolic link.
         node: NodeId,
     } about Some(node);
     /// Makes an inode under a new name. → [`Reply::Attr`]. EEXIST when the name is taken. The new
     /// inode inherits default ACLs and setgid of `dir`; `umask` clears bits of `mode` unless a
     /// default ACL applies.
     Make "make" Grows {
-        /// In which directory.
+        /// The directory.
         dir: NodeId,
-        /// Under which name.
+        /// The new name.
         name: &'a [u8],
-        /// What.
+        /// The kind of inode.
         make: Make<'a>,
         /// 07777 bits.
         mode: u32,
@@ -155,263 +157,262 @@ operations! {
     Link "link" Grows {
         /// An existing inode, no directory.
         node: NodeId,
-        /// In which directory.
+        /// The directory.
         dir: NodeId,
-        /// Under which name.
+        /// The new name.
         name: &'a [u8],
     } about Some(dir), tells [Entry(dir, name), Inode(node)];
     /// Removes a name that is not a directory's (EISDIR). → [`Reply::Removed`].
     Unlink "unlink" Changes {
-        /// In which directory.
+        /// The directory.
         dir: NodeId,
-        /// Which name.
+        /// The name.
         name: &'a [u8],
-        /// What it may remove.
-        over: Over,
+        /// The inode that it may remove.
+        over: Precondition,
     } about Some(dir), tells [Entry(dir, name)];
     /// Removes an empty directory. → [`Reply::Removed`]. ENOTEMPTY when it has entries; EBUSY where
     /// a volume is attached.
     RmDir "rmdir" Changes {
-        /// In which directory.
+        /// The directory.
         dir: NodeId,
-        /// Which name.
+        /// The name.
         name: &'a [u8],
     } about Some(dir), tells [Entry(dir, name)];
     /// Moves a name. → [`Reply::Done`].
     Rename "rename" Changes {
-        /// From directory.
+        /// The old directory.
         from_dir: NodeId,
-        /// From name.
+        /// The old name.
         from_name: &'a [u8],
-        /// To directory.
+        /// The new directory.
         to_dir: NodeId,
-        /// To name.
+        /// The new name.
         to_name: &'a [u8],
-        /// About an existing target.
+        /// What to do about an existing target.
         mode: RenameMode,
     } about Some(to_dir), tells [Entry(from_dir, from_name), Entry(to_dir, to_name)];
     /// Reads from a file. → [`Reply::Data`], which is shorter than `len` at the end of the file.
     Read "read" Reads {
-        /// From which file.
+        /// The file.
         node: NodeId,
-        /// At which byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many bytes, at most 1 MiB.
+        /// Length, at most 1 MiB.
         len: u32,
     } about Some(node), moves u64::from(len);
     /// Writes to a file. → [`Reply::Written`]. Clears setuid and setgid unless root writes.
     Write "write" Changes {
-        /// To which file.
+        /// The file.
         node: NodeId,
-        /// At which byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// What, at most 1 MiB.
+        /// The bytes, at most 1 MiB.
         data: &'a [u8],
     } about Some(node), tells [Inode(node)], moves data.len() as u64;
     /// Makes data, inode and name durable, of a directory too. → [`Reply::Done`] once they are.
     Fsync "fsync" Settles {
-        /// What.
+        /// The inode.
         node: NodeId,
     } about Some(node);
-    /// Makes durable all that operations have changed before (syncfs). → [`Reply::Done`] once it
-    /// is.
+    /// Makes all earlier changes durable (syncfs). → [`Reply::Done`] once they are.
     SyncAll "syncfs" Settles about None;
     /// Reserves, zeroes or frees a range of a file. → [`Reply::Done`].
     Allocate "allocate" Changes {
-        /// In which file.
+        /// The file.
         node: NodeId,
-        /// From which byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Length in bytes.
         len: u64,
-        /// How.
+        /// Whether to reserve, zero or free.
         mode: Allocate,
     } about Some(node), tells [Inode(node)];
     /// Finds the next data or the next hole. → [`Reply::Offset`]; ENXIO past the end.
     SeekTo "seek" Reads {
-        /// In which file.
+        /// The file.
         node: NodeId,
-        /// From which byte.
+        /// Offset to start at.
         offset: u64,
-        /// For what.
+        /// Data or hole.
         what: Seek,
     } about Some(node);
     /// Copies from one file to another, or within one. → [`Reply::Written`]. Within a volume the
     /// two share extents where ranges are whole; elsewhere bytes are copied.
     CopyRange "copy" Changes {
-        /// From file.
+        /// The source file.
         from: NodeId,
-        /// From byte.
+        /// Offset in the source file.
         from_offset: u64,
-        /// To file.
+        /// The target file.
         to: NodeId,
-        /// To byte.
+        /// Offset in the target file.
         to_offset: u64,
-        /// How many.
+        /// Length in bytes.
         len: u64,
     } about Some(to), tells [Inode(to)];
     /// Reads a page of a directory, in the order of names, without `.` and `..`. →
     /// [`Reply::Entries`], fewer than `limit` only at the end.
     List "list" Reads {
-        /// Which directory.
+        /// The directory.
         dir: NodeId,
         /// Name to start after.
         after: &'a [u8],
-        /// How many at most.
+        /// Most entries to return.
         limit: usize,
         /// Whether each entry carries its attributes.
         attrs: bool,
     } about Some(dir);
     /// Reads an extended attribute. → [`Reply::Data`]; ENODATA when there is none of that name.
     GetXattr "getxattr" Reads {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
         /// Full name, such as `user.x`.
         name: &'a [u8],
     } about Some(node);
     /// Reads the names of extended attributes. → [`Reply::Names`].
     ListXattr "listxattr" Reads {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
     } about Some(node);
     /// Sets an extended attribute. → [`Reply::Done`].
     SetXattr "setxattr" Grows {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
         /// Full name.
         name: &'a [u8],
         /// The value.
         value: &'a [u8],
-        /// About an existing one.
+        /// What to do about an existing value.
         mode: XattrMode,
     } about Some(node), tells [Inode(node)];
     /// Removes an extended attribute. → [`Reply::Done`]; ENODATA when there is none of that name.
     RemoveXattr "removexattr" Changes {
-        /// Of which inode.
+        /// The inode.
         node: NodeId,
         /// Full name.
         name: &'a [u8],
     } about Some(node), tells [Inode(node)];
     /// Reads figures of the file system. → [`Reply::StatFs`].
     StatFs "statfs" Reads {
-        /// In which volume.
+        /// Any inode of the volume.
         node: NodeId,
     } about Some(node);
-    /// Gives references back: the front end holds `count` fewer on `node`. → [`Reply::Done`]. An
+    /// Returns references: the front end holds `count` fewer on `node`. → [`Reply::Done`]. An
     /// unlinked inode is freed with the last reference.
     ///
     /// Where [`Ctx::refs`](leeward_env::Ctx) is set, a front end takes a reference with every
     /// [`Reply::Attr`] of a Lookup, Make, MakeUnnamed or Link, and with each entry of a List with
     /// `attrs`.
     Forget "forget" Reads {
-        /// Which inode.
+        /// The inode.
         node: NodeId,
-        /// How many references.
+        /// Number of references.
         count: u64,
     } about None;
-    /// Makes a regular file without a name, in the volume of `dir` and as if it were made there. →
-    /// [`Reply::Attr`]. [`Op::Place`] gives it a name. Until then it counts in no quota, though a
-    /// quota without room for `bytes` more refuses it now; it is freed with its last reference, or
-    /// after a crash.
+    /// Makes a regular file without a name, in the volume of `dir`, with the attributes that it
+    /// would get there. → [`Reply::Attr`]. [`Op::Place`] gives it a name. Until then it counts in
+    /// no quota, though a quota without room for `bytes` more refuses it now. It is freed with its
+    /// last reference, or after a crash.
     MakeUnnamed "makeunnamed" Grows {
-        /// In which directory it will be.
+        /// The directory where it will be.
         dir: NodeId,
         /// 07777 bits.
         mode: u32,
         /// Bits to clear.
         umask: u32,
-        /// How large it will be, as far as that is known.
+        /// The size that it will have, as far as that is known.
         bytes: u64,
     } about Some(dir);
-    /// Gives a file without a name its first one, in place of what has that name. → [`Reply::Attr`]
-    /// of `node`. Everybody finds the old file whole or the new one whole, also after a crash; the
-    /// operation waits for the store where that takes it.
+    /// Gives a file without a name its first one, replacing the file that has that name. →
+    /// [`Reply::Attr`] of `node`. Everybody finds the old file whole or the new one whole, also
+    /// after a crash. The operation waits for the store where that is necessary.
     Place "place" Changes {
-        /// From [`Op::MakeUnnamed`].
+        /// The file, from [`Op::MakeUnnamed`].
         node: NodeId,
-        /// In which directory, of the same volume.
+        /// The directory, in the same volume.
         dir: NodeId,
-        /// Under which name. A directory is not replaced (EISDIR).
+        /// The name. A directory is not replaced (EISDIR).
         name: &'a [u8],
-        /// What it may replace.
-        over: Over,
+        /// The inode that it may replace.
+        over: Precondition,
     } about Some(dir), tells [Entry(dir, name)];
     /// Begins an upload in parts, in the volume of `dir`. → [`Reply::Begun`]. The upload survives a
     /// crash. It stays until it is ended, or nothing was added to it for too long.
     BeginUpload "beginupload" Grows {
-        /// In which directory the file will be, as far as there is one.
+        /// The directory where the file will be, as far as there is one.
         dir: NodeId,
-        /// For which bucket, slash, key: text.
+        /// Bucket, slash, key: text.
         key: &'a [u8],
-        /// What the door wants to know of it.
+        /// Data that the door wants to keep with it.
         note: &'a [u8],
     } about Some(dir);
-    /// Makes a file without a name a part of an upload, in place of the part that had this number.
-    /// → [`Reply::Done`]. The file stays as long as the upload does. ESTALE when there is no such
+    /// Makes a file without a name a part of an upload, replacing the part that had this number. →
+    /// [`Reply::Done`]. The file stays as long as the upload does. ESTALE when there is no such
     /// upload.
     KeepPart "keeppart" Changes {
-        /// From [`Op::MakeUnnamed`].
+        /// The file, from [`Op::MakeUnnamed`].
         node: NodeId,
-        /// From [`Op::BeginUpload`].
+        /// The upload, from [`Op::BeginUpload`].
         upload: NodeId,
-        /// Which part.
+        /// Number of the part.
         number: u32,
-        /// What the door wants to know of it.
+        /// Data that the door wants to keep with it.
         note: &'a [u8],
     } about Some(node);
-    /// Does [`Op::Place`] with the file that was made of the parts, and completes the upload: its
-    /// parts are freed, and its note is known for a while. ESTALE when the upload was ended or
+    /// Does [`Op::Place`] with the file that was made from the parts, and completes the upload: its
+    /// parts are freed, and its note is kept for a while. ESTALE when the upload was ended or
     /// completed before.
     CompleteUpload "completeupload" Changes {
-        /// From [`Op::BeginUpload`].
+        /// The upload, from [`Op::BeginUpload`].
         upload: NodeId,
-        /// From [`Op::MakeUnnamed`].
+        /// The file, from [`Op::MakeUnnamed`].
         node: NodeId,
-        /// In which directory, of the same volume.
+        /// The directory, in the same volume.
         dir: NodeId,
-        /// Under which name. A directory is not replaced (EISDIR).
+        /// The name. A directory is not replaced (EISDIR).
         name: &'a [u8],
-        /// What it may replace.
-        over: Over,
-        /// What became of the upload.
+        /// The inode that it may replace.
+        over: Precondition,
+        /// The result of the upload, as the door wants to keep it.
         note: &'a [u8],
     } about Some(dir), tells [Entry(dir, name)];
     /// Ends an upload, and frees its parts. → [`Reply::Done`]. ESTALE when there is no such upload,
     /// or it is complete.
     EndUpload "endupload" Changes {
-        /// From [`Op::BeginUpload`].
+        /// The upload, from [`Op::BeginUpload`].
         upload: NodeId,
     } about Some(upload);
     /// Reads an upload, complete or not. → [`Reply::Upload`]. ESTALE when there is no such upload.
     GetUpload "getupload" Reads {
-        /// From [`Op::BeginUpload`].
+        /// The upload, from [`Op::BeginUpload`].
         upload: NodeId,
     } about Some(upload);
     /// Reads a page of the parts of an upload, in the order of their numbers. → [`Reply::Parts`],
-    /// none where there is no such upload.
+    /// empty where there is no such upload.
     ListParts "listparts" Reads {
-        /// From [`Op::BeginUpload`].
+        /// The upload, from [`Op::BeginUpload`].
         upload: NodeId,
-        /// Those with higher numbers than this. The lowest number of a part is 1.
+        /// Only parts with higher numbers than this. The lowest number of a part is 1.
         after: u32,
-        /// How many at most.
+        /// Most parts to return.
         limit: usize,
     } about Some(upload);
-    /// Reads a page of the uploads of the user who asks that are not complete, in the order of
-    /// their keys. → [`Reply::Uploads`].
+    /// Reads a page of the caller's uploads that are not complete, in the order of their keys. →
+    /// [`Reply::Uploads`].
     ListUploads "listuploads" Reads {
-        /// How bucket, slash, key begin: text.
+        /// Prefix of bucket, slash, key: text.
         prefix: &'a [u8],
-        /// Those after this one: bucket, slash, key.
+        /// Only uploads after this bucket, slash, key,
         after: &'a [u8],
-        /// And after this upload of it.
+        /// and of that key only those after this upload.
         after_upload: NodeId,
-        /// How many at most.
+        /// Most uploads to return.
         limit: usize,
     } about None;
     /// Counts uploads that are not complete. → [`Reply::UploadTotals`].
     StatUploads "statuploads" Reads {
-        /// Those of the user who asks, in this bucket; `None`: those of all users in all buckets.
+        /// The caller's uploads in this bucket; `None`: those of all users in all buckets.
         bucket: Option<&'a [u8]>,
     } about None;
 }
@@ -484,7 +485,7 @@ macro_rules! borrow_nothing {
     )*};
 }
 
-borrow_nothing!(bool, u32, u64, usize, NodeId, SetAttr, Over, RenameMode, XattrMode, Allocate, Seek);
+borrow_nothing!(bool, u32, u64, usize, NodeId, SetAttr, Precondition, RenameMode, XattrMode, Allocate, Seek);
 
 #[cfg(test)]
 mod tests {

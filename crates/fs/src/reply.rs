@@ -1,4 +1,4 @@
-//! Replies to operations, and what is in them.
+//! Replies to operations, and their parts.
 
 use crate::uploads::{Part, UploadRecord, UploadTotals};
 use crate::{Attr, Error, Kind, NodeId, Result};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Entry {
     /// Name.
     pub name: Box<[u8]>,
-    /// Which inode.
+    /// The inode.
     pub node: NodeId,
     /// Type.
     pub kind: Kind,
-    /// Attributes, where asked for.
+    /// Attributes, if asked for.
     pub attr: Option<Attr>,
 }
 
@@ -30,7 +30,7 @@ pub struct StatFs {
     pub free_files: u64,
 }
 
-/// What an operation answers.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Done, nothing to say.
@@ -39,7 +39,7 @@ pub enum Reply {
     Attr(Attr),
     /// Bytes.
     Data(Vec<u8>),
-    /// How many bytes were taken.
+    /// How many bytes were written.
     Written(u64),
     /// A file position.
     Offset(u64),
@@ -55,13 +55,13 @@ pub enum Reply {
     Uploads(Vec<(NodeId, UploadRecord)>),
     /// Parts of an upload.
     Parts(Vec<Part>),
-    /// How much there is of uploads in parts.
+    /// Figures of uploads in parts.
     UploadTotals(UploadTotals),
     /// File system figures.
     StatFs(StatFs),
     /// What was removed: the inode and its remaining links.
     Removed {
-        /// Which inode lost its name.
+        /// The inode that lost its name.
         node: NodeId,
         /// Links left.
         nlink: u32,
@@ -101,13 +101,13 @@ contents! {
     stat_fs: StatFs(StatFs), "The figures of the file system that it must be.";
 }
 
-/// What is below a directory (or a file itself).
+/// Figures of what is below a directory (or of a file itself).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Allocated bytes of files, before compression, holes not counted.
     pub bytes: u64,
     /// Inodes other than directories.
     pub files: u64,
-    /// Directories, without the one asked about.
+    /// Directories, without the given one.
     pub dirs: u64,
 }

@@ -1,4 +1,4 @@
-//! Uploads in parts: what a door tells the cell of them, and reads of them later.
+//! Uploads in parts: what a door stores in the cell about them, and reads later.
 
 use crate::{NodeId, Time};
 use std::sync::Arc;
@@ -6,30 +6,30 @@ use std::sync::Arc;
 /// An upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadRecord {
-    /// Whose it is.
+    /// User id of the owner.
     pub uid: u32,
-    /// When it was begun; when it was completed, once it is.
+    /// Time when it was begun; once it is complete, when it was completed.
     pub at: Time,
-    /// Whether it is complete: then nothing is left of it but what became of it, in the note.
+    /// Whether it is complete: then only its result is left, in the note.
     pub complete: bool,
     /// Bucket, slash, key of the object.
     pub key: Arc<str>,
-    /// What the door has to know.
+    /// Data that the door keeps with it.
     pub note: Arc<[u8]>,
 }
 
 /// A part of an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRecord {
-    /// Of which upload.
+    /// The upload.
     pub upload: NodeId,
-    /// Which part.
+    /// Number of the part.
     pub number: u32,
-    /// When it came.
+    /// Time when it arrived.
     pub at: Time,
-    /// Bytes in it.
+    /// Size in bytes.
     pub size: u64,
-    /// What the door has to know.
+    /// Data that the door keeps with it.
     pub note: Arc<[u8]>,
 }
 
@@ -39,12 +39,12 @@ impl UploadRecord {
         self.key.split_once('/').map_or(&*self.key, |(bucket, _)| bucket)
     }
 
-    /// Bytes of key and note, which a user's limit counts.
+    /// Bytes of key and note, which count against a user's limit.
     pub fn note_bytes(&self) -> usize {
         self.key.len() + self.note.len()
     }
 
-    /// The key in it.
+    /// The key in the bucket.
     pub fn name(&self) -> &str {
         self.key.split_once('/').map_or("", |(_, name)| name)
     }
@@ -53,16 +53,16 @@ impl UploadRecord {
 /// A part that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The file.
+    /// The file that holds the part's data.
     pub node: NodeId,
-    /// What is known of it.
+    /// Record of the part.
     pub record: PartRecord,
 }
 
-/// How much there is of uploads that are not complete.
+/// Figures of uploads that are not complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UploadTotals {
-    /// Uploads.
+    /// Number of uploads.
     pub uploads: u64,
     /// Bytes in their parts.
     pub bytes: u64,

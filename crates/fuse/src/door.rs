@@ -14,7 +14,7 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
-use leeward_fs::{Attr, Error, Make, NodeId, Op, Over, Reply, Result, SetAttr};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr};
 use leeward_vfs::Gate;
 use std::ffi::OsStr;
 use std::io;
@@ -289,7 +289,7 @@ impl Filesystem for Door {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let op = Op::Unlink { dir: node(parent), name: name.as_bytes(), over: Over::Any };
+        let op = Op::Unlink { dir: node(parent), name: name.as_bytes(), over: Precondition::Any };
         self.gate.run(ctx(req), op, answer_empty(reply));
     }
 

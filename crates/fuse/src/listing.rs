@@ -11,7 +11,7 @@ use crate::door::{GENERATION, name_ttl};
 use fuser::{FileAttr, FileType, ReplyDirectory, ReplyDirectoryPlus};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, Time};
-use leeward_vfs::{Attempt, Cursor, Gate, Outcome, Place};
+use leeward_vfs::{Attempt, Cursor, Gate, ListingPosition, Outcome};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::ffi::OsStr;
@@ -196,7 +196,7 @@ struct Fill<'a, F> {
 }
 
 impl<F: Filler> Fill<'_, F> {
-    fn all(&mut self, place: Place) -> Result<()> {
+    fn all(&mut self, place: ListingPosition) -> Result<()> {
         for cookie in place.dots.clone() {
             if self.dot(cookie)? {
                 return Ok(());
@@ -241,7 +241,7 @@ impl<F: Filler> Fill<'_, F> {
     }
 
     /// Goes on to where a forgotten cookie was, by counting.
-    fn pass_over(&mut self, place: &Place) -> Result<Box<[u8]>> {
+    fn pass_over(&mut self, place: &ListingPosition) -> Result<Box<[u8]>> {
         let (mut after, mut left) = (place.after.clone(), place.skip);
         if left == 0 {
             return Ok(after);

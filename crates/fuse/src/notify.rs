@@ -49,7 +49,7 @@ impl Watcher for Announcer {
         self.announce(Change::Inode(node));
     }
 
-    fn wait_heard(&self) {
+    fn wait_applied(&self) {
         let (told, heard) = sync_channel(1);
         self.announce(Change::Mark(told));
         let _ = heard.recv_timeout(HEARD_WAIT);

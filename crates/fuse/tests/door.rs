@@ -425,15 +425,15 @@ fn announced_changes_show() {
     let make = Op::Make { dir: NodeId::ROOT, name: b"new", make: Make::File, mode: 0o644, umask: 0 };
     let Ok(Reply::Attr(a)) = rig.mem.call(&Ctx::user(0, 0), make) else { panic!("made") };
     watcher.entry_changed(NodeId::ROOT, b"new");
-    watcher.wait_heard();
+    watcher.wait_applied();
     assert!(fs::metadata(rig.at("new")).is_ok());
     assert_eq!(fs::read(rig.at("new")).unwrap(), b"");
     rig.mem.call(&Ctx::user(0, 0), Op::Write { node: a.node, offset: 0, data: b"text" }).unwrap();
     watcher.inode_changed(a.node);
-    watcher.wait_heard();
+    watcher.wait_applied();
     assert_eq!(fs::read(rig.at("new")).unwrap(), b"text");
     rig.mount.unmount().unwrap();
-    watcher.wait_heard(); // nobody is left to be told
+    watcher.wait_applied(); // nobody is left to be told
 }
 
 #[test]

@@ -1,13 +1,15 @@
-//! Ceilings of users: token buckets. One holds what a second allows, and is filled as time passes.
+//! Ceilings (rate limits) of users: token buckets. A bucket holds what one second allows, and fills
+//! as time passes.
 
 use crate::Share;
 use leeward_env::Nanos;
 use rustc_hash::FxHashMap;
 
 const SECOND: i128 = 1_000_000_000;
-/// Who was held back goes on when so much time's worth is there again: fewer wake-ups than one an operation.
+/// A user who was held back may go on when this much time's worth has accumulated: this needs fewer
+/// wake-ups than one an operation.
 const STEP: i128 = SECOND / 200;
-/// Above so many buckets, those that are full again are forgotten.
+/// Above this many buckets, full ones are dropped.
 const BUCKETS_KEPT: usize = 1024;
 
 /// Buckets of users who have a ceiling.
@@ -16,14 +18,15 @@ pub(crate) struct Ceilings {
     by_user: FxHashMap<u32, [Bucket; 2]>,
 }
 
-/// What is left, in billionths of an operation or byte; below zero after an operation that was larger than what was left.
+/// What is left, in billionths of an operation or byte; below zero after an operation that was
+/// larger than what was left.
 #[derive(Clone, Copy)]
 struct Bucket {
-    /// In a second; 0: no ceiling.
+    /// Amount per second; 0: no ceiling.
     rate: i128,
     left: i128,
     at: Nanos,
-    /// Below this nothing may begin.
+    /// Below this no operation may begin.
     least: i128,
 }
 
@@ -43,7 +46,7 @@ impl Bucket {
         self.rate > 0 && self.left < self.least
     }
 
-    /// When there is enough again to go on for a while.
+    /// When enough has accumulated to go on for a while.
     fn enough_at(&self) -> Nanos {
         let wanted = self.least.max(self.rate * STEP);
         let missing = (wanted - self.left).max(0);
@@ -52,7 +55,7 @@ impl Bucket {
 }
 
 impl Ceilings {
-    /// What holds for a user from now on.
+    /// Sets the ceilings of a user.
     pub(crate) fn set(&mut self, uid: u32, share: Share, now: Nanos) {
         if !share.has_ceiling() {
             if !self.by_user.is_empty() {
@@ -76,7 +79,7 @@ impl Ceilings {
         }
     }
 
-    /// When the user may go on, if his ceiling holds him back.
+    /// When the user may go on, if a ceiling holds the user back.
     pub(crate) fn held_until(&mut self, uid: u32, now: Nanos) -> Option<Nanos> {
         if self.by_user.is_empty() {
             return None;

@@ -1,19 +1,22 @@
-//! The jobs of one user (in one class): the inner level of the queue. They share equally what the user gets.
+//! The jobs of one user (in one class): the inner level of the queue. They share equally what the
+//! user gets.
 //!
-//! A user has few jobs at a time: they are looked through one by one.
+//! A user has few jobs at a time, so they are searched one by one.
 
 use std::collections::VecDeque;
 
-/// Expected cost of the first turn of a job, nanoseconds: an operation on records in memory. Corrected by what turns cost.
+/// Expected cost of the first turn of a job, nanoseconds: an operation on records in memory.
+/// Corrected by the real cost of turns.
 const FIRST_COST: u64 = 20_000;
 
-/// Above so many jobs, quiet ones are forgotten although they are ahead: a user may make a new one for each request.
+/// Above this many jobs, quiet ones are dropped although they are ahead: a user may make a new job
+/// for each request.
 const JOBS_MAX: usize = 64;
 
 /// Jobs with work waiting or running, or that are ahead of the user's others.
 pub(crate) struct Jobs<T> {
     jobs: Vec<Job<T>>,
-    /// Start of the turn that was given last: what each job may have used until now.
+    /// Start of the turn that was given last: virtual time that each job may have used until now.
     now: u64,
     waiting: usize,
 }
@@ -21,12 +24,12 @@ pub(crate) struct Jobs<T> {
 struct Job<T> {
     id: u32,
     items: VecDeque<T>,
-    /// What it has used, nanoseconds; where its next turn starts.
+    /// What the job has used, nanoseconds; where its next turn starts.
     start: u64,
-    /// Of the first item that waits.
+    /// Arrival of the first item that waits.
     arrival: u64,
     running: usize,
-    /// What a turn cost lately, nanoseconds.
+    /// Recent cost of a turn, nanoseconds.
     usual_cost: u64,
 }
 
@@ -52,12 +55,12 @@ impl<T> Jobs<T> {
         self.jobs.iter().filter(|j| !j.items.is_empty()).map(|j| (j.id, j.items.len()))
     }
 
-    /// Adds an item at the end of its line.
+    /// Adds an item at the end of the job's line.
     pub(crate) fn push(&mut self, id: u32, arrival: u64, item: T) {
         let now = self.now;
         let job = self.job(id);
         if job.items.is_empty() {
-            // what a quiet job did not use is gone
+            // time that a quiet job did not use is lost
             job.start = job.start.max(now);
             job.arrival = arrival;
         }
@@ -65,7 +68,7 @@ impl<T> Jobs<T> {
         self.waiting += 1;
     }
 
-    /// Begins a turn of a job without an item; gives what it will probably cost.
+    /// Begins a turn of a job without an item; returns its expected cost.
     pub(crate) fn pass(&mut self, id: u32) -> u64 {
         let (now, alone) = (self.now, self.waiting == 0);
         let job = self.job(id);
@@ -85,7 +88,8 @@ impl<T> Jobs<T> {
         waiting.min_by_key(|j| (j.start, j.arrival))?.items.front()
     }
 
-    /// Begins the next turn: the job, what the turn will probably cost, the item. `arrival` is for the item after it.
+    /// Begins the next turn. Returns the job, the expected cost of the turn, and the item.
+    /// `arrival` is for the item after it.
     pub(crate) fn pop(&mut self, arrival: u64) -> Option<(u32, u64, T)> {
         let waiting = self.jobs.iter_mut().filter(|j| !j.items.is_empty());
         let job = waiting.min_by_key(|j| (j.start, j.arrival))?;
@@ -99,7 +103,7 @@ impl<T> Jobs<T> {
         Some((id, charged, item))
     }
 
-    /// A turn has ended: puts right what was charged.
+    /// A turn has ended: corrects the charged cost.
     pub(crate) fn done(&mut self, id: u32, charged: u64, cost: u64) {
         if let Some(job) = self.jobs.iter_mut().find(|j| j.id == id) {
             job.running -= 1;

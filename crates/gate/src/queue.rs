@@ -1,4 +1,4 @@
-//! See the crate's head.
+//! The fair queue. The head of the crate says what it promises.
 
 use crate::Share;
 use crate::ceiling::Ceilings;
@@ -13,14 +13,14 @@ const SCALE: u128 = 1 << 16;
 /// What a queue is fair between: a flow, in one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Line {
-    /// Who.
+    /// The flow.
     pub flow: Flow,
-    /// How urgent: a weight.
+    /// The class: a weight.
     pub class: Class,
 }
 
 impl Line {
-    /// The weight of a user about whom nothing was said.
+    /// The weight of a user without settings.
     pub const USUAL: u32 = 100;
 
     fn party(self) -> Party {
@@ -40,7 +40,7 @@ impl Party {
         Line { flow: Flow { uid: self.uid, job }, class: self.class }
     }
 
-    /// Share relative to others, for a user of this weight (usually [`Line::USUAL`]).
+    /// The weight of this class for a user of this weight (usually [`Line::USUAL`]).
     fn weight(self, of_user: u32) -> u128 {
         let of_class = u128::from(self.class.weight());
         of_class * u128::from(of_user.max(1))
@@ -51,33 +51,33 @@ impl Party {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a turn ends with `done`"]
 pub struct Turn {
-    /// Whose.
+    /// The line that has the turn.
     pub line: Line,
     charged: u64,
     weight: u128,
 }
 
-/// Items in lines, and whose turn it is.
+/// Items in lines, served in fair order.
 pub struct FairQueue<T> {
-    parties: FxHashMap<Party, State<T>>,
-    /// Those with items, by the virtual time at which their next turn starts, then by arrival.
+    parties: FxHashMap<Party, PartyState<T>>,
+    /// Parties with items, by the virtual time at which their next turn starts, then by arrival.
     ready: BTreeSet<(u128, u64, Party)>,
-    /// Those without items that are ahead of the virtual time: to be forgotten when it has caught up.
+    /// Parties without items that are ahead of the virtual time: dropped when it has caught up.
     ahead: BTreeSet<(u128, u64, Party)>,
-    /// Those with items whom a ceiling holds back, by when they may go on.
+    /// Parties with items that a ceiling holds back, by when they may go on.
     held: BTreeSet<(Nanos, Party)>,
     ceilings: Ceilings,
-    /// The time that ceilings go by, as last told.
+    /// The time for ceilings, from the last [`FairQueue::advance`].
     time: Nanos,
     /// Start of the turn that was given last.
     now: u128,
-    /// Settles ties: first come, first served.
+    /// Breaks ties: first come, first served.
     arrivals: u64,
     waiting: usize,
     running: usize,
 }
 
-/// Where a party is kept.
+/// Which set has a party.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spot {
     Ready(u128, u64),
@@ -86,11 +86,11 @@ enum Spot {
     Nowhere,
 }
 
-struct State<T> {
+struct PartyState<T> {
     jobs: Jobs<T>,
     /// When the next turn starts, in virtual time.
     start: u128,
-    /// Of the first item that waits.
+    /// Arrival of the first item that waits.
     arrival: u64,
     running: usize,
     weight: u128,
@@ -121,7 +121,7 @@ impl<T> FairQueue<T> {
         self.waiting
     }
 
-    /// Items of users whom a ceiling was found to hold back.
+    /// Items of users who are held back by a ceiling, as far as that was checked.
     pub fn held(&self) -> usize {
         let of = |party| self.parties.get(party).map_or(0, |s| s.jobs.waiting());
         self.held.iter().map(|(_, party)| of(party)).sum()
@@ -132,7 +132,7 @@ impl<T> FairQueue<T> {
         self.waiting == 0
     }
 
-    /// Whether something waits that no ceiling was found to hold back.
+    /// Whether an item waits that is not known to be held back by a ceiling.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -147,7 +147,7 @@ impl<T> FairQueue<T> {
         self.parties.get(&line.party()).map_or(0, |s| s.running)
     }
 
-    /// Lines that are remembered.
+    /// Lines in memory.
     pub fn lines(&self) -> usize {
         self.parties.values().map(|s| s.jobs.count()).sum()
     }
@@ -162,7 +162,8 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// Tells the time: whoever a ceiling held back until then is in the queue again. Without ceilings nobody need tell it.
+    /// Sets the time: users whom a ceiling held back until then are in the queue again. Without
+    /// ceilings the call is not needed.
     pub fn advance(&mut self, time: Nanos) {
         self.time = self.time.max(time);
         while let Some(&(until, party)) = self.held.first()
@@ -172,7 +173,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// The first moment at which somebody whom a ceiling holds back may go on.
+    /// The first moment at which a user whom a ceiling holds back may go on.
     pub fn held_until(&self) -> Option<Nanos> {
         self.held.first().map(|(until, _)| *until)
     }
@@ -185,12 +186,13 @@ impl<T> FairQueue<T> {
         held || self.ceilings.held_until(uid, self.time).is_some()
     }
 
-    /// Counts an operation that begins now, and the bytes that it reads or writes, against its user's ceiling.
+    /// Counts an operation that begins now, and the bytes that it reads or writes, against its
+    /// user's ceiling.
     pub fn spend(&mut self, line: Line, bytes: u64) {
         self.ceilings.spend(line.flow.uid, bytes);
     }
 
-    /// Other shares count from now on, for what waits already, too.
+    /// Sets new shares, for waiting items, too.
     pub fn set_shares(&mut self, mut share: impl FnMut(u32) -> Share) {
         let parties: Vec<Party> = self.parties.keys().copied().collect();
         for party in parties {
@@ -204,7 +206,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Adds an item at the end of its line. `share`: of the user, counts from now on.
+    /// Adds an item at the end of its line. `share`: the user's, valid from now on.
     pub fn push(&mut self, line: Line, share: impl Into<Share>, item: T) {
         let share = share.into();
         self.ceilings.set(line.flow.uid, share, self.time);
@@ -213,12 +215,12 @@ impl<T> FairQueue<T> {
         self.waiting += 1;
     }
 
-    /// A turn for a line that has nothing waiting, at once: for who finds the gate open.
+    /// A turn at once, for a line with nothing waiting, when the gate is open.
     pub fn pass(&mut self, line: Line, share: impl Into<Share>) -> Turn {
         let share = share.into();
         self.running += 1;
         if self.ready.is_empty() {
-            // nobody is behind: what this one has used is not held against him by who comes next
+            // nobody is behind: what this party has used does not count against it when others come
             let started = self.parties.get(&line.party()).map_or(0, |s| s.start);
             self.now = self.now.max(started);
             self.forget_passed();
@@ -240,7 +242,8 @@ impl<T> FairQueue<T> {
         self.pop_if(|_, _| true)
     }
 
-    /// The next item of a user (a line with job 0) who `may` have one more turn, given how many of his turns run.
+    /// The next item of a user (a line with job 0) for whom `may` allows one more turn, given the
+    /// number of the user's running turns.
     pub fn pop_if(&mut self, may: impl Fn(Line, usize) -> bool) -> Option<(Turn, T)> {
         loop {
             let may = |party: &Party| may(party.line(0), self.running_of(party.line(0)));
@@ -267,7 +270,7 @@ impl<T> FairQueue<T> {
         Some(begun)
     }
 
-    /// The turn has ended and has cost so much, in nanoseconds.
+    /// Ends a turn that cost `cost` nanoseconds.
     pub fn done(&mut self, turn: Turn, cost: u64) {
         self.running -= 1;
         self.change(turn.line.party(), |state| {
@@ -298,7 +301,8 @@ impl<T> FairQueue<T> {
         });
     }
 
-    /// What a ceiling did not allow is gone, as what a quiet line did not use.
+    /// Lets a held party go on. What a ceiling did not allow is lost, like what a quiet line did
+    /// not use.
     fn release(&mut self, party: Party) {
         let now = self.now;
         self.change(party, |state| {
@@ -310,15 +314,15 @@ impl<T> FairQueue<T> {
     }
 
     /// Changes a party, known or new.
-    fn place<R>(&mut self, line: Line, weight: u32, change: impl FnOnce(&mut State<T>) -> R) -> R {
+    fn place<R>(&mut self, line: Line, weight: u32, change: impl FnOnce(&mut PartyState<T>) -> R) -> R {
         let arrival = self.arrivals;
         self.arrivals += 1;
         let (now, party) = (self.now, line.party());
-        self.parties.entry(party).or_insert_with(|| State::new(now));
+        self.parties.entry(party).or_insert_with(|| PartyState::new(now));
         let changed = self.change(party, |state| {
             state.weight = party.weight(weight);
             if state.jobs.waiting() == 0 {
-                // what a quiet line did not use is gone
+                // time that a quiet line did not use is lost
                 state.start = state.start.max(now);
                 state.arrival = arrival;
             }
@@ -327,8 +331,8 @@ impl<T> FairQueue<T> {
         changed.expect("the party is there")
     }
 
-    /// Changes a party that is known, and keeps it where it belongs.
-    fn change<R>(&mut self, party: Party, change: impl FnOnce(&mut State<T>) -> Option<R>) -> Option<R> {
+    /// Changes a known party, and moves it to the set where it belongs.
+    fn change<R>(&mut self, party: Party, change: impl FnOnce(&mut PartyState<T>) -> Option<R>) -> Option<R> {
         let state = self.parties.get_mut(&party)?;
         let result = change(state);
         let (was, is) = (state.spot, state.belongs(self.now));
@@ -353,7 +357,7 @@ impl<T> FairQueue<T> {
         result
     }
 
-    /// Forgets quiet parties that are not ahead any more.
+    /// Drops quiet parties that are not ahead any more.
     fn forget_passed(&mut self) {
         while let Some(&place) = self.ahead.first()
             && place.0 <= self.now
@@ -368,9 +372,9 @@ impl<T> FairQueue<T> {
     }
 }
 
-impl<T> State<T> {
-    fn new(now: u128) -> State<T> {
-        State {
+impl<T> PartyState<T> {
+    fn new(now: u128) -> PartyState<T> {
+        PartyState {
             jobs: Jobs::default(),
             start: now,
             arrival: 0,
@@ -390,7 +394,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Begins a turn, and charges what it will probably cost.
+    /// Begins a turn, and charges its expected cost.
     fn begin(&mut self, line: Line, charged: u64) -> Turn {
         self.running += 1;
         self.start += virtual_time(charged, self.weight);

@@ -1,19 +1,23 @@
-//! How much may be on its way to a store at once: as much as keeps it busy, and little more. No I/O, no clock, no lock of its own.
+//! How much may be in flight to a store at once: as much as keeps it busy, and little more. No I/O,
+//! no clock, no lock of its own.
 //!
-//! What is in a store's own queue nobody can overtake, so the rest had better wait in ours. How much a store takes at once nobody is asked: it is
-//! found from how long transfers take, against their **floor**, what one of that kind and size takes alone. Where transfers take `r` times
-//! their floors, only one part in `r` of what is on its way is being served; the rest waits. The window is set to the part that is served, and
-//! one slice and a half to wait (more where many are served at once): so a store that serves one at a time gets two, and one that serves
-//! fifty at a time, at no loss of speed, gets some sixty.
+//! Nobody can overtake in a store's own queue, so requests should wait in ours. How much a store
+//! takes at once is not configured. It is found from the time that transfers take, relative to
+//! their **floor**: the time of a transfer of that kind and size when it is alone. Where transfers
+//! take `r` times their floors, only one part in `r` of what is in flight is being served; the rest
+//! waits. The window is set to the part that is served, plus one slice and a half to wait (more
+//! where many are served at once). So a store that serves one at a time gets two, and one that
+//! serves fifty at a time, at no loss of speed, gets some sixty.
 //!
-//! * **Floors stay true**: a kind and size that is not known yet goes alone the first time, and every now and then some go alone
-//!   again, as stores change. That costs less than one part in a hundred.
-//! * **Never shut**: when nothing is on its way, there is room.
-//! * **Never open without need**: the window grows only while something waits for it.
+//! * **Floors stay true**: a kind and size that is not known yet goes alone the first time, and now
+//!   and then some transfers go alone again, as stores change. That costs less than one part in a
+//!   hundred.
+//! * **Never shut**: when nothing is in flight, there is room.
+//! * **Never open without need**: the window grows only while a transfer waits for it.
 
-/// What a transfer takes of the window beside its bytes: a small one is not for nothing.
+/// What a transfer takes of the window in addition to its bytes: a small one is not free.
 const REQUEST_BYTES: u64 = 16 << 10;
-/// Transfers from which on a round says something.
+/// Transfers from which on a round counts.
 const ROUND_TRANSFERS: u32 = 8;
 /// Rounds after which floors are measured again, and with how many transfers.
 const FLOOR_ROUNDS: u32 = 256;
@@ -21,35 +25,35 @@ const FLOOR_TRANSFERS: u32 = 4;
 /// Classes of sizes: up to 4 KiB, and so on in powers of two.
 const SIZES: usize = 16;
 
-/// What is done to a store, as far as it differs in how long it takes.
+/// Kinds of calls of a store, as far as their times differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes come.
+    /// Bytes are read.
     Read,
-    /// Bytes go.
+    /// Bytes are written.
     Write,
-    /// Something is removed.
+    /// An object is removed.
     Delete,
 }
 
 const KINDS: usize = 3;
 
-/// A transfer on its way, from [`Window::begin`] to [`Window::end`] or [`Window::failed`].
+/// A transfer in flight, from [`Window::begin`] to [`Window::end`] or [`Window::failed`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a transfer ends with `end` or `failed`"]
 pub struct Transfer {
     kind: Kind,
     bytes: u64,
-    /// How many had begun with it.
+    /// The number of transfers that had begun, with this one.
     number: u64,
-    /// Nothing else was on its way.
+    /// Whether nothing else was in flight.
     alone: bool,
 }
 
-/// See the module's head. Nanoseconds and bytes; [`REQUEST_BYTES`] count with those of each transfer.
+/// The window of a store. Nanoseconds and bytes; each transfer counts [`REQUEST_BYTES`] more.
 #[derive(Debug)]
 pub struct Window {
-    /// What a whole slice takes of the window: its least.
+    /// What a whole slice takes of the window: the smallest window.
     slice: u64,
     limit: u64,
     on_way: u64,
@@ -59,26 +63,26 @@ pub struct Window {
     floors: [[u64; SIZES]; KINDS],
     round: Round,
     rounds: u32,
-    /// So many more go alone.
+    /// Transfers that still have to go alone.
     alone: u32,
 }
 
-/// What was seen since the window was last set.
+/// Figures since the window was last set.
 #[derive(Debug, Default)]
 struct Round {
     transfers: u32,
     done: u64,
     took: u64,
     floors: u64,
-    /// Sum of what was on its way whenever something began.
+    /// Sum of the bytes in flight at each begin of a transfer.
     on_way: u64,
     begun: u64,
-    /// Something waited for the window.
+    /// Whether a transfer waited for the window.
     short: bool,
 }
 
 impl Window {
-    /// A window for transfers of at most so many bytes; it begins with one.
+    /// A window for transfers of at most `slice_bytes`; it begins with one.
     pub fn new(slice_bytes: usize) -> Window {
         let slice = slice_bytes as u64 + REQUEST_BYTES;
         Window {
@@ -100,12 +104,13 @@ impl Window {
         self.count == 0 || known && self.on_way + bytes as u64 + REQUEST_BYTES <= self.limit
     }
 
-    /// How large one transfer may be now, of what may be cut anywhere, in bytes: at least a slice.
+    /// The largest size of one transfer now, for data that may be cut anywhere, in bytes: at least
+    /// a slice.
     pub fn piece(&self) -> u64 {
         self.limit.saturating_sub(self.on_way).max(self.slice) - REQUEST_BYTES
     }
 
-    /// Something begins.
+    /// Begins a transfer.
     pub fn begin(&mut self, kind: Kind, bytes: usize) -> Transfer {
         let alone = self.count == 0;
         self.begun += 1;
@@ -116,14 +121,15 @@ impl Window {
         Transfer { kind, bytes: bytes as u64, number: self.begun, alone }
     }
 
-    /// A transfer has ended well and took so long. `waiting`: whether others wait for the window.
+    /// Ends a transfer that succeeded and took `nanos`. `waiting`: whether others wait for the
+    /// window.
     pub fn end(&mut self, transfer: Transfer, nanos: u64, waiting: bool) {
         let nanos = nanos.max(1);
         let alone = transfer.alone && transfer.number == self.begun;
         let floor = &mut self.floors[transfer.kind as usize][size(transfer.bytes)];
         match *floor {
             0 => *floor = nanos,
-            // about the mean, rather below: one that was slow is soon forgotten
+            // about the mean, rather below: one slow transfer soon counts no more
             was if alone && nanos < was => *floor = was - (was - nanos) / 4,
             was if alone => *floor = was + (nanos - was) / 8,
             _ => {}
@@ -136,27 +142,27 @@ impl Window {
         self.alone = self.alone.saturating_sub(1);
         self.left(&transfer);
         if self.round.transfers >= ROUND_TRANSFERS && self.round.done >= self.limit {
-            self.turn_round();
+            self.end_round();
         }
     }
 
-    /// A transfer has failed: how long it took says nothing.
+    /// Ends a transfer that failed: its time says nothing.
     pub fn failed(&mut self, transfer: Transfer) {
         self.left(&transfer);
     }
 
-    /// The store says that it has too much to do: half as much from now on.
+    /// Halves the window: the store says that it is overloaded.
     pub fn back_off(&mut self) {
         self.limit = (self.limit / 2).max(self.slice);
         self.round = Round::default();
     }
 
-    /// What may be on its way at once.
+    /// Bytes that may be in flight at once.
     pub fn limit_bytes(&self) -> u64 {
         self.limit
     }
 
-    /// What is on its way.
+    /// Bytes in flight.
     pub fn bytes(&self) -> u64 {
         self.on_way
     }
@@ -166,8 +172,8 @@ impl Window {
         self.count -= 1;
     }
 
-    /// Sets the window by what was seen in the round.
-    fn turn_round(&mut self) {
+    /// Sets the window by the figures of the round.
+    fn end_round(&mut self) {
         let round = std::mem::take(&mut self.round);
         let on_way = round.on_way / round.begun.max(1);
         let served =

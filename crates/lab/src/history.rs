@@ -1,8 +1,10 @@
-//! The history of a probe: a file of JSON lines that is only appended to, a [`Round`] each, and never larger than two times
-//! [`FILE_BYTES_MAX`]: when the file is full it becomes `FILE.1`, in place of the one before.
+//! The history of a probe: a file of JSON lines that is only appended to, a [`Round`] each, and
+//! never larger than two times [`FILE_BYTES_MAX`]: a full file becomes `FILE.1`, replacing the one
+//! before.
 //!
-//! A thread of its own writes it, because the file may be on what hangs. Several probes may share a file: each line is one
-//! write, and each looks whether another one has put the full file aside.
+//! A thread of its own writes it, because the file may be on a file system that hangs. Several
+//! probes may share a file: each line is one write, and each probe checks whether another one has
+//! renamed the full file.
 
 use crate::Refused;
 use crate::probe::Round;
@@ -16,11 +18,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes after which a file is put aside: some 80,000 rounds.
+/// Bytes after which a file is renamed: some 80,000 rounds.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Rounds that wait to be written; what comes beyond is lost.
+/// Rounds that wait to be written; more are lost.
 const WAITING_MAX: usize = 4096;
-/// How long the end waits for the last lines.
+/// How long closing waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A history that is written to.
@@ -31,7 +33,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens a file, and makes it and the directories above when they are not there.
+    /// Opens a file, and makes it and the directories above if they are missing.
     ///
     /// # Errors
     /// A sentence with the next step.
@@ -71,14 +73,14 @@ impl History {
     }
 }
 
-/// Where the history is kept when nobody says: below `$XDG_STATE_HOME`, else below the home directory.
+/// The default file of the history: below `$XDG_STATE_HOME`, else below the home directory.
 pub fn default_path() -> Option<PathBuf> {
     let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = dir("XDG_STATE_HOME").or_else(|| dir("HOME").map(|home| home.join(".local/state")))?;
     Some(state.join("leeward/probe.jsonl"))
 }
 
-/// Rounds that a file and the one before it keep, oldest first; lines that are none are left out, and counted.
+/// Rounds in a file and the one before it, oldest first; other lines are left out, and counted.
 ///
 /// # Errors
 /// The file cannot be read.

@@ -1,27 +1,32 @@
-//! The lab: what `lee probe` and `lee lab` measure, on any mounted path of any file system, and on any S3 endpoint.
+//! The lab: the measurements of `lee probe` and `lee lab`, on any mounted path of any file system,
+//! and on any S3 endpoint.
 //!
-//! Nothing here knows Leeward: there are only plain system calls on a path, and plain requests, so that the same figures can
-//! be had of another file system or endpoint. From small to large:
+//! Nothing here knows Leeward: there are only plain system calls on a path, and plain requests, so
+//! that another file system or endpoint can be measured in the same way. From small to large:
 //!
-//! * [`sys`], [`place`], [`stop`], [`stats`], [`text`]: system calls, a directory of our own, the end of a run, quantiles.
-//! * [`probe`]: small operations at intervals, each within a deadline; [`history`] and [`metrics`] keep what they said.
-//! * [`storm`]: the load that one user makes; [`neighbours`]: probes in quiet and under each storm, and the verdict.
-//! * [`phases`]: the phases of IO500, bounded in time and space.
+//! * [`sys`], [`scratch`], [`stop`], [`stats`], [`text`]: system calls, a directory of our own, the
+//!   end of a run, quantiles.
+//! * [`probe`]: small operations at intervals, each with a deadline; [`history`] and [`metrics`]
+//!   keep the results.
+//! * [`storm`]: the load that one user makes; [`neighbours`]: probes in quiet and under each storm,
+//!   and the verdict.
+//! * [`phases`]: the phases of IO500, limited in time and space.
 //! * [`s3`]: load on an S3 endpoint.
-//! * [`plot`], [`page`], [`report`]: drawings and pages that need nothing but themselves.
+//! * [`plot`], [`page`], [`report`]: drawings and self-contained pages.
 //!
-//! Time, threads and randomness are those of [`leeward_env::Env`]; it is the real one, as this is a measuring tool.
+//! Time, threads and randomness are those of [`leeward_env::Env`]; it is the real one, as this is a
+//! measuring tool.
 
 pub mod history;
 pub mod metrics;
 pub mod neighbours;
 pub mod page;
 pub mod phases;
-pub mod place;
 pub mod plot;
 pub mod probe;
 pub mod report;
 pub mod s3;
+pub mod scratch;
 pub mod stats;
 pub mod stop;
 pub mod storm;

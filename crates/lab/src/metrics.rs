@@ -1,6 +1,6 @@
-//! What a probe found as Prometheus reads it. Who serves it over HTTP is not our business.
+//! The results of a probe for Prometheus. The caller serves them over HTTP.
 //!
-//! Labels are paths, operations and errnos: as many as paths were named, times a few.
+//! Labels are paths, operations and errnos: as many as paths were given, times a few.
 
 use crate::probe::{Op, Round};
 use leeward_env::Nanos;

@@ -1,15 +1,15 @@
 //! Neighbours: what one user notices of another one's storm.
 //!
-//! One user probes all the time. First it is quiet; then each storm comes in turn, and is removed again before the next.
-//! What was measured in a storm is compared with the quiet: a storm is *calm* when no operation's p99 is more than `limit`
-//! times that of the quiet phase.
+//! One user probes all the time. First it is quiet; then each storm comes in turn, and is removed
+//! again before the next. The results in a storm are compared with the quiet phase: a storm is
+//! *calm* when no operation's p99 is more than `limit` times that of the quiet phase.
 //!
-//! Storm and probe share the processors as well as the file system. To tell these apart, each storm can run once more
-//! *elsewhere*, on another file system such as a tmpfs, while the probe stays where it is: what is slow then, too, is the
-//! processors' doing.
+//! Storm and probe share the processors as well as the file system. To tell these apart, each storm
+//! can run once more *elsewhere*, on another file system such as a tmpfs, while the probe stays
+//! where it is. A slowdown that occurs then, too, comes from the processors.
 
-use crate::place::{self, Place};
 use crate::probe::{Heard, Op, Probes, Round, Settings};
+use crate::scratch::{self, ScratchDir};
 use crate::stats::Summary;
 use crate::stop::Stop;
 use crate::storm::{Did, Kind, Order, Storm};
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Before the quiet phase, and after each storm.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How often the one who watches hears how far it is.
+/// How often `watch` gets the progress.
 const TICK: Duration = Duration::from_millis(200);
 
 /// What to measure.
@@ -33,34 +33,34 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct Plan {
     /// A directory on the file system.
     pub path: PathBuf,
-    /// A directory on another one, to tell the processors' share.
+    /// A directory on another file system, to tell the effect of shared processors.
     pub elsewhere: Option<PathBuf>,
-    /// Which storms.
+    /// The storms to run.
     pub storms: Vec<Kind>,
-    /// Threads of a storm.
+    /// Number of threads of a storm.
     pub threads: u64,
-    /// How long the quiet and each storm last.
+    /// Duration of the quiet phase and of each storm.
     pub lasts: Duration,
-    /// From one round of the probe to the next.
+    /// Interval between two rounds of the probe.
     pub every: Duration,
-    /// Up to which ratio of p99 a storm is calm.
+    /// Ratio of p99 up to which a storm is calm.
     pub limit: f64,
-    /// Bytes that a storm may store.
+    /// Most bytes that a storm may store.
     pub space_bytes: u64,
-    /// Files that a storm may have.
+    /// Most files that a storm may have.
     pub files: u64,
-    /// Who storms, if not the one who runs this.
+    /// The user of storms, if not the one who runs this.
     pub storm_user: Option<Identity>,
-    /// Who probes, if not the one who runs this.
+    /// The user of probes, if not the one who runs this.
     pub probe_user: Option<Identity>,
-    /// From when on an operation is called stuck.
+    /// Time after which an operation counts as stuck.
     pub deadline: Duration,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Which kind of answer this is.
+    /// The kind of this answer in the JSON output.
     pub reply: &'static str,
     /// The path that was measured.
     pub path: String,
@@ -69,24 +69,24 @@ pub struct Report {
     /// The path elsewhere, and its file system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<(String, String)>,
-    /// When, milliseconds since 1970.
+    /// Start of the run, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub processors: usize,
-    /// Threads of a storm.
+    /// Number of threads of a storm.
     pub threads: u64,
-    /// How long each phase lasted, seconds.
+    /// Duration of each phase, in seconds.
     pub seconds: f64,
-    /// From one round of the probe to the next, milliseconds.
+    /// Interval between two rounds of the probe, in milliseconds.
     pub every_ms: u64,
-    /// Up to which ratio a storm is calm.
+    /// Ratio of p99 up to which a storm is calm.
     pub limit: f64,
-    /// Who stormed and who probed, when these are two users.
+    /// The users of storms and probes, if they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users: Option<(u32, u32)>,
-    /// Without any storm.
+    /// The phase without any storm.
     pub quiet: Phase,
-    /// With each storm.
+    /// Results of each storm.
     pub storms: Vec<Weather>,
     /// Whether the run was stopped before its end.
     pub stopped: bool,
@@ -95,18 +95,18 @@ pub struct Report {
     pub left: Vec<String>,
 }
 
-/// One stretch of time.
+/// Measurements of one period.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Phase {
-    /// When it began, seconds since the quiet began.
+    /// Start of the period, in seconds since the quiet phase began.
     pub from_s: f64,
-    /// When it ended.
+    /// End of the period, in the same seconds.
     pub to_s: f64,
     /// The part of all processors' time that was used, by everybody, 0 to 1.
     pub cpu_busy: f64,
     /// Latencies by operation.
     pub ops: BTreeMap<Op, Summary>,
-    /// How often the probe met which error, by operation and errno.
+    /// Number of errors that the probe met, by operation and errno.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
     /// Operations that were over their deadline.
@@ -128,20 +128,20 @@ impl Phase {
     }
 }
 
-/// How a storm was.
+/// Results of a storm.
 #[derive(Clone, Debug, Serialize)]
 pub struct Weather {
-    /// Which storm.
+    /// Kind of the storm.
     pub storm: Kind,
-    /// What is said of it.
+    /// The verdict on it.
     pub verdict: Verdict,
-    /// While it was here.
+    /// The probe during the storm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<Phase>,
-    /// What it did.
+    /// What the storm did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub did: Option<Did>,
-    /// While it was elsewhere.
+    /// The probe during the storm elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<Phase>,
     /// What it did elsewhere.
@@ -149,7 +149,7 @@ pub struct Weather {
     pub did_elsewhere: Option<Did>,
 }
 
-/// What is said of a storm.
+/// The verdict on a storm.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Verdict {
@@ -186,7 +186,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// In words.
+    /// The verdict in words.
     pub fn text(&self) -> String {
         let worst = |op: Op, ratio: f64, elsewhere: Option<f64>| {
             let beside = elsewhere.map(|r| format!("; {} with the storm elsewhere", times(r)));
@@ -246,7 +246,8 @@ pub struct Progress {
     pub total_ms: u64,
 }
 
-/// Runs it. `launch` starts a child that gives an order to [`crate::storm::serve`]; `watch` hears how far it is.
+/// Runs the plan. `launch` starts a child that runs [`crate::storm::serve`]; `watch` gets the
+/// progress.
 ///
 /// # Errors
 /// A path that cannot be measured. What fails later is a result.
@@ -257,8 +258,8 @@ pub fn run(
     launch: &dyn Fn(&Order) -> io::Result<Child>,
     watch: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Refused> {
-    let here = place::checked(env, &plan.path, "lee-lab")?;
-    let away = plan.elsewhere.as_deref().map(|path| place::checked(env, path, "lee-lab")).transpose()?;
+    let here = scratch::checked(env, &plan.path, "lee-lab")?;
+    let away = plan.elsewhere.as_deref().map(|path| scratch::checked(env, path, "lee-lab")).transpose()?;
     let enough = |path: &Path| check_space(path, plan);
     enough(&plan.path)?;
     plan.elsewhere.as_deref().map_or(Ok(()), enough)?;
@@ -292,7 +293,7 @@ fn check_space(path: &Path, plan: &Plan) -> Result<(), Refused> {
     )))
 }
 
-fn clean(mut report: Report, places: [Option<Place>; 2]) -> Report {
+fn clean(mut report: Report, places: [Option<ScratchDir>; 2]) -> Report {
     for place in places.into_iter().flatten() {
         let dir = place.dir().display().to_string();
         if let Err(e) = place.remove() {
@@ -330,7 +331,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// One storm: here, then elsewhere.
-    fn storm(&mut self, kind: Kind, here: &Place, away: Option<&Place>) -> Measured {
+    fn storm(&mut self, kind: Kind, here: &ScratchDir, away: Option<&ScratchDir>) -> Measured {
         let measured = self.storm_at(kind, here, kind.name().to_string());
         let elsewhere = match (&measured, away) {
             (Ok(_), Some(away)) => self.storm_at(kind, away, format!("{} elsewhere", kind.name())).ok(),
@@ -339,8 +340,8 @@ impl Run<'_> {
         Measured { kind, here: measured, elsewhere }
     }
 
-    fn storm_at(&mut self, kind: Kind, place: &Place, name: String) -> Result<(Span, Did), String> {
-        self.tell(format!("{name}: preparing"));
+    fn storm_at(&mut self, kind: Kind, place: &ScratchDir, name: String) -> Result<(Span, Did), String> {
+        self.show_phase(format!("{name}: preparing"));
         let dir = place.subdirectory(kind.name(), self.plan.storm_user);
         let order = Order {
             kind,
@@ -354,14 +355,14 @@ impl Run<'_> {
         let mut storm = Storm::prepare(self.env, child, self.stop)?;
         storm.begin();
         let span = self.span(self.plan.lasts, &name);
-        self.tell(format!("{name}: cleaning up"));
+        self.show_phase(format!("{name}: cleaning up"));
         let did = storm.end(self.env);
         self.listen(SETTLE, &name);
         Ok((span, did))
     }
 
     /// Probes for some time, and notes when that was. On a busy machine, or in a storm, a round may
-    /// take longer than that: it goes on until one has ended, or should have.
+    /// take longer than that: the span lasts until one has ended, or should have.
     fn span(&mut self, time: Duration, name: &str) -> Span {
         let (from, cpu) = (self.env.now(), CpuTimes::now());
         let before = self.done_ms;
@@ -390,12 +391,12 @@ impl Run<'_> {
                 self.rounds.push(round);
             }
             self.done_ms = before + passed.as_millis() as u64;
-            self.tell(name.to_string());
+            self.show_phase(name.to_string());
         }
         self.done_ms = before;
     }
 
-    fn tell(&mut self, phase: String) {
+    fn show_phase(&mut self, phase: String) {
         let each = self.plan.lasts.as_millis() as u64;
         let runs = self.plan.storms.len() * (1 + usize::from(self.plan.elsewhere.is_some()));
         (self.watch)(&Progress { phase, done_ms: self.done_ms, total_ms: each * (1 + runs as u64) });
@@ -461,14 +462,14 @@ fn report(
     }
 }
 
-/// What the rounds that began in a span say.
+/// The results of the rounds that began in a span.
 fn phase(rounds: &[Round], span: Span, zero: Nanos) -> Phase {
     let second = |at: Nanos| at.saturating_sub(zero) as f64 / 1e9;
     let (from_s, to_s) = (second(span.from), second(span.to));
     let mut phase = Phase { from_s, to_s, cpu_busy: span.cpu_busy, ..Phase::default() };
     let mut stuck_since = None;
     for round in rounds.iter().filter(|round| (span.from..span.to).contains(&round.began)) {
-        // One that hangs is told again and again, with the same beginning.
+        // One that hangs is reported again and again, with the same beginning.
         if round.stuck.is_some() && stuck_since.replace(round.began) != Some(round.began) {
             phase.stuck += 1;
         }

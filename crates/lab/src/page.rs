@@ -1,4 +1,4 @@
-//! A page of HTML that needs nothing but itself: no script, no font, nothing from any network.
+//! A self-contained HTML page: no script, no font, nothing from any network.
 
 use crate::plot::{Chart, escape};
 use std::fmt::Write;
@@ -21,7 +21,7 @@ svg text { font: 12px 'DejaVu Sans', Verdana, sans-serif; fill: #111 } svg .t { 
 /// Pixels between two charts of a drawing.
 const BETWEEN: f64 = 12.0;
 
-/// A page that grows.
+/// A page under construction.
 pub struct Page {
     title: String,
     body: String,
@@ -33,22 +33,22 @@ impl Page {
         Page { title: title.into(), body: format!("<h1>{}</h1>\n", escape(title)) }
     }
 
-    /// A heading.
+    /// Adds a heading.
     pub fn heading(&mut self, text: &str) {
         let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
     }
 
-    /// A paragraph of text.
+    /// Adds a paragraph of text.
     pub fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escape(text));
     }
 
-    /// A paragraph in small print.
+    /// Adds a paragraph in small print.
     pub fn note(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p class=\"note\">{}</p>", escape(text));
     }
 
-    /// A table; the first `words` columns are flush left.
+    /// Adds a table. Its first `words` columns are flush left.
     pub fn table(&mut self, words: usize, head: &[&str], rows: &[Vec<String>]) {
         let cell = |tag: &str, (i, text): (usize, &str)| {
             let class = if i < words { " class=\"w\"" } else { "" };
@@ -63,17 +63,17 @@ impl Page {
         self.body.push_str("</table>\n");
     }
 
-    /// A chart over the whole width.
+    /// Adds a chart over the whole width.
     pub fn chart(&mut self, svg: &str) {
         self.body.push_str(svg);
     }
 
-    /// Small charts side by side.
+    /// Adds small charts side by side.
     pub fn charts(&mut self, svgs: &[String]) {
         let _ = writeln!(self.body, "<div class=\"many\">{}</div>", svgs.concat());
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     pub fn html(&self) -> String {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// Charts one below the other, as an SVG file of its own.
+/// Puts charts one below the other in one SVG file.
 pub fn drawing(title: &str, charts: &[Chart]) -> String {
     let (mut body, mut y, mut width) = (String::new(), 0.0, 0.0f64);
     for chart in charts {
@@ -100,7 +100,7 @@ pub fn drawing(title: &str, charts: &[Chart]) -> String {
     )
 }
 
-/// The height that a chart says of itself.
+/// Reads a chart's height from its SVG.
 fn svg_height(svg: &str) -> f64 {
     let height = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"'));
     height.and_then(|(height, _)| height.parse().ok()).unwrap_or_default()

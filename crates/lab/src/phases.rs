@@ -1,14 +1,17 @@
-//! Phases with the names and sizes of IO500: what metadata (mdtest) and data (ior) cost, each the easy and the hard way.
+//! Phases with the names and sizes of IO500: the cost of metadata (mdtest) and data (ior), each in
+//! the easy and the hard way.
 //!
-//! Easy is what a careful program does: files of its own in a directory of its own, 2 MiB at a time. Hard is all in one directory
-//! (files of 3,901 bytes) and all in one file (47,008 bytes at a time, by turns). Every phase is bounded: a write phase ends
-//! when its time is over or its share of the space is used; what comes later is about what was written. Data is read, and
-//! files are looked at, by another thread than wrote them, after the kernel was asked to forget them.
+//! Easy is what a careful program does: files of its own in a directory of its own, 2 MiB at a
+//! time. Hard is all in one directory (files of 3,901 bytes) and all in one file (47,008 bytes at a
+//! time, by turns). Every phase is limited: a write phase ends when its time is over or its share
+//! of the space is used; later phases work on what was written. Data is read, and files are looked
+//! up, by another thread than wrote them, after the kernel was asked to drop its caches.
 //!
-//! This is no IO500 submission: one machine, seconds instead of minutes. The figures compare file systems on one machine.
+//! This is no IO500 submission: one machine, seconds instead of minutes. The figures compare file
+//! systems on one machine.
 
-use crate::place;
 use crate::probe::noise;
+use crate::scratch;
 use crate::stats::geometric_mean;
 use crate::stop::Stop;
 use crate::{Refused, sys, text};
@@ -31,10 +34,10 @@ const HARD_BYTES: usize = 47_008;
 const HARD_FILE_BYTES: usize = 3901;
 /// What a file counts for where space is shared out.
 const FILE_SPACE: u64 = 4096;
-/// How often who watches hears how far it is.
+/// How often `watch` gets the progress.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Which phases.
+/// A set of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// mdtest and find.
@@ -48,13 +51,13 @@ pub enum Suite {
 pub struct Plan {
     /// A directory on the file system.
     pub path: PathBuf,
-    /// Which phases.
+    /// The phases to run.
     pub suite: Suite,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// How long a write phase lasts at most.
+    /// Longest duration of a write phase.
     pub lasts: Duration,
-    /// Bytes that may be stored.
+    /// Most bytes that may be stored.
     pub space_bytes: u64,
     /// Whether a snapshot is taken before each phase but the first.
     pub snapshots: bool,
@@ -71,13 +74,14 @@ pub struct Report {
     pub file_system: String,
     /// When, milliseconds since 1970.
     pub at_ms: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
     /// Bytes that might be stored.
     pub space_bytes: u64,
     /// The phases, in order.
     pub phases: Vec<Phase>,
-    /// The geometric mean of all rates, when no phase is without one. Thousands of operations a second, or GiB/s.
+    /// The geometric mean of all rates, when no phase is without one. Thousands of operations a
+    /// second, or GiB/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
     /// Whether the run was stopped before its end.
@@ -197,12 +201,12 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Runs it; `watch` hears how far it is.
+/// Runs the plan; `watch` gets the progress.
 ///
 /// # Errors
 /// A path that cannot be measured. What fails later is a result.
 pub fn run(env: &Env, plan: &Plan, stop: &Stop, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Refused> {
-    let place = place::checked(env, &plan.path, "lee-lab")?;
+    let place = scratch::checked(env, &plan.path, "lee-lab")?;
     check_space(plan)?;
     if plan.snapshots && fs::metadata(place.dir().join(".snap")).is_err() {
         let path = plan.path.display();
@@ -562,7 +566,7 @@ impl Bench {
         let remove = |thread| {
             let bench = self.clone();
             self.env.spawn("lab-clean", move || {
-                // What is left here is found by who removes the whole.
+                // What is left here is removed with the whole directory.
                 let _ = fs::remove_dir_all(bench.own_dir(thread));
                 let hard = bench.written.lock()[thread as usize].hard;
                 (0..hard).for_each(|i| drop(fs::remove_file(bench.shared_name(thread, i))));

@@ -1,7 +1,8 @@
 //! Charts as SVG: axes with units, a legend, nothing cut off, readable without colours.
 //!
-//! Series differ by dash and mark first, by colour second. Widths of texts are estimated from above, as there is no font to
-//! ask; what does not fit on an axis is left out rather than laid over something else.
+//! Series differ by dash and mark first, by colour second. Widths of texts are estimated from
+//! above, as there is no font to measure; a label that does not fit on an axis is left out rather
+//! than drawn over another one.
 
 use crate::text;
 use std::fmt::Write;
@@ -60,14 +61,14 @@ pub struct Series {
     pub draw: Draw,
 }
 
-/// A stretch of x with a name.
+/// A named range of x.
 #[derive(Clone, Debug)]
 pub struct Band {
-    /// Where it begins.
+    /// Start of the range.
     pub from: f64,
-    /// Where it ends.
+    /// End of the range.
     pub to: f64,
-    /// What it is.
+    /// Name of the range.
     pub name: String,
 }
 
@@ -84,9 +85,9 @@ pub struct Chart {
     pub x: Scale,
     /// The y axis.
     pub y: Scale,
-    /// What x covers at least.
+    /// Range that x covers at least.
     pub x_range: Option<(f64, f64)>,
-    /// What is drawn.
+    /// The series to draw.
     pub series: Vec<Series>,
     /// What is behind it.
     pub bands: Vec<Band>,
@@ -464,7 +465,8 @@ fn spread(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     chosen
 }
 
-/// The cumulative distribution of values: which part is at most x. A few hundred points at most, in steps.
+/// The cumulative distribution of values: which part is at most x. A few hundred points at most, in
+/// steps.
 pub fn distribution(values: &[f64]) -> Vec<(f64, f64)> {
     let sorted = crate::stats::sorted(values);
     let count = sorted.len();
@@ -482,7 +484,8 @@ pub fn distribution(values: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// At most three points for each of `bins` stretches of x, which ascend: the lowest, the median and the highest.
+/// At most three points for each of `bins` stretches of x, which ascend: the lowest, the median and
+/// the highest.
 pub fn thin(points: &[(f64, f64)], bins: usize) -> Vec<(f64, f64)> {
     if points.len() <= 3 * bins {
         return points.to_vec();

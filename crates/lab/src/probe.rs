@@ -1,13 +1,14 @@
-//! Probes: what a person does all day, done and timed at intervals on a path.
+//! Probes: everyday operations of a person, done and timed at intervals on a path.
 //!
-//! A round is a 64 kB write with fsync, a stat, a listing, an open with a read of 4 KiB, and the removal of the file. Stat
-//! and read ask the file system, not what the kernel remembers. Each path has a thread of its own, so that one that hangs
-//! holds up nobody; whoever listens hears of an operation that is over its deadline, with the time since when, and again
-//! each time as much has passed. Errors are results: a probe goes on whatever the file system answers.
+//! A round is a 64 kB write with fsync, a stat, a listing, an open with a read of 4 KiB, and the
+//! removal of the file. Stat and read ask the file system, not the kernel's cache. Each path has a
+//! thread of its own, so a path that hangs holds up no other. An operation over its deadline is
+//! reported with its start time, and again each time as much time has passed. Errors are results: a
+//! probe goes on whatever the file system answers.
 //!
 //! The thread makes its directory itself and removes it, because even that may hang.
 
-use crate::place::{self, Place};
+use crate::scratch::{self, ScratchDir};
 use crate::stop::Stop;
 use crate::sys::{self, Identity};
 use crate::{Refused, stats, text};
@@ -27,9 +28,10 @@ use std::time::Duration;
 pub const WRITE_BYTES: usize = 64_000;
 /// Bytes that are read.
 pub const READ_BYTES: usize = 4096;
-/// Files of the directory that is listed. It does not change: what listing costs is not to depend on how long a probe runs.
+/// Files of the directory that is listed. Their number is fixed, so that the cost of listing does
+/// not depend on how long a probe runs.
 const KEPT_FILES: usize = 16;
-/// How often a listener looks for what hangs.
+/// How often operations that hang are looked for.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long the end of a run waits for what is over its deadline already.
 const GRACE: Duration = Duration::from_millis(500);
@@ -122,18 +124,18 @@ pub struct Settings {
     pub deadline: Duration,
     /// After how many rounds a path is done.
     pub rounds: Option<u64>,
-    /// Who probes, if not the one who runs this.
+    /// The user of the probe, if not the one who runs this.
     pub identity: Option<Identity>,
 }
 
-/// What a listener hears.
+/// An event of a probe.
 #[derive(Debug)]
 pub enum Heard {
     /// A round is over, or stuck. The number is the path's.
     Round(usize, Round),
     /// Nothing within the time given.
     Silence,
-    /// All paths are done, or the run was stopped and what still hangs was given up.
+    /// All paths are done, or the run was stopped and hanging operations were given up.
     Over,
 }
 
@@ -170,7 +172,7 @@ pub struct Probes {
     /// Rounds of quick paths that came while others were still waited for.
     early: VecDeque<(usize, Round)>,
     stop_seen: Option<Nanos>,
-    /// Nobody is left who could say something.
+    /// All threads have ended.
     all_ended: bool,
 }
 
@@ -178,8 +180,8 @@ impl Probes {
     /// Starts to probe. Waits until each path has begun, or its deadline has passed.
     ///
     /// # Errors
-    /// A path that is not there, is no directory, or in which we may not make files: that is a mistake of the one who asks.
-    /// Any other error is a result, and is tried again in each round.
+    /// A path that does not exist, is no directory, or in which we may not make files: a mistake of
+    /// the caller. Any other error is a result, and is tried again in each round.
     pub fn start(env: &Env, paths: &[PathBuf], settings: Settings, stop: &Stop) -> Result<Probes, Refused> {
         let (tell, heard) = channel();
         let worker = |(index, path): (usize, &PathBuf)| {
@@ -209,7 +211,8 @@ impl Probes {
         }
     }
 
-    /// Threads say once whether they can begin, and wait for nobody; one that says nothing hangs, which is a result.
+    /// Each thread reports once whether it can begin, and waits for nobody. A thread without a
+    /// report hangs, which is a result.
     fn wait_ready(&mut self) -> Result<(), Refused> {
         let end = self.env.now() + self.settings.deadline.as_nanos() as u64;
         let mut waited_for = self.workers.len();
@@ -228,7 +231,7 @@ impl Probes {
         Ok(())
     }
 
-    /// What is next, within `patience`.
+    /// The next event, within `patience`.
     pub fn next(&mut self, patience: Duration) -> Heard {
         if let Some((index, round)) = self.early.pop_front() {
             return Heard::Round(index, round);
@@ -248,7 +251,7 @@ impl Probes {
             if let Some((index, round)) = self.find_stuck() {
                 return Heard::Round(index, round);
             }
-            if self.gave_up() {
+            if self.has_given_up() {
                 return Heard::Over;
             }
             if left.is_zero() {
@@ -278,7 +281,7 @@ impl Probes {
     }
 
     /// Whether the run was stopped and all that has not ended is over its deadline.
-    fn gave_up(&mut self) -> bool {
+    fn has_given_up(&mut self) -> bool {
         if !self.stop.asked() {
             return false;
         }
@@ -292,7 +295,7 @@ impl Probes {
             && self.workers.iter().all(|w| w.thread.is_finished() || hangs(w))
     }
 
-    /// Ends it; gives the paths whose threads hang, where a directory of ours is left.
+    /// Ends the probe; returns the paths whose threads hang, where a directory of ours is left.
     pub fn finish(mut self) -> Vec<PathBuf> {
         self.stop.ask();
         while !matches!(self.next(LOOK), Heard::Over) {}
@@ -306,7 +309,7 @@ impl Probes {
     }
 }
 
-/// What the thread of a path works with.
+/// The state of a path's thread.
 struct Task {
     env: Env,
     path: PathBuf,
@@ -315,12 +318,12 @@ struct Task {
     current: Shared,
     tell: Sender<(usize, Message)>,
     index: usize,
-    place: Option<Place>,
+    place: Option<ScratchDir>,
 }
 
 impl Task {
     fn run(mut self) {
-        let ready = self.become_somebody().and_then(|()| self.check());
+        let ready = self.switch_user().and_then(|()| self.check());
         let good = ready.is_ok();
         self.say(Message::Ready(ready));
         if !good {
@@ -340,13 +343,14 @@ impl Task {
         }
         if let Some(place) = self.place.take() {
             self.begin(Op::Unlink);
-            // Whatever it says: there is nobody left to do anything about it, and the round before said so, too.
+            // The result is ignored: nobody is left to do anything about it, and the round before
+            // had the same error.
             let _ = place.remove();
             *self.current.lock() = None;
         }
     }
 
-    fn become_somebody(&self) -> Result<(), Refused> {
+    fn switch_user(&self) -> Result<(), Refused> {
         let Some(identity) = self.settings.identity else { return Ok(()) };
         identity.take_on_this_thread().map_err(|e| {
             let cause = text::cause(&e);
@@ -361,8 +365,8 @@ impl Task {
         match made {
             Err(e) => match e.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EPERM) => {
-                    place::check(&self.path)?;
-                    Err(place::refusal(&self.path, &e))
+                    scratch::check(&self.path)?;
+                    Err(scratch::refusal(&self.path, &e))
                 }
                 _ => Ok(()),
             },
@@ -370,9 +374,9 @@ impl Task {
         }
     }
 
-    /// The directory of ours, with files to look at.
+    /// Makes our directory, with files to read.
     fn prepare(&mut self) -> io::Result<()> {
-        let place = Place::make(&self.env, &self.path, "lee-probe")?;
+        let place = ScratchDir::make(&self.env, &self.path, "lee-probe")?;
         let kept = place.subdirectory("kept", None)?;
         for i in 0..KEPT_FILES {
             let mut file = File::create(kept.join(format!("f{i}")))?;
@@ -409,7 +413,7 @@ impl Task {
         self.time(&mut round, Op::Write, || write_durably(&file, number));
         self.time(&mut round, Op::Stat, || sys::stat_fresh(&kept).map(|_| ()));
         self.time(&mut round, Op::List, || list(&listed));
-        // What is not timed may hang, too.
+        // Untimed operations may hang, too.
         self.begin(Op::Read);
         if let Ok(file) = File::open(&kept) {
             sys::forget_data(&file);
@@ -566,7 +570,7 @@ mod tests {
         while seen.len() < 2 {
             let Heard::Round(0, round) = probes.next(PATIENCE) else { panic!("no round") };
             let stuck = round.stuck.expect("stuck");
-            // an operation that was merely slow is told, too
+            // an operation that was merely slow is reported, too
             seen.retain(|earlier| earlier.since_ms == stuck.since_ms);
             seen.push(stuck);
         }

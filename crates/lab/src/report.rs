@@ -1,4 +1,4 @@
-//! What was measured, as pages; and what a history says in numbers.
+//! The results as pages; and the figures of a history.
 
 use crate::neighbours::{self, Phase, Report, Verdict, Weather, times};
 use crate::page::Page;
@@ -142,7 +142,7 @@ fn storm_section(page: &mut Page, report: &Report, weather: &Weather) {
     }
     page.table(2, &["operation", "", "count", "p50", "p90", "p99", "max", "p99 ratio"], &rows);
     let charts: Vec<String> =
-        Op::ROUND.into_iter().map(|op| against_quiet(report, weather, op).svg()).collect();
+        Op::ROUND.into_iter().map(|op| compared_with_quiet(report, weather, op).svg()).collect();
     page.charts(&charts);
 }
 
@@ -152,7 +152,7 @@ pub fn summary_cells(summary: &Summary) -> Vec<String> {
     std::iter::once(summary.count.to_string()).chain(latencies.into_iter().map(text::latency)).collect()
 }
 
-fn against_quiet(report: &Report, weather: &Weather, op: Op) -> Chart {
+fn compared_with_quiet(report: &Report, weather: &Weather, op: Op) -> Chart {
     let line = |name: &str, phase: &Phase| Series {
         name: name.into(),
         points: distribution(&phase.latencies(op)),
@@ -193,14 +193,14 @@ pub fn verdict_line(weather: &Weather) -> String {
     format!("{:<8} {mark} {rest}", weather.storm.name())
 }
 
-/// What a history says of one path.
+/// The figures of a history for one path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathHistory {
     /// The path.
     pub path: String,
-    /// When the first and the last round began, milliseconds since 1970.
+    /// Start of the first round, in milliseconds since 1970.
     pub from_ms: u64,
-    /// As above.
+    /// Start of the last round, in milliseconds since 1970.
     pub to_ms: u64,
     /// Rounds that were over.
     pub rounds: u64,
@@ -208,11 +208,12 @@ pub struct PathHistory {
     pub ops: BTreeMap<Op, Summary>,
     /// How often which error came, by operation and errno.
     pub errors: BTreeMap<String, u64>,
-    /// Operations that were over their deadline: which, since when (milliseconds since 1970), for how many seconds at least.
+    /// Operations that were over their deadline: which, since when (milliseconds since 1970), for
+    /// how many seconds at least.
     pub stuck: Vec<(Op, u64, f64)>,
 }
 
-/// What a history says, by path.
+/// The figures of a history, by path.
 pub fn history(rounds: &[Round]) -> Vec<PathHistory> {
     let mut by_path: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
     for round in rounds {
@@ -237,7 +238,7 @@ fn path_history(path: &str, rounds: &[&Round]) -> PathHistory {
             *found.errors.entry(format!("{} {errno}", op.name())).or_default() += 1;
         }
         if let Some(stuck) = round.stuck {
-            // Told again and again: the last time counts.
+            // Reported again and again: the last report counts.
             found.stuck.retain(|(op, since_ms, _)| (*op, *since_ms) != (stuck.op, stuck.since_ms));
             found.stuck.push((stuck.op, stuck.since_ms, stuck.for_s));
         }

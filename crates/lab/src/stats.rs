@@ -3,23 +3,23 @@
 use leeward_env::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What is said of many latencies, in microseconds.
+/// Summary of latencies, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many there are.
+    /// Number of latencies.
     pub count: u64,
-    /// Half of them were at most this.
+    /// Median: half of the latencies were at most this.
     pub p50_us: f64,
-    /// 90 % of them were at most this.
+    /// 90 % of the latencies were at most this.
     pub p90_us: f64,
-    /// 99 % of them were at most this.
+    /// 99 % of the latencies were at most this.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest latency.
     pub max_us: f64,
 }
 
 impl Summary {
-    /// Of latencies in microseconds, in any order. All zero when there are none.
+    /// Summarizes latencies in microseconds, in any order. All fields are zero if there are none.
     pub fn of(us: &[f64]) -> Summary {
         let sorted = sorted(us);
         let at = |q| quantile(&sorted, q).unwrap_or_default();
@@ -40,19 +40,20 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The smallest of the values, which ascend, that at least the part `q` of them does not exceed (nearest rank).
+/// Quantile `q` of ascending values, by nearest rank: the smallest value that at least the part `q`
+/// of them does not exceed.
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// The geometric mean of positive values; `None` when there are none, or one is not positive.
+/// The geometric mean of positive values. `None` if there are no values, or one is not positive.
 pub fn geometric_mean(values: &[f64]) -> Option<f64> {
     let usable = !values.is_empty() && values.iter().all(|v| *v > 0.0);
     usable.then(|| (values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64).exp())
 }
 
-/// Microseconds with one decimal: what is shown, kept and compared.
+/// Rounds microseconds to one decimal: such values are shown, kept and compared.
 pub fn micros(ns: Nanos) -> f64 {
     (ns as f64 / 100.0).round() / 10.0
 }

@@ -1,34 +1,35 @@
-//! The end of a run that somebody asks for: Ctrl-C, or the one that started us. It is a flag that every loop looks at.
+//! Stopping a run on request: by Ctrl-C, or by the process that started us. The request is a flag
+//! that every loop checks.
 
 use leeward_env::Env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a sleeper takes to see that it is over.
+/// Time after which a sleeper sees that it has to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether to stop. Clones are the same flag.
+/// Whether to stop. Clones share one flag.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A flag that something else sets, such as a signal handler.
+    /// Uses a flag that something else sets, such as a signal handler.
     pub fn from_flag(flag: Arc<AtomicBool>) -> Stop {
         Stop(flag)
     }
 
-    /// Asks everybody to stop.
+    /// Asks all loops to stop.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// Whether a stop was requested.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps for `time`, less when it is over; says whether it is.
+    /// Sleeps for `time`, or until a stop. Returns whether a stop was requested.
     pub fn sleep(&self, env: &Env, time: Duration) -> bool {
         let end = env.now() + time.as_nanos() as u64;
         while !self.asked() {

@@ -1,14 +1,15 @@
-//! Storms: what one user does to a file system with many threads, one kind at a time.
+//! Storms: heavy load by one user with many threads, of one kind at a time.
 //!
-//! A storm is a process of its own ([`serve`]), so that it can act as another user and be ended whatever it hangs in. The one
-//! who wants it gives an [`Order`] and holds a [`Storm`]: the child prepares what it needs and says `ready`, begins when
-//! it reads a line, and ends when its standard input does, which it also does when the other process dies. Then it says
-//! what it did, and removes what it made.
+//! A storm is a process of its own ([`serve`]), so that it can act as another user and can be ended
+//! even if one of its calls hangs. The caller gives an [`Order`] and holds a [`Storm`]. The child
+//! prepares what it needs and writes `ready`. It begins when it reads a line, and ends when its
+//! standard input ends. That also happens when the caller dies. Then it reports what it did, and
+//! removes what it made.
 //!
-//! Space and files are bounded by the order: what would be more is removed again or written over.
+//! The order limits space and files: beyond the limit a storm removes or overwrites what it made.
 
-use crate::place;
 use crate::probe::noise;
+use crate::scratch;
 use crate::stop::Stop;
 use crate::sys::{self, Identity};
 use crate::text;
@@ -24,20 +25,20 @@ use std::time::Duration;
 
 /// Bytes of one big write or read.
 const BLOCK: usize = 1 << 20;
-/// Bytes of a small file, and what a file counts for where space is shared out.
+/// Bytes of a small file. A file counts for that much where space is shared out.
 const SMALL: usize = 4096;
-/// Files of a directory that is looked at or removed as a whole.
+/// Files in a directory that is listed or removed as a whole.
 const DIR_FILES: u64 = 1000;
-/// Directories of a deep tree, one in the other, and files in each.
+/// Nested directories of a deep tree, and files in each.
 const DEPTH: u32 = 100;
-/// Snapshots that are there at a time.
+/// Snapshots at a time.
 const SNAPSHOTS: u64 = 4;
-/// How long one storm may prepare.
+/// Time that a storm may prepare.
 const PREPARE_MAX: Duration = Duration::from_secs(120);
-/// How long one may clean up before it is ended the hard way.
+/// Time that a storm may clean up before its process is killed.
 const CLEAN_MAX: Duration = Duration::from_secs(120);
 
-/// What a storm does.
+/// Kinds of storms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -47,7 +48,7 @@ pub enum Kind {
     Small,
     /// Writes blocks of 1 MiB to big files.
     Write,
-    /// Reads blocks of 1 MiB anywhere in big files.
+    /// Reads random blocks of 1 MiB of big files.
     Read,
     /// Asks for attributes.
     Stat,
@@ -55,12 +56,12 @@ pub enum Kind {
     Rm,
     /// Makes and removes trees of 100 levels.
     Deep,
-    /// Takes and removes snapshots, where there is `.snap`.
+    /// Takes and removes snapshots, where there is a `.snap`.
     Snap,
 }
 
 impl Kind {
-    /// All, in the order in which they come.
+    /// All kinds, in the order in which they run.
     pub const ALL: [Kind; 8] =
         [Kind::Create, Kind::Small, Kind::Write, Kind::Read, Kind::Stat, Kind::Rm, Kind::Deep, Kind::Snap];
 
@@ -78,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// What it does, for a reader of a report.
+    /// What it does, for the reader of a report.
     pub fn meaning(self) -> &'static str {
         match self {
             Kind::Create => "creates empty files",
@@ -92,58 +93,58 @@ impl Kind {
         }
     }
 
-    /// The kind with that name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// What the child is told.
+/// The order to a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// What to do.
+    /// Kind of the storm.
     pub kind: Kind,
-    /// Where: an empty directory that belongs to who does it.
+    /// An empty directory that belongs to the storm's user.
     pub dir: PathBuf,
-    /// With how many threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Bytes that all threads together may have stored.
+    /// Most bytes that all threads together may have stored.
     pub space_bytes: u64,
-    /// Files that all threads together may have there.
+    /// Most files that all threads together may have.
     pub files: u64,
-    /// As whom, if not as the one who runs it.
+    /// User of the storm, if not the user of this process.
     pub identity: Option<Identity>,
 }
 
-/// What a storm did.
+/// Results of a storm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Did {
-    /// Operations: files made, blocks written, and the like.
+    /// Number of operations: files made, blocks written, and the like.
     pub ops: u64,
-    /// For how long, seconds.
+    /// Time that the storm lasted, in seconds.
     pub seconds: f64,
-    /// Operations that failed.
+    /// Number of operations that failed.
     pub errors: u64,
-    /// The errno of the first one that failed.
+    /// The errno of the first failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
 }
 
-/// What the child says, a line each.
+/// A line that the child writes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
     /// It is prepared.
     Ready,
-    /// It cannot be done here, and why.
+    /// This storm is not possible here, with the reason.
     Cannot(String),
-    /// It is over.
+    /// The storm is over.
     Did(Did),
-    /// What it made is gone.
+    /// The child has removed what it made.
     Clean,
 }
 
-/// A storm as the one who ordered it holds it. Dropped, it ends.
+/// A storm in the process of its caller. Dropping it ends the storm.
 pub struct Storm {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -151,10 +152,11 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Takes over a child that runs [`serve`], with standard input and output piped, and waits until it is prepared.
+    /// Takes over a child that runs [`serve`], with standard input and output piped, and waits
+    /// until it is prepared.
     ///
     /// # Errors
-    /// Why there is no such storm here.
+    /// The reason why this storm is not possible here.
     pub fn prepare(env: &Env, mut child: Child, stop: &Stop) -> Result<Storm, String> {
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (tell, said) = channel();
@@ -168,7 +170,7 @@ impl Storm {
             }
         });
         let storm = Storm { child, stdin, said };
-        match storm.hear(env, PREPARE_MAX, Some(stop)) {
+        match storm.next_line(env, PREPARE_MAX, Some(stop)) {
             Some(Line::Ready) => Ok(storm),
             Some(Line::Cannot(why)) => Err(why),
             _ if stop.asked() => Err("stopped".into()),
@@ -176,19 +178,19 @@ impl Storm {
         }
     }
 
-    /// Lets it begin.
+    /// Lets the storm begin.
     pub fn begin(&mut self) {
         if let Some(stdin) = &mut self.stdin {
-            // A child that is gone is noticed when it is ended.
+            // A child that has died is noticed when the storm is ended.
             let _ = stdin.write_all(b"go\n").and_then(|()| stdin.flush());
         }
     }
 
-    /// Ends it, and waits until it has cleaned up; says what it did.
+    /// Ends the storm and waits until the child has cleaned up. Returns the results.
     pub fn end(mut self, env: &Env) -> Did {
         drop(self.stdin.take());
         let mut did = Did { errors: 1, first_error: Some("no answer".into()), ..Did::default() };
-        while let Some(line) = self.hear(env, CLEAN_MAX, None) {
+        while let Some(line) = self.next_line(env, CLEAN_MAX, None) {
             match line {
                 Line::Did(told) => did = told,
                 Line::Clean => break,
@@ -198,7 +200,7 @@ impl Storm {
         did
     }
 
-    fn hear(&self, env: &Env, patience: Duration, stop: Option<&Stop>) -> Option<Line> {
+    fn next_line(&self, env: &Env, patience: Duration, stop: Option<&Stop>) -> Option<Line> {
         let end = env.now() + patience.as_nanos() as u64;
         while env.now() < end && !stop.is_some_and(Stop::asked) {
             match self.said.recv_timeout(Duration::from_millis(50)) {
@@ -215,21 +217,21 @@ impl Drop for Storm {
     fn drop(&mut self) {
         drop(self.stdin.take());
         let env = Env::real();
-        while let Some(line) = self.hear(&env, CLEAN_MAX, None) {
+        while let Some(line) = self.next_line(&env, CLEAN_MAX, None) {
             if matches!(line, Line::Clean) {
                 break;
             }
         }
-        // One that is done is only collected; `kill` then does nothing that matters.
+        // A child that has exited is only reaped; `kill` then has no effect that matters.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The child: does what the order says, as long as standard input lasts.
+/// The child: does what the order says until standard input ends.
 ///
 /// # Errors
-/// When the one who ordered cannot be told any more.
+/// The caller cannot be reached any more.
 pub fn serve(
     env: &Env,
     order: &Order,
@@ -268,7 +270,7 @@ fn watch(env: &Env, input: impl Read + Send + 'static, stop: &Stop) -> Receiver<
     let stop = stop.clone();
     env.spawn("lab-order", move || {
         for _ in BufReader::new(input).lines().map_while(Result::ok) {
-            // Only the first one is waited for.
+            // Only the first line is waited for.
             let _ = tell.send(());
         }
         stop.ask();
@@ -276,15 +278,15 @@ fn watch(env: &Env, input: impl Read + Send + 'static, stop: &Stop) -> Receiver<
     begin
 }
 
-/// Removes what the threads made, each its own.
+/// Removes what the threads made. Each thread removes its own.
 fn clean(env: &Env, order: &Order) {
     let remove = |thread| {
         let dir = thread_dir(&order.dir, thread);
-        env.spawn("lab-clean", move || place::remove_tree(&dir))
+        env.spawn("lab-clean", move || scratch::remove_tree(&dir))
     };
     let all: Vec<_> = (0..order.threads).map(remove).collect();
     for thread in all {
-        // What is left here the one who made the directory removes, or complains of.
+        // The caller, who made the directory, removes what is left here, or reports it.
         let _ = thread.join();
     }
 }
@@ -293,7 +295,7 @@ fn thread_dir(dir: &Path, thread: u64) -> PathBuf {
     dir.join(format!("t{thread}"))
 }
 
-/// Prepared threads' work.
+/// The work of prepared threads.
 struct Crew {
     env: Env,
     stop: Stop,
@@ -316,7 +318,8 @@ impl Crew {
             Ok(Err(e)) => Err(e.to_string()),
             Err(_) => Err("a thread panicked".into()),
         });
-        // All are joined before any failure is told: cleaning up must not race with them.
+        // All threads are joined before any failure is reported: cleaning up must not race with
+        // them.
         let joined: Vec<_> = joined.collect();
         let hands = joined.into_iter().collect::<Result<Vec<_>, String>>()?;
         Ok(Crew { env: env.clone(), stop: stop.clone(), hands })
@@ -329,7 +332,8 @@ impl Crew {
             let (env, stop) = (self.env.clone(), stop.clone());
             self.env.spawn("lab-storm", move || {
                 let mut did = Did::default();
-                // at least one step: on a busy machine a short storm is over before this thread runs
+                // At least one step: on a busy machine a short storm is over before this thread
+                // runs.
                 let mut first = true;
                 while std::mem::take(&mut first) || !stop.asked() {
                     match hand.step(&stop) {
@@ -337,7 +341,8 @@ impl Crew {
                         Err(e) => {
                             did.errors += 1;
                             did.first_error.get_or_insert_with(|| text::errno(&e));
-                            // A full or broken file system is no reason to do nothing but fail, as fast as one can.
+                            // On a full or broken file system a thread must not fail in a loop at
+                            // full speed.
                             stop.sleep(&env, Duration::from_millis(1));
                         }
                     }
@@ -361,11 +366,11 @@ impl Crew {
 struct Hand {
     kind: Kind,
     dir: PathBuf,
-    /// Files it may have at a time.
+    /// Most files that it may have at a time.
     files: u64,
-    /// Blocks it may have stored at a time.
+    /// Most blocks that it may have stored at a time.
     blocks: u64,
-    /// Steps done.
+    /// Number of steps done.
     step: u64,
     /// Trees that wait to be removed.
     trees: u64,
@@ -449,7 +454,7 @@ impl Hand {
         Ok(())
     }
 
-    /// One operation or a few; how many.
+    /// Does one operation or a few. Returns how many.
     fn step(&mut self, stop: &Stop) -> io::Result<u64> {
         let step = self.step;
         self.step += 1;
@@ -467,7 +472,7 @@ impl Hand {
         }
     }
 
-    /// Files beyond the bound replace the oldest.
+    /// Beyond the limit, a new file replaces the oldest.
     fn create(&self, step: u64) -> io::Result<u64> {
         if let Some(old) = step.checked_sub(self.files) {
             fs::remove_file(self.dir.join(format!("f{old}")))?;
@@ -495,13 +500,13 @@ impl Hand {
         Ok(1)
     }
 
-    /// Files removed count; when there are none left, a tree is made to be removed.
+    /// Removed files count as operations. If no tree is left, it makes one to remove.
     fn remove(&mut self, stop: &Stop) -> io::Result<u64> {
         if self.trees == 0 {
             self.make_tree(stop)?;
         }
         self.trees -= 1;
-        place::remove_tree(&self.dir.join(format!("tree{}", self.trees)))?;
+        scratch::remove_tree(&self.dir.join(format!("tree{}", self.trees)))?;
         Ok((self.files / 10).clamp(1, DIR_FILES / 10) * 10)
     }
 
@@ -518,11 +523,11 @@ impl Hand {
                 break;
             }
         }
-        place::remove_tree(&root)?;
+        scratch::remove_tree(&root)?;
         Ok(made)
     }
 
-    /// Takes a snapshot of a directory that changes, removes an older one.
+    /// Takes a snapshot of a directory that changes, and removes an older one.
     fn snap(&self, step: u64) -> io::Result<u64> {
         if let Some(old) = step.checked_sub(SNAPSHOTS) {
             let gone = fs::remove_dir(self.snap_dir(old));
@@ -538,7 +543,7 @@ impl Hand {
     }
 }
 
-/// A number that looks random, the same each time.
+/// A number that looks random, but is the same in each run.
 fn scatter(step: u64) -> u64 {
     step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
@@ -553,7 +558,7 @@ mod tests {
         Order { kind, dir: dir.into(), threads: 2, space_bytes: 8 << 20, files: 400, identity: None }
     }
 
-    /// What the child said; the one who ordered it reads along.
+    /// The child's output, which its caller reads while it is written.
     #[derive(Clone, Default)]
     struct Said(Arc<Mutex<Vec<u8>>>);
     impl Said {
@@ -570,7 +575,7 @@ mod tests {
         }
     }
 
-    /// The one who ordered it: waits until it is ready, says go, and ends it a little later.
+    /// The caller: waits until the child is ready, lets it begin, and ends it a little later.
     struct Short(Said, bool);
     impl Read for Short {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

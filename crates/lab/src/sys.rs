@@ -1,4 +1,4 @@
-//! The system calls that the standard library has not, or not as a measurement wants them.
+//! System calls that the standard library lacks, or does not offer as a measurement needs them.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
@@ -9,26 +9,28 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Who works on the file system.
+/// The user that works on the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// User id.
     pub uid: u32,
-    /// Group id; there are no other groups.
+    /// Group id. There are no supplementary groups.
     pub gid: u32,
 }
 
 impl Identity {
-    /// Makes the calling thread, and those it starts from now on, act as this user for good. Only root can.
+    /// Makes the calling thread, and the threads that it starts from now on, act as this user for
+    /// good. Only root can do this.
     ///
-    /// The kernel knows users by thread; the C library's functions would change all threads of the process, so that
-    /// root could not clean up afterwards.
+    /// The kernel knows users by thread. The C library's functions would change all threads of the
+    /// process, so that root could not clean up afterwards.
     ///
     /// # Errors
-    /// The system's; `EPERM` for all others than root.
+    /// Those of the system calls; `EPERM` for all users other than root.
     pub fn take_on_this_thread(self) -> io::Result<()> {
         let none: *const libc::gid_t = std::ptr::null();
-        // SAFETY: plain system calls with numbers and an empty list; groups go first, while we still may change them.
+        // SAFETY: plain system calls with numbers and an empty list. Groups go first, while we
+        // still may change them.
         let failed = unsafe {
             libc::syscall(libc::SYS_setgroups, 0, none) != 0
                 || libc::syscall(libc::SYS_setresgid, self.gid, self.gid, self.gid) != 0
@@ -38,23 +40,23 @@ impl Identity {
     }
 }
 
-/// What a file system has left.
+/// The free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes that ordinary users may still use.
     pub free_bytes: u64,
-    /// Inodes that may still be made; `u64::MAX` where they are not counted.
+    /// Inodes that may still be made; `u64::MAX` if the file system does not count them.
     pub free_files: u64,
 }
 
-/// Asks a file system for what it has left.
+/// Asks a file system for its free space.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system call.
 pub fn space(path: &Path) -> io::Result<Space> {
     let path = c_path(path)?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: a terminated string and room for the result, which is whole when the call succeeds.
+    // SAFETY: a terminated string and room for the result, which is whole if the call succeeds.
     let stat = unsafe {
         if libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -68,10 +70,10 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
-/// Asks the file system itself for a file's attributes, not what the kernel remembers of them; gives its size.
+/// Asks the file system itself for a file's attributes, not the kernel's cache. Returns the size.
 ///
 /// # Errors
-/// The system's.
+/// Those of the system call.
 pub fn stat_fresh(path: &Path) -> io::Result<u64> {
     let path = c_path(path)?;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
@@ -86,8 +88,8 @@ pub fn stat_fresh(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Asks the kernel to forget a file's data that is stored, so that the next read asks the file system. Advice: where it
-/// is not taken, reads are faster than they should be.
+/// Asks the kernel to drop a file's stored data from its cache, so that the next read asks the file
+/// system. This is advice: if the kernel does not follow it, reads are faster than they should be.
 pub fn forget_data(file: &File) {
     // SAFETY: a valid descriptor and numbers.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
@@ -105,7 +107,7 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// As of now; zero where the system does not say.
+    /// Reads the current values. They are zero if the system does not tell.
     pub fn now() -> CpuTimes {
         CpuTimes::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
     }
@@ -128,7 +130,8 @@ impl CpuTimes {
     }
 }
 
-/// What kind of file system a path is on, as the kernel's table of mounts says: `ext4 on /dev/sda1`.
+/// The type and the source of the file system that holds a path, from the kernel's table of mounts:
+/// `ext4 on /dev/sda1`.
 pub fn file_system(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -149,15 +152,15 @@ fn find_mount(mounts: &str, path: &Path) -> Option<String> {
         .map(|(_, kind, source)| format!("{kind} on {source}"))
 }
 
-/// How many processors this process may use.
+/// Number of processors that this process may use.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Gives a file or directory away.
+/// Changes the owner of a file or directory.
 ///
 /// # Errors
-/// The system's; only root gives files away.
+/// Those of the system call. Only root may do this.
 pub fn give(path: &Path, to: Identity) -> io::Result<()> {
     std::os::unix::fs::chown(path, Some(to.uid), Some(to.gid))
 }

@@ -1,4 +1,4 @@
-//! Numbers and errors for a person.
+//! Numbers and errors as text for a person.
 
 use std::io;
 
@@ -10,9 +10,9 @@ pub fn cause(error: &io::Error) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// A latency given in microseconds, in three digits: `830 ns`, `12.4 us`, `1.90 ms`, `12.0 s`.
+/// A latency in microseconds as text with three digits: `830 ns`, `12.4 us`, `1.90 ms`, `12.0 s`.
 pub fn latency(us: f64) -> String {
-    // What would be rounded to 1000 belongs to the next unit.
+    // A value that would be rounded to 1000 belongs to the next unit.
     let (value, unit) = match us {
         us if us < 0.9995 => return format!("{:.0} ns", us * 1e3),
         us if us < 999.5 => (us, "us"),
@@ -31,7 +31,8 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// The name of an errno, as in the manual: `ENOSPC`; the number where the name is not known.
+/// The name of an errno, as in the manual: `ENOSPC`. A number whose name is not known stays a
+/// number.
 pub fn errno(error: &io::Error) -> String {
     let Some(code) = error.raw_os_error() else { return format!("{:?}", error.kind()) };
     let named = NAMES.iter().find(|(number, _)| *number == code);

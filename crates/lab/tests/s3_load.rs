@@ -12,7 +12,7 @@ use leeward_lab::s3::sign::Keys;
 use leeward_lab::s3::target::Target;
 use leeward_lab::s3::{Op, page, worker};
 use leeward_lab::stop::Stop;
-use server::{Asked, Server, Way};
+use server::{Request, Server, Way};
 use std::io;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn a_server_that_behaves_has_no_failures_and_nothing_left() {
 
 #[test]
 fn what_is_stored_is_what_was_to_be() {
-    let server = Server::start(|asked| match asked.method {
+    let server = Server::start(|request| match request.method {
         // Nothing is removed, so that one can look at it.
         "DELETE" => Way::Says(403),
         _ => Way::Right,
@@ -114,9 +114,9 @@ fn what_is_stored_is_what_was_to_be() {
 
 /// Every third request for an object meets this, after the first ones that try the endpoint.
 fn sometimes(way: Way, method: &'static str) -> Server {
-    Server::start(move |asked: &Asked<'_>| match asked {
-        Asked { n: 0..30, .. } | Asked { object: false, .. } => Way::Right,
-        asked if asked.method == method && asked.n.is_multiple_of(3) => way,
+    Server::start(move |request: &Request<'_>| match request {
+        Request { n: 0..30, .. } | Request { object: false, .. } => Way::Right,
+        request if request.method == method && request.n.is_multiple_of(3) => way,
         _ => Way::Right,
     })
 }
@@ -164,7 +164,7 @@ fn failures_have_classes() {
 
 #[test]
 fn a_server_that_dies_is_said_to_refuse() {
-    let server = Server::start(|asked| if asked.n == 60 { Way::Dies } else { Way::Right });
+    let server = Server::start(|request| if request.n == 60 { Way::Dies } else { Way::Right });
     let report = measured(&plan(server.port, Loads::Steps(vec![4]), &[(Op::Get, 1)], 100));
     let step = &report.steps[0];
     assert!(step.errors.contains_key("refused"), "{:?}", step.errors);
@@ -175,8 +175,10 @@ fn a_server_that_dies_is_said_to_refuse() {
 
 #[test]
 fn who_is_never_served_is_counted() {
-    let server = Server::start(|asked| match asked {
-        Asked { n: 0..=2, .. } | Asked { object: false, .. } | Asked { method: "DELETE", .. } => Way::Right,
+    let server = Server::start(|request| match request {
+        Request { n: 0..=2, .. } | Request { object: false, .. } | Request { method: "DELETE", .. } => {
+            Way::Right
+        }
         _ => Way::Says(503),
     });
     let plan = Plan { fill: Some(0), ..plan(server.port, Loads::Steps(vec![8]), &[(Op::Put, 1)], 64) };
@@ -187,8 +189,9 @@ fn who_is_never_served_is_counted() {
 
 #[test]
 fn the_highest_load_that_holds_is_found() {
-    let server =
-        Server::start(|asked| if asked.object && asked.open > 24 { Way::Says(503) } else { Way::Right });
+    let server = Server::start(
+        |request| if request.object && request.open > 24 { Way::Says(503) } else { Way::Right },
+    );
     let plan = Plan { fill: Some(2), ..plan(server.port, Loads::Search(4, 64), &[(Op::Put, 1)], 200) };
     let report = measured(&plan);
     let tried: Vec<u64> = report.steps.iter().map(|step| step.connections).collect();
@@ -201,7 +204,7 @@ fn the_highest_load_that_holds_is_found() {
 
 #[test]
 fn too_slow_does_not_hold_either() {
-    let server = Server::start(|asked| match asked.method {
+    let server = Server::start(|request| match request.method {
         "PUT" => Way::Slow(Duration::from_millis(30)),
         _ => Way::Right,
     });
@@ -234,7 +237,7 @@ fn what_cannot_be_measured_is_said_at_once() {
         change(&mut plan);
         run(&plan, &Stop::default()).expect_err("not measured").0
     };
-    let server = Server::start(|asked| if asked.method == "GET" { Way::Says(403) } else { Way::Right });
+    let server = Server::start(|request| if request.method == "GET" { Way::Says(403) } else { Way::Right });
     let said = why(&server, &|_| {});
     assert!(said.contains("the first get failed: 403 (SlowDown): check the keys"), "{said}");
     assert_eq!(server.names(), Vec::<String>::new(), "not even then is anything left");

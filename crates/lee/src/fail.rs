@@ -17,7 +17,7 @@ impl Fail {
         Fail { message: message.into(), code: 1 }
     }
 
-    /// A command line that cannot be meant (exit code 2).
+    /// A wrong command line (exit code 2).
     pub fn usage(message: impl Into<String>) -> Fail {
         Fail { message: message.into(), code: 2 }
     }
@@ -27,7 +27,7 @@ impl Fail {
         Fail { code, ..self }
     }
 
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
     }

@@ -1,14 +1,15 @@
-//! Finding the cell that a command is about: `--cell DIR` or `--cell s3://BUCKET/PREFIX`, else `LEE_CELL`, else the cell or the
-//! mount of a cell that the current directory is in.
+//! Finds the cell that a command is about: `--cell DIR` or `--cell s3://BUCKET/PREFIX`, else
+//! `LEE_CELL`, else the cell or the mount of a cell that the current directory is in.
 //!
-//! What a process keeps on this machine for a cell (lock, control socket, log, default mount point) is in the cell's directory, and
-//! for one in a bucket in its **state directory** below `/run/leeward` (root), `$XDG_RUNTIME_DIR/leeward`, else
-//! `/tmp/leeward-UID`; `LEE_STATE_DIR` names another parent. The file `place` in it says which bucket that is, so that it
-//! stands for the cell: the mount names it.
+//! What a process keeps on this machine for a cell (lock, control socket, log, default mount point)
+//! is in the cell's directory. For a cell in a bucket it is in its **state directory** below
+//! `/run/leeward` (root), `$XDG_RUNTIME_DIR/leeward`, else `/tmp/leeward-UID`; `LEE_STATE_DIR`
+//! names another parent. The file `place` in it names the bucket. So the state directory stands for
+//! the cell: the mount names it.
 
 use crate::fail::{Fail, text};
 use crate::{mounts, system};
-use leeward_bucket::{BucketUrl, Place};
+use leeward_bucket::{BucketUrl, Location};
 use leeward_env::disk::held::HeldDir;
 use leeward_volume::Cell;
 use std::ffi::{OsStr, OsString};
@@ -16,25 +17,25 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The variable that names a cell where `--cell` does not.
+/// The variable that names a cell when `--cell` does not.
 const VARIABLE: &str = "LEE_CELL";
 
-/// Names another directory for state directories.
+/// The variable that names another parent for state directories.
 const STATE_VARIABLE: &str = "LEE_STATE_DIR";
-/// The file in a state directory that says which bucket the cell is in.
+/// The file in a state directory that names the cell's bucket.
 const PLACE: &str = "place";
 
-/// The directory of a cell, or the state directory of one in a bucket: absolute, without symbolic links, so that it means the
-/// same in every process.
+/// The directory of a cell, or the state directory of one in a bucket: absolute, without symbolic
+/// links, so that it means the same in every process.
 #[derive(Clone, Debug)]
 pub struct CellDir {
     dir: PathBuf,
-    place: Option<Place>,
+    place: Option<Location>,
     held: Option<Arc<HeldDir>>,
 }
 
 impl CellDir {
-    /// The directory as such; it must exist. Whether it holds a cell is not asked.
+    /// The directory itself; it must exist. It is not checked whether it holds a cell.
     ///
     /// # Errors
     /// When it cannot be resolved.
@@ -47,26 +48,27 @@ impl CellDir {
         CellDir { dir, place, held: None }
     }
 
-    /// That of a cell in a bucket; it need not exist.
+    /// The state directory of a cell in a bucket; it need not exist.
     ///
     /// # Errors
     /// When the URL or the environment make no sense.
     pub fn in_bucket(url: &str) -> Result<CellDir, Fail> {
-        let place = Place::find(url).map_err(|e| Fail::new(e.to_string()))?;
+        let place = Location::find(url).map_err(|e| Fail::new(e.to_string()))?;
         let dir = states().join(place.fingerprint());
         // as mounts name it
         Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place), held: None })
     }
 
-    /// Which bucket it is in; `None`: in this directory.
-    pub fn place(&self) -> Option<&Place> {
+    /// The bucket that it is in; `None`: it is in this directory.
+    pub fn place(&self) -> Option<&Location> {
         self.place.as_ref()
     }
 
-    /// Makes the state directory of a cell in a bucket. Others must get through to the mount; what is in it is private.
+    /// Makes the state directory of a cell in a bucket. Other users must get through to the mount;
+    /// what is in the directory is private.
     ///
     /// # Errors
-    /// When it cannot be made, or is somebody else's.
+    /// When it cannot be made, or belongs to another user.
     pub fn prepare(&mut self) -> Result<(), Fail> {
         let Some(place) = &self.place else { return Ok(()) };
         let dir = &self.dir;
@@ -86,7 +88,7 @@ impl CellDir {
             )));
         }
         for dir in [Some(&**dir), dir.parent()].into_iter().flatten() {
-            // what is above belongs to the system
+            // directories above belong to the system
             let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755));
         }
         let text = serde_json::to_vec(place).map_err(|e| Fail::new(e.to_string()))?;
@@ -95,7 +97,7 @@ impl CellDir {
         Ok(())
     }
 
-    /// Holds the directory: from now on what is opened in it is in this one, whatever becomes of its path.
+    /// Holds the directory: from now on files are opened in this one, whatever happens to its path.
     ///
     /// # Errors
     /// When it is gone.
@@ -113,37 +115,37 @@ impl CellDir {
         &self.dir
     }
 
-    /// By which path things in it are opened: of the directory itself where it is held.
+    /// The path to open files in it: of the directory itself if it is held.
     pub fn within(&self) -> &Path {
         self.held.as_ref().map_or(&self.dir, |held| held.path())
     }
 
-    /// The directory that is held.
+    /// The directory, if it is held.
     pub fn held(&self) -> Option<&Arc<HeldDir>> {
         self.held.as_ref()
     }
 
-    /// What people call it: the directory, or the URL.
+    /// Its name for people: the directory, or the URL.
     pub fn name(&self) -> PathBuf {
         self.place.as_ref().map_or_else(|| self.dir.clone(), |place| place.to_string().into())
     }
 
-    /// The lock that whoever has the cell open holds.
+    /// The lock file, which the process that has the cell open holds.
     pub fn lock(&self) -> PathBuf {
         self.dir.join("lock")
     }
 
-    /// The settings.
+    /// The settings file.
     pub fn settings(&self) -> PathBuf {
         self.name().join("leeward.toml")
     }
 
-    /// What a process in the background has to say.
+    /// The log of a process in the background.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
 
-    /// Where it is mounted by default.
+    /// The default mount point.
     pub fn mount_point(&self) -> PathBuf {
         self.dir.join("mnt")
     }
@@ -155,7 +157,7 @@ impl std::fmt::Display for CellDir {
     }
 }
 
-/// Where state directories are.
+/// The parent of state directories.
 fn states() -> PathBuf {
     let named = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = named(STATE_VARIABLE) {
@@ -168,10 +170,10 @@ fn states() -> PathBuf {
     }
 }
 
-/// Finds the cell; `named` is what the command line says.
+/// Finds the cell; `named` comes from the command line.
 ///
 /// # Errors
-/// Says what was looked at and how to name a cell.
+/// The text says where a cell was looked for and how to name one.
 pub fn cell(named: Option<&OsStr>) -> Result<CellDir, Fail> {
     match told(named) {
         Some((name, by)) => called(&name, &format!(" (named by {by})")),
@@ -179,7 +181,7 @@ pub fn cell(named: Option<&OsStr>) -> Result<CellDir, Fail> {
     }
 }
 
-/// The cell that is called so; `by` ends what is said when there is none.
+/// The cell of this name; `by` ends the message when there is none.
 ///
 /// # Errors
 /// There is none.
@@ -190,7 +192,7 @@ pub fn called(name: &OsStr, by: &str) -> Result<CellDir, Fail> {
     }
 }
 
-/// What `--cell` or the environment says, and which of the two.
+/// The value of `--cell` or of the environment, and which of the two it is.
 pub fn told(named: Option<&OsStr>) -> Option<(OsString, &'static str)> {
     let by_environment = || std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(|v| (v, VARIABLE));
     named.map(|n| (n.to_os_string(), "--cell")).or_else(by_environment)
@@ -267,7 +269,7 @@ fn around() -> Result<CellDir, Fail> {
     let Ok(here) = std::env::current_dir() else {
         return Err(nowhere("the current directory (which is gone)"));
     };
-    // The mount comes first: a file in it may look like a cell's, but the cell is the one that is mounted.
+    // The mount comes first: a file in it may look like a cell's, but the cell is the mounted one.
     if let Some(mount) = mounts::containing(&here) {
         return Ok(CellDir::of(mount.cell));
     }

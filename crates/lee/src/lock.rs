@@ -1,9 +1,10 @@
-//! One process has a cell open at a time: flock on `DIR/lock`, which says who holds it and since when, and inside `Cell` on
-//! `DIR/meta`, which nobody can remove.
+//! One process has a cell open at a time: flock on `DIR/lock`, which says who holds it and since
+//! when, and inside `Cell` on `DIR/meta`, which nobody can remove.
 //!
-//! The kernel frees the lock when the process ends, however it ends; what the file says counts only while the lock
-//! is held. The descriptor is close-on-exec, so no child keeps the lock alive. Only the owner can open the file: whoever can
-//! open it can lock it, and so keep the cell from being opened.
+//! The kernel frees the lock when the process ends, however it ends; the file's content counts only
+//! while the lock is held. The descriptor is close-on-exec, so no child keeps the lock alive. Only
+//! the owner can open the file: anyone who can open it can lock it, and so keep the cell from being
+//! opened.
 
 use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
@@ -21,23 +22,23 @@ use std::time::Duration;
 
 const LOCK_TRIES: u32 = 5;
 const LOCK_STEP: Duration = Duration::from_millis(10);
-/// How long a command that has the cell open is waited for.
+/// How long to wait for a command that has the cell open.
 const COMMAND_WAIT: Duration = Duration::from_secs(10);
-/// How long a process is waited for that writes what it has in memory and ends.
+/// How long to wait for a process that writes its memory to the store and ends.
 const ENDING_WAIT: Duration = Duration::from_secs(60);
 /// The file's name.
 const LOCK: &str = "lock";
 
-/// Who holds a cell.
+/// The process that holds a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// Process id on that host.
     pub pid: u32,
     /// Host name.
     pub host: String,
-    /// Seconds since 1970.
+    /// Since when, seconds since 1970.
     pub since: i64,
-    /// Which command it is, such as `up`.
+    /// Name of the command, such as `up`.
     pub command: String,
 }
 
@@ -74,20 +75,20 @@ impl std::fmt::Display for Holder {
 #[derive(Debug)]
 pub struct CellLock {
     _file: File,
-    /// What is written in it.
+    /// The content of the lock file.
     pub holder: Holder,
 }
 
 /// Why the lock was not taken.
 #[derive(Debug)]
 pub enum NotTaken {
-    /// Somebody holds it. `None`: who it is cannot be read.
+    /// Another process holds it. `None`: the holder cannot be read.
     Held(Option<Holder>),
     /// Anything else.
     Failed(Fail),
 }
 
-/// Takes the lock, without waiting for who holds it for long.
+/// Takes the lock, without a long wait for its holder.
 ///
 /// # Errors
 /// See [`NotTaken`].
@@ -129,7 +130,7 @@ fn is_open_to_others(file: &File) -> io::Result<bool> {
     Ok(file.metadata()?.permissions().mode() & 0o077 != 0)
 }
 
-/// Puts a file of our own, which we have locked, in the place of one.
+/// Replaces the file by one of our own, which we have locked.
 fn replace(path: &Path) -> io::Result<File> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let file = open(&new)?;
@@ -138,13 +139,14 @@ fn replace(path: &Path) -> io::Result<File> {
     if taken { Ok(file) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }
 
-/// Whether the file still has this path: it may have been replaced between our opening and locking it.
+/// Whether the file still has this path: it may have been replaced between our opening and locking
+/// it.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (ours, there) = (file.metadata()?, std::fs::metadata(path));
     Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())))
 }
 
-/// Whether a process has the cell itself open, whatever became of the file that says so.
+/// Whether a process has the cell itself open, whatever happened to the lock file.
 fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
     let meta = match File::open(cell.within().join("meta")) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -160,8 +162,8 @@ fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// As [`take`], but waits some seconds for a command that has the cell open just to answer something, and longer for a process that
-/// has served it and is ending.
+/// As [`take`], but waits some seconds for a command that has the cell open only to answer a
+/// question, and longer for a process that has served it and is ending.
 ///
 /// # Errors
 /// As [`take`].
@@ -183,7 +185,8 @@ pub fn take_after_others(env: &Env, cell: &CellDir, command: &str) -> Result<Cel
     }
 }
 
-/// Whether the process that holds the lock serves no more, or not yet: it does not listen, or its mount is gone.
+/// Whether the process that holds the lock serves no more, or not yet: it does not listen, or its
+/// mount is gone.
 fn is_ending(cell: &CellDir) -> bool {
     match Client::connect(cell) {
         Ok(_) => !mounts::all().iter().any(|mount| mount.cell == cell.path()),
@@ -192,7 +195,7 @@ fn is_ending(cell: &CellDir) -> bool {
     }
 }
 
-/// Who holds the lock: `None` when nobody does. Asks by trying a shared lock for an instant.
+/// The holder of the lock: `None` when there is none. Tries a shared lock for an instant.
 ///
 /// # Errors
 /// When the lock file cannot be read.
@@ -215,7 +218,7 @@ pub fn holder(env: &Env, cell: &CellDir) -> Result<Option<Option<Holder>>, Fail>
     Ok(opened.then_some(None))
 }
 
-/// Tries for a moment: somebody may just be asking who holds it (see [`holder`]).
+/// Tries for a moment: another process may just be looking who holds it (see [`holder`]).
 fn lock_soon(env: &Env, file: &File) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES {
         if try_lock(file)? {
@@ -248,7 +251,7 @@ fn write(file: &mut File, holder: &Holder) -> io::Result<()> {
     file.write_all(format!("{}\n", serde_json::to_string(holder)?).as_bytes())
 }
 
-/// What to say to somebody who finds the cell held.
+/// The error when the cell is held.
 pub fn held(cell: &CellDir, holder: Option<&Holder>) -> Fail {
     let next = match holder {
         Some(h) if h.command != "up" => "wait until it is done".to_string(),

@@ -1,15 +1,16 @@
-//! What the layers below report, on standard error (which is `DIR/log` in the background). The level comes from
-//! `LEE_LOG`: `error`, `warn` (the default), `info`, `debug`, `trace`, or per part, such as `leeward_data=debug`.
+//! The log of the layers below, on standard error (which is `DIR/log` in the background). The level
+//! comes from `LEE_LOG`: `error`, `warn` (the default), `info`, `debug`, `trace`, or per part, such
+//! as `leeward_data=debug`.
 
 use crate::output;
 use std::io::{self, IsTerminal, Write};
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "LEE_LOG";
-/// What the library of S3 calls an error is an answer to a client, which the access log has.
+/// The S3 library logs answers to clients as errors; the access log has those.
 const LEVEL: &str = "warn,s3s=off";
 
-/// Starts reporting. A level that cannot be read is said, and the default taken.
+/// Starts logging. A level that cannot be read is reported, and the default used.
 pub fn start() {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     let filter = EnvFilter::try_new(if wanted.is_empty() { LEVEL } else { &wanted }).unwrap_or_else(|e| {
@@ -25,8 +26,8 @@ pub fn start() {
         .try_init();
 }
 
-/// Standard error, where what cannot be written is left out: a full disk, a terminal or a reader that is gone must never end a thread
-/// that only has something to say.
+/// Standard error whose write errors are ignored: a full disk, a terminal or a reader that is gone
+/// must never end a thread that only logs something.
 struct Unfailing;
 
 impl Write for Unfailing {

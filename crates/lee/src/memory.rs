@@ -1,26 +1,26 @@
-//! Memory that requests had is given back to the system when nobody asks for anything.
+//! Gives memory of requests back to the system when nobody makes requests.
 //!
-//! What a load leaves free lies between the records that caches keep, in an arena for each few
-//! threads, and there glibc keeps it: of 326 MB after thousands of files were made, written and
-//! removed 142 MB were in use. To give back walks through what is free under the arena's lock, some
-//! 0.2 ms for each MB, so it is done while users are away, and only where much came since it was
-//! done last.
+//! The memory that a load leaves free lies between the records that caches keep, in an arena for
+//! each few threads, and there glibc keeps it: of 326 MB after thousands of files were made,
+//! written and removed 142 MB were in use. Giving memory back walks through free memory under the
+//! arena's lock, some 0.2 ms for each MB. So it is done while users are away, and only where much
+//! was added since the last time.
 
 use leeward_env::{Activity, Env, Nanos, give_memory_back};
 use std::sync::Weak;
 use std::time::Duration;
 
-/// So often it looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_secs(10);
-/// Users who have asked for nothing for so long are away, nanoseconds.
+/// Users who have made no request for this time are away, nanoseconds.
 const AWAY: Nanos = 5_000_000_000;
-/// What must have come to be worth it, in bytes.
+/// The least growth that makes it worth it, bytes.
 const LEAST: u64 = 16 << 20;
-/// So long it is done again and again: when users have gone, the cell's own work frees more, and
-/// what is resident does not tell.
+/// It is repeated for this time: when users have gone, the cell's own work frees more, and the
+/// resident size does not show that.
 const AGAIN: Nanos = 60_000_000_000;
 
-/// Starts the thread that does so. It ends when nobody else keeps `activity`.
+/// Starts the thread. It ends when nobody else keeps `activity`.
 pub fn give_back(env: &Env, activity: Weak<Activity>) {
     let clock = env.clone();
     env.spawn("memory", move || {
@@ -41,17 +41,17 @@ pub fn give_back(env: &Env, activity: Weak<Activity>) {
     });
 }
 
-/// What stayed after memory was given back.
+/// The memory that stayed after it was given back.
 #[derive(Default)]
 struct Floor {
     bytes: u64,
-    /// Until when it is done whatever came.
+    /// Until when it is repeated, whatever the growth.
     until: Nanos,
 }
 
 impl Floor {
     fn is_due(&mut self, now: Nanos, resident: u64, idle: bool) -> bool {
-        // what went by itself, and comes again, is given back again
+        // memory that shrank by itself, and grows again, is given back again
         self.bytes = self.bytes.min(resident);
         if idle && resident >= self.bytes + LEAST {
             self.until = now + AGAIN;
@@ -60,7 +60,7 @@ impl Floor {
     }
 }
 
-/// Memory of this process that is no file's, in bytes.
+/// Anonymous memory of this process, bytes.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

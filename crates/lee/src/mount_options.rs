@@ -23,7 +23,7 @@ pub enum MountWord {
 /// Reads one option.
 ///
 /// # Errors
-/// Says which there are.
+/// The text lists the options.
 pub fn parse(text: &str) -> Result<MountWord, String> {
     Ok(match text {
         "ro" | "rw" => MountWord::ReadOnly(text == "ro"),
@@ -39,7 +39,8 @@ pub fn parse(text: &str) -> Result<MountWord, String> {
     })
 }
 
-/// What these options mean for a mount of this source; a later one counts more than an earlier one.
+/// The settings of a mount of this source with these options; a later option wins over an earlier
+/// one.
 pub fn options(source: &Path, words: &[MountWord]) -> Options {
     let mut options = Options::new(source);
     for word in words {

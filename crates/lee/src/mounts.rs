@@ -1,5 +1,5 @@
-//! Which cells are mounted where, from `/proc/self/mountinfo` (which asks no file system anything, so it cannot hang
-//! on a dead one), and what a path of this machine is called in the cell.
+//! Mounted cells, from `/proc/self/mountinfo` (reading it calls no file system, so it cannot hang
+//! on a dead one), and the translation of paths of this machine to paths in the cell.
 
 use crate::fail::{Fail, text};
 use leeward_env::Env;
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// A mount that nobody serves says so at once.
+/// A mount that nobody serves answers within this time.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
 const KIND: &[u8] = b"fuse.leeward";
 
@@ -20,14 +20,14 @@ const KIND: &[u8] = b"fuse.leeward";
 pub struct CellMount {
     /// The directory of the cell.
     pub cell: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub at: PathBuf,
-    /// Which directory of the cell is seen there: `/`, or another one for a bind mount.
+    /// The directory of the cell that is mounted there: `/`, or another one for a bind mount.
     root: PathBuf,
 }
 
 impl CellMount {
-    /// What a path below this mount is called in the cell.
+    /// A path below this mount as a path in the cell.
     fn path_in_cell(&self, path: &Path) -> Option<PathBuf> {
         path.strip_prefix(&self.at).ok().map(|rest| self.root.join(rest))
     }
@@ -38,7 +38,7 @@ pub fn all() -> Vec<CellMount> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).unwrap_or_default()
 }
 
-/// The mount that a path lies in; the path must be absolute and without symbolic links.
+/// The mount that a path is in; the path must be absolute and without symbolic links.
 pub fn containing(path: &Path) -> Option<CellMount> {
     all().into_iter().filter(|m| path.starts_with(&m.at)).max_by_key(|m| m.at.as_os_str().len())
 }
@@ -49,7 +49,7 @@ pub fn is_below(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Takes a dead mount away, even where processes still have files open in it.
+/// Unmounts a dead mount, even where processes still have files open in it.
 ///
 /// # Errors
 /// The cause, when neither the kernel nor fusermount3 does it.
@@ -64,11 +64,11 @@ pub fn detach(at: &Path) -> io::Result<()> {
     if helped.is_ok_and(|o| o.status.success()) { Ok(()) } else { Err(refused) }
 }
 
-/// What `path` is called in the cell. A path below a mount of the cell is translated; any other absolute path is
-/// taken to be one in the cell already; a relative path must be below a mount.
+/// `path` as a path in the cell. A path below a mount of the cell is translated. Any other absolute
+/// path is taken for one in the cell already. A relative path must be below a mount.
 ///
 /// # Errors
-/// Says what the path would have to be; also where it contains `..` or is not UTF-8.
+/// The text says what the path would have to be; also where it contains `..` or is not UTF-8.
 pub fn path_in_cell(cell: &Path, path: &Path) -> Result<String, Fail> {
     let below_mount = resolve(path).and_then(|resolved| {
         all()
@@ -92,8 +92,8 @@ pub fn path_in_cell(cell: &Path, path: &Path) -> Result<String, Fail> {
         .ok_or_else(|| Fail::new(format!("{}: a path in the cell is UTF-8 and without `..`", path.display())))
 }
 
-/// Absolute and without symbolic links, except for the last name. That may also not exist yet, and directories above it may exist
-/// no more.
+/// The path, absolute and without symbolic links, except for the last name. That need not exist
+/// yet, and directories above it may be gone.
 fn resolve(path: &Path) -> Option<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
@@ -124,8 +124,9 @@ fn clean(path: &Path) -> Option<String> {
     Some(if out.is_empty() { "/".into() } else { out })
 }
 
-/// Takes away what killed processes left mounted of this cell. Only for who holds the cell's lock: then none of
-/// its mounts can be alive; one that is, is of a cell that was in this directory before that was renamed, and stays.
+/// Unmounts what killed processes left mounted of this cell. Only for the holder of the cell's
+/// lock: then none of its mounts can be alive. One that is alive belongs to a cell that was in this
+/// directory before that was renamed, and stays.
 pub fn detach_all_of(env: &Env, cell: &Path) -> Vec<Result<PathBuf, Fail>> {
     let stale: Vec<CellMount> =
         all().into_iter().filter(|m| m.cell == cell && !is_alive(env, &m.at)).collect();
@@ -133,12 +134,12 @@ pub fn detach_all_of(env: &Env, cell: &Path) -> Vec<Result<PathBuf, Fail>> {
     stale.into_iter().rev().map(|m| detach_stale(&m.at)).collect()
 }
 
-/// Where a cell of this directory is mounted by a process that still serves it.
+/// The mount point of a cell of this directory that a process still serves.
 pub fn alive_of(env: &Env, cell: &Path) -> Option<PathBuf> {
     all().into_iter().find(|m| m.cell == cell && is_alive(env, &m.at)).map(|m| m.at)
 }
 
-/// What to say of a served cell whose directory is not where it was.
+/// The message for a served cell whose directory was moved.
 pub fn moved(cell: &str, at: &Path) -> String {
     let at = at.display();
     format!(
@@ -147,7 +148,7 @@ pub fn moved(cell: &str, at: &Path) -> String {
     )
 }
 
-/// Whether a mount answers, or has not said within a moment that nobody serves it.
+/// Whether a mount answers, or has not failed within a moment.
 fn is_alive(env: &Env, at: &Path) -> bool {
     let (tell, told) = channel();
     let path = at.to_path_buf();
@@ -185,7 +186,7 @@ fn parse_line(line: &[u8]) -> Option<CellMount> {
     Some(CellMount { cell: unescape(rest.next()?), at: unescape(at), root: unescape(root) })
 }
 
-/// Spaces, tabs, newlines and backslashes come as `\ooo`.
+/// Decodes spaces, tabs, newlines and backslashes, which come as `\ooo`.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -205,7 +206,8 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(out))
 }
 
-/// A path of this machine that is absolute and without symbolic links, although its last name may be a dead mount.
+/// A path of this machine, made absolute and without symbolic links, although its last name may be
+/// a dead mount.
 ///
 /// # Errors
 /// When the directory above it cannot be resolved.
@@ -218,7 +220,7 @@ pub fn without_links(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a name is one that can stand between slashes.
+/// Whether a name is an ordinary path component.
 pub fn is_plain_name(name: &OsStr) -> bool {
     let mut parts = Path::new(name).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)

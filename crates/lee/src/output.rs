@@ -1,4 +1,5 @@
-//! What a command says on standard output: a line, an aligned table, or with `--json` one object.
+//! The output of a command on standard output: a line, an aligned table, or with `--json` one
+//! object.
 //!
 //! A reader that goes away (`lee volume list | head -1`) is no error, and never ends a process that
 //! serves a cell.
@@ -8,7 +9,7 @@ use leeward_volume::admin::Reply;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// How to say it.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For a person.
@@ -72,12 +73,12 @@ pub fn print_bytes(bytes: &[u8]) -> Result<(), Fail> {
     }
 }
 
-/// Says something beside the result, on standard error.
+/// Prints a remark beside the result, on standard error.
 pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// On which side a column is flush.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Words.
@@ -86,7 +87,7 @@ pub enum Side {
     Right,
 }
 
-/// An aligned table; no blanks at the end of a line.
+/// An aligned table; no trailing blanks.
 pub struct Table {
     sides: Vec<Side>,
     rows: Vec<Vec<String>>,
@@ -99,7 +100,7 @@ impl Table {
         Table { sides, rows: vec![columns.iter().map(|c| c.0.to_string()).collect()] }
     }
 
-    /// The same with a row for each item.
+    /// The table with a row for each item.
     pub fn rows<T, R: AsRef<[String]>>(mut self, items: &[T], cells: impl Fn(&T) -> R) -> Table {
         let row = |item| cells(item).as_ref().iter().map(|c| printable(c)).collect();
         self.rows.extend(items.iter().map(row));
@@ -125,7 +126,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Names come from users: what would move the cursor is shown escaped.
+/// Escapes characters that would move the cursor: names come from users.
 pub fn printable(text: &str) -> String {
     if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_string() }
 }

@@ -1,6 +1,6 @@
-//! What the gate and the doors ask about users and processes of this machine: users and groups from
-//! the user database, the users of rootless containers from `/etc/subuid`, jobs from the cgroups
-//! that processes are in (docs/decisions/0013).
+//! Answers the questions of the gate and the doors about users and processes of this machine: users
+//! and groups from the user database, the users of rootless containers from `/etc/subuid`, jobs
+//! from the cgroups of processes (docs/decisions/0013).
 
 use crate::system;
 use leeward_auth::UserDatabase;
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 /// Longest name of a job, in characters; the rest is left out.
 const NAME_MAX: usize = 64;
 
-/// Who owns which users of containers.
+/// The file with the owners of users of containers.
 const SUBORDINATES: &str = "/etc/subuid";
 
 /// The machine that this process runs on.
 pub struct Machine {
     subordinates: PathBuf,
-    /// The file as it was when it was read; `None` as long as it was not.
+    /// The state of the file when it was read; `None`: not read yet.
     read: Mutex<Option<Stamp>>,
 }
 
-/// What changes with a file: device, inode, size, changed at. All 0: there is none.
+/// Values that change with a file: device, inode, size, time of change. All 0: there is no file.
 type Stamp = (u64, u64, u64, (i64, i64));
 
 impl Default for Machine {
@@ -59,8 +59,8 @@ fn stamp(path: &Path) -> Stamp {
         .map_or(Stamp::default(), |m| (m.dev(), m.ino(), m.size(), (m.ctime(), m.ctime_nsec())))
 }
 
-/// The lines OWNER:FIRST:COUNT of `/etc/subuid`, the owner by name or number. A line that is
-/// anything else, or of a user who is not known, says nothing.
+/// The lines OWNER:FIRST:COUNT of `/etc/subuid`, the owner by name or number. Other lines, and
+/// those of unknown users, are ignored.
 fn subordinates_in<E>(
     text: &str,
     uid_of: &dyn Fn(&str) -> Result<Option<u32>, E>,
@@ -84,7 +84,8 @@ impl UserDatabase for Machine {
     }
 }
 
-/// The job that a `/proc/PID/cgroup` tells of: Slurm's, else what the deepest cgroup is called. `None` for the root of all.
+/// The job in a `/proc/PID/cgroup`: Slurm's, else the name of the deepest cgroup. `None` for the
+/// root of all.
 fn job_in(cgroups: &str) -> Option<String> {
     // NUMBER:CONTROLLERS:PATH; one line with cgroups v2, one for each controller with v1
     let paths = cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).map(parts);
@@ -100,7 +101,8 @@ fn parts(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty()).collect()
 }
 
-/// Slurm keeps steps and tasks of a job in cgroups of their own below `slurm/uid_N/job_N` (v1) or `slurmstepd.scope/JOB` (v2).
+/// Slurm keeps steps and tasks of a job in cgroups of their own below `slurm/uid_N/job_N` (v1) or
+/// `slurmstepd.scope/JOB` (v2).
 fn slurm(path: &[&str]) -> Option<String> {
     let above = |part: &str| part.starts_with("uid_") || part.ends_with("slurmstepd.scope");
     let n = path.iter().position(|part| above(part))?;

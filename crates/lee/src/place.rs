@@ -1,25 +1,27 @@
-//! What is done differently for a cell in a directory and for one in a bucket: open, make, and see who serves it.
+//! What differs between a cell in a directory and one in a bucket: opening it, making it, and
+//! finding out who serves it.
 //!
-//! In a bucket no lock keeps two processes apart: whoever opens the cell takes it over, and the engine fences the other one
-//! (docs/decisions/0016). So that no command does that by accident, `lee up` leaves a note in the bucket, the object `served`,
-//! and takes it away when it ends; nothing but the manners of commands depends on it.
+//! In a bucket no lock keeps two processes apart: a process that opens the cell takes it over, and
+//! the engine fences the other one (docs/decisions/0016). So that no command does that by accident,
+//! `lee up` leaves a note in the bucket, the object `served`, and removes it when it ends. Only the
+//! politeness of commands depends on it.
 
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::lock::Holder;
 use crate::system::Process;
-use leeward_bucket::{Bucket, Place};
+use leeward_bucket::{Bucket, Location};
 use leeward_env::Env;
 use leeward_volume::admin::Failure;
 use leeward_volume::remote::SERVED;
 use leeward_volume::{Cell, Config};
 use std::sync::Arc;
 
-/// The bucket of a place.
+/// The bucket of a location.
 ///
 /// # Errors
 /// When the environment makes no sense.
-pub fn bucket(place: &Place) -> Result<Bucket, Fail> {
+pub fn bucket(place: &Location) -> Result<Bucket, Fail> {
     Bucket::new(place).map_err(|e| Fail::new(e.to_string()))
 }
 
@@ -37,7 +39,7 @@ pub fn open(env: &Env, cell: &CellDir, config: &Config) -> Result<Arc<Cell>, Fai
     })
 }
 
-/// Makes the cell where there is none; says whether it did.
+/// Makes the cell if there is none; returns whether it did.
 ///
 /// # Errors
 /// The cell's.
@@ -58,7 +60,8 @@ pub fn create_if_missing(env: &Env, cell: &CellDir, config: &Config) -> Result<b
     }
 }
 
-/// Who serves the cell, or did and was killed, as the note in its bucket says; of a cell in a directory the lock knows.
+/// The process that serves the cell, or did and was killed, from the note in its bucket. For a cell
+/// in a directory the lock has it.
 ///
 /// # Errors
 /// The store's.
@@ -68,7 +71,7 @@ pub fn noted(cell: &CellDir) -> Result<Option<Holder>, Fail> {
     Ok(note.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
-/// Leaves the note.
+/// Writes the note.
 ///
 /// # Errors
 /// The store's.
@@ -78,7 +81,7 @@ pub fn note(cell: &CellDir, holder: &Holder) -> Result<(), Fail> {
     bucket(place)?.replace(SERVED, text.into()).map_err(|e| Fail::new(e.to_string()))
 }
 
-/// Takes the note away, if it is this one.
+/// Removes the note, if it is this one.
 pub fn forget(cell: &CellDir, holder: &Holder) {
     let forgotten = noted(cell).and_then(|noted| match (noted.as_ref() == Some(holder), cell.place()) {
         (true, Some(place)) => bucket(place)?.delete(SERVED).map_err(|e| Fail::new(e.to_string())),
@@ -89,11 +92,11 @@ pub fn forget(cell: &CellDir, holder: &Holder) {
     }
 }
 
-/// For a command that would open the cell by itself: not while another machine serves it. Our lock is taken: on this machine only a
-/// process with another state directory can.
+/// For a command that would open the cell by itself: refuses while another machine serves it. Our
+/// lock is taken, so on this machine only a process with another state directory can.
 ///
 /// # Errors
-/// Says who serves it.
+/// The text says who serves it.
 pub fn refuse_if_served(cell: &CellDir) -> Result<(), Failure> {
     let told = |fail: Fail| Failure { message: fail.to_string(), errno: 0 };
     let Some(holder) = noted(cell).map_err(told)? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! The settings of a cell, from `DIR/leeward.toml`, or the object of that name in its bucket. No file: the defaults. An error names the file, the line, the
-//! key and what is allowed.
+//! The settings of a cell, from `DIR/leeward.toml`, or the object of that name in its bucket. No
+//! file: the defaults. An error names the file, the line, the key and the allowed values.
 
 mod keys;
 
@@ -16,10 +16,10 @@ use std::path::Path;
 /// A settings file is a page of text; anything larger is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Whether there are any.
+/// Whether there is a settings file.
 ///
 /// # Errors
-/// The store's, of a cell in a bucket.
+/// The store's, for a cell in a bucket.
 pub fn are_there(cell: &CellDir) -> Result<bool, Fail> {
     match cell.place() {
         None => Ok(cell.settings().exists()),
@@ -33,7 +33,7 @@ pub fn are_there(cell: &CellDir) -> Result<bool, Fail> {
 /// Reads and checks the settings.
 ///
 /// # Errors
-/// When the file cannot be read, or says what is not allowed.
+/// When the file cannot be read, or has a value that is not allowed.
 pub fn load(cell: &CellDir) -> Result<CellSettings, Fail> {
     let path = cell.settings();
     if let Some(place) = cell.place() {
@@ -53,7 +53,7 @@ pub fn load(cell: &CellDir) -> Result<CellSettings, Fail> {
     parse_bytes(&path, content, CellSettings::default().commit_interval_ms)
 }
 
-/// `interval`: between commits, where the settings do not say.
+/// `interval`: the default time between commits.
 fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<CellSettings, Fail> {
     let content = String::from_utf8(content).map_err(|_| {
         Fail::new(format!("{}: not UTF-8 text: repair the file or move it away", path.display()))
@@ -84,7 +84,7 @@ fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
     Ok(config)
 }
 
-/// Where and what, from the parser's error.
+/// The place and the problem, from the parser's error.
 fn explain(path: &Path, content: &str, error: &toml::de::Error) -> String {
     let what = error.message().trim().replace('\n', "; ");
     let Some(span) = error.span() else { return format!("{}: {what}", path.display()) };
@@ -116,7 +116,8 @@ fn keys() -> Vec<String> {
     table.keys().cloned().collect()
 }
 
-/// What a key may be set to, asked of where it is checked: by trying a word, then a number, that cannot be right.
+/// The allowed values of a key, as the check of the key reports them: tries a word, then a number,
+/// that cannot be right.
 fn allowed(key: &str) -> String {
     if let Err(e) = toml::from_str::<CellSettings>(&format!("{key} = \"?\""))
         && let Some((_, words)) = e.message().split_once("unknown variant `?`, expected ")
@@ -138,7 +139,7 @@ fn allowed(key: &str) -> String {
     }
 }
 
-/// The settings as a file would say them.
+/// The settings as a file has them.
 ///
 /// # Errors
 /// Never for settings that were read.

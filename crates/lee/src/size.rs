@@ -1,5 +1,6 @@
-//! Sizes and counts, as people write and read them: bytes in powers of 1024 (`10G` is 10 GiB), counts in powers of
-//! 1000 (`1M` is a million files). `none` means no limit, which is 0 on the wire.
+//! Sizes and counts, as people write and read them: bytes in powers of 1024 (`10G` is 10 GiB),
+//! counts in powers of 1000 (`1M` is a million files). `none` means no limit, which is 0 in
+//! requests.
 
 /// A limit given on the command line; 0 is "no limit".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ pub fn bytes(value: u64) -> String {
     }
     let mut scaled = value as f64 / 1024.0;
     let mut unit = 0;
-    // What would be shown as 1024 belongs to the next unit.
+    // A value that would be shown as 1024 belongs to the next unit.
     while scaled >= 1023.5 && unit + 1 < UNITS.len() {
         scaled /= 1024.0;
         unit += 1;

@@ -65,14 +65,14 @@ struct Share {
     assignedendpoints: [&'static str; 1],
 }
 
-/// What a cell answers, for all shares.
+/// The cell's answers that all shares need.
 struct Known {
     volumes: Vec<VolumeInfo>,
     quotas: Vec<QuotaInfo>,
     df: Df,
 }
 
-/// What is told of: the shares of the settings, else the volumes. `paths`: what is in these alone.
+/// The shares to report: those of the settings, else the volumes. `paths`: only what is in these.
 fn shares_of(config: &SrrConfig, known: &Known, paths: Option<&[String]>) -> Vec<SrrShare> {
     let of_volume = |volume: &VolumeInfo| {
         let (name, path) = (volume.name.clone(), volume.at.clone());
@@ -116,7 +116,7 @@ impl Ask for &Cell {
 /// Makes the report of a cell. `paths`: only these, without what is above and beside them.
 ///
 /// # Errors
-/// What the cell says, such as that a share's path is not there.
+/// The cell's, such as a share's path that does not exist.
 pub fn report(
     config: &SrrConfig,
     host: String,
@@ -177,7 +177,7 @@ fn same(a: &str, b: &str) -> bool {
 }
 
 impl Known {
-    /// Statistics end at the root of another volume: those of volumes attached below are added.
+    /// Adds volumes attached below: statistics end at the root of another volume.
     fn with_volumes_below(&self, path: &str, own: Usage) -> Usage {
         let below = self.volumes.iter().filter(|v| is_below(&v.at, path) && !same(path, &v.at));
         below.fold(own, |sum, v| Usage {
@@ -218,7 +218,7 @@ impl Known {
         used + left.fold(free, u64::min)
     }
 
-    /// Of all pools but those that hold others' data for a while.
+    /// Capacity of all pools except hot ones, which hold others' data for a while.
     fn capacity(&self) -> Space {
         let whole = Space {
             totalsize: self.df.total_bytes,
@@ -314,7 +314,7 @@ mod tests {
         json["storageservice"].clone()
     }
 
-    /// What does not fit a schema: of JSON Schema what ours needs.
+    /// Violations of a schema: the part of JSON Schema that ours needs.
     fn wrong(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
         if let Some(name) = schema["$ref"].as_str() {
             return wrong(root, root.pointer(&name[1..]).expect("a definition"), value, at);

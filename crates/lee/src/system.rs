@@ -1,4 +1,5 @@
-//! The few things asked of the operating system: host name, users, limits, and whether a process is still there.
+//! The few calls of the operating system: host name, users, limits, and whether a process still
+//! runs.
 
 use crate::fail::Fail;
 use leeward_lab::stop::Stop;
@@ -14,10 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table in use.
+/// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table
+/// in use.
 pub fn raise_open_files_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct is valid for both calls. Without success the old limit stays, which is no error.
+    // SAFETY: the struct is valid for both calls. Without success the old limit stays, which is no
+    // error.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
             limit.rlim_cur = limit.rlim_max;
@@ -26,14 +29,15 @@ pub fn raise_open_files_limit() {
     }
 }
 
-/// From now on makes files that only their owner can read: what is in a cell is other people's data, whoever may
-/// read it through the mount.
+/// From now on makes files that only their owner can read: a cell contains other people's data,
+/// whoever may read it through the mount.
 pub fn make_private_files() {
     // SAFETY: takes and returns a number.
     unsafe { libc::umask(0o077) };
 }
 
-/// A flag that Ctrl-C, SIGTERM and SIGHUP set. The second one ends the process at once, without cleaning up.
+/// A flag that Ctrl-C, SIGTERM and SIGHUP set. The second signal ends the process at once, without
+/// cleaning up.
 ///
 /// # Errors
 /// When the system refuses.
@@ -48,7 +52,8 @@ pub fn stop_on_signals() -> Result<Stop, Fail> {
     Ok(Stop::from_flag(flag))
 }
 
-/// Whether somebody may still read standard output: false when it is a pipe or terminal whose other end is gone.
+/// Whether standard output may still have a reader: false when it is a pipe or terminal whose other
+/// end is gone.
 pub fn output_has_reader() -> bool {
     let mut poll = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
     // SAFETY: one valid pollfd.
@@ -75,7 +80,7 @@ pub fn gid() -> u32 {
     unsafe { libc::getegid() }
 }
 
-/// From now on acts as another user, for good. Only root can.
+/// Switches to another user for good. Only root can.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: plain system calls; groups go first, while we still may change them.
     let failed = unsafe {
@@ -84,7 +89,7 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A user and the group that their new things get.
+/// A user and the group of the user's new files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// User id.
@@ -93,7 +98,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Finds a user by name or by number. A number that nobody has stands for itself, as user and as group.
+/// Finds a user by name or by number. An unknown number stands for itself, as user and as group.
 pub fn owner(text: &str) -> Result<Owner, Fail> {
     if let Ok(uid) = text.parse::<u32>() {
         if uid == u32::MAX {
@@ -157,7 +162,7 @@ fn passwd(query: Query<'_>) -> Result<Option<Owner>, Fail> {
     }
 }
 
-/// The name of a user, or the number where nobody has it.
+/// The name of a user; of an unknown one the number.
 pub fn user_name(uid: u32) -> String {
     if uid == leeward_env::Flow::SYSTEM.uid {
         return "(system)".into();
@@ -176,13 +181,13 @@ pub fn user_name(uid: u32) -> String {
     }
 }
 
-/// The number of a user; `None` where nobody has the name.
+/// The number of a user; `None` if the name is unknown.
 pub fn uid_named(name: &str) -> Result<Option<u32>, Fail> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     Ok(passwd(Query::Name(&name))?.map(|owner| owner.uid))
 }
 
-/// The groups of a user, by the user database; none for who is not in it.
+/// The groups of a user, from the user database; none for an unknown user.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     let known = passwd(Query::Uid(uid)).ok().flatten();
     known.map_or(Vec::new(), |owner| groups_named(&user_name(uid), owner.gid))
@@ -205,7 +210,7 @@ fn groups_named(name: &str, gid: u32) -> Vec<u32> {
     }
 }
 
-/// Finds a group by name or by number; a number that nobody has stands for itself.
+/// Finds a group by name or by number; an unknown number stands for itself.
 pub fn group(text: &str) -> Result<u32, Fail> {
     if let Ok(gid) = text.parse::<u32>() {
         return Ok(gid);
@@ -224,7 +229,7 @@ pub fn group(text: &str) -> Result<u32, Fail> {
     .ok_or_else(unknown)
 }
 
-/// The name of a group, or the number where nobody has it.
+/// The name of a group; of an unknown one the number.
 pub fn group_name(gid: u32) -> String {
     group_entry(|entry, space, len, found| {
         // SAFETY: as in `passwd`.
@@ -240,7 +245,7 @@ fn group_entry(
     // SAFETY: an all-zero group is a valid value (null pointers and zeros).
     let mut entry: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // members are in it, too
+    // the entry has the members, too
     let mut buffer = vec![0 as libc::c_char; 1 << 20];
     let errno = ask(&mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
     if errno != 0 || found.is_null() {
@@ -251,7 +256,7 @@ fn group_entry(
     Some((entry.gr_gid, name.to_string_lossy().into_owned()))
 }
 
-/// A process, held so that its number cannot come to mean another one.
+/// A process, held so that its number cannot be reused for another one.
 pub struct Process(File);
 
 impl Process {
@@ -264,7 +269,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end; says whether it has ended.
+    /// Waits for its end; returns whether it has ended.
     pub fn ended_within(&self, time: Duration) -> bool {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd.

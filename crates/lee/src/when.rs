@@ -1,4 +1,4 @@
-//! Points in time for a person, always in UTC, so that lines from several machines compare.
+//! Points in time for a person, always in UTC, so that lines from several machines can be compared.
 
 use leeward_env::dates;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub fn utc(secs: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// How long something has lasted: `12 s`, `5 min`, `3 h`, `4 d`.
+/// A duration: `12 s`, `5 min`, `3 h`, `4 d`.
 pub fn ago(secs: i64) -> String {
     match secs.max(0) {
         s @ 0..120 => format!("{s} s"),
@@ -20,7 +20,7 @@ pub fn ago(secs: i64) -> String {
     }
 }
 
-/// A date given on the command line.
+/// A date on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Seconds since 1970.
@@ -71,7 +71,7 @@ pub fn parse_interval(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Parses how long something takes: `50ms`, `1s`, `10m`, `1h`, `1d`.
+/// Parses a duration: `50ms`, `1s`, `10m`, `1h`, `1d`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -83,7 +83,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// [`parse_interval`], backwards.
+/// The inverse of [`parse_interval`].
 pub fn interval(secs: u32) -> String {
     let unit = SPANS.iter().rev().find(|(_, unit)| i64::from(secs) % unit == 0);
     unit.map_or_else(|| format!("{secs} s"), |(letter, unit)| format!("{}{letter}", i64::from(secs) / unit))

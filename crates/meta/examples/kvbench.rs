@@ -1,7 +1,7 @@
 //! Measures the engine on a directory: `kvbench DIR [records]`.
 //!
-//! 1. the journal alone: durable appends with a 64 KiB ride, written direct and buffered;
-//! 2. durable commits with a ride, with maintenance beside them;
+//! 1. the journal alone: durable appends with 64 KiB of inline data, written direct and buffered;
+//! 2. durable commits with inline data, with maintenance beside them;
 //! 3. loading `records` (10 million unless said) at 5,000 a commit, with maintenance beside it;
 //! 4. reads of what is there and what is not, scans, opening again, and again after a kill.
 #![allow(clippy::disallowed_methods)]
@@ -10,7 +10,7 @@ use leeward_env::Env;
 use leeward_env::disk::Caching;
 use leeward_env::disk::real::RealDisk;
 use leeward_meta::lsm::{LsmKv, Options};
-use leeward_meta::{Batch, Kv, Ride};
+use leeward_meta::{Batch, InlineData, Kv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ fn main() {
     let dir = PathBuf::from(args.next().expect("usage: kvbench DIR [records]"));
     let records: u64 = args.next().map_or(10_000_000, |n| n.parse().expect("a number"));
     for caching in [Caching::Buffered, Caching::Direct] {
-        rides(&dir.join(format!("{caching:?}")), caching);
+        inline_data(&dir.join(format!("{caching:?}")), caching);
     }
     let dir = dir.join("load");
     load(&dir, records);
@@ -86,27 +86,28 @@ fn maintained(kv: &LsmKv, f: impl FnOnce()) {
     });
 }
 
-fn ride_batch(i: u64) -> Batch {
-    let ride = Ride { segment: i / 200, offset: 0, owner: (1, i, 0), bytes: vec![i as u8; 64 << 10].into() };
+fn inline_batch(i: u64) -> Batch {
+    let inline =
+        InlineData { segment: i / 200, offset: 0, owner: (1, i, 0), bytes: vec![i as u8; 64 << 10].into() };
     let writes = (0..3).map(|tag| record(i * 3 + tag)).collect();
-    Batch { writes, rides: vec![ride] }
+    Batch { writes, inline_data: vec![inline] }
 }
 
-fn rides(dir: &Path, caching: Caching) {
-    println!("durable commits with a ride of 64 KiB, {caching:?}, every 2 ms and without pause");
+fn inline_data(dir: &Path, caching: Caching) {
+    println!("durable commits with 64 KiB of inline data, {caching:?}, every 2 ms and without pause");
     let kv = open(dir, caching);
     for pause in [2, 0] {
         let mut times = Times(Vec::new());
         maintained(&kv, || {
             for i in 0..3000 {
-                let batch = ride_batch(i);
+                let batch = inline_batch(i);
                 timed(&mut times, || kv.commit(&batch).expect("commit"));
                 if i % 200 == 199 {
-                    kv.release_ride((i / 200).saturating_sub(2));
+                    kv.release_inline((i / 200).saturating_sub(2));
                 }
                 std::thread::sleep(Duration::from_millis(pause));
             }
-            (0..16).for_each(|segment| kv.release_ride(segment));
+            (0..16).for_each(|segment| kv.release_inline(segment));
         });
         times.print(&format!("pause {pause} ms"));
     }
@@ -142,7 +143,7 @@ fn load(dir: &Path, records: u64) {
         for first in (0..records).step_by(5000) {
             let writes: Vec<_> = (first..first + 5000).map(record).collect();
             bytes += writes.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum::<usize>();
-            let batch = Batch { writes, rides: Vec::new() };
+            let batch = Batch { writes, inline_data: Vec::new() };
             timed(&mut times, || kv.commit(&batch).expect("commit"));
             if first % 500_000 == 0 {
                 peak = peak.max(rss());
@@ -181,7 +182,7 @@ fn paced(kv: &LsmKv, records: u64) {
         let start = Instant::now();
         for i in 0..4000u64 {
             let first = records + i * 100;
-            let batch = Batch { writes: (first..first + 100).map(record).collect(), rides: Vec::new() };
+            let batch = Batch { writes: (first..first + 100).map(record).collect(), inline_data: Vec::new() };
             timed(&mut times, || kv.commit(&batch).expect("commit"));
             let (key, _) = record(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % records);
             timed(&mut gets, || assert!(kv.get(&key).expect("get").is_some()));
@@ -221,7 +222,7 @@ fn reads(dir: &Path, records: u64) {
     println!("  RSS {} MB", rss() >> 20);
     // leave a full journal, as a kill would
     for i in 0..1000 {
-        let batch = Batch { writes: (i * 400..i * 400 + 400).map(record).collect(), rides: Vec::new() };
+        let batch = Batch { writes: (i * 400..i * 400 + 400).map(record).collect(), inline_data: Vec::new() };
         kv.commit(&batch).expect("commit");
     }
     drop(kv);

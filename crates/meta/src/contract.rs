@@ -1,9 +1,10 @@
-//! What every engine must do, as functions that panic when one does not.
+//! The contract of every engine, as functions that panic when an engine breaks it.
 //!
-//! [`run`] gets a function that makes an empty engine; [`reopened`] one that opens the same place again and again.
-//! [`Model`] and [`Random`] are what tests with other subjects (crashes, damage) compare with and draw from.
+//! [`run`] gets a function that makes an empty engine; [`reopened`] one that opens the same
+//! directory again and again. Tests with other subjects (crashes, damage) compare with [`Model`]
+//! and draw from [`Random`].
 
-use crate::{Batch, Kv, Ride, Value};
+use crate::{Batch, InlineData, Kv, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Below and above every key the suite writes.
 const EVERYTHING: (&[u8], &[u8]) = (&[0], &[0xff; 8]);
 
-/// What an engine should hold.
+/// The content that an engine should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model(BTreeMap<Arc<[u8]>, Value>);
 
@@ -65,7 +66,7 @@ impl Model {
     /// Compares everything, and some keys and ranges one by one.
     ///
     /// # Panics
-    /// When they differ.
+    /// If they differ.
     pub fn check(&self, kv: &dyn Kv, random: &mut Random) {
         assert_eq!(&Model::of(kv), self);
         for _ in 0..20 {
@@ -82,7 +83,7 @@ impl Model {
     }
 }
 
-/// Reproducible choices.
+/// Reproducible random choices.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -119,13 +120,13 @@ impl Random {
             let value = if self.below(3) == 0 { None } else { Some(self.value()) };
             (self.key(), value)
         });
-        Batch { writes: writes.collect(), rides: Vec::new() }
+        Batch { writes: writes.collect(), inline_data: Vec::new() }
     }
 
-    /// A ride of up to 5000 bytes.
-    pub fn ride(&mut self, segment: u64) -> Ride {
+    /// Inline data of up to 5000 bytes.
+    pub fn inline(&mut self, segment: u64) -> InlineData {
         let bytes = vec![self.below(256) as u8; self.below(5000) as usize].into();
-        Ride {
+        InlineData {
             segment,
             offset: self.below(1 << 24) as u32,
             owner: (1, self.below(100), self.below(1 << 40)),
@@ -137,7 +138,7 @@ impl Random {
 /// A batch of puts.
 pub fn puts(pairs: &[(&[u8], &[u8])]) -> Batch {
     let writes = pairs.iter().map(|(k, v)| (Arc::from(*k), Some(Value::from(*v)))).collect();
-    Batch { writes, rides: Vec::new() }
+    Batch { writes, inline_data: Vec::new() }
 }
 
 /// Maintains until there is nothing to do.
@@ -153,7 +154,7 @@ pub fn settle(kv: &dyn Kv) {
     panic!("maintenance never ends");
 }
 
-/// All that can be asked of an engine without closing it.
+/// Tests everything that needs no reopening of an engine.
 pub fn run(make: &dyn Fn() -> Box<dyn Kv>) {
     empty(&*make());
     order_and_bounds(&*make());
@@ -172,7 +173,7 @@ fn empty(kv: &dyn Kv) {
     assert_eq!(kv.get(b"a").expect("get"), None);
     assert!(kv.scan(b"a", b"z", 10, false).expect("scan").is_empty());
     kv.commit(&Batch::default()).expect("an empty batch");
-    assert!(all_rides(kv).is_empty());
+    assert!(all_inline_data(kv).is_empty());
     settle(kv);
 }
 
@@ -227,7 +228,7 @@ fn random_batches(kv: &dyn Kv, seed: u64) {
     model.check(kv, &mut random);
 }
 
-/// Runs `read` in two threads while `write` runs 400 times, with maintenance beside it.
+/// Runs `read` in two threads while `write` runs 400 times, with maintenance in parallel.
 fn beside(kv: &dyn Kv, mut write: impl FnMut(u64), read: impl Fn() + Sync) {
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -252,7 +253,8 @@ fn number(value: &[u8]) -> u64 {
     value.get(..8).and_then(|v| v.try_into().ok()).map_or(0, u64::from_be_bytes)
 }
 
-/// All keys carry the number of the commit: whoever reads the first and then the last sees no older one there.
+/// All keys carry the number of the commit: a reader that reads the first and then the last sees no
+/// older number there.
 fn commits_are_atomic(kv: &dyn Kv) {
     let write = |round: u64| {
         let value = [&round.to_be_bytes()[..], &[7; 200]].concat();
@@ -267,7 +269,8 @@ fn commits_are_atomic(kv: &dyn Kv) {
     });
 }
 
-/// One thread appends, another one inserts some later, with maintenance beside them: readers see all of each, in order.
+/// One thread appends, another one inserts some later, with maintenance in parallel: readers see
+/// all of each, in order.
 fn what_is_appended_is_inserted_later(kv: &dyn Kv) {
     const COMMITS: u64 = 400;
     let own = |n: u64| [&b"own"[..], &n.to_be_bytes()].concat();
@@ -375,28 +378,28 @@ fn reserve_comes_and_goes(kv: &dyn Kv) {
     kv.reserve(false).expect("give back");
 }
 
-/// What survives closing. `open` is called after the engine of the call before is gone.
+/// Tests what survives closing. `open` is called after the engine of the previous call is gone.
 pub fn reopened(open: &dyn Fn() -> Box<dyn Kv>) {
     let mut random = Random::new(1);
     let mut model = Model::default();
-    let mut rides: Vec<Ride> = Vec::new();
+    let mut inline_data: Vec<InlineData> = Vec::new();
     for round in 0..12u64 {
         let kv = open();
         model.check(&*kv, &mut random);
-        assert!(is_within(&rides, &all_rides(&*kv)), "rides are missing");
+        assert!(is_within(&inline_data, &all_inline_data(&*kv)), "rides are missing");
         for segment in 0..round {
-            kv.release_ride(segment);
+            kv.release_inline(segment);
         }
-        rides.retain(|r| r.segment >= round);
+        inline_data.retain(|r| r.segment >= round);
         for _ in 0..random.below(60) {
             let mut batch = random.batch();
             if random.below(4) == 0 {
                 let segment = round + random.below(3);
-                batch.rides.push(random.ride(segment));
+                batch.inline_data.push(random.inline(segment));
             }
             kv.commit(&batch).expect("commit");
             model.apply(&batch);
-            rides.extend(batch.rides);
+            inline_data.extend(batch.inline_data);
             if random.below(6) == 0 {
                 kv.maintain().expect("maintain");
             }
@@ -409,15 +412,15 @@ pub fn reopened(open: &dyn Fn() -> Box<dyn Kv>) {
     }
 }
 
-/// All rides that an engine has.
+/// All inline data that an engine has.
 ///
 /// # Panics
-/// When they cannot be read.
-pub fn all_rides(kv: &dyn Kv) -> Vec<Ride> {
-    kv.rides(&kv.ride_segments().into_iter().collect()).expect("rides")
+/// When it cannot be read.
+pub fn all_inline_data(kv: &dyn Kv) -> Vec<InlineData> {
+    kv.inline_data(&kv.inline_segments().into_iter().collect()).expect("rides")
 }
 
 /// Whether `some` are in `all`.
-pub fn is_within(some: &[Ride], all: &[Ride]) -> bool {
-    some.iter().all(|ride| all.contains(ride))
+pub fn is_within(some: &[InlineData], all: &[InlineData]) -> bool {
+    some.iter().all(|inline| all.contains(inline))
 }

@@ -1,19 +1,22 @@
-//! One engine for all tables: the journal in front, [`Tables`] below.
+//! One engine for all kinds of tables: the journal in front, [`Tables`] below.
 //!
-//! A commit is appended to the journal (`writer`: sequence number, append, flush of the device) and is durable; then it is inserted into the
-//! tables (`inserting`), and readers see it. That may be while later ones are appended. Maintenance takes both locks only for moments (to
-//! seal, to settle), so flushes and compactions run beside commits. When maintenance falls behind, commits are slowed, then do the work
-//! themselves: memory and the number of runs have bounds whoever calls, or does not call, [`Kv::maintain`].
+//! A commit is appended to the journal (`writer`: sequence number, append, flush of the device) and
+//! is durable. Then it is inserted into the tables (`inserting`), and readers see it. Later commits
+//! may be appended meanwhile. Maintenance takes both locks only for moments (to seal, to settle),
+//! so flushes and compactions run in parallel with commits. When maintenance falls behind, commits
+//! are slowed, and then do the work themselves. So memory and the number of runs are limited
+//! whoever calls, or does not call, [`Kv::maintain`].
 //!
-//! Nothing is sealed while something is appended and not inserted: a flush since may have made a new version of the tables, which readers get to
-//! see with numbers after its own only, and a seal gives the new active part to the last version alone. What is inserted there under an earlier
-//! number nobody would see. Who appends is told by [`Kv::wants_room`] to insert first.
+//! Nothing is sealed while a commit is appended and not inserted. A flush since may have made a new
+//! version of the tables, which readers see only with numbers after its own, and a seal gives the
+//! new active part to the last version alone. A commit inserted there under an earlier number would
+//! be visible to nobody. [`Kv::wants_room`] tells the appending thread to insert first.
 //!
 //! Lock order: `writer`, `inserting`, then the locks of journal and tables; `reserve` alone.
 
 use crate::journal::{Journal, JournalOptions, Tail};
 use crate::tables::{Pressure, Tables};
-use crate::{Appended, Batch, Error, Kv, Moment, Result, Ride, Stats, Value};
+use crate::{Appended, Batch, Error, InlineData, Kv, Moment, Result, Stats, Value};
 use leeward_env::Env;
 use leeward_env::disk::{Caching, Disk};
 use leeward_env::limits::COMMIT_RECORDS_MAX;
@@ -32,11 +35,12 @@ const SEALED_SLOW: usize = 1;
 const RUNS_SLOW: usize = 12;
 /// Runs beyond which a commit compacts by itself. (The manifest of the tables can name 255.)
 const RUNS_MAX: usize = 48;
-/// The same when a table is damaged, so that nothing can be compacted.
+/// Runs beyond which a commit compacts by itself when a table is damaged, so that nothing can be
+/// compacted.
 const RUNS_DAMAGED_MAX: usize = 200;
-/// A journal of more than so many times [`EngineOptions::journal_bytes`] is out of the ordinary.
+/// A journal longer than this many times [`EngineOptions::journal_bytes`] is unusual.
 const JOURNAL_USUAL: u64 = 4;
-/// Largest reserve.
+/// Largest space reserve.
 const RESERVE_BYTES_MAX: u64 = 8 << 20;
 /// The reserve is at most this part of the disk.
 const RESERVE_FRACTION: u64 = 32;
@@ -48,7 +52,8 @@ pub struct EngineOptions {
     pub journal: JournalOptions,
     /// The active part of the tables is sealed at this size.
     pub memtable_bytes: u64,
-    /// ... or when this much was appended to the journal since the last seal: it bounds what opening replays.
+    /// ... or when this much was appended to the journal since the last seal: it limits what
+    /// opening replays.
     pub journal_bytes: u64,
 }
 
@@ -70,17 +75,17 @@ pub struct Engine<T> {
     tables: T,
     journal: Journal,
     writer: Mutex<Tail>,
-    /// Held by who changes which part of the tables is the active one, or what is in it.
+    /// Held by a thread that changes which part of the tables is active, or its content.
     inserting: Mutex<()>,
-    /// What is durable and not inserted yet.
+    /// Number of commits that are durable and not inserted yet.
     appended: AtomicUsize,
-    /// The tables have changed, and could not settle as something was not inserted yet.
+    /// The tables have changed, and could not settle because a commit was not inserted yet.
     unsettled: AtomicBool,
-    /// What was appended to the journal when the tables were last sealed.
+    /// Bytes appended to the journal when the tables were last sealed.
     sealed_at: AtomicU64,
     broken: OnceLock<String>,
     reserve: Mutex<()>,
-    /// What commits were slowed down by, nanoseconds.
+    /// Time by which commits were slowed, nanoseconds.
     slowed: AtomicU64,
 }
 
@@ -128,7 +133,8 @@ impl<T: Tables> Engine<T> {
         &self.tables
     }
 
-    /// Makes the next flush take all that was committed so far. False: not now, as something is not inserted yet.
+    /// Makes the next flush take all that was committed so far. False: not now, as a commit is not
+    /// inserted yet.
     pub fn seal(&self) -> bool {
         let _between = self.between_commits();
         let all_inserted = self.is_all_inserted();
@@ -139,12 +145,12 @@ impl<T: Tables> Engine<T> {
         all_inserted
     }
 
-    /// Writer lock held, or it may change at any time.
+    /// Call with the writer lock held, or the answer may change at any time.
     fn is_all_inserted(&self) -> bool {
         self.appended.load(Ordering::Relaxed) == 0
     }
 
-    /// While it is held nothing is appended or inserted.
+    /// Takes both locks: nothing is appended or inserted while they are held.
     fn between_commits(&self) -> (MutexGuard<'_, Tail>, MutexGuard<'_, ()>) {
         (self.writer.lock(), self.inserting.lock())
     }
@@ -153,7 +159,7 @@ impl<T: Tables> Engine<T> {
         self.broken.get().map_or(Ok(()), |why| Err(Error::Broken(why.clone())))
     }
 
-    /// Passes on a result; an error other than Full is the last one.
+    /// Passes a result on. An error other than Full breaks the engine.
     fn or_break<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(e) = &result
             && !matches!(e, Error::Full)
@@ -171,7 +177,8 @@ impl<T: Tables> Engine<T> {
         Ok(Appended(seq))
     }
 
-    /// Keeps memory, runs and what opening replays within bounds, if all is inserted. Writer lock held.
+    /// Keeps memory, runs and the journal to replay within limits, if all is inserted. Call with
+    /// the writer lock held.
     fn make_room(&self) -> Result<()> {
         if !self.wants_room() || !self.is_all_inserted() {
             return Ok(());
@@ -191,9 +198,9 @@ impl<T: Tables> Engine<T> {
         written.saturating_sub(self.sealed_at.load(Ordering::Relaxed)) >= self.options.journal_bytes
     }
 
-    /// Both locks held.
+    /// Call with both locks held.
     fn settle(&self) {
-        // what is not inserted must not become visible in part
+        // a commit that is not inserted must not become visible in part
         let settles = self.is_all_inserted();
         if settles {
             self.tables.settle();
@@ -201,8 +208,8 @@ impl<T: Tables> Engine<T> {
         self.unsettled.store(!settles, Ordering::Relaxed);
     }
 
-    /// Lets maintenance catch up a little before more comes in: many short waits are better than a long one, and who brings little
-    /// waits little.
+    /// Lets maintenance catch up a little before more records come in. Many short waits are better
+    /// than a long one, and a small commit waits little.
     fn slow_down(&self, records: usize) {
         let Pressure { runs, sealed, .. } = self.tables.pressure();
         let steps = runs.saturating_sub(RUNS_SLOW) + sealed.saturating_sub(SEALED_SLOW);
@@ -230,7 +237,7 @@ impl<T: Tables> Engine<T> {
             let _between = self.between_commits();
             self.settle();
         }
-        // neither a full disk nor a damaged table keeps the journal from giving space back
+        // neither a full disk nor a damaged table keeps the journal from freeing space
         worked |= self.journal.retire(self.tables.seq_durable())?;
         worked |= self.carry()?;
         worked |= self.journal.prepare()?;
@@ -238,18 +245,19 @@ impl<T: Tables> Engine<T> {
         Ok(worked)
     }
 
-    /// Appends rides again that keep a long journal from being dropped.
+    /// Appends inline data again that keeps a long journal from being dropped.
     fn carry(&self) -> Result<bool> {
         let pinned = self.journal.pinned(self.tables.seq_durable(), self.options.journal_bytes);
         let Some(number) = pinned else { return Ok(false) };
-        let rides = self.journal.pinned_rides(number)?;
+        let inline_data = self.journal.pinned_inline_data(number)?;
         let mut tail = self.writer.lock();
         let seq = self.tables.seq_next();
-        self.journal.carry(&mut tail, seq, number, rides)?;
+        self.journal.carry(&mut tail, seq, number, inline_data)?;
         Ok(true)
     }
 
-    /// Moves all that was committed to the tables, and drops what is not needed of the journal then.
+    /// Moves all that was committed to the tables, and drops the parts of the journal that are no
+    /// longer needed.
     fn finish(&self) -> Result<()> {
         loop {
             self.seal();
@@ -269,7 +277,7 @@ impl<T: Tables> Engine<T> {
     }
 }
 
-/// Keeps memory and runs within bounds. Nothing is appended or inserted meanwhile.
+/// Keeps memory and runs within limits. Nothing is appended or inserted meanwhile.
 fn make_room<T: Tables>(tables: &T, memtable_bytes: u64, settle: impl Fn()) -> Result<()> {
     let pressure = tables.pressure();
     if pressure.runs > RUNS_MAX {
@@ -313,7 +321,7 @@ impl<T: Tables> Kv for Engine<T> {
         for (key, _) in &batch.writes {
             assert!(!key.is_empty() && key.len() <= usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
-        if batch.writes.is_empty() && batch.rides.is_empty() {
+        if batch.writes.is_empty() && batch.inline_data.is_empty() {
             return Ok(Appended::NOTHING);
         }
         self.slow_down(batch.writes.len());
@@ -337,22 +345,22 @@ impl<T: Tables> Kv for Engine<T> {
             || active_bytes > 0 && self.is_journal_long()
     }
 
-    fn ride_segments(&self) -> Vec<u64> {
-        self.journal.ride_segments()
+    fn inline_segments(&self) -> Vec<u64> {
+        self.journal.inline_segments()
     }
 
-    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
-        self.journal.rides(of)
+    fn inline_data(&self, of: &BTreeSet<u64>) -> Result<Vec<InlineData>> {
+        self.journal.inline_data(of)
     }
 
-    fn release_ride(&self, segment: u64) {
+    fn release_inline(&self, segment: u64) {
         self.journal.release(segment);
     }
 
     fn maintain(&self) -> Result<bool> {
         self.check_alive()?;
         match self.work() {
-            // reads of other places go on, and commits: damage in one table must not stop the cell
+            // other reads and commits go on: damage in one table must not stop the cell
             Err(Error::Corrupt(what)) => Err(Error::Corrupt(what)),
             other => self.or_break(other),
         }
@@ -361,7 +369,8 @@ impl<T: Tables> Kv for Engine<T> {
     fn close(&self) -> Result<()> {
         self.check_alive()?;
         self.or_break(self.finish())?;
-        // an operation that is still on its way must not say that it is durable: the directory may be another process's now
+        // an operation in progress must not report durability any more: the directory may belong to
+        // another process now
         let _ = self.broken.set("the cell is closed".into());
         Ok(())
     }

@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of a metadata engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No space: nothing of the batch is durable, it may be tried again.
+    /// No space: nothing of the batch is durable, and it may be tried again.
     #[error("no space for metadata")]
     Full,
     /// Stored bytes are not what was written.
@@ -17,7 +17,7 @@ pub enum Error {
     /// An earlier failure left the engine unusable; reopen the cell.
     #[error("the metadata engine stopped after an error: {0}")]
     Broken(String),
-    /// Somebody else has this directory open.
+    /// Another process has this directory open.
     #[error("the metadata directory is in use by another process")]
     Locked,
     /// The store failed.
@@ -26,7 +26,7 @@ pub enum Error {
 }
 
 impl From<io::Error> for Error {
-    /// Want of space, of whatever kind, is [`Error::Full`].
+    /// Lack of space, of whatever kind, is [`Error::Full`].
     fn from(e: io::Error) -> Error {
         match e.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
@@ -35,7 +35,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What a caller of the file system is told of it.
+/// The error as a caller of the file system sees it.
 impl From<Error> for leeward_fs::Error {
     fn from(e: Error) -> leeward_fs::Error {
         match e {

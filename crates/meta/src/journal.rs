@@ -1,33 +1,39 @@
 //! The write-ahead journal: one append and one flush of the device make a commit durable.
 //!
-//! A file `<dir>/journal-<n>` has a head (see [`head`]) and then records (see [`record`]) at multiples of 4096 bytes, so
-//! that no write touches a block of an acknowledged record. A file gets its full size and is written over before it is
-//! used. A finished file becomes `spare-<n>` and is used again under the next number. So an append changes neither size
-//! nor allocation, which makes its flush as cheap as the device allows.
+//! A file `<dir>/journal-<n>` has a head (see [`head`]) and then records (see [`record`]) at
+//! multiples of 4096 bytes, so that no write touches a block of an acknowledged record. A file gets
+//! its full size and is overwritten before it is used. A finished file becomes `spare-<n>` and is
+//! used again under the next number. So an append changes neither size nor allocation, which makes
+//! its flush as cheap as the device allows.
 //!
 //! Invariants:
-//! * A file gets its head before its name: a `journal-<n>` without a whole head is damaged, or of version 1.
-//! * Files are dropped from the oldest on, each drop durable before the next, so what is left has no holes.
-//! * Each record names the one before it, and the last one before it that wrote to the tables. If no file has that one,
-//!   the tables must: else the oldest files are lost.
-//! * A file without records names the file that had records when it was made. That file is dropped only after a newer one
-//!   has records: if it is missing, the newest file is lost.
-//! * What follows the last good record is a torn tail only if no later record of the journal is good; otherwise the
-//!   journal is damaged.
-//! * Opening writes the last record again and syncs it: the next power cut must not take back what this process
-//!   builds upon. All others were synced before the next was written; this one perhaps not, and a sync may have
-//!   failed, after which the system takes the page for clean though it never reached the medium.
+//! * A file gets its head before its name: a `journal-<n>` without a whole head is damaged, or of
+//!   version 1.
+//! * Files are dropped from the oldest on, each drop durable before the next, so the remaining
+//!   files have no holes.
+//! * Each record names the one before it, and the last one before it that wrote to the tables. If
+//!   no file has that one, the tables must: else the oldest files are lost.
+//! * A file without records names the file that had records when it was made. That file is dropped
+//!   only after a newer one has records: if it is missing, the newest file is lost.
+//! * What follows the last good record is a torn tail only if no later record of the journal is
+//!   good; otherwise the journal is damaged.
+//! * Opening writes the last record again and syncs it: the next power cut must not take back what
+//!   this process builds upon. All earlier records were synced before the next was written. The
+//!   last one perhaps was not, and a sync may have failed, after which the system takes the page
+//!   for clean though it never reached the medium.
 //! * Opening never appends to a file that has records; a torn tail stays where it is.
 //!
-//! Rides of a segment that is slow to be stored pin the file they are in, and so all later ones. When that makes the
-//! journal long, they are *carried*: appended again, after which the old file may go.
+//! Inline data of a segment that is slow to be stored pins its file, and so all later files. When
+//! that makes the journal long, the data is *carried*: appended again, after which the old file may
+//! go.
 //!
-//! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]), `next`, `books`.
+//! Used by [`crate::engine`] only. Lock order: the engine's writer lock (which guards [`Tail`]),
+//! `next`, `ledger`.
 
 pub(crate) mod head;
 pub(crate) mod record;
 
-use crate::{Batch, Error, Result, Ride};
+use crate::{Batch, Error, InlineData, Result};
 use head::{FileKey, Head};
 use leeward_env::Env;
 use leeward_env::disk::real::{ALIGN, AlignedBuf};
@@ -52,11 +58,12 @@ pub struct JournalOptions {
     pub dir: String,
     /// Size of a file.
     pub file_bytes: u64,
-    /// Finished files kept for use again.
+    /// Most finished files that are kept for reuse.
     pub spares_max: usize,
     /// How files are written.
     pub caching: Caching,
-    /// The journal may be one of version 1, which has files without a head and without records.
+    /// Whether the journal may be one of version 1, which has files without a head and without
+    /// records.
     pub may_be_old: bool,
 }
 
@@ -72,14 +79,14 @@ impl Default for JournalOptions {
     }
 }
 
-/// The journal apart from its end.
+/// The journal except for its end.
 pub(crate) struct Journal {
     env: Env,
     disk: Arc<dyn Disk>,
     options: JournalOptions,
     /// The file after the current one, when it is ready.
     next: Mutex<Option<NextFile>>,
-    books: Mutex<Books>,
+    ledger: Mutex<FileLedger>,
     appended_bytes: AtomicU64,
     filled_bytes: AtomicU64,
 }
@@ -105,18 +112,18 @@ struct NextFile {
 }
 
 /// What each file is still needed for.
-struct Books {
+struct FileLedger {
     /// Finished files, oldest first.
-    finished: VecDeque<Page>,
-    current: Page,
-    /// Whether the current one has a file.
+    finished: VecDeque<LedgerEntry>,
+    current: LedgerEntry,
+    /// Whether the current entry has a file.
     started: bool,
     /// Files without records, by the number in their name.
     spares: Vec<u64>,
 }
 
 #[derive(Default)]
-struct Page {
+struct LedgerEntry {
     number: u64,
     /// Bytes of the file.
     capacity: u64,
@@ -124,18 +131,18 @@ struct Page {
     bytes: u64,
     /// The last record that wrote to the tables (0: none).
     last_write: u64,
-    /// Segments whose rides are here and were not released, with the bytes that those take here.
-    rides: BTreeMap<u64, u64>,
+    /// Segments with inline data in this file that was not released, with its bytes in this file.
+    inline_data: BTreeMap<u64, u64>,
 }
 
-impl Page {
+impl LedgerEntry {
     fn note(&mut self, seq: u64, batch: &Batch, bytes: u64) {
         self.bytes += bytes;
         if !batch.writes.is_empty() {
             self.last_write = seq;
         }
-        for ride in &batch.rides {
-            *self.rides.entry(ride.segment).or_default() += record::ride_bytes(ride) as u64;
+        for inline in &batch.inline_data {
+            *self.inline_data.entry(inline.segment).or_default() += record::inline_bytes(inline) as u64;
         }
     }
 
@@ -143,27 +150,28 @@ impl Page {
         self.last_write > durable
     }
 
-    fn ride_bytes(&self) -> u64 {
-        self.rides.values().sum()
+    fn inline_bytes(&self) -> u64 {
+        self.inline_data.values().sum()
     }
 }
 
-impl Books {
-    fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+impl FileLedger {
+    fn pages_mut(&mut self) -> impl Iterator<Item = &mut LedgerEntry> {
         self.finished.iter_mut().chain([&mut self.current])
     }
 
-    /// Whether the oldest file may go. The last one with records stays until the current one has some: its head says so.
+    /// Whether the oldest file may go. The last file with records stays until the current one has
+    /// some: its head says so.
     fn may_drop_oldest(&self, durable: u64) -> bool {
         let is_last = self.finished.len() == 1 && self.started && self.current.bytes == 0;
-        let is_needed = |page: &Page| page.has_unwritten(durable) || !page.rides.is_empty();
+        let is_needed = |page: &LedgerEntry| page.has_unwritten(durable) || !page.inline_data.is_empty();
         self.finished.front().is_some_and(|page| !is_last && !is_needed(page))
     }
 }
 
 impl Journal {
-    /// Opens or starts a journal; `each` gets the batches in it, in order, with their sequence numbers. `held`: up to
-    /// where the tables have all that was written, where they say so for certain.
+    /// Opens or starts a journal. `each` gets the batches in it, in order, with their sequence
+    /// numbers. `held`: up to which number the tables have everything, where they know for certain.
     ///
     /// # Errors
     /// Corrupt: a file or a part of one is missing or damaged; Io; those of `each`.
@@ -191,27 +199,28 @@ impl Journal {
             last.write_again(&*disk.open(&path(&options, last.number), options.caching)?)?;
         }
         let finished = replay.pages;
-        // a number is never used again while a file with records of it may exist, whatever its name is now
+        // a number is never used again while a file with records of it may exist, whatever its name
+        // is now
         let number = names.journal.iter().chain(&names.spares).max().copied().unwrap_or(0);
-        let current = Page { number, ..Page::default() };
-        let books = Mutex::new(Books { finished, current, started: false, spares: names.spares });
+        let current = LedgerEntry { number, ..LedgerEntry::default() };
+        let ledger = Mutex::new(FileLedger { finished, current, started: false, spares: names.spares });
         let (appended_bytes, filled_bytes) = Default::default();
         let journal =
-            Journal { env, disk, options, next: Mutex::new(None), books, appended_bytes, filled_bytes };
+            Journal { env, disk, options, next: Mutex::new(None), ledger, appended_bytes, filled_bytes };
         journal.set_aside(unused.into_iter().map(|(number, _)| number))?;
         Ok((journal, Tail::new(last_seq, written)))
     }
 
-    /// Makes files without records spares. Their names are made durable, and those of all others.
+    /// Makes files without records spares. Their names, and those of all others, are made durable.
     fn set_aside(&self, unused: impl Iterator<Item = u64>) -> Result<()> {
-        let mut books = self.books.lock();
+        let mut ledger = self.ledger.lock();
         for number in unused {
             self.disk.rename(&path(&self.options, number), &spare_path(&self.options, number))?;
-            books.spares.push(number);
+            ledger.spares.push(number);
         }
-        books.spares.sort_unstable();
-        books.spares.dedup();
-        if !books.finished.is_empty() || !books.spares.is_empty() {
+        ledger.spares.sort_unstable();
+        ledger.spares.dedup();
+        if !ledger.finished.is_empty() || !ledger.spares.is_empty() {
             self.disk.sync_dir(&self.options.dir)?;
         }
         Ok(())
@@ -220,7 +229,8 @@ impl Journal {
     /// Appends a batch; it is durable on return.
     ///
     /// # Errors
-    /// Full: the journal is as before. After any other error its state is unknown: nothing may be appended again.
+    /// Full: the journal is as before. After any other error its state is unknown: nothing may be
+    /// appended again.
     pub fn append(&self, tail: &mut Tail, seq: u64, batch: &Batch) -> Result<()> {
         let len = record::encoded_len(batch);
         let padded = len.next_multiple_of(ALIGN);
@@ -231,12 +241,12 @@ impl Journal {
         tail.write(padded)?;
         tail.end += padded as u64;
         tail.note(seq, batch);
-        self.books.lock().current.note(seq, batch, padded as u64);
+        self.ledger.lock().current.note(seq, batch, padded as u64);
         self.appended_bytes.fetch_add(padded as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Goes on to the next file, which has room for `needed` bytes.
+    /// Moves on to the next file, which has room for `needed` bytes.
     fn switch(&self, tail: &mut Tail, needed: u64) -> Result<()> {
         let mut next = self.next.lock();
         if next.as_ref().is_none_or(|n| n.capacity < HEAD_BYTES + needed) {
@@ -246,18 +256,21 @@ impl Journal {
         let Some(NextFile { file, capacity, key }) = next.take() else {
             return Err(Error::Broken("no journal file".into()));
         };
-        let mut books = self.books.lock();
-        let number = books.current.number + 1;
-        let old = std::mem::replace(&mut books.current, Page { number, capacity, ..Page::default() });
+        let mut ledger = self.ledger.lock();
+        let number = ledger.current.number + 1;
+        let old = std::mem::replace(
+            &mut ledger.current,
+            LedgerEntry { number, capacity, ..LedgerEntry::default() },
+        );
         if tail.file.is_some() {
-            books.finished.push_back(old);
+            ledger.finished.push_back(old);
         }
-        books.started = true;
+        ledger.started = true;
         (tail.file, tail.key, tail.end, tail.capacity) = (Some(file), key, HEAD_BYTES, capacity);
         Ok(())
     }
 
-    /// Readies the next file, so that no commit has to; `false` when it is ready.
+    /// Prepares the next file, so that no commit has to; `false` when it is ready.
     pub fn prepare(&self) -> Result<bool> {
         let mut next = self.next.lock();
         if next.is_some() {
@@ -267,12 +280,13 @@ impl Journal {
         Ok(true)
     }
 
-    /// The file after the current one, with space, a head and a durable name. `next` is locked: its number stays.
+    /// The file after the current one, with space, a head and a durable name. `next` is locked: its
+    /// number stays.
     fn make_next(&self, needed: u64, fill: Fill) -> Result<NextFile> {
         let (number, after, spare) = {
-            let books = self.books.lock();
-            let after = if books.current.bytes > 0 { books.current.number } else { 0 };
-            (books.current.number + 1, after, books.spares.last().copied())
+            let ledger = self.ledger.lock();
+            let after = if ledger.current.bytes > 0 { ledger.current.number } else { 0 };
+            (ledger.current.number + 1, after, ledger.spares.last().copied())
         };
         // until it has its head it is a spare
         let unnamed = spare_path(&self.options, spare.unwrap_or(number));
@@ -296,7 +310,7 @@ impl Journal {
         head.write(&*file)?;
         self.disk.rename(&unnamed, &path(&self.options, number))?;
         if spare.is_some() {
-            self.books.lock().spares.pop();
+            self.ledger.lock().spares.pop();
         }
         self.disk.sync_dir(&self.options.dir)?;
         Ok(NextFile { file, capacity, key: head.key })
@@ -337,116 +351,131 @@ impl Journal {
         Ok(())
     }
 
-    /// The rides of this segment are no longer needed. What is appended later with rides of it is not meant.
+    /// The inline data of this segment is no longer needed. Inline data of it that is appended
+    /// later is not affected.
     pub fn release(&self, segment: u64) {
-        self.books.lock().pages_mut().for_each(|page| {
-            page.rides.remove(&segment);
+        self.ledger.lock().pages_mut().for_each(|page| {
+            page.inline_data.remove(&segment);
         });
     }
 
-    /// Segments with rides that were not released.
-    pub fn ride_segments(&self) -> Vec<u64> {
-        let mut books = self.books.lock();
-        let all: BTreeSet<u64> = books.pages_mut().flat_map(|page| page.rides.keys().copied()).collect();
+    /// Segments with inline data that was not released.
+    pub fn inline_segments(&self) -> Vec<u64> {
+        let mut ledger = self.ledger.lock();
+        let all: BTreeSet<u64> =
+            ledger.pages_mut().flat_map(|page| page.inline_data.keys().copied()).collect();
         all.into_iter().collect()
     }
 
-    /// The rides of these segments in finished files.
-    pub fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
+    /// The inline data of these segments in finished files.
+    pub fn inline_data(&self, of: &BTreeSet<u64>) -> Result<Vec<InlineData>> {
         let _files = self.next.lock(); // none is dropped or used again meanwhile
-        let is_in = |page: &&Page| page.rides.keys().any(|segment| of.contains(segment));
+        let is_in = |page: &&LedgerEntry| page.inline_data.keys().any(|segment| of.contains(segment));
         let numbers: Vec<u64> =
-            self.books.lock().finished.iter().filter(is_in).map(|page| page.number).collect();
-        let mut rides = Vec::new();
+            self.ledger.lock().finished.iter().filter(is_in).map(|page| page.number).collect();
+        let mut inline_data = Vec::new();
         for number in numbers {
-            self.rides_in(number, of, &mut rides)?;
+            self.inline_data_in(number, of, &mut inline_data)?;
         }
-        Ok(rides)
+        Ok(inline_data)
     }
 
-    fn rides_in(&self, number: u64, of: &BTreeSet<u64>, rides: &mut Vec<Ride>) -> Result<()> {
+    fn inline_data_in(
+        &self,
+        number: u64,
+        of: &BTreeSet<u64>,
+        inline_data: &mut Vec<InlineData>,
+    ) -> Result<()> {
         let path = path(&self.options, number);
         let bytes = read(&*self.disk.open(&path, self.options.caching)?)?;
         let (mark, mut at) = marked(&bytes, number).ok_or_else(|| damaged(&path, "its head"))?;
         while let Some(found) = record::find(&bytes[at..], mark) {
             let batch = record::decode(found.payload).ok_or_else(|| damaged(&path, "a record"))?;
-            rides.extend(batch.rides.into_iter().filter(|ride| of.contains(&ride.segment)));
+            inline_data.extend(batch.inline_data.into_iter().filter(|inline| of.contains(&inline.segment)));
             at = (at + found.len.next_multiple_of(ALIGN)).min(bytes.len());
         }
         Ok(())
     }
 
-    /// Whether the oldest file is kept by rides alone, and most of so long a journal is not needed. The number is the
-    /// file's.
+    /// The number of the oldest file, if only inline data keeps it, and most of so long a journal
+    /// is not needed.
     pub fn pinned(&self, durable: u64, long_bytes: u64) -> Option<u64> {
-        let books = self.books.lock();
-        let (all, needed) = books
+        let ledger = self.ledger.lock();
+        let (all, needed) = ledger
             .finished
             .iter()
-            .map(|page| (page.bytes, page.ride_bytes()))
+            .map(|page| (page.bytes, page.inline_bytes()))
             .fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-        let oldest = books.finished.front()?;
-        let is_pinned = !oldest.has_unwritten(durable) && !oldest.rides.is_empty();
+        let oldest = ledger.finished.front()?;
+        let is_pinned = !oldest.has_unwritten(durable) && !oldest.inline_data.is_empty();
         (is_pinned && all >= long_bytes && 2 * needed <= all).then_some(oldest.number)
     }
 
-    /// What rides in a finished file, to be given to [`Journal::carry`].
-    pub fn pinned_rides(&self, number: u64) -> Result<Vec<Ride>> {
+    /// The inline data in a finished file, for [`Journal::carry`].
+    pub fn pinned_inline_data(&self, number: u64) -> Result<Vec<InlineData>> {
         let _files = self.next.lock();
-        let of: BTreeSet<u64> = match self.books.lock().finished.front() {
-            Some(page) if page.number == number => page.rides.keys().copied().collect(),
+        let of: BTreeSet<u64> = match self.ledger.lock().finished.front() {
+            Some(page) if page.number == number => page.inline_data.keys().copied().collect(),
             _ => return Ok(Vec::new()),
         };
-        let mut rides = Vec::new();
-        self.rides_in(number, &of, &mut rides)?;
-        Ok(rides)
+        let mut inline_data = Vec::new();
+        self.inline_data_in(number, &of, &mut inline_data)?;
+        Ok(inline_data)
     }
 
-    /// Appends those of the oldest file's rides that are still needed again, after which it does not need them.
+    /// Appends again the inline data of the oldest file that is still needed. After that the file
+    /// does not need it.
     ///
     /// # Errors
     /// As of [`Journal::append`].
-    pub fn carry(&self, tail: &mut Tail, seq: u64, number: u64, mut rides: Vec<Ride>) -> Result<()> {
-        let needed = |books: &Books| {
-            let page = books.finished.front().filter(|page| page.number == number);
-            page.map(|page| page.rides.keys().copied().collect::<BTreeSet<u64>>()).unwrap_or_default()
+    pub fn carry(
+        &self,
+        tail: &mut Tail,
+        seq: u64,
+        number: u64,
+        mut inline_data: Vec<InlineData>,
+    ) -> Result<()> {
+        let needed = |ledger: &FileLedger| {
+            let page = ledger.finished.front().filter(|page| page.number == number);
+            page.map(|page| page.inline_data.keys().copied().collect::<BTreeSet<u64>>()).unwrap_or_default()
         };
-        let segments = needed(&self.books.lock());
-        rides.retain(|ride| segments.contains(&ride.segment));
-        if rides.is_empty() && segments.is_empty() {
+        let segments = needed(&self.ledger.lock());
+        inline_data.retain(|inline| segments.contains(&inline.segment));
+        if inline_data.is_empty() && segments.is_empty() {
             return Ok(());
         }
-        self.check_whole(number, &rides)?;
-        self.append(tail, seq, &Batch { writes: Vec::new(), rides })?;
-        let mut books = self.books.lock();
-        // what was released since the look above must not come back with what was just noted
-        let still = needed(&books);
-        for page in books.pages_mut() {
-            page.rides.retain(|segment, _| !segments.contains(segment) || still.contains(segment));
+        self.check_whole(number, &inline_data)?;
+        self.append(tail, seq, &Batch { writes: Vec::new(), inline_data })?;
+        let mut ledger = self.ledger.lock();
+        // data that was released since the look above must not come back with the record just
+        // appended
+        let still = needed(&ledger);
+        for page in ledger.pages_mut() {
+            page.inline_data.retain(|segment, _| !segments.contains(segment) || still.contains(segment));
         }
-        if let Some(page) = books.finished.front_mut().filter(|page| page.number == number) {
-            page.rides.clear();
+        if let Some(page) = ledger.finished.front_mut().filter(|page| page.number == number) {
+            page.inline_data.clear();
         }
         Ok(())
     }
 
-    /// Reading a file ends where a record is damaged: what is behind that must not count as carried.
-    fn check_whole(&self, number: u64, rides: &[Ride]) -> Result<()> {
+    /// Reading a file ends where a record is damaged: data after that must not count as carried.
+    fn check_whole(&self, number: u64, inline_data: &[InlineData]) -> Result<()> {
         let mut found: BTreeMap<u64, u64> = BTreeMap::new();
-        for ride in rides {
-            *found.entry(ride.segment).or_default() += record::ride_bytes(ride) as u64;
+        for inline in inline_data {
+            *found.entry(inline.segment).or_default() += record::inline_bytes(inline) as u64;
         }
-        let books = self.books.lock();
-        let Some(page) = books.finished.front().filter(|page| page.number == number) else { return Ok(()) };
+        let ledger = self.ledger.lock();
+        let Some(page) = ledger.finished.front().filter(|page| page.number == number) else { return Ok(()) };
         let is_short = |(segment, bytes): (&u64, &u64)| found.get(segment).is_none_or(|found| found < bytes);
-        match page.rides.iter().any(is_short) {
+        match page.inline_data.iter().any(is_short) {
             true => Err(damaged(&path(&self.options, number), "a record")),
             false => Ok(()),
         }
     }
 
-    /// Appends a record without content behind the last one, unless there is one. So damage to the last commit shows: a
-    /// good record follows it.
+    /// Appends a record without content after the last one, unless there is one. So damage to the
+    /// last commit shows: a good record follows it.
     pub fn close_off(&self, tail: &mut Tail, seq: impl FnOnce() -> u64) -> Result<()> {
         if tail.file.is_none() || tail.is_closed_off || tail.end + ALIGN as u64 > tail.capacity {
             return Ok(());
@@ -454,20 +483,21 @@ impl Journal {
         self.append(tail, seq(), &Batch::default())
     }
 
-    /// Nothing is appended any more: what is needed of the journal stays, the rest goes.
+    /// Ends the journal: the needed parts stay, the rest goes.
     pub fn finish(&self, tail: &mut Tail, durable: u64) -> Result<()> {
         let next = self.next.lock().take();
         {
-            let mut books = self.books.lock();
-            let unused = next.map(|_| books.current.number + 1);
-            drop(books);
+            let mut ledger = self.ledger.lock();
+            let unused = next.map(|_| ledger.current.number + 1);
+            drop(ledger);
             self.set_aside(unused.into_iter())?;
-            books = self.books.lock();
+            ledger = self.ledger.lock();
             if tail.file.take().is_some() {
-                let number = books.current.number;
-                let old = std::mem::replace(&mut books.current, Page { number, ..Page::default() });
-                books.finished.push_back(old);
-                books.started = false;
+                let number = ledger.current.number;
+                let old =
+                    std::mem::replace(&mut ledger.current, LedgerEntry { number, ..LedgerEntry::default() });
+                ledger.finished.push_back(old);
+                ledger.started = false;
                 tail.capacity = 0;
             }
         }
@@ -475,15 +505,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Drops the oldest file if nothing in it is needed, the tables being durable up to `durable`.
+    /// Drops the oldest file if nothing in it is needed. The tables are durable up to `durable`.
     pub fn retire(&self, durable: u64) -> Result<bool> {
         let _files = self.next.lock(); // spares change under this lock only; commits go on
         let (number, keep) = {
-            let books = self.books.lock();
-            match books.finished.front() {
-                Some(page) if books.may_drop_oldest(durable) => {
+            let ledger = self.ledger.lock();
+            match ledger.finished.front() {
+                Some(page) if ledger.may_drop_oldest(durable) => {
                     let is_usual = page.capacity <= self.options.file_bytes;
-                    (page.number, is_usual && books.spares.len() < self.options.spares_max)
+                    (page.number, is_usual && ledger.spares.len() < self.options.spares_max)
                 }
                 _ => return Ok(false),
             }
@@ -494,20 +524,20 @@ impl Journal {
         } else {
             self.disk.remove(&path)?;
         }
-        let mut books = self.books.lock();
-        books.finished.pop_front();
-        books.spares.extend(keep.then_some(number));
-        drop(books);
+        let mut ledger = self.ledger.lock();
+        ledger.finished.pop_front();
+        ledger.spares.extend(keep.then_some(number));
+        drop(ledger);
         self.disk.sync_dir(&self.options.dir)?;
         Ok(true)
     }
 
-    /// Bytes of all files on disk, about.
+    /// Approximate bytes of all files on disk.
     pub fn disk_bytes(&self) -> u64 {
         let next = self.next.lock().as_ref().map_or(0, |next| next.capacity);
-        let mut books = self.books.lock();
-        let spares = books.spares.len() as u64 * self.options.file_bytes;
-        next + spares + books.pages_mut().map(|page| page.capacity).sum::<u64>()
+        let mut ledger = self.ledger.lock();
+        let spares = ledger.spares.len() as u64 * self.options.file_bytes;
+        next + spares + ledger.pages_mut().map(|page| page.capacity).sum::<u64>()
     }
 
     /// Bytes of records appended since opening.
@@ -525,7 +555,7 @@ impl Journal {
 #[derive(Clone, Copy)]
 enum Fill {
     Zeros,
-    /// Somebody waits, or it was written before.
+    /// No: a thread waits, or the blocks were written before.
     Leave,
 }
 
@@ -564,11 +594,11 @@ impl Tail {
         if !batch.writes.is_empty() {
             self.written = seq;
         }
-        self.is_closed_off = batch.writes.is_empty() && batch.rides.is_empty();
+        self.is_closed_off = batch.writes.is_empty() && batch.inline_data.is_empty();
         self.shrink();
     }
 
-    /// Writes and syncs the buffer; takes it back when there was no space.
+    /// Writes and syncs the buffer; takes the write back when there was no space.
     fn write(&self, padded: usize) -> Result<()> {
         let Some(file) = &self.file else { return Err(Error::Broken("no journal file".into())) };
         let written = file.write_at(self.end, &self.buffer[..padded]).and_then(|()| file.sync());
@@ -578,7 +608,8 @@ impl Tail {
         }
     }
 
-    /// Makes sure that a record which was refused is not found by the next opening: its header goes, durably.
+    /// Erases the header of a record that was refused, durably, so that the next opening does not
+    /// find the record.
     fn wipe(&self, file: &dyn DiskFile) -> Result<()> {
         let zeros = AlignedBuf::zeroed(ALIGN);
         file.write_at(self.end, &zeros).and_then(|()| file.sync()).map_err(Error::Io)?;
@@ -592,8 +623,8 @@ impl Tail {
     }
 }
 
-/// What the records of a file carry, and where they begin; `None`: its head is damaged, or it has neither a head nor
-/// records of version 1.
+/// The mark of a file's records, and where they begin; `None`: its head is damaged, or it has
+/// neither a head nor records of version 1.
 fn marked(bytes: &[u8], number: u64) -> Option<(Mark, usize)> {
     let old = Mark::Number(number);
     match Head::read(bytes) {
@@ -610,14 +641,15 @@ fn damaged(path: &str, what: &str) -> Error {
 struct Replay<'a> {
     options: &'a JournalOptions,
     held: Option<u64>,
-    last: Option<Place>,
+    last: Option<RecordPosition>,
     written: u64,
-    pages: VecDeque<Page>,
+    pages: VecDeque<LedgerEntry>,
     each: &'a mut dyn FnMut(u64, Batch) -> Result<()>,
 }
 
 impl Replay<'_> {
-    /// Replays one file. If it has no records: the number of the one that had some when it was made (0: none had).
+    /// Replays one file. If it has no records, returns the number of the file that had some when it
+    /// was made (0: none had).
     fn file(&mut self, file: &dyn DiskFile, number: u64) -> Result<Option<u64>> {
         let path = path(self.options, number);
         let bytes = read(file)?;
@@ -628,7 +660,7 @@ impl Replay<'_> {
                 None => Err(damaged(&path, "its head")),
             };
         };
-        let mut page = Page { number, capacity: bytes.len() as u64, ..Page::default() };
+        let mut page = LedgerEntry { number, capacity: bytes.len() as u64, ..LedgerEntry::default() };
         let mut at = begin;
         while let Some(found) = record::find(&bytes[at..], mark) {
             self.check(&path, &found)?;
@@ -637,7 +669,7 @@ impl Replay<'_> {
             let padded = found.len.next_multiple_of(ALIGN);
             page.note(seq, &batch, padded as u64);
             self.written = if batch.writes.is_empty() { self.written.max(header.written) } else { seq };
-            self.last = Some(Place { number, seq, at: at as u64, len: padded });
+            self.last = Some(RecordPosition { number, seq, at: at as u64, len: padded });
             (self.each)(seq, batch)?;
             at = (at + padded).min(bytes.len());
         }
@@ -653,7 +685,8 @@ impl Replay<'_> {
         self.last.as_ref().map_or(0, |last| last.seq)
     }
 
-    /// Records follow each other. The first one may follow any that was dropped: what those wrote is in the tables.
+    /// Checks that records follow each other. The first one may follow any that was dropped: the
+    /// tables have those writes.
     fn check(&self, path: &str, found: &Found<'_>) -> Result<()> {
         let Header { seq, previous, written } = found.header;
         let missing = match (&self.last, self.held) {
@@ -670,7 +703,7 @@ impl Replay<'_> {
         )))
     }
 
-    /// A torn record is the last one: no good one may come after it.
+    /// Checks that a torn record is the last one: no good one may come after it.
     fn check_tail(&self, path: &str, tail: &[u8], mark: Mark) -> Result<()> {
         let last = self.last_seq();
         let later = (0..tail.len())
@@ -685,8 +718,8 @@ impl Replay<'_> {
     }
 }
 
-/// Where a record is.
-struct Place {
+/// The position of a record.
+struct RecordPosition {
     /// Number of the file.
     number: u64,
     seq: u64,
@@ -694,7 +727,7 @@ struct Place {
     len: usize,
 }
 
-impl Place {
+impl RecordPosition {
     fn write_again(&self, file: &dyn DiskFile) -> Result<()> {
         let mut bytes = AlignedBuf::zeroed(self.len);
         file.read_at(self.at, &mut bytes[..self.len])?;
@@ -731,7 +764,7 @@ impl Names {
         Ok(Names { journal, spares })
     }
 
-    /// A file without records says which one had some when it was made: that must be there.
+    /// Checks that the file exists that had records when a file without records was made.
     fn check_newest(&self, options: &JournalOptions, unused: &[(u64, u64)]) -> Result<()> {
         let is_there = |after: &u64| *after == 0 || self.journal.contains(after);
         match unused.iter().find(|(_, after)| !is_there(after)) {

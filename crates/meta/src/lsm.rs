@@ -1,15 +1,16 @@
 //! The engine on a directory: `lsm-tree` tables below the journal.
 //!
-//! * A commit is visible when `visible` passes its sequence number, which is after its last record was inserted.
-//!   The tree draws numbers for its own versions from the same counter and would make them visible at once, in the
-//!   middle of a batch: it gets a counter of its own to do so, which nobody reads.
+//! * A commit is visible when `visible` passes its sequence number, which is after its last record
+//!   was inserted. The tree draws numbers for its own versions from the same counter and would make
+//!   them visible at once, in the middle of a batch. So it gets a second counter for that, which
+//!   nobody reads.
 //! * Old versions of records and manifests are collected below [`readers::Readers::safe`] only.
-//! * The tree may panic on damaged blocks, and its locks may be poisoned by that: every call into it is caught and
-//!   answered with [`Error::Corrupt`].
+//! * The tree may panic on damaged blocks, and its locks may be poisoned by that. Panics of every
+//!   call into it are caught and become [`Error::Corrupt`].
 //!
-//! The tree reads and writes its files by itself, through the page cache, not through `Disk`.
-//! Lock order: the engine's writer lock, the tree's own locks. The flush lock is never held when the writer lock
-//! is asked for.
+//! The tree reads and writes its files by itself, through the page cache, not through `Disk`. Lock
+//! order: the engine's writer lock, the tree's own locks. The flush lock is never held while taking
+//! the writer lock.
 
 mod files;
 mod presync;
@@ -35,10 +36,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Size of a table: small, because the last one of a compaction is synced while readers wait.
+/// Size of a table: small, because the last table of a compaction is synced while readers wait.
 const TABLE_BYTES: u64 = 8 << 20;
-/// A record of ours in each part that is flushed: its sequence number is the highest there, and it is never a tombstone.
-/// So the highest number in the tables does not fall when tombstones are dropped. Above all keys of [`crate::Kv`]'s users.
+/// A record of our own in each part that is flushed: its sequence number is the highest there, and
+/// it is never a tombstone. So the highest number in the tables does not fall when tombstones are
+/// dropped. Above all keys of [`crate::Kv`]'s users.
 const LAST: [u8; 8] = [0xff; 8];
 /// Runs in the first level that start a compaction.
 const RUNS_COMPACTED: u8 = 4;
@@ -80,10 +82,12 @@ pub struct LsmTables {
     seq: SequenceNumberCounter,
     /// Readers see records below this.
     visible: AtomicU64,
-    /// Number of the last batch that was inserted. Numbers are drawn for other things, too, and for batches before they are inserted.
+    /// Number of the last batch that was inserted. Numbers are also drawn for other purposes, and
+    /// for batches before they are inserted.
     inserted: AtomicU64,
     readers: Readers,
-    /// Highest sequence number known to be in tables. (What those of an older version say falls when they lose tombstones.)
+    /// Highest sequence number known to be in tables. (The number that tables of an older version
+    /// report falls when they lose tombstones.)
     durable: AtomicU64,
     /// See [`Tables::seq_held`].
     held: Option<u64>,
@@ -93,7 +97,8 @@ pub struct LsmTables {
     compacting: Mutex<()>,
     /// Ids of tables that a failed flush or compaction may have left.
     leftovers: Mutex<Vec<Range<u64>>>,
-    /// `dir` may be a path through the directory that this holds, which the tree uses until it is dropped.
+    /// `dir` may be a path through the directory that this holds open. The tree uses the path until
+    /// it is dropped.
     _disk: Arc<dyn Disk>,
 }
 
@@ -158,7 +163,7 @@ impl LsmTables {
         Ok(now.id() != version)
     }
 
-    /// Space of unfinished tables comes back when no flush or compaction runs.
+    /// Removes the files of unfinished tables when no flush or compaction runs.
     fn remove_leftovers(&self) {
         let Some(_alone) = self.running.try_write() else { return };
         let mut leftovers = self.leftovers.lock();
@@ -198,7 +203,7 @@ impl LsmTables {
     }
 }
 
-/// This error of opening; damage has the name of a file.
+/// The error of opening; for damage, with the name of the file.
 fn blamed(dir: &Path, e: Error) -> Error {
     match e {
         Error::Corrupt(_) => files::damaged_table(dir).map_or(e, Error::Corrupt),
@@ -223,7 +228,8 @@ impl Moment for LsmMoment<'_> {
 }
 
 fn config(dir: &Path, cache_bytes: u64, seq: SequenceNumberCounter) -> Config {
-    // index and filters of the large levels are partitioned and live in the cache, those of the small ones are pinned
+    // index and filters of the large levels are partitioned and live in the cache, those of the
+    // small ones are pinned
     Config::new(dir, seq, SequenceNumberCounter::default())
         .use_cache(Arc::new(Cache::with_capacity_bytes(cache_bytes)))
         .data_block_size_policy(BlockSizePolicy::all(4096))
@@ -277,7 +283,7 @@ impl Tables for LsmTables {
     fn seal(&self) {
         let memtable = self.tree.active_memtable();
         if memtable.size() > 0 {
-            // never that of a batch which is not in it: what is durable is not replayed
+            // never that of a batch which is not in the part: what is durable is not replayed
             let last = self.inserted.load(Ordering::SeqCst);
             let _ = memtable.insert(InternalValue::from_components(LAST, [], last, ValueType::Value));
         }
@@ -335,7 +341,7 @@ impl Tables for LsmTables {
     }
 }
 
-/// Calls into the tree: its errors become ours, and its panics, which only damage can cause, too.
+/// Calls the tree. Its errors become ours, and so do its panics, which only damage can cause.
 fn guarded<R>(f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(r)) => Ok(r),
@@ -345,7 +351,7 @@ fn guarded<R>(f: impl FnOnce() -> lsm_tree::Result<R>) -> Result<R> {
     }
 }
 
-/// A file that ends too early was damaged; so was one that holds what cannot be.
+/// A file that ends too early was damaged, and so was one with impossible content.
 fn from_io(e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {

@@ -1,10 +1,11 @@
 //! The engine in memory: a map, checkpointed as one file of a [`Disk`], below the same journal.
 //!
-//! Everything it does to durable state goes through `Disk`, so a simulation can crash it at every write. The
-//! checkpoint is replaced by rename: at any moment one whole checkpoint is there, or none yet.
+//! All its changes of durable state go through `Disk`, so a simulation can crash it at every write.
+//! The checkpoint is replaced by rename: at any moment there is one whole checkpoint, or none yet.
 //!
-//! `<dir>/tables`: magic "LwT1", u32 crc32c of all that follows, u64 sequence number, u64 number of entries, then
-//! each entry: u16 length of the key, u32 length of the value, key, value. Little endian.
+//! `<dir>/tables`: magic "LwT1", u32 crc32c of all that follows, u64 sequence number, u64 number of
+//! entries, then each entry: u16 length of the key, u32 length of the value, key, value. Little
+//! endian.
 //!
 //! Lock order: `map`, alone.
 
@@ -30,7 +31,7 @@ const SLICE_BYTES: usize = 256 << 10;
 pub type MemKv = Engine<MemTables>;
 
 impl MemKv {
-    /// Opens what is on this disk, with a small journal.
+    /// Opens the engine on this disk, with a small journal.
     ///
     /// # Errors
     /// Corrupt, Io, Full.
@@ -40,7 +41,7 @@ impl MemKv {
         MemKv::open_with(env, disk, options)
     }
 
-    /// Opens what is on this disk. Errors as of [`MemKv::open`].
+    /// Opens the engine on this disk. Errors as of [`MemKv::open`].
     pub fn open_with(env: Env, disk: Arc<dyn Disk>, options: EngineOptions) -> Result<MemKv> {
         let tables = MemTables::open(disk.clone(), &options.journal.dir)?;
         Engine::start(env, disk, options, tables)
@@ -66,7 +67,7 @@ struct Map {
     seq: u64,
     /// Bytes inserted since the last seal.
     active_bytes: u64,
-    /// What was inserted when it was last sealed.
+    /// Sequence number of the last insert before the last seal.
     sealed: u64,
 }
 
@@ -216,7 +217,7 @@ fn encode(seq: u64, pairs: &Pairs) -> Vec<u8> {
     out
 }
 
-/// The sequence number and the pairs, unless the bytes are not what [`encode`] made.
+/// The sequence number and the pairs; `None` if [`encode`] did not make these bytes.
 fn decode(bytes: &[u8]) -> Option<(u64, Pairs)> {
     let (header, mut rest) = bytes.split_at_checked(HEADER_BYTES)?;
     let crc = u32::from_le_bytes(header[4..8].try_into().ok()?);

@@ -1,20 +1,25 @@
-//! The engine on an object store: SlateDB, an LSM whose log, tables and manifests are objects, with one fenced writer.
+//! The engine on an object store: SlateDB, an LSM whose log, tables and manifests are objects, with
+//! one fenced writer.
 //!
-//! * A commit is one `WriteBatch`, flushed at once: it costs one put. Rides are pairs of the same batch, under keys of their own
-//!   ([`RIDE`]); the commit after a release removes them.
-//! * Opening fences whoever had it open: the log is put with `If-None-Match`, and the place where the other one would put its next
-//!   commit is taken. Its commits fail from then on, and [`Kv::lost`] says so within a second also where it is idle.
-//! * A commit waits for a store that is away as long as it takes, for it may have been done already; reads give up after
-//!   [`READ_WAIT`], opening after [`OPEN_WAIT`].
-//! * Flush, compaction and the removal of old objects are SlateDB's own, on threads of the bucket's runtime. [`Kv::maintain`] has it
-//!   flush after some hundred commits, and when nothing more comes: opening reads one object for each commit since. Fence objects are never removed: that is what keeps a process that slept for days from writing.
+//! * A commit is one `WriteBatch`, flushed at once: it costs one put. Inline data is pairs of the
+//!   same batch, under keys of its own ([`INLINE`]); the commit after a release removes them.
+//! * Opening fences the process that had the database open. The log is put with `If-None-Match`,
+//!   and opening takes the name under which the other process would put its next commit. The
+//!   commits of that process fail from then on, and its [`Kv::lost`] says so within a second even
+//!   if it is idle.
+//! * A commit waits for a store that is away for as long as that lasts, because the commit may have
+//!   been done already. Reads give up after [`READ_WAIT`], opening after [`OPEN_WAIT`].
+//! * Flush, compaction and the removal of old objects are SlateDB's own, on threads of the bucket's
+//!   runtime. [`Kv::maintain`] makes it flush after some hundred commits, and when nothing more
+//!   comes: opening reads one object for each commit since. Fence objects are never removed: they
+//!   keep a process that slept for days from writing.
 //!
 //! Lock order: `writer`; `released`, `found` and `flushing` alone.
 
 mod cache;
 
-use crate::journal::record::{decode_ride, encode_ride};
-use crate::{Appended, Batch, Error, Kv, Moment, Pairs, Result, Ride, Stats, Value};
+use crate::journal::record::{decode_inline, encode_inline};
+use crate::{Appended, Batch, Error, InlineData, Kv, Moment, Pairs, Result, Stats, Value};
 use cache::Cache;
 use leeward_bucket::runtime;
 use leeward_env::Env;
@@ -39,17 +44,17 @@ use std::time::Duration;
 
 /// First byte of the keys that the file system gave.
 const RECORD: u8 = b'k';
-/// First byte of the keys of rides: then a number that grows, big endian.
-const RIDE: u8 = b'r';
-/// For a read.
+/// First byte of the keys of inline data: then a number that grows, big endian.
+const INLINE: u8 = b'r';
+/// Longest wait for a read.
 const READ_WAIT: Duration = Duration::from_secs(45);
-/// For opening, which reads what was committed last.
+/// Longest wait for opening, which reads the last commits.
 const OPEN_WAIT: Duration = Duration::from_secs(60);
-/// For a last flush when it is closed: all is durable already.
+/// Longest wait for a last flush at closing: everything is durable already.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Bytes that a scan fetches at a time.
 const SCAN_AHEAD_BYTES: usize = 64 << 10;
-/// A store may be away for that long before SlateDB gives a manifest up, and itself.
+/// A store may be away this long before SlateDB gives up a manifest, and itself.
 const AWAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Settings of the engine.
@@ -59,7 +64,7 @@ pub struct SlateOptions {
     pub cache_bytes: u64,
     /// A table in memory is put at this size,
     pub memtable_bytes: usize,
-    /// or after so many commits: it bounds what opening reads.
+    /// or after this many commits: it limits what opening reads.
     pub commits_max: u64,
     /// How often old objects are looked for, and how old they must be: longer than any read takes.
     pub tidy: Duration,
@@ -79,27 +84,28 @@ impl Default for SlateOptions {
 /// The engine.
 pub struct SlateKv {
     db: Db,
-    /// What it is called in messages.
+    /// Name of the database in messages.
     name: String,
     writer: Mutex<Writer>,
     released: Mutex<Vec<u64>>,
     broken: OnceLock<String>,
     written_bytes: AtomicU64,
-    /// Commits that opening would read, and how many it may be.
+    /// Commits that opening would read, and their limit.
     unflushed: AtomicU64,
     commits_max: u64,
     flushing: Mutex<()>,
 }
 
-/// Where the rides are.
+/// Which keys have inline data.
 #[derive(Default)]
 struct Writer {
-    next_ride: u64,
-    rides: BTreeMap<u64, Vec<u64>>,
+    next_inline: u64,
+    inline_data: BTreeMap<u64, Vec<u64>>,
 }
 
 impl SlateKv {
-    /// Opens or makes the database below `path`, and takes it over from whoever has it open. `name` is for messages.
+    /// Opens or makes the database below `path`, and takes it over from a process that has it open.
+    /// `name` is for messages.
     ///
     /// # Errors
     /// Io, also where the store does not answer in time; Corrupt.
@@ -137,29 +143,29 @@ impl SlateKv {
             commits_max: options.commits_max,
             flushing: Mutex::default(),
         };
-        kv.find_rides()?;
+        kv.find_inline_data()?;
         tracing::info!("metadata of {name} opened in {} ms", (env.now() - begun) / 1_000_000);
         Ok(kv)
     }
 
-    fn find_rides(&self) -> Result<()> {
+    fn find_inline_data(&self) -> Result<()> {
         let mut writer = self.writer.lock();
         read(&self.name, async {
             let options = scan_options(IterationOrder::Ascending);
-            let mut found = self.db.scan_with_options(vec![RIDE]..vec![RIDE + 1], &options).await?;
+            let mut found = self.db.scan_with_options(vec![INLINE]..vec![INLINE + 1], &options).await?;
             while let Some(pair) = found.next().await? {
                 let number = <[u8; 8]>::try_from(&pair.key[1..]).map(u64::from_be_bytes);
-                let (Ok(number), Some(ride)) = (number, decode_ride(&pair.value)) else {
-                    return Ok(Err(self.bad_ride()));
+                let (Ok(number), Some(inline)) = (number, decode_inline(&pair.value)) else {
+                    return Ok(Err(self.bad_inline()));
                 };
-                writer.next_ride = number + 1;
-                writer.rides.entry(ride.segment).or_default().push(number);
+                writer.next_inline = number + 1;
+                writer.inline_data.entry(inline.segment).or_default().push(number);
             }
             Ok(Ok(()))
         })?
     }
 
-    fn bad_ride(&self) -> Error {
+    fn bad_inline(&self) -> Error {
         Error::Corrupt(format!("{}: a ride", self.name))
     }
 
@@ -172,14 +178,14 @@ impl SlateKv {
             }
         }
         for segment in std::mem::take(&mut *self.released.lock()) {
-            for number in writer.rides.remove(&segment).unwrap_or_default() {
-                all.delete(ride_key(number));
+            for number in writer.inline_data.remove(&segment).unwrap_or_default() {
+                all.delete(inline_key(number));
             }
         }
-        for ride in &batch.rides {
-            all.put(ride_key(writer.next_ride), encode_ride(ride));
-            writer.rides.entry(ride.segment).or_default().push(writer.next_ride);
-            writer.next_ride += 1;
+        for inline in &batch.inline_data {
+            all.put(inline_key(writer.next_inline), encode_inline(inline));
+            writer.inline_data.entry(inline.segment).or_default().push(writer.next_inline);
+            writer.next_inline += 1;
         }
         runtime()
             .wait(async {
@@ -220,7 +226,7 @@ impl Kv for SlateKv {
         Box::new(SlateMoment { name: &self.name, snapshot: self.db.snapshot() })
     }
 
-    /// The database makes what it writes durable and visible at once.
+    /// The database makes a write durable and visible at once.
     fn append(&self, batch: &Batch) -> Result<Appended> {
         if let Some(why) = self.broken.get() {
             return Err(Error::Broken(why.clone()));
@@ -228,7 +234,7 @@ impl Kv for SlateKv {
         for (key, _) in &batch.writes {
             assert!(key.len() < usize::from(u16::MAX), "a key of {} bytes", key.len());
         }
-        if batch.writes.is_empty() && batch.rides.is_empty() {
+        if batch.writes.is_empty() && batch.inline_data.is_empty() {
             return Ok(Appended::NOTHING);
         }
         match self.write(&mut self.writer.lock(), batch) {
@@ -250,23 +256,23 @@ impl Kv for SlateKv {
 
     fn insert(&self, _: Appended, _: &Batch) {}
 
-    fn ride_segments(&self) -> Vec<u64> {
-        self.writer.lock().rides.keys().copied().collect()
+    fn inline_segments(&self) -> Vec<u64> {
+        self.writer.lock().inline_data.keys().copied().collect()
     }
 
-    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
+    fn inline_data(&self, of: &BTreeSet<u64>) -> Result<Vec<InlineData>> {
         let numbers: BTreeSet<u64> = {
             let writer = self.writer.lock();
-            of.iter().filter_map(|segment| writer.rides.get(segment)).flatten().copied().collect()
+            of.iter().filter_map(|segment| writer.inline_data.get(segment)).flatten().copied().collect()
         };
-        let ride = |number| {
-            let value = read(&self.name, self.db.get(ride_key(number)))?;
-            value.and_then(|value| decode_ride(&value)).ok_or_else(|| self.bad_ride())
+        let inline = |number| {
+            let value = read(&self.name, self.db.get(inline_key(number)))?;
+            value.and_then(|value| decode_inline(&value)).ok_or_else(|| self.bad_inline())
         };
-        numbers.into_iter().map(ride).collect()
+        numbers.into_iter().map(inline).collect()
     }
 
-    fn release_ride(&self, segment: u64) {
+    fn release_inline(&self, segment: u64) {
         self.released.lock().push(segment);
     }
 
@@ -305,7 +311,7 @@ impl Kv for SlateKv {
         let taken = taken_over(&self.name);
         match self.db.status().close_reason {
             Some(CloseReason::Fenced) => Some(taken),
-            // a commit may have been told before the status says so
+            // a commit may have learned it before the status says so
             Some(CloseReason::Clean) | None => self.broken.get().filter(|why| **why == taken).cloned(),
             Some(_) => Some(format!("{}: the metadata engine failed: see the log", self.name)),
         }
@@ -346,8 +352,8 @@ fn record_key(key: &[u8]) -> Vec<u8> {
     [&[RECORD], key].concat()
 }
 
-fn ride_key(number: u64) -> Vec<u8> {
-    [&[RIDE][..], &number.to_be_bytes()].concat()
+fn inline_key(number: u64) -> Vec<u8> {
+    [&[INLINE][..], &number.to_be_bytes()].concat()
 }
 
 fn records(from: &[u8], to: &[u8]) -> Range<Vec<u8>> {
@@ -391,8 +397,8 @@ fn error(name: &str, e: &slatedb::Error) -> Error {
 
 fn bytes_of(batch: &Batch) -> u64 {
     let writes: usize = batch.writes.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
-    let rides: usize = batch.rides.iter().map(|r| r.bytes.len()).sum();
-    (writes + rides) as u64
+    let inline_data: usize = batch.inline_data.iter().map(|r| r.bytes.len()).sum();
+    (writes + inline_data) as u64
 }
 
 fn scan_options(order: IterationOrder) -> ScanOptions {

@@ -1,13 +1,14 @@
-//! What lies below the journal: sorted tables, in memory first, durable later.
+//! The layer below the journal: sorted tables, in memory first, durable later.
 //!
-//! The engine gives every commit a sequence number of the tables, appends it to the journal, and only then inserts
-//! it here, in the order of the numbers. Inserting and publishing, and sealing, are done by one at a time, so a batch is
-//! never split by a seal; flushing and compacting run beside that and beside each other.
+//! The engine gives every commit a sequence number of the tables, appends it to the journal, and
+//! only then inserts it here, in the order of the numbers. One thread at a time inserts and
+//! publishes, or seals, so a seal never splits a batch. Flushing and compacting run in parallel
+//! with that and with each other.
 
 use crate::{Batch, Moment, Result, Value};
 use std::sync::Arc;
 
-/// What waits to be written out.
+/// What waits to be written to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Bytes inserted since the last seal.
@@ -34,10 +35,11 @@ pub trait Tables: Send + Sync {
     /// A sequence number above all earlier ones. One caller at a time.
     fn seq_next(&self) -> u64;
 
-    /// Nothing at or below `seq` will be handed out by [`Tables::seq_next`].
+    /// [`Tables::seq_next`] will return nothing at or below `seq`.
     fn seq_passed(&self, seq: u64);
 
-    /// Applies a batch and makes it visible as a whole. All with lower numbers were inserted before; higher ones may be drawn already.
+    /// Applies a batch and makes it visible as a whole. All batches with lower numbers were
+    /// inserted before; higher numbers may be drawn already.
     fn insert(&self, seq: u64, batch: &Batch);
 
     /// The value of `key` as of the last insert.
@@ -49,7 +51,7 @@ pub trait Tables: Send + Sync {
     /// As [`crate::Kv::moment`].
     fn moment(&self) -> Box<dyn Moment + '_>;
 
-    /// Closes the active part: the next flush takes it. Nobody inserts.
+    /// Closes the active part: the next flush takes it. Nobody inserts meanwhile.
     fn seal(&self);
 
     /// As [`crate::Kv::damaged_file`].
@@ -57,27 +59,28 @@ pub trait Tables: Send + Sync {
         None
     }
 
-    /// Makes what is sealed durable; `false` when nothing is.
+    /// Makes the sealed parts durable; `false` when there are none.
     ///
     /// # Errors
     /// Full: nothing changed, try again later. After Io nothing may be flushed any more.
     fn flush(&self) -> Result<bool>;
 
-    /// One step of reordering what is durable; `false` when nothing is to be done, or somebody else does it. Errors
-    /// as of [`Tables::flush`].
+    /// One step of compaction; `false` when nothing is to be done, or another thread does it.
+    /// Errors as of [`Tables::flush`].
     fn compact(&self) -> Result<bool>;
 
-    /// Called after flush and compact, when all that was appended is inserted, and nothing more is meanwhile.
+    /// Called after flush and compact, when everything that was appended is inserted, and nothing
+    /// is inserted meanwhile.
     fn settle(&self) {}
 
     /// All batches up to this sequence number are durable here.
     fn seq_durable(&self) -> u64;
 
-    /// What [`Tables::seq_durable`] was at opening, if it was certain: nothing above was ever durable here. Tables that an
-    /// older version wrote do not say.
+    /// The value of [`Tables::seq_durable`] at opening, if it was certain: nothing above was ever
+    /// durable here. Tables that an older version wrote do not have it.
     fn seq_held(&self) -> Option<u64>;
 
-    /// What waits.
+    /// What waits to be written.
     fn pressure(&self) -> Pressure;
 
     /// Figures.

@@ -3,9 +3,9 @@
 
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_meta::contract::{Model, Random, all_rides, is_within};
+use leeward_meta::contract::{Model, Random, all_inline_data, is_within};
 use leeward_meta::mem::MemKv;
-use leeward_meta::{Batch, EngineOptions, Error, Kv, Result, Ride};
+use leeward_meta::{Batch, EngineOptions, Error, InlineData, Kv, Result};
 use std::sync::Arc;
 
 const STEPS: u64 = 60;
@@ -25,7 +25,7 @@ struct Story {
     /// With the commit that was under way.
     perhaps: Option<Model>,
     /// Acknowledged and not released.
-    rides: Vec<Ride>,
+    inline_data: Vec<InlineData>,
     /// The last commit was refused for want of space and not tried again.
     refused: bool,
 }
@@ -42,13 +42,13 @@ fn run(kv: &MemKv, story: &mut Story, random: &mut Random, when_full: WhenFull) 
     for step in 0..STEPS {
         let mut batch = random.batch();
         if random.below(3) == 0 {
-            batch.rides.push(random.ride(step / 8));
+            batch.inline_data.push(random.inline(step / 8));
         }
         commit(kv, story, &batch, when_full)?;
         if random.below(8) == 0 {
             let segment = step / 8;
-            kv.release_ride(segment);
-            story.rides.retain(|r| r.segment != segment);
+            kv.release_inline(segment);
+            story.inline_data.retain(|r| r.segment != segment);
         }
         if random.below(3) == 0 {
             again_if_full(when_full, || kv.maintain().map(|_| ()))?;
@@ -68,7 +68,7 @@ fn commit(kv: &MemKv, story: &mut Story, batch: &Batch, when_full: WhenFull) -> 
     done?;
     story.acknowledged = after;
     story.perhaps = None;
-    story.rides.extend(batch.rides.iter().cloned());
+    story.inline_data.extend(batch.inline_data.iter().cloned());
     Ok(())
 }
 
@@ -101,9 +101,9 @@ fn check(disk: &SimDisk, story: &Story, what: &str) -> (MemKv, Story) {
     let found = Model::of(&kv);
     let is_later = story.perhaps.as_ref() == Some(&found);
     assert!(found == story.acknowledged || is_later, "{what}: not a state that was");
-    let rides = all_rides(&kv);
-    assert!(is_within(&story.rides, &rides), "{what}: rides are missing");
-    (kv, Story { acknowledged: found, rides: story.rides.clone(), ..Story::default() })
+    let inline_data = all_inline_data(&kv);
+    assert!(is_within(&story.inline_data, &inline_data), "{what}: rides are missing");
+    (kv, Story { acknowledged: found, inline_data: story.inline_data.clone(), ..Story::default() })
 }
 
 /// After a crash comes another process, and another crash.
@@ -229,8 +229,8 @@ fn journal_space_comes_back() {
     let mut most = 0;
     for _ in 0..40 {
         run(&kv, &mut story, &mut random, WhenFull::Stop).expect("run");
-        (0..STEPS).for_each(|segment| kv.release_ride(segment));
-        story.rides.clear();
+        (0..STEPS).for_each(|segment| kv.release_inline(segment));
+        story.inline_data.clear();
         leeward_meta::contract::settle(&kv);
         most = most.max(kv.stats().journal_bytes);
     }

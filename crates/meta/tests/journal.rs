@@ -3,9 +3,9 @@
 use leeward_env::Env;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::disk::{Caching, Disk};
-use leeward_meta::contract::{Model, all_rides, puts};
+use leeward_meta::contract::{Model, all_inline_data, puts};
 use leeward_meta::mem::MemKv;
-use leeward_meta::{Batch, EngineOptions, Error, Kv, Result, Ride};
+use leeward_meta::{Batch, EngineOptions, Error, InlineData, Kv, Result};
 use std::sync::Arc;
 
 const FIRST: &str = "meta/journal-1";
@@ -46,10 +46,11 @@ fn journal_then(records: u64, last: &Batch) -> SimDisk {
 fn golden_bytes() {
     let disk = SimDisk::new(1);
     let kv = open(&disk).expect("open");
-    let ride = Ride { segment: 0x0102, offset: 0x0304, owner: (5, 6, 7), bytes: Arc::from(&b"ride"[..]) };
+    let inline =
+        InlineData { segment: 0x0102, offset: 0x0304, owner: (5, 6, 7), bytes: Arc::from(&b"ride"[..]) };
     let mut batch = puts(&[(b"key", b"value")]);
     batch.writes.push((Arc::from(&b"gone"[..]), None));
-    batch.rides.push(ride);
+    batch.inline_data.push(inline);
     kv.commit(&puts(&[(b"a", b"")])).expect("commit");
     kv.commit(&batch).expect("commit");
     let key = bytes(&disk, FIRST, 16, 16);
@@ -61,7 +62,7 @@ fn golden_bytes() {
         &[1, 0, 0, 0, 0, 0, 0, 0],  // the one before
         &[1, 0, 0, 0, 0, 0, 0, 0],  // the one before that wrote to the tables
         &[72, 0, 0, 0, 0, 0, 0, 0], // length
-        &[2, 0, 0, 0, 1, 0, 0, 0],  // writes, rides
+        &[2, 0, 0, 0, 1, 0, 0, 0],  // writes, pieces of inline data
         &[3, 0, 5, 0, 0, 0],
         b"keyvalue",
         &[4, 0, 255, 255, 255, 255],
@@ -161,18 +162,18 @@ fn records_of_an_earlier_life_are_not_read() {
 
 /// A user may keep a copy of the journal in the file system: a record in a torn record is not a later one.
 #[test]
-fn a_journal_inside_a_ride() {
+fn a_journal_inside_inline_data() {
     let disk = journal_of(3);
     let mut copy = vec![0; BLOCK as usize - 100]; // so that the copy's records are at multiples of a block
     copy.extend(bytes(&disk, FIRST, at(0), 3 * BLOCK as usize));
-    let ride = Ride { segment: 1, offset: 0, owner: (1, 1, 0), bytes: copy.into() };
-    let batch = Batch { writes: Vec::new(), rides: vec![ride] };
+    let inline = InlineData { segment: 1, offset: 0, owner: (1, 1, 0), bytes: copy.into() };
+    let batch = Batch { writes: Vec::new(), inline_data: vec![inline] };
     let disk = journal_then(3, &batch);
     assert_eq!(bytes(&disk, FIRST, at(4), 100), bytes(&disk, FIRST, at(0), 100), "a record in a record");
     disk.flip_bit(FIRST, at(3) + 100).expect("flip");
     let kv = open(&disk).expect("a torn tail");
     assert_eq!(Model::of(&kv).len(), 3);
-    assert!(all_rides(&kv).is_empty());
+    assert!(all_inline_data(&kv).is_empty());
 }
 
 #[test]
@@ -346,10 +347,10 @@ fn an_orderly_end_leaves_no_journal() {
 
 /// Rides that have to stay for long do not keep all that came after them.
 #[test]
-fn a_long_journal_is_not_pinned_by_an_old_ride() {
+fn a_long_journal_is_not_pinned_by_old_inline_data() {
     let disk = SimDisk::new(1);
     let kv = open_small(&disk).expect("open");
-    let ride = |segment: u64, offset: u32| Ride {
+    let inline = |segment: u64, offset: u32| InlineData {
         segment,
         offset,
         owner: (1, 1, u64::from(offset)),
@@ -359,10 +360,10 @@ fn a_long_journal_is_not_pinned_by_an_old_ride() {
     for i in 0..400u64 {
         let mut batch = puts(&[(&(i % 7).to_be_bytes(), &[i as u8; 900])]);
         let segment = if i == 3 { 1 } else { 10 + i };
-        batch.rides.push(ride(segment, i as u32));
+        batch.inline_data.push(inline(segment, i as u32));
         kv.commit(&batch).expect("commit");
         if i >= 5 {
-            kv.release_ride(10 + i - 5);
+            kv.release_inline(10 + i - 5);
         }
         leeward_meta::contract::settle(&kv);
         most = most.max(kv.stats().journal_bytes);
@@ -371,17 +372,17 @@ fn a_long_journal_is_not_pinned_by_an_old_ride() {
     let before = Model::of(&kv);
     let kv = open_small(&disk.power_cut(1)).expect("open");
     assert_eq!(Model::of(&kv), before);
-    assert_eq!(kv.rides(&[1].into()).expect("rides"), [ride(1, 3)]);
+    assert_eq!(kv.inline_data(&[1].into()).expect("rides"), [inline(1, 3)]);
 }
 
-/// Who can write into the journal (what is fsynced rides there) cannot make records.
+/// Who can write into the journal (fsynced data is inline there) cannot make records.
 #[test]
 fn bytes_of_a_user_are_no_records() {
     for version in [1, 2] {
         let mut forged = vec![0; BLOCK as usize - 100]; // what follows is at multiples of a block
         (2..40).for_each(|seq| forged.extend(forged_record(version, seq)));
-        let ride = Ride { segment: 1, offset: 0, owner: (1, 1, 0), bytes: forged.into() };
-        let disk = journal_then(3, &Batch { writes: Vec::new(), rides: vec![ride] });
+        let inline = InlineData { segment: 1, offset: 0, owner: (1, 1, 0), bytes: forged.into() };
+        let disk = journal_then(3, &Batch { writes: Vec::new(), inline_data: vec![inline] });
         assert_eq!(Model::of(&open(&disk.kill()).expect("whole")).len(), 3);
         disk.flip_bit(FIRST, at(3) + 100).expect("flip");
         assert_eq!(Model::of(&open(&disk.kill()).expect("torn")).len(), 3);
@@ -393,9 +394,9 @@ fn bytes_of_a_user_are_no_records() {
         let mut forged = vec![0; BLOCK as usize - 100 - 15];
         (0..2).for_each(|n| forged.extend(forged_record(1 + i % 2, 100 + i + n)));
         let mut batch = puts(&[(&(i % 5).to_be_bytes(), b"v")]);
-        batch.rides.push(Ride { segment: i, offset: 0, owner: (1, 1, 0), bytes: forged.into() });
+        batch.inline_data.push(InlineData { segment: i, offset: 0, owner: (1, 1, 0), bytes: forged.into() });
         kv.commit(&batch).expect("commit");
-        kv.release_ride(i);
+        kv.release_inline(i);
         leeward_meta::contract::settle(&kv);
         assert_eq!(Model::of(&open_small(&disk.kill()).expect("open")).len(), 5.min(i as usize + 1));
     }

@@ -217,7 +217,7 @@ fn numbered(first: u64, count: u64) -> Batch {
         let key: Arc<[u8]> = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().into();
         (key, Some(Arc::from([i.to_be_bytes(); 12].concat())))
     };
-    Batch { writes: (first..first + count).map(pair).collect(), rides: Vec::new() }
+    Batch { writes: (first..first + count).map(pair).collect(), inline_data: Vec::new() }
 }
 
 /// What this thread has had of processors: however busy the machine is.

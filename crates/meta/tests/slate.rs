@@ -3,7 +3,7 @@
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{Fault, KEY, Server};
 use leeward_env::Env;
-use leeward_meta::contract::{self, Model, Random, all_rides, puts};
+use leeward_meta::contract::{self, Model, Random, all_inline_data, puts};
 use leeward_meta::slate::{SlateKv, SlateOptions};
 use leeward_meta::{Batch, Error, Kv};
 use std::cell::Cell;
@@ -110,18 +110,18 @@ fn commits_wait_for_a_store_that_is_away() {
 }
 
 #[test]
-fn released_rides_are_removed_by_the_next_commit() {
+fn released_inline_data_is_removed_by_the_next_commit() {
     let server = Server::start("b");
     let mut random = Random::new(1);
     let kv = open(&server, "meta");
-    let rides = [random.ride(7), random.ride(8), random.ride(7)];
-    kv.commit(&Batch { writes: Vec::new(), rides: rides.to_vec() }).expect("commit");
-    kv.release_ride(7);
+    let inline_data = [random.inline(7), random.inline(8), random.inline(7)];
+    kv.commit(&Batch { writes: Vec::new(), inline_data: inline_data.to_vec() }).expect("commit");
+    kv.release_inline(7);
     drop(kv);
     let kv = open(&server, "meta");
-    assert_eq!(all_rides(&kv), rides, "nothing was committed since");
-    kv.release_ride(7);
+    assert_eq!(all_inline_data(&kv), inline_data, "nothing was committed since");
+    kv.release_inline(7);
     kv.commit(&puts(&[(b"a", b"1")])).expect("commit");
     drop(kv);
-    assert_eq!(all_rides(&open(&server, "meta")), rides[1..2]);
+    assert_eq!(all_inline_data(&open(&server, "meta")), inline_data[1..2]);
 }

@@ -1,14 +1,15 @@
 //! What must be equal, and what may differ: answers, attributes, whole trees.
 //!
-//! Inode numbers are never compared, only what they connect: one inode of the model stays one inode of the target,
-//! under all its names and for all its life. Every difference is a text that begins with the place.
+//! Inode numbers are never compared, only the identities: one inode of the model stays one inode of
+//! the target, under all its names and for all its life. Every difference is a text that begins
+//! with the path.
 
 use crate::content::{Allocation, Content};
 use crate::harness::Target;
 use crate::model::{Model, ROOT};
 use crate::node::{Body, Ino, Name, Node, was_set};
 use crate::side::ctx_of;
-use crate::snapshots::{Place, place, snap_dir_of};
+use crate::snapshots::{Namespace, place, snap_dir_of};
 use crate::step::SNAP_DIR;
 use crate::step::{Act, Path};
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Seek};
@@ -24,12 +25,13 @@ const DATA_BYTES_MAX: u64 = 256 << 20;
 /// Entries listed at once when trees are compared: small, so that continuing is tested.
 const LIST_LIMIT: usize = 5;
 
-/// Whether two values are equal; the text says what they are.
+/// Whether two values are equal; the error has both.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, want: T, got: T) -> Verdict {
     if want == got { Ok(()) } else { Err(format!("{what}: expected {want:?}, got {got:?}")) }
 }
 
-/// Whether an error is legal where the model gives another. Only what POSIX leaves open or no kernel lets through.
+/// Whether an error is legal where the model gives another. Only what POSIX leaves open or no
+/// kernel lets through.
 pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
     let one_of = |set: &[Error]| set.contains(want) && set.contains(got);
     let wrong_kind = [Error::IsDir, Error::Invalid, Error::NotSupported];
@@ -49,8 +51,8 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
             let taken = *want == Error::Exists && *got == Error::NotPermitted;
             taken || one_of(&[Error::CrossVolume, Error::Stale])
         }
-        // of several things wrong, any may be told. A file onto the directory that it is in: Linux says that it is not
-        // empty before it looks at the types
+        // of several errors, any may be returned. For a file onto the directory that it is in,
+        // Linux says that the directory is not empty before it looks at the types
         Act::Rename { .. } => {
             let too_long = *want == Error::NameTooLong && *got == Error::Invalid;
             too_long
@@ -63,7 +65,7 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
     }
 }
 
-/// Compares attributes, but for inode numbers and times that nobody set.
+/// Compares attributes, except inode numbers and times that nobody set.
 pub fn same_attr(node: &Node, want: &Attr, got: &Attr, by: Allocation) -> Verdict {
     same("kind", want.kind, got.kind)?;
     same_octal("mode", want.mode, got.mode)?;
@@ -179,10 +181,11 @@ fn no_data(content: &Content, start: u64, end: u64) -> Verdict {
     }
 }
 
-/// The attributes of the inodes that a step is about, before and after it.
+/// The attributes of the inodes that a step concerns, before and after it.
 pub type Witness = (Option<Attr>, Option<Attr>);
 
-/// Compares which times a step changed. `content_changed` says that the model's bytes are others than before.
+/// Compares which times a step changed. `content_changed`: the model's bytes differ from those
+/// before.
 pub fn same_changes(act: &Act, want: &Witness, got: &Witness, content_changed: bool) -> Verdict {
     let ((Some(w0), Some(w1)), (Some(g0), Some(g1))) = (want, got) else { return Ok(()) };
     let open = match act {
@@ -197,7 +200,7 @@ pub fn same_changes(act: &Act, want: &Witness, got: &Witness, content_changed: b
     same("birth time changed", w0.btime != w1.btime, g0.btime != g1.btime)
 }
 
-/// Which inode of the target is which of the model.
+/// The mapping between inodes of the model and of the target.
 #[derive(Clone, Debug, Default)]
 pub struct Identities {
     target: BTreeMap<Ino, NodeId>,
@@ -221,18 +224,18 @@ impl Identities {
 
     /// Forgets inodes in snapshots: their numbers hold until the file system is closed.
     pub(crate) fn forget_snapshots(&mut self) {
-        self.target.retain(|&ino, _| place(ino) == Place::Live);
-        self.model.retain(|_, &mut ino| place(ino) == Place::Live);
+        self.target.retain(|&ino, _| place(ino) == Namespace::Live);
+        self.model.retain(|_, &mut ino| place(ino) == Namespace::Live);
     }
 }
 
 /// A whole tree of the target, read and compared piece by piece.
 pub struct Comparison<'a> {
-    /// What it should be.
+    /// The expected state.
     pub model: &'a Model,
-    /// What it is.
+    /// The file system under test.
     pub target: &'a dyn Target,
-    /// Who is who; kept between comparisons.
+    /// The mapping of inodes; kept between comparisons.
     pub identities: &'a mut Identities,
 }
 
@@ -244,7 +247,7 @@ impl Comparison<'_> {
         let mut pending = vec![(Path::default(), ROOT, self.target.root())];
         while let Some((path, ino, node)) = pending.pop() {
             let at = |e| format!("{path}: {e}");
-            if place(ino) != Place::Live && !seen.insert(ino) {
+            if place(ino) != Namespace::Live && !seen.insert(ino) {
                 self.identities.meet(ino, node).map_err(at)?;
                 continue;
             }
@@ -255,7 +258,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Compares one inode; of a directory, returns what is in it, its snapshots among it.
+    /// Compares one inode; of a directory, returns its entries, its snapshots among them.
     pub fn inode(&mut self, ino: Ino, node: NodeId) -> Result<Vec<(Name, Ino, NodeId)>, String> {
         self.identities.meet(ino, node)?;
         let want = self.model.inode(ino).map_err(|e| format!("model: {e}"))?;
@@ -306,10 +309,10 @@ impl Comparison<'_> {
         let found = self.target.call(&ctx_of(0), Op::Lookup { dir, name: SNAP_DIR });
         match (place(ino), found) {
             _ if !self.target.has_snapshots() => Ok(None),
-            (Place::Live, Ok(Reply::Attr(attr))) if want.names > 0 => {
+            (Namespace::Live, Ok(Reply::Attr(attr))) if want.names > 0 => {
                 Ok(Some((SNAP_DIR.into(), snap_dir_of(ino), attr.node)))
             }
-            (Place::Live, other) if want.names > 0 => Err(format!("looking up .snap answers {other:?}")),
+            (Namespace::Live, other) if want.names > 0 => Err(format!("looking up .snap answers {other:?}")),
             (_, Err(Error::NotFound)) => Ok(None),
             (_, other) => Err(format!("looking up .snap, where there is none, answers {other:?}")),
         }
@@ -352,7 +355,7 @@ impl Comparison<'_> {
     }
 
     fn usage(&self, path: &Path, ino: Ino, node: NodeId) -> Verdict {
-        if place(ino) != Place::Live {
+        if place(ino) != Namespace::Live {
             return Ok(());
         }
         let Some(got) = self.target.usage(path, node) else { return Ok(()) };

@@ -1,11 +1,11 @@
 //! The bytes of one file, sparse, and what is known about their allocation.
 //!
-//! Invariants: a page that is all zeros is not stored; no byte at or past `size` is stored; `sure` is a subset of
-//! `possible`.
+//! Invariants: a page that is all zeros is not stored; no byte at or past `size` is stored; `sure`
+//! is a subset of `possible`.
 //!
-//! Allocation is kept as two sets, because POSIX leaves room: `sure` is what every implementation counts in
-//! `st_blocks`, `possible` what it may count. They differ for space reserved past the end, and for holes that were
-//! copied, and for parts of blocks.
+//! Allocation is kept as two sets, because POSIX leaves room: `sure` is what every implementation
+//! counts in `st_blocks`, `possible` what it may count. They differ for space reserved past the
+//! end, and for holes that were copied, and for parts of blocks.
 
 use crate::ranges::Ranges;
 use std::collections::BTreeMap;
@@ -117,7 +117,8 @@ impl Content {
         }
     }
 
-    /// Forgets what is known about allocation: after a crash anything between nothing and all is legal.
+    /// Forgets what is known about allocation: after a crash anything between nothing and all is
+    /// legal.
     pub fn forget_allocation(&mut self) {
         self.sure = Ranges::default();
         self.possible = Ranges::of(0, u64::MAX / 2);

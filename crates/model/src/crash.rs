@@ -1,33 +1,35 @@
-//! Crashes a [`CrashTarget`] at every mutation of its disk and judges what comes back.
+//! Crashes a [`CrashTarget`] at every mutation of its disk and judges the recovered state.
 //!
 //! The contract, as [`Expected`] encodes it (a state is what the model held after some step):
-//! * names and attributes are those of one state, no older than the last acknowledged Fsync or SyncAll: one commit holds all
-//!   earlier changes of metadata, so what survives is a prefix of the run. The step in flight may be in it or not;
-//! * each file's size and content are those of one state of that file between its last acknowledged Fsync or SyncAll
-//!   and the crash: they may be older or newer than the names, never mixed;
-//! * a file that was renamed over another has, if the rename survived, the content it had then or later: old whole or new
-//!   whole;
+//! * names and attributes are those of one state, no older than the last acknowledged Fsync or
+//!   SyncAll: one commit holds all earlier changes of metadata, so a prefix of the run survives.
+//!   The step in progress may be in it or not;
+//! * each file's size and content are those of one state of that file between its last acknowledged
+//!   Fsync or SyncAll and the crash: they may be older or newer than the names, never mixed;
+//! * a file that was renamed over another has, if the rename survived, the content it had then or
+//!   later: old whole or new whole;
 //! * inodes without a name are gone;
-//! * a snapshot of that state is there with exactly what it holds, to the last attribute, or not at all. It is there when
-//!   SyncAll was acknowledged after it was taken, or Fsync of anything in it or of a `.snap` that showed it. If it is
-//!   there, all files have the content of the moment at which it was taken, or a later one.
+//! * a snapshot of that state exists with exactly its content, to the last attribute, or not at
+//!   all. It exists when SyncAll was acknowledged after it was taken, or Fsync of anything in it or
+//!   of a `.snap` that showed it. If it exists, all files have the content of the moment at which
+//!   it was taken, or a later one.
 //!
-//! After the verdict the target's own check must be clean, work goes on for a while compared step by step, and the power
-//! fails once more.
+//! After the verdict the target's own check must be clean, work goes on for a while compared step
+//! by step, and the power fails once more.
 
 use crate::compare::Verdict;
 use crate::generate::{Generator, Profile, Rng};
 use crate::harness::{Failure, Harness, Options, Target, guarded, removals, report, shrink_with, try_run};
 use crate::model::{Model, ROOT};
 use crate::node::Ino;
-use crate::snapshots::{Place, View, place};
+use crate::snapshots::{Namespace, View, place};
 use crate::step::{Act, Step};
 use crate::text;
 use crate::tree::Tree;
 use leeward_fs::RenameMode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// On which side of a mutation of the disk the crash lies.
+/// On which side of a mutation of the disk the crash is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// It has no effect.
@@ -36,7 +38,7 @@ pub enum Moment {
     After,
 }
 
-/// What a crash takes away.
+/// What a crash destroys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
     /// The process and all that was not synced: some of it, by the point's seed.
@@ -50,11 +52,11 @@ pub enum Death {
 pub struct CrashPoint {
     /// Number of the mutation, as [`CrashTarget::mutations`] counts.
     pub mutation: u64,
-    /// On which side of it.
+    /// The side of it on which the crash happens.
     pub moment: Moment,
-    /// What is lost.
+    /// What the crash loses.
     pub death: Death,
-    /// Decides what of the unsynced survives a power cut.
+    /// Decides which unsynced data survives a power cut.
     pub seed: u64,
 }
 
@@ -76,16 +78,16 @@ pub trait CrashTarget: Target + Sized {
 /// Number of a state: how many steps led to it.
 type StateNo = usize;
 
-/// What a run has led to, and what of it is known to be durable.
+/// The states of a run, and what of them is known to be durable.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// After so many steps.
+    /// The state after each step.
     states: Vec<Model>,
     /// Names and attributes survive from here on.
     names_durable: StateNo,
     /// All contents survive from here on.
     all_durable: StateNo,
-    /// Contents of these do.
+    /// Inodes whose contents survive from a state on.
     durable: BTreeMap<Ino, StateNo>,
     durable_snapshots: BTreeSet<View>,
     /// When snapshots were taken.
@@ -109,7 +111,8 @@ impl Expected {
         }
     }
 
-    /// A step has led to `after`; `acknowledged`: the caller was told of its success. `fsynced` is the inode of an Fsync.
+    /// A step has led to `after`; `acknowledged`: the caller got its success. `fsynced` is the
+    /// inode of an Fsync.
     pub fn push(&mut self, step: &Step, after: &Model, acknowledged: bool, fsynced: Option<Ino>) {
         let before = self.last();
         self.states.push(after.clone());
@@ -131,7 +134,7 @@ impl Expected {
             Act::Rename { from, to, mode: RenameMode::Replace } => {
                 let moved = |state: usize, path| find(&self.states[state], path);
                 let (source, target) = (moved(before, from), moved(before, to));
-                // onto itself nothing is replaced, and nothing promised
+                // a rename onto itself replaces nothing, and promises nothing
                 if let (Some(source), Some(replaced)) = (source, target)
                     && source != replaced
                     && moved(now, to) == Some(source)
@@ -143,7 +146,7 @@ impl Expected {
         }
     }
 
-    /// Everything is durable; what the last step changed only if it is not in doubt whether it did.
+    /// Everything is durable; the changes of the last step only if it certainly happened.
     pub(crate) fn all_durable_but_last(&mut self, in_doubt: bool) {
         let sure = self.last() - usize::from(in_doubt);
         (self.names_durable, self.all_durable) = (sure, sure);
@@ -153,7 +156,8 @@ impl Expected {
         self.durable_snapshots = &views(sure) & &views(self.last());
     }
 
-    /// Judges a recovered tree. Returns the model of it, with times and allocation unknown, or why nothing fits.
+    /// Judges a recovered tree. Returns the model of it, with times and allocation unknown, or why
+    /// no state fits.
     pub fn judge(&self, tree: &Tree) -> Result<Model, String> {
         let mut reasons = Reasons::default();
         for state in (self.names_durable..=self.last()).rev() {
@@ -180,7 +184,7 @@ impl Expected {
         model.drop_refs();
         let identities = tree.same_names(&mut model, |view| self.durable_snapshots.contains(&view))?;
         let snapshot = model.snapshots().filter_map(|(view, _)| self.taken.get(&view)).max().copied();
-        for (path, ino, node) in identities.into_iter().filter(|(_, ino, _)| place(*ino) == Place::Live) {
+        for (path, ino, node) in identities.into_iter().filter(|(_, ino, _)| place(*ino) == Namespace::Live) {
             let Some(found) = tree.content(node) else { continue };
             let oldest = self.oldest_content(ino, state).max(snapshot.unwrap_or(0));
             let was = (oldest..=self.last()).rev().find_map(|k| {
@@ -230,14 +234,14 @@ impl Expected {
     }
 }
 
-/// The snapshots that an inode shows: a `.snap` those in it, what is in a snapshot that one.
+/// The snapshots that an inode shows: a `.snap` those in it, an inode in a snapshot that one.
 fn shown_in(model: &Model, ino: Ino) -> Vec<View> {
     let view = |ino: &Ino| match place(*ino) {
-        Place::In(view) => Some(view),
+        Namespace::In(view) => Some(view),
         _ => None,
     };
     match place(ino) {
-        Place::SnapDirOf(dir) => model.snap_entries(dir).values().filter_map(view).collect(),
+        Namespace::SnapDirOf(dir) => model.snap_entries(dir).values().filter_map(view).collect(),
         _ => view(&ino).into_iter().collect(),
     }
 }
@@ -266,7 +270,7 @@ impl Reasons {
     }
 }
 
-/// How a crash run goes.
+/// Settings of a crash run.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashOptions {
     /// Same seed, same run.
@@ -288,8 +292,8 @@ impl CrashOptions {
     }
 }
 
-/// Runs once to count mutations, then crashes at each of them (by `stride`), before and after it, by power cut and by kill.
-/// Returns how many crashes were survived.
+/// Runs once to count mutations, then crashes at each of them (by `stride`), before and after it,
+/// by power cut and by kill. Returns how many crashes were survived.
 ///
 /// # Panics
 /// At the first crash whose outcome is not allowed, with seed, point, reason and the steps, shrunk.
@@ -368,7 +372,8 @@ fn crash_in_last<T: CrashTarget>(
     Ok(())
 }
 
-/// Runs these steps with a crash at this point, and judges. `Ok` also when the point is not reached.
+/// Runs these steps with a crash at this point, and judges. `Ok` also when the point is not
+/// reached.
 pub fn crash_at<T: CrashTarget>(
     make: impl Fn() -> T,
     steps: &[Step],
@@ -392,7 +397,8 @@ pub fn crash_at<T: CrashTarget>(
     verdict.map_err(|difference| Failure { steps: steps[..done].to_vec(), difference })
 }
 
-/// Runs one step and notes what it leads to. `excuses`: whether an answer that differs is no difference. Returns that.
+/// Runs one step and records the result. `excuses`: whether a differing answer is no difference.
+/// Returns that.
 pub(crate) fn step_noted<T: Target>(
     harness: &mut Harness<T>,
     expected: &mut Expected,
@@ -421,7 +427,7 @@ fn step_until_crash<T: CrashTarget>(
     step_noted(harness, expected, step, |harness| harness.target.crashed())
 }
 
-/// A target that was opened again, beside the model of what is in it, if that is allowed.
+/// A target that was opened again, with the model of its content, if that is allowed.
 pub(crate) fn judged<T: Target>(target: T, expected: &Expected) -> Result<Harness<T>, String> {
     let model = expected.judge(&Tree::read(&target)?)?;
     let mut harness = Harness::with_model(target, model);
@@ -444,7 +450,7 @@ fn go_on<T: CrashTarget>(mut harness: Harness<T>, point: &CrashPoint, options: &
         mutation: harness.target.mutations()
             + Rng::new(point.mutation ^ options.seed).below(2 * options.steps_after as u64 + 2),
         moment: Moment::Before,
-        // also after a kill: what the first life wrote and did not sync is in memory still
+        // also after a kill: what the first life wrote and did not sync is still in memory
         death: Death::PowerCut,
         ..*point
     };

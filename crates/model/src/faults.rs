@@ -1,10 +1,11 @@
-//! Makes one call below a [`FaultTarget`] fail, and judges what comes of it.
+//! Makes one call below a [`FaultTarget`] fail, and judges the result.
 //!
 //! The contract, besides that of [`crate::crash`]:
-//! * the failure is answered with an error of input and output, or nobody notices: an answer that is wrong is never one;
-//! * what was acknowledged by Fsync or SyncAll before or *after* the failure is there when the file system is opened again,
-//!   and so is everything after an orderly end that says it was one;
-//! * opening, too, fails or works; when nothing fails any more it works, and the file system's own check is clean.
+//! * the failure is answered with an I/O error, or nobody notices: a wrong answer is never allowed;
+//! * what was acknowledged by Fsync or SyncAll before or *after* the failure is there when the file
+//!   system is opened again, and so is everything after a successful close;
+//! * opening, too, fails or works; when nothing fails any more it works, and the file system's own
+//!   check is clean.
 
 use crate::compare::Verdict;
 use crate::crash::{Expected, judged, step_noted, steps_of};
@@ -13,14 +14,14 @@ use crate::harness::{Failure, Harness, Target, guarded, report, shrink_with};
 use crate::step::{Act, Step};
 use leeward_fs::Error;
 
-/// How a life ends.
+/// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Nobody gets to do anything any more (kill -9).
+    /// It is killed (kill -9).
     Kill,
     /// The power fails.
     PowerCut,
-    /// Orderly.
+    /// It closes the file system.
     Close,
 }
 
@@ -29,14 +30,14 @@ pub trait FaultTarget: Target + Sized {
     /// A call that fails, and how.
     type Fault: Clone + std::fmt::Debug;
 
-    /// From now on: this call fails, when it comes.
+    /// From now on this call fails, when it comes.
     fn fail(&self, fault: &Self::Fault);
 
     /// No call fails from now on.
     fn heal(&self);
 
-    /// Ends this life and opens the file system again; first while `opening` fails, then while nothing does. Whether the end said that
-    /// everything is durable.
+    /// Ends this process and opens the file system again; first while `opening` fails, then while
+    /// nothing does. Returns whether the end said that everything is durable.
     fn end(self, ending: Ending, opening: Option<&Self::Fault>) -> Result<(Self, bool), String>;
 }
 
@@ -45,15 +46,16 @@ pub trait FaultTarget: Target + Sized {
 pub struct FaultOptions<F> {
     /// Decides the steps.
     pub seed: u64,
-    /// How many at most.
+    /// Most steps.
     pub steps: usize,
-    /// What they are.
+    /// Profile of the steps.
     pub profile: Profile,
-    /// What fails.
+    /// The fault.
     pub fault: F,
-    /// After how many steps.
+    /// Number of steps before the fault.
     pub after: usize,
-    /// Whether all is made durable then: what was not, though an Fsync said so, is not noticed any more.
+    /// Whether everything is made durable then: data that was not, though an Fsync said so, is not
+    /// noticed any more.
     pub syncs: bool,
     /// How it ends.
     pub ending: Ending,
@@ -61,10 +63,10 @@ pub struct FaultOptions<F> {
     pub opening: Option<F>,
 }
 
-/// What came of a call that failed, where that is allowed.
+/// The result of a failing call, where that is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// No answer told of it.
+    /// No answer showed it.
     Unnoticed,
     /// An answer was an error, and everything went on.
     Answered,
@@ -123,7 +125,7 @@ pub fn fail_in<T: FaultTarget>(
     verdict.map(|()| outcome).map_err(|difference| Failure { steps: steps.to_vec(), difference })
 }
 
-/// Whether the answer was an error that says nothing about what was asked.
+/// Whether the answer was an error that says nothing about the request.
 fn has_failed<T>(harness: &Harness<T>) -> bool {
     matches!(harness.failed_with, Some(Error::Io(_) | Error::Corrupt(_) | Error::NoSpace))
 }

@@ -1,8 +1,8 @@
 //! Random steps: same seed and same model states, same steps.
 //!
-//! The namespace is small, so that operations meet: few names, shallow directories, hard links. Most steps aim at what
-//! exists (the generator looks at the model), some at what does not. Content comes in overlapping writes from one byte
-//! to 300 KiB within a few MiB, seldom far out.
+//! The namespace is small, so that operations meet: few names, shallow directories, hard links.
+//! Most steps aim at existing files (the generator looks at the model), some at missing ones.
+//! Content comes in overlapping writes from one byte to 300 KiB within a few MiB, seldom far out.
 
 use crate::model::{Model, ROOT};
 use crate::node::{Ino, Name};
@@ -48,7 +48,7 @@ impl Rng {
     }
 }
 
-/// What the system under test can take.
+/// The abilities of the system under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// Besides root, user 1000 acts.
@@ -61,11 +61,13 @@ pub struct Profile {
     pub sync_often: bool,
     /// Largest file in bytes.
     pub file_bytes_max: u64,
-    /// Largest value of an extended attribute in bytes; steps go one byte beyond it where it is the file system's own limit.
+    /// Largest value of an extended attribute in bytes; steps go one byte beyond it where it is the
+    /// file system's own limit.
     pub xattr_bytes_max: u32,
     /// About how many inodes there are.
     pub inodes: usize,
-    /// Of a hundred steps so many are about snapshots: taking, removing, renaming, reading. 0: none.
+    /// Of a hundred steps so many are about snapshots: taking, removing, renaming, reading. 0:
+    /// none.
     pub snapshots: u64,
     /// Most snapshots at a time.
     pub snapshots_max: usize,
@@ -172,11 +174,11 @@ const WEIGHTS: &[(u64, Family)] = &[
 pub struct Generator {
     rng: Rng,
     profile: Profile,
-    /// Steps that belong after the last one, next at the end.
+    /// Steps that must follow the last one, next at the end.
     queue: Vec<Step>,
 }
 
-/// What there is, for aiming.
+/// The existing files, for aiming.
 struct View<'m> {
     model: &'m Model,
     paths: Vec<(Path, Ino)>,
@@ -198,7 +200,8 @@ impl<'m> View<'m> {
         View { model, paths }
     }
 
-    /// The directories of snapshots of all directories, or of those that have snapshots of their own.
+    /// The directories of snapshots of all directories, or of those that have snapshots of their
+    /// own.
     fn snap_dirs(&self, used: bool) -> Vec<(Path, Ino)> {
         let dir = |ino: Ino| self.model.node(ino).is_ok_and(|n| n.is_dir());
         let all = self.paths.iter().filter(|(_, ino)| dir(*ino) && (!used || self.model.has_snapshots(*ino)));
@@ -322,7 +325,7 @@ impl Generator {
         }
     }
 
-    /// Some name in some directory, there or not.
+    /// Some name in some directory, existing or not.
     fn fresh(&mut self, view: &View<'_>) -> Path {
         let dirs = view.of_kind(|k| k == Kind::Dir);
         let shallow: Vec<&Path> = dirs.into_iter().filter(|p| p.0.len() < 5).collect();
@@ -337,7 +340,7 @@ impl Generator {
         dir.join(&self.name())
     }
 
-    /// Something of such a kind that is there, mostly.
+    /// An existing inode of a wanted kind, mostly.
     fn existing(&mut self, view: &View<'_>, wanted: impl Fn(Kind) -> bool) -> Path {
         let found = match self.rng.below(20) {
             0 => view.of_kind(|_| true),
@@ -362,7 +365,8 @@ impl Generator {
         self.inode(view, |k| k == Kind::File)
     }
 
-    /// A file or a directory for sure: the kernel lets no chmod and no user attribute through to other kinds.
+    /// A file or a directory, always: the kernel lets no chmod and no user attribute through to
+    /// other kinds.
     fn file_or_dir(&mut self, view: &View<'_>) -> Where {
         let right = view.of_kind(|k| matches!(k, Kind::File | Kind::Dir));
         let path = self.rng.pick(&right).copied().cloned().unwrap_or_default();
@@ -395,7 +399,7 @@ impl Generator {
         };
         let from = self.existing(view, |_| true);
         let to = match self.rng.below(10) {
-            // into itself, onto an ancestor: what must be refused
+            // into itself, onto an ancestor: must be refused
             0 => from.join(&self.name()),
             1 if from.0.len() > 1 => Path(from.0[..from.0.len() - 1].to_vec()),
             2..=5 => self.existing(view, |_| true),
@@ -506,7 +510,8 @@ impl Generator {
         }
     }
 
-    /// Setgid directories; setuid and setgid files, which a user's write or truncate takes the bits from.
+    /// Setgid directories; setuid and setgid files, which a user's write or truncate takes the bits
+    /// from.
     fn set_id(&mut self, view: &View<'_>) -> Act {
         if self.rng.chance(40) || !self.profile.users {
             let dirs = view.of_kind(|k| k == Kind::Dir);
@@ -636,7 +641,8 @@ impl Generator {
         }
     }
 
-    /// Takes a snapshot: often of something just written, and followed by something that commits or changes it again.
+    /// Takes a snapshot: often of something just written, and followed by something that commits or
+    /// changes it again.
     fn take(&mut self, view: &View<'_>, snap_dir: Path) -> Act {
         let new = if self.rng.chance(3) { New::File } else { New::Dir };
         let path = snap_dir.join(&self.snapshot_name());
@@ -660,7 +666,7 @@ impl Generator {
         self.write(&inside)
     }
 
-    /// A snapshot, rather one of its directory's own; or a name that is not there.
+    /// A snapshot, preferably one of its directory's own; or a missing name.
     fn one_of(&mut self, shown: &[(Path, Ino)]) -> Path {
         let own = |p: &&(Path, Ino)| p.0.0.last().is_some_and(|name| !name.starts_with(b"_"));
         let own: Vec<_> = shown.iter().filter(own).cloned().collect();
@@ -690,7 +696,7 @@ impl Generator {
         }
     }
 
-    /// What is refused, and the directories of snapshots themselves.
+    /// Refused operations, and the directories of snapshots themselves.
     fn odd_with_snapshots(&mut self, view: &View<'_>, shown: &[(Path, Ino)]) -> Act {
         let dirs = view.snap_dirs(self.rng.chance(50));
         let snap_dir =

@@ -1,10 +1,10 @@
-//! Runs steps on the model and on the system under test, and finds where they part.
+//! Runs steps on the model and on the system under test, and finds where they differ.
 //!
-//! Each step is compared by its answer (or errno) and by which times it changed; every few steps and at the end the
-//! whole tree is compared, with all snapshots: what a snapshot shows must also be exactly what the target itself showed
-//! when it was taken. At the end all snapshots are removed, and nothing may be left of them. A difference, or a panic in
-//! the system under test, is shrunk to few steps (each attempt on a fresh target) and reported as text that [`replay`]
-//! takes.
+//! Each step is compared by its answer (or errno) and by which times it changed. Every few steps
+//! and at the end the whole tree is compared, with all snapshots: a snapshot must show exactly what
+//! the target itself showed when it was taken. At the end all snapshots are removed, and nothing
+//! may be left of them. A difference, or a panic in the system under test, is shrunk to few steps
+//! (each attempt on a fresh target) and reported as text that [`replay`] takes.
 
 use crate::compare::{
     Comparison, Identities, Verdict, Witness, legal_seek, same_changes, same_error, same_reply,
@@ -14,7 +14,7 @@ use crate::generate::{Generator, Profile};
 use crate::model::Model;
 use crate::node::Ino;
 use crate::side::{Caller, Side, Slots, ctx_of, places};
-use crate::snapshots::{Place, Shown, View, place};
+use crate::snapshots::{Namespace, Shown, View, place};
 use crate::step::SNAP_DIR;
 use crate::step::{Act, Path, Step, Where};
 use crate::text;
@@ -33,16 +33,18 @@ pub trait Target {
         NodeId::ROOT
     }
 
-    /// Recursive statistics of what is at `path`, exact (commit first if need be); `None` where there are none, or where
-    /// the path cannot be asked for.
+    /// Recursive statistics at `path`, exact (commit first if need be); `None` where there are
+    /// none, or where the path cannot be asked for.
     fn usage(&self, _path: &Path, _node: NodeId) -> Option<Usage> {
         None
     }
 
-    /// Limits what is below `path`, so widely that nothing is refused, or ends that. Usage says whether both agree.
+    /// Sets a limit below `path` that is so high that nothing is refused, or removes it. Usage
+    /// shows whether both agree.
     fn quota(&self, _path: &Path, _on: bool) {}
 
-    /// Keeps all data in another of its pools from now on, and moves what there is in the background.
+    /// Keeps all data in another of its pools from now on, and moves existing data in the
+    /// background.
     fn move_data(&self, _pool: u8) {}
 
     /// Whether directories have a `.snap`.
@@ -60,12 +62,13 @@ pub trait Target {
         Ok(())
     }
 
-    /// Whether nothing is stored any more of snapshots; asked when all were removed and everything is done.
+    /// Whether no data of snapshots is stored any more; called when all were removed and everything
+    /// is done.
     fn nothing_of_snapshots(&self) -> std::result::Result<(), String> {
         Ok(())
     }
 
-    /// Lets time pass, and does the background work that is then due.
+    /// Lets time pass, and does the background work that is due then.
     fn advance(&self, _ms: u32) {}
 
     /// Closes cleanly and opens again. References are gone with it.
@@ -78,7 +81,7 @@ pub trait Target {
         Allocation::Units(4096)
     }
 
-    /// Whether every change gets a time of its own, so that it can be seen which times a step changed.
+    /// Whether every change gets a time of its own, so that the changed times can be recognized.
     fn exact_times(&self) -> bool {
         true
     }
@@ -95,9 +98,9 @@ impl Caller for Door<'_> {
 
 /// The model and the target, side by side.
 pub struct Harness<T> {
-    /// What it should be.
+    /// The expected state.
     pub model: Model,
-    /// What it is.
+    /// The file system under test.
     pub target: T,
     /// Whether the last step was answered with success.
     pub acknowledged: bool,
@@ -184,7 +187,7 @@ impl<T: Target> Harness<T> {
         Ok(())
     }
 
-    /// Lets the target do what is left to do, has it checked, and compares once more.
+    /// Lets the target finish its background work, checks it, and compares once more.
     pub fn settle(&mut self) -> Verdict {
         self.target.settle()?;
         self.target.check()?;
@@ -221,18 +224,19 @@ impl<T: Target> Harness<T> {
     fn set_quota(&mut self, dir: &Path, on: bool) {
         let found = self.model_inode(&Where::Path(dir.clone()));
         self.acknowledged = found.is_some_and(|ino| {
-            place(ino) == Place::Live && self.model.node(ino).is_ok_and(|node| node.is_dir())
+            place(ino) == Namespace::Live && self.model.node(ino).is_ok_and(|node| node.is_dir())
         });
         if self.acknowledged {
             self.target.quota(dir, on);
         }
     }
 
-    /// After a snapshot was taken: what the target shows of the directory now is what the snapshot must show for ever.
+    /// After a snapshot was taken: the snapshot must show for ever what the target shows of the
+    /// directory now.
     fn note_snapshot(&mut self, step: &Step, taken: &Result<Reply>) {
         if let Act::Make { path, .. } = &step.act
             && let Ok(Reply::Attr(root)) = taken
-            && let Place::In(view) = place(root.node.0)
+            && let Namespace::In(view) = place(root.node.0)
             && let Some((snap_dir, _)) = path.split()
             && let Some((dir, _)) = snap_dir.split()
         {
@@ -290,7 +294,7 @@ impl<T: Target> Harness<T> {
         }
     }
 
-    /// The inodes that a step is about, on both sides.
+    /// The inodes that a step concerns, on both sides.
     fn watched(&mut self, step: &Step) -> Vec<(NodeId, NodeId)> {
         let (model_root, root) = (NodeId(crate::model::ROOT), self.target.root());
         let mut model = Side { fs: &mut self.model, root: model_root, slots: &mut self.model_slots };
@@ -330,7 +334,7 @@ impl<T: Target> Harness<T> {
     }
 }
 
-/// What was in a snapshot that has been removed must say so.
+/// Inodes of a removed snapshot must be stale.
 fn gone(target: &dyn Target, node: NodeId) -> Verdict {
     match target.call(&ctx_of(0), Op::GetAttr { node }) {
         Err(Error::Stale) => Ok(()),
@@ -358,12 +362,12 @@ fn brief(reply: &Result<Reply>) -> String {
     }
 }
 
-/// How a random run goes.
+/// Settings of a random run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Same seed, same run.
+    /// Seed of the run. The same seed makes the same run.
     pub seed: u64,
-    /// How many steps.
+    /// Number of steps.
     pub steps: usize,
     /// The whole tree is compared after as many steps, and at the end.
     pub compare_every: usize,
@@ -472,7 +476,8 @@ pub(crate) fn guarded(f: impl FnOnce() -> Verdict) -> Verdict {
 /// Most steps that shrinking may take, over all its attempts.
 const SHRINK_STEPS_MAX: usize = 50_000;
 
-/// Leaves out steps as long as there still is a difference; steps are compared one by one, so that the last is the culprit.
+/// Leaves out steps as long as there still is a difference; steps are compared one by one, so the
+/// last one caused it.
 pub fn shrink<T: Target>(make: impl Fn() -> T, failure: Failure) -> Failure {
     match try_steps(&make, &failure.steps) {
         Ok(()) => failure,
@@ -504,7 +509,7 @@ pub fn shrink_with(
     best
 }
 
-/// What a person reads.
+/// The report for a person.
 pub fn report(first: &Failure, small: &Failure) -> String {
     let last = first.steps.last().map_or(String::new(), Step::to_string);
     format!(

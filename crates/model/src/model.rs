@@ -1,23 +1,25 @@
 //! The reference file system: maps in memory, one method per operation, no cleverness.
 //!
-//! Every method checks first and changes afterwards, so that an error has no effect. Errors are those that Linux gives
-//! for the same call, in the order in which Linux finds them; permission checks are left out, as they are the
-//! kernel's. A clone is cheap (inodes and pages are shared), which is what the crash checker's history is made of.
+//! Every method checks first and changes afterwards, so an error has no effect. Errors are those
+//! that Linux gives for the same call, in the order in which Linux finds them. Permission checks
+//! are left out, as the kernel makes them. A clone is cheap (inodes and pages are shared): the
+//! crash checker keeps one for each step.
 //!
 //! Where `op.rs` leaves room, the model takes the Linux VFS as reference:
-//! * chown of anything but a directory clears setuid, and setgid where the group may execute, whoever asks;
+//! * chown of anything but a directory clears setuid, and setgid where the group may execute,
+//!   whoever asks;
 //! * a write or a change of size that would end past 16 TiB fails whole;
 //! * rename of an inode onto itself does nothing, also with `Exchange`, but not with `NoReplace`.
 
 use crate::content::{Allocation, Content};
 use crate::node::{Body, Ino, Name, Node, clock_time};
-use crate::snapshots::{Place, Snapshots, place, same_tree};
+use crate::snapshots::{Namespace, Snapshots, place, same_tree};
 use crate::step::Path;
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
 use leeward_fs::{
-    Allocate, Entry, Error, Make, NodeId, Op, Over, RenameMode, Reply, Result, Seek, SetAttr, SetTime,
-    StatFs, Time, XattrMode,
+    Allocate, Entry, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Seek, SetAttr,
+    SetTime, StatFs, Time, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,14 +35,15 @@ pub(crate) type Nodes = BTreeMap<Ino, Arc<Node>>;
 pub struct Model {
     pub(crate) nodes: Nodes,
     pub(crate) snapshots: Snapshots,
-    /// Who may take and remove snapshots, besides root.
+    /// Owner of the volume, who may take and remove snapshots, besides root.
     pub(crate) owner: u32,
     next: Ino,
     clock: u64,
 }
 
 impl Model {
-    /// Empty, but for a root directory with this owner and mode; who owns it may take and remove snapshots.
+    /// Empty, except for a root directory with this owner and mode; the owner may take and remove
+    /// snapshots.
     pub fn new(uid: u32, gid: u32, mode: u32) -> Model {
         let root = Node {
             mode,
@@ -117,12 +120,12 @@ impl Model {
     /// An inode, live or in a snapshot.
     pub fn node(&self, ino: Ino) -> Result<&Node> {
         match place(ino) {
-            Place::In(view) => self.snapshots.node(view, ino),
+            Namespace::In(view) => self.snapshots.node(view, ino),
             _ => self.nodes.get(&ino).map(|n| &**n).ok_or(Error::Stale),
         }
     }
 
-    /// What is in a directory, with numbers of the tree that it is in.
+    /// The entries of a directory, with numbers of the tree that it is in.
     pub fn children(&self, dir: Ino) -> Result<BTreeMap<Name, Ino>> {
         let node = self.inode(dir)?;
         Ok(node.entries()?.iter().map(|(name, &ino)| (name.clone(), same_tree(dir, ino))).collect())
@@ -141,7 +144,8 @@ impl Model {
         Some(Path(names))
     }
 
-    /// All live inodes in order of their numbers, unlinked ones that are still referenced among them.
+    /// All live inodes in order of their numbers, unlinked ones that are still referenced among
+    /// them.
     pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
         self.nodes.iter().map(|(&ino, node)| (ino, &**node))
     }
@@ -226,7 +230,7 @@ impl Model {
         }
     }
 
-    /// Puts a name into a directory, or takes it out. The inode's own counts are the caller's business.
+    /// Adds a name to a directory, or removes it. The caller updates the inode's own counts.
     fn set_entry(&mut self, dir: Ino, name: &[u8], target: Option<Ino>) -> Result<()> {
         let now = self.now();
         let node = self.node_mut(dir)?;
@@ -240,7 +244,7 @@ impl Model {
         Ok(())
     }
 
-    /// After an entry for `child` moved: where a directory hangs, and how many hang there.
+    /// After an entry for `child` moved: updates its parent, and the counts of subdirectories.
     fn reparent(&mut self, child: Ino, from: Ino, to: Ino) -> Result<()> {
         if let Body::Dir { parent, .. } = &mut self.node_mut(child)?.body {
             *parent = to;
@@ -301,7 +305,7 @@ impl Model {
         self.referenced(ctx, ino)
     }
 
-    /// A node without a name, as `dir` hands things down.
+    /// A node without a name that inherits from `dir`.
     fn new_node(&mut self, ctx: &Ctx, dir: Ino, make: Make<'_>, mode: u32) -> Result<Ino> {
         let now = self.now();
         let parent = self.node(dir)?;
@@ -335,7 +339,7 @@ impl Model {
         self.referenced(ctx, ino)
     }
 
-    fn place_file(&mut self, ino: Ino, dir: Ino, name: &[u8], over: Over) -> Result<Reply> {
+    fn place_file(&mut self, ino: Ino, dir: Ino, name: &[u8], over: Precondition) -> Result<Reply> {
         let old = match self.vacant(dir, name) {
             Ok(()) => None,
             Err(Error::Exists) => Some(self.child(dir, name)?),
@@ -375,19 +379,19 @@ impl Model {
         self.referenced(ctx, ino)
     }
 
-    fn check_over(&self, old: Option<Ino>, over: Over) -> Result<()> {
+    fn check_over(&self, old: Option<Ino>, over: Precondition) -> Result<()> {
         match (old, over) {
             (Some(old), _) if self.node(old)?.is_dir() => Err(Error::IsDir),
-            (Some(_), Over::Nothing) => Err(Error::Exists),
-            (Some(old), Over::This(node, changed)) if NodeId(old) == node => {
+            (Some(_), Precondition::Nothing) => Err(Error::Exists),
+            (Some(old), Precondition::This(node, changed)) if NodeId(old) == node => {
                 if self.node(old)?.ctime == changed { Ok(()) } else { Err(Error::Changed) }
             }
-            (_, Over::This(..)) => Err(Error::Changed),
-            (_, Over::Any) | (None, Over::Nothing) => Ok(()),
+            (_, Precondition::This(..)) => Err(Error::Changed),
+            (_, Precondition::Any) | (None, Precondition::Nothing) => Ok(()),
         }
     }
 
-    fn unlink(&mut self, dir: Ino, name: &[u8], over: Over) -> Result<Reply> {
+    fn unlink(&mut self, dir: Ino, name: &[u8], over: Precondition) -> Result<Reply> {
         let ino = self.child(dir, name)?;
         self.check_over(Some(ino), over)?;
         self.set_entry(dir, name, None)?;
@@ -642,7 +646,7 @@ impl Model {
         Ok(Reply::Done)
     }
 
-    /// What users name freely is for files and directories.
+    /// Attributes with free names are for files and directories.
     fn takes_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let node = self.node(ino)?;
         match name.starts_with(b"user.") && !node.is_dir() && node.file().is_err() {

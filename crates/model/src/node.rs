@@ -12,7 +12,8 @@ pub type Name = Box<[u8]>;
 /// Inode number in the model; means nothing to the system under test.
 pub type Ino = u64;
 
-/// Times before this came from the model's own clock: their value is not comparable, only whether it changed.
+/// Times before this came from the model's own clock: their value is not comparable, only whether
+/// it changed.
 const CLOCK_BASE_SECS: i64 = -(1 << 60);
 
 /// A tick of the model's own clock, as a time.
@@ -83,7 +84,7 @@ pub struct Node {
     pub btime: Time,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, Arc<[u8]>>,
-    /// What it holds.
+    /// Contents of the inode.
     pub body: Body,
 }
 
@@ -163,8 +164,8 @@ impl Node {
         }
     }
 
-    /// What a write by somebody else than root takes away: setuid, and setgid where the group may execute or the caller is not in
-    /// it.
+    /// What a write by a user other than root clears: setuid, and setgid where the group may
+    /// execute or the caller is not in it.
     pub fn drop_setid(&mut self, ctx: &Ctx) {
         self.mode &= !0o4000;
         if self.mode & 0o010 != 0 || ctx.uid != 0 && ctx.gid != self.gid {

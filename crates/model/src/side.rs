@@ -1,13 +1,13 @@
-//! Runs a step on one side: resolves its paths by Lookup, name by name, and calls the operation. Both sides take exactly
-//! the same route, each with its own inode numbers.
+//! Runs a step on one side: resolves its paths by Lookup, name by name, and calls the operation.
+//! Both sides take exactly the same route, each with its own inode numbers.
 
 use crate::model::Model;
 use crate::step::{Act, New, Path, Step, Where};
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Error, Make, NodeId, Op, Over, Reply, Result, SetAttr, SetTime};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use std::collections::BTreeMap;
 
-/// What operations can be called on.
+/// Takes operations.
 pub trait Caller {
     /// Runs one operation.
     fn call(&mut self, ctx: &Ctx, op: Op<'_>) -> Result<Reply>;
@@ -39,7 +39,8 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Runs a step. [`Act::Advance`], [`Act::Quota`], [`Act::MoveData`] and [`Act::Reopen`] are the caller's business and do nothing here.
+    /// Runs a step. [`Act::Advance`], [`Act::Quota`], [`Act::MoveData`] and [`Act::Reopen`] do
+    /// nothing here: the caller does them.
     pub fn perform(&mut self, step: &Step) -> Result<Reply> {
         let ctx = &ctx_of(step.uid);
         match &step.act {
@@ -62,7 +63,7 @@ impl Side<'_> {
             }
             Act::Unlink(path) => {
                 let (dir, name) = self.parent(path)?;
-                self.fs.call(ctx, Op::Unlink { dir, name, over: Over::Any })
+                self.fs.call(ctx, Op::Unlink { dir, name, over: Precondition::Any })
             }
             Act::RmDir(path) => {
                 let (dir, name) = self.parent(path)?;
@@ -166,7 +167,8 @@ impl Side<'_> {
         Ok(node)
     }
 
-    /// Directory and last name. The root has none: changing its own name is answered as invalid on both sides.
+    /// Directory and last name. The root has none: changing its own name is answered as invalid on
+    /// both sides.
     fn parent<'p>(&mut self, path: &'p Path) -> Result<(NodeId, &'p [u8])> {
         let (dir, _) = path.split().ok_or(Error::Invalid)?;
         let name = path.0.last().ok_or(Error::Invalid)?;

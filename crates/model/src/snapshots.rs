@@ -1,8 +1,10 @@
-//! Snapshots of the model: clones of all its inodes (which share what they hold), as directories below `.snap`.
+//! Snapshots of the model: clones of all its inodes (which share their content), as directories
+//! below `.snap`.
 //!
-//! An inode in a snapshot has the number of the live inode with the snapshot's above bit 40, so that everything that
-//! reads an inode reads snapshots, too; a directory's `.snap` has the directory's number with the top bit set. Neither
-//! can be changed, except that making, removing and renaming directories in a `.snap` takes, removes and renames snapshots.
+//! An inode in a snapshot has the number of the live inode with the snapshot's above bit 40, so all
+//! code that reads an inode reads snapshots, too. A directory's `.snap` has the directory's number
+//! with the top bit set. Neither can be changed, except that making, removing and renaming
+//! directories in a `.snap` takes, removes and renames snapshots.
 
 use crate::model::{Model, Nodes};
 use crate::node::{Body, Ino, Name, Node};
@@ -19,9 +21,9 @@ pub type View = u64;
 const VIEW_SHIFT: u32 = 40;
 const SNAP_DIR_BIT: Ino = 1 << 63;
 
-/// Where an inode is.
+/// The tree that an inode is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Namespace {
     /// In the live tree.
     Live,
     /// In this snapshot.
@@ -30,19 +32,20 @@ pub enum Place {
     SnapDirOf(Ino),
 }
 
-/// Where an inode is.
-pub fn place(ino: Ino) -> Place {
+/// The tree that an inode is in.
+pub fn place(ino: Ino) -> Namespace {
     match ino >> VIEW_SHIFT {
-        0 => Place::Live,
-        _ if ino & SNAP_DIR_BIT != 0 => Place::SnapDirOf(ino & !SNAP_DIR_BIT),
-        view => Place::In(view),
+        0 => Namespace::Live,
+        _ if ino & SNAP_DIR_BIT != 0 => Namespace::SnapDirOf(ino & !SNAP_DIR_BIT),
+        view => Namespace::In(view),
     }
 }
 
-/// The number of an entry of `dir` in the tree that `dir` is in; in a `.snap` each entry has its own.
+/// The number of an entry of `dir` in the tree that `dir` is in; in a `.snap` each entry has its
+/// own.
 pub fn same_tree(dir: Ino, entry: Ino) -> Ino {
     match place(dir) {
-        Place::SnapDirOf(_) => entry,
+        Namespace::SnapDirOf(_) => entry,
         _ => dir >> VIEW_SHIFT << VIEW_SHIFT | entry,
     }
 }
@@ -91,7 +94,7 @@ impl Snapshots {
     }
 }
 
-/// What tests ask.
+/// Queries of tests.
 impl Model {
     /// All snapshots in the order in which they were taken.
     pub fn snapshots(&self) -> impl Iterator<Item = (View, &Snapshot)> {
@@ -106,7 +109,7 @@ impl Model {
     /// An inode, `.snap` directories included.
     pub fn inode(&self, ino: Ino) -> Result<Cow<'_, Node>> {
         match place(ino) {
-            Place::SnapDirOf(dir) => self.snap_dir(dir).map(Cow::Owned),
+            Namespace::SnapDirOf(dir) => self.snap_dir(dir).map(Cow::Owned),
             _ => self.node(ino).map(Cow::Borrowed),
         }
     }
@@ -114,10 +117,10 @@ impl Model {
     /// What `..` in this directory leads to.
     pub fn parent(&self, dir: Ino) -> Result<Ino> {
         match (place(dir), &self.inode(dir)?.body) {
-            (Place::In(view), _) if self.snapshot_root(view) == Some(dir) => {
+            (Namespace::In(view), _) if self.snapshot_root(view) == Some(dir) => {
                 Ok(snap_dir_of(live_number(dir)))
             }
-            (Place::SnapDirOf(dir), _) => Ok(dir),
+            (Namespace::SnapDirOf(dir), _) => Ok(dir),
             (_, Body::Dir { parent, .. }) => Ok(same_tree(dir, *parent)),
             _ => Err(Error::NotDir),
         }
@@ -130,9 +133,10 @@ impl Model {
         }
     }
 
-    /// The attributes that an inode in a snapshot must have, where they were noted; the number is the live inode's.
+    /// The attributes that an inode in a snapshot must have, where they were noted; the number is
+    /// the live inode's.
     pub fn shown(&self, ino: Ino) -> Option<&Attr> {
-        let Place::In(view) = place(ino) else { return None };
+        let Namespace::In(view) = place(ino) else { return None };
         self.snapshots.all.get(&view)?.shown.attrs.get(&live_number(ino))
     }
 
@@ -146,7 +150,8 @@ impl Model {
         self.snapshots.all.values().any(|s| s.dir == dir)
     }
 
-    /// What `.snap` of a live directory lists: its own snapshots, and those of directories above it that it was below then.
+    /// The entries of `.snap` of a live directory: its own snapshots, and those of directories
+    /// above that contained it then.
     pub fn snap_entries(&self, dir: Ino) -> BTreeMap<Name, Ino> {
         let all = self.snapshots.all.iter().filter_map(|(view, s)| {
             let then = view << VIEW_SHIFT | dir;
@@ -183,7 +188,7 @@ fn is_inherited(name: &[u8]) -> bool {
 
 /// Operations.
 impl Model {
-    /// Answers what has to do with snapshots; `None`: as in the live tree.
+    /// Answers operations on snapshots; `None`: as in the live tree.
     pub(crate) fn snapshot_op(&mut self, ctx: &Ctx, op: &Op<'_>) -> Option<Result<Reply>> {
         match *op {
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
@@ -193,9 +198,9 @@ impl Model {
             _ => {
                 let ino = subject(op)?;
                 match place(ino) {
-                    Place::Live => self.on_name(ino, op),
-                    Place::In(_) => self.in_snapshot(ino, op),
-                    Place::SnapDirOf(dir) => Some(self.in_snap_dir(ctx, dir, op)),
+                    Namespace::Live => self.on_name(ino, op),
+                    Namespace::In(_) => self.in_snapshot(ino, op),
+                    Namespace::SnapDirOf(dir) => Some(self.in_snap_dir(ctx, dir, op)),
                 }
             }
         }
@@ -253,7 +258,7 @@ impl Model {
         }
     }
 
-    /// Root and the owner of the volume.
+    /// Whether the caller is root or the owner of the volume.
     fn may_change_snapshots(&self, ctx: &Ctx) -> Result<()> {
         if ctx.uid == 0 || ctx.uid == self.owner { Ok(()) } else { Err(Error::NotPermitted) }
     }
@@ -290,7 +295,7 @@ impl Model {
         }
         self.may_change_snapshots(ctx)?;
         match place(root) {
-            Place::In(view) => Ok((view, root)),
+            Namespace::In(view) => Ok((view, root)),
             _ => Err(Error::NotFound),
         }
     }
@@ -328,16 +333,16 @@ impl Model {
     ) -> Option<Result<Reply>> {
         let known = self.inode(from.0).and(self.inode(to.0)).map(drop);
         match (place(from.0), place(to.0)) {
-            (Place::Live, Place::Live) => {
+            (Namespace::Live, Namespace::Live) => {
                 let dirs = [from.0, to.0].iter().all(|ino| self.node(*ino).is_ok_and(Node::is_dir));
                 let named = from.1 == SNAP_DIR || to.1 == SNAP_DIR;
                 (dirs && named).then_some(Err(Error::NotPermitted))
             }
             _ if known.is_err() => Some(Err(Error::Stale)),
-            (Place::SnapDirOf(a), Place::SnapDirOf(b)) if a == b || mode == RenameMode::Exchange => {
+            (Namespace::SnapDirOf(a), Namespace::SnapDirOf(b)) if a == b || mode == RenameMode::Exchange => {
                 Some(self.rename_snapshot(ctx, a, (from.1, to.1), mode))
             }
-            (Place::In(a), Place::In(b)) if a == b => Some(Err(Error::ReadOnly)),
+            (Namespace::In(a), Namespace::In(b)) if a == b => Some(Err(Error::ReadOnly)),
             _ => Some(Err(Error::CrossVolume)),
         }
     }
@@ -345,10 +350,10 @@ impl Model {
     fn link_with_snapshots(&self, ino: Ino, dir: Ino, name: &[u8]) -> Option<Result<Reply>> {
         let known = self.inode(ino).and(self.inode(dir)).map(drop);
         match (place(ino), place(dir)) {
-            (Place::Live, Place::Live) => {
+            (Namespace::Live, Namespace::Live) => {
                 (name == SNAP_DIR && self.node(dir).is_ok_and(Node::is_dir)).then_some(Err(Error::Exists))
             }
-            (_, Place::In(_) | Place::SnapDirOf(_)) => Some(Err(Error::ReadOnly)),
+            (_, Namespace::In(_) | Namespace::SnapDirOf(_)) => Some(Err(Error::ReadOnly)),
             _ if known.is_err() => Some(Err(Error::Stale)),
             _ => Some(match self.vacant(dir, name) {
                 Err(e) if e != Error::Exists => Err(e),

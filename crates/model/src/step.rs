@@ -1,5 +1,5 @@
-//! Steps: operations in symbolic form, with paths instead of inode numbers, so that a run can be printed, shrunk and
-//! kept. One step is one line of text (see [`text`](crate::text)).
+//! Steps: operations in symbolic form, with paths instead of inode numbers, so that a run can be
+//! printed, shrunk and kept. One step is one line of text (see [`text`](crate::text)).
 
 use crate::node::Name;
 use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
@@ -41,12 +41,12 @@ impl fmt::Display for Path {
     }
 }
 
-/// What a step works on.
+/// The inode that a step works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Where {
-    /// What is found under this path.
+    /// The inode at this path.
     Path(Path),
-    /// What [`Act::Hold`] took, though it may have lost its names since.
+    /// The inode that [`Act::Hold`] took, though it may have lost its names since.
     Slot(u8),
 }
 
@@ -67,12 +67,12 @@ pub enum New {
     CharDev(u32),
 }
 
-/// Bytes to write: a pattern, of which every part tells where it belongs.
+/// Bytes to write: a pattern, every part of which shows where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Which pattern. Multiples of 8 are all zeros; of 4, compressible; others look random.
+    /// Number of the pattern. Multiples of 8 are all zeros; of 4, compressible; others look random.
     pub pattern: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
 }
 
@@ -96,14 +96,14 @@ fn mix(x: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Makes something.
     Make {
-        /// Where.
+        /// Path of the new name.
         path: Path,
-        /// What.
+        /// What to make.
         new: New,
         /// 07777 bits.
         mode: u32,
@@ -112,59 +112,59 @@ pub enum Act {
     },
     /// Gives an inode another name.
     Link {
-        /// Which inode.
+        /// The inode.
         from: Where,
-        /// The name.
+        /// Path of the new name.
         to: Path,
     },
     /// Removes a name of anything but a directory.
     Unlink(Path),
     /// Removes an empty directory.
     RmDir(Path),
-    /// Renames.
+    /// Renames a file or directory.
     Rename {
-        /// From.
+        /// Old path.
         from: Path,
-        /// To.
+        /// New path.
         to: Path,
-        /// About an existing target.
+        /// What happens to an existing target.
         mode: RenameMode,
     },
-    /// Writes.
+    /// Writes to a file.
     Write {
-        /// To which file.
+        /// The file.
         file: Where,
-        /// At which byte.
+        /// First byte.
         offset: u64,
-        /// What.
+        /// The bytes to write.
         fill: Fill,
     },
-    /// Reads.
+    /// Reads from a file.
     Read {
-        /// From which file.
+        /// The file.
         file: Where,
-        /// At which byte.
+        /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u32,
     },
-    /// Sets the size.
+    /// Sets the size of a file.
     Truncate {
-        /// Of which file.
+        /// The file.
         file: Where,
-        /// Bytes.
+        /// The new size, in bytes.
         size: u64,
     },
     /// Sets permission bits.
     Chmod {
-        /// Of which inode.
+        /// The inode.
         file: Where,
         /// 07777 bits.
         mode: u32,
     },
     /// Sets owner and group.
     Chown {
-        /// Of which inode.
+        /// The inode.
         file: Where,
         /// Owner.
         uid: u32,
@@ -173,85 +173,85 @@ pub enum Act {
     },
     /// Sets both times; `None` is now.
     Utimes {
-        /// Of which inode.
+        /// The inode.
         file: Where,
-        /// Both of them.
+        /// Value of both times.
         to: Option<Time>,
     },
     /// fallocate.
     Allocate {
-        /// In which file.
+        /// The file.
         file: Where,
-        /// From which byte.
+        /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// How.
+        /// Kind of the allocation.
         mode: Allocate,
     },
     /// lseek's searches.
     Seek {
-        /// In which file.
+        /// The file.
         file: Where,
-        /// From which byte.
+        /// Byte from which the search begins.
         offset: u64,
-        /// For what.
+        /// What to search for.
         what: Seek,
     },
     /// copy_file_range.
     Copy {
-        /// From file.
+        /// The source.
         from: Where,
-        /// From byte.
+        /// First byte in the source.
         from_offset: u64,
-        /// To file.
+        /// The target.
         to: Where,
-        /// To byte.
+        /// First byte in the target.
         to_offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Reads a symbolic link.
     ReadLink(Where),
     /// Lists a directory, or a part.
     List {
-        /// Which directory.
+        /// The directory.
         dir: Where,
         /// Name to start after.
         after: Name,
-        /// How many at most.
+        /// Most entries.
         limit: u32,
     },
     /// Reads an attribute.
     GetXattr {
-        /// Of which inode.
+        /// The inode.
         file: Where,
-        /// Which attribute.
+        /// Name of the attribute.
         name: Name,
     },
     /// Lists the names of the attributes.
     ListXattr(Where),
     /// Sets an attribute.
     SetXattr {
-        /// Of which inode.
+        /// The inode.
         file: Where,
-        /// Which attribute.
+        /// Name of the attribute.
         name: Name,
         /// The value.
         fill: Fill,
-        /// About an existing one.
+        /// What happens to an existing attribute.
         mode: XattrMode,
     },
     /// Removes an attribute.
     RemoveXattr {
-        /// Of which inode.
+        /// The inode.
         file: Where,
-        /// Which attribute.
+        /// Name of the attribute.
         name: Name,
     },
     /// Reads attributes.
     Stat(Where),
-    /// Figures of the file system.
+    /// Reads the figures of the file system.
     StatFs,
     /// Makes one inode durable.
     Fsync(Where),
@@ -259,16 +259,16 @@ pub enum Act {
     SyncAll,
     /// Takes a reference on an inode; what the slot held before is released.
     Hold {
-        /// Where to keep it.
+        /// The slot that keeps the reference.
         slot: u8,
-        /// Which inode.
+        /// Path of the inode.
         path: Path,
     },
-    /// Gives the reference back.
+    /// Releases the reference.
     Release(u8),
-    /// Limits what is below a directory, so widely that nothing is ever refused, or ends that.
+    /// Sets a limit below a directory that is so high that nothing is ever refused, or removes it.
     Quota {
-        /// Which directory.
+        /// The directory.
         dir: Path,
         /// Whether it has a limit.
         on: bool,
@@ -280,24 +280,24 @@ pub enum Act {
     },
     /// Keeps data in another pool.
     MoveData {
-        /// Which.
+        /// The pool.
         pool: u8,
     },
     /// Closes the file system cleanly and opens it again.
     Reopen,
 }
 
-/// One step: who does what.
+/// One step: a user and an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// User and group of the caller. 0 is root.
     pub uid: u32,
-    /// What it does.
+    /// The action.
     pub act: Act,
 }
 
 impl Step {
-    /// A step of root's.
+    /// A step by root.
     pub fn root(act: Act) -> Step {
         Step { uid: 0, act }
     }

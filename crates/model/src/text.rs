@@ -1,7 +1,9 @@
-//! Steps as text: one line each, a verb and its arguments, for failure reports and regression files.
+//! Steps as text: one line each, a verb and its arguments, for failure reports and regression
+//! files.
 //!
-//! Names are bytes: everything but letters, digits and `._-+` is written `%xx`. A line that starts with `u1000` is user
-//! 1000's. Empty lines and lines that start with `;` are skipped. `parse(print(x)) == x`.
+//! Names are bytes: everything but letters, digits and `._-+` is written `%xx`. A line that starts
+//! with `u1000` is user 1000's. Empty lines and lines that start with `;` are skipped.
+//! `parse(print(x)) == x`.
 
 use crate::node::Name;
 use crate::step::{Act, Fill, New, Path, Step, Where};

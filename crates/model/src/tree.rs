@@ -1,4 +1,5 @@
-//! A whole tree read from a target once, with all snapshots, to be held against several states of the model.
+//! A whole tree read from a target once, with all snapshots, to be compared with several states of
+//! the model.
 
 use crate::compare::{list_all, read_content, same};
 use crate::content::Content;
@@ -6,7 +7,7 @@ use crate::harness::Target;
 use crate::model::{Model, ROOT};
 use crate::node::{Body, Ino, Name, Node};
 use crate::side::ctx_of;
-use crate::snapshots::{Place, View, place, snap_dir_of};
+use crate::snapshots::{Namespace, View, place, snap_dir_of};
 use crate::step::Path;
 use crate::step::SNAP_DIR;
 use crate::text::escape;
@@ -32,7 +33,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads everything. Fails where something cannot be read: a name without its inode, damaged content.
+    /// Reads everything. Fails where something cannot be read: a name without its inode, damaged
+    /// content.
     pub fn read(target: &dyn Target) -> Result<Tree, String> {
         let root = target.root();
         let mut tree = Tree { root, nodes: BTreeMap::new() };
@@ -58,8 +60,9 @@ impl Tree {
         self.nodes.get(&node)?.content.as_ref()
     }
 
-    /// Compares names, link structure and attributes (but for size and times) with the model, also in snapshots. Returns
-    /// which inode is which. Snapshots that are not there and not `durable` are dropped from the model.
+    /// Compares names, link structure and attributes (except size and times) with the model, also
+    /// in snapshots. Returns the mapping of inodes. Snapshots that are missing and not `durable`
+    /// are dropped from the model.
     pub fn same_names(
         &self,
         model: &mut Model,
@@ -137,7 +140,7 @@ fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<(), String> {
         Body::Dir { entries, .. } => {
             same("names", names(entries.keys().collect()), names(found.entries.keys().collect()))
         }
-        Body::File(content) if place(ino) != Place::Live => {
+        Body::File(content) if place(ino) != Namespace::Live => {
             let got = found.content.clone().unwrap_or_default();
             match content.first_difference(&got) {
                 None => Ok(()),

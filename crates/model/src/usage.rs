@@ -1,7 +1,7 @@
 //! Recursive statistics of the model, as bounds.
 //!
-//! An inode with names inside and outside a directory may be counted there or not: the least counts only inodes all of
-//! whose names are inside, the most every inode with a name inside, each once.
+//! An inode with names inside and outside a directory may be counted there or not: the least counts
+//! only inodes all of whose names are inside, the most every inode with a name inside, each once.
 
 use crate::content::Allocation;
 use crate::model::Model;

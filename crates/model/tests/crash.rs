@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
-use leeward_fs::{Error, Make, NodeId, Op, Over, Reply, Result};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result};
 use leeward_model::content::Content;
 use leeward_model::crash::{CrashOptions, CrashPoint, CrashTarget, Death, Moment, crash_everywhere};
 use leeward_model::faults::{Ending, FaultOptions, FaultTarget, Outcome, fail_once};
@@ -154,7 +154,8 @@ impl Toy {
             let root = Ctx::user(0, 0);
             let gone = names.node(1).unwrap().entries().unwrap().keys().next().cloned();
             if let Some(name) = gone {
-                let _ = half.apply(&root, &Op::Unlink { dir: NodeId::ROOT, name: &name, over: Over::Any });
+                let _ = half
+                    .apply(&root, &Op::Unlink { dir: NodeId::ROOT, name: &name, over: Precondition::Any });
                 self.mutate(|store| store.names = half);
             }
         }

@@ -2,10 +2,10 @@
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;
-use leeward_fs::{Error, Make, NodeId, Op, Over, RenameMode, Reply, Result, Usage};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Usage};
 use leeward_model::content::Allocation;
 use leeward_model::harness::{Options, Target, run, try_run};
-use leeward_model::snapshots::{Place, place};
+use leeward_model::snapshots::{Namespace, place};
 use leeward_model::step::{Fill, Path};
 use leeward_model::{Model, Profile, text};
 use std::cell::RefCell;
@@ -88,7 +88,7 @@ impl Twin {
         let (ctx, dir, name) = (Ctx::user(0, 0), NodeId::ROOT, &b"x"[..]);
         for _ in 0..17 {
             model.apply(&ctx, &Op::Make { dir, name, make: Make::File, mode: 0, umask: 0 }).unwrap();
-            model.apply(&ctx, &Op::Unlink { dir, name, over: Over::Any }).unwrap();
+            model.apply(&ctx, &Op::Unlink { dir, name, over: Precondition::Any }).unwrap();
         }
         Twin { model: RefCell::new(model), wrong, calls: RefCell::new(0) }
     }
@@ -139,7 +139,8 @@ impl Twin {
             }
             (Wrong::RenameOverFull, op @ Op::Rename { to_dir, to_name, .. }) => match model.apply(ctx, &op) {
                 Err(Error::NotEmpty) => {
-                    let _ = model.apply(ctx, &Op::Unlink { dir: to_dir, name: to_name, over: Over::Any });
+                    let _ =
+                        model.apply(ctx, &Op::Unlink { dir: to_dir, name: to_name, over: Precondition::Any });
                     Ok(Reply::Done)
                 }
                 other => other,
@@ -223,7 +224,7 @@ impl Twin {
 }
 
 fn is_snap_dir(node: NodeId) -> bool {
-    matches!(place(node.0), Place::SnapDirOf(_))
+    matches!(place(node.0), Namespace::SnapDirOf(_))
 }
 
 /// What an inode in a snapshot is now.

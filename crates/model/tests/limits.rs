@@ -5,7 +5,7 @@ mod sim;
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
-use leeward_fs::{Error, Make, NodeId, Op, Over};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition};
 use leeward_volume::admin;
 use sim::{SimCell, noise};
 
@@ -54,8 +54,12 @@ fn a_full_disk_refuses_at_once_keeps_what_it_accepted_and_frees_by_removal() {
     assert_eq!(cell.write(files[0], MIB as u64, &noise(MIB, 0)), Err(Error::NoSpace));
     assert_eq!(cell.fsck().findings, []);
     for n in 0..files.len() {
-        cell.call(Op::Unlink { dir: NodeId::ROOT, name: format!("f{n}").as_bytes(), over: Over::Any })
-            .expect("removal");
+        cell.call(Op::Unlink {
+            dir: NodeId::ROOT,
+            name: format!("f{n}").as_bytes(),
+            over: Precondition::Any,
+        })
+        .expect("removal");
     }
     while cell.cell.step().expect("background work") {}
     let again = cell.make("again", Make::File);
@@ -102,7 +106,7 @@ fn fsck_beside_cleaning_finds_nothing() {
     // beyond the first window: freed in a step of its own
     s.call(Op::Write { node: file, offset: 4 << 20, data: &[1; MIB] }).expect("written");
     s.call(Op::SyncAll).expect("synced");
-    s.call(Op::Unlink { dir: NodeId::ROOT, name: b"f", over: Over::Any }).expect("removed");
+    s.call(Op::Unlink { dir: NodeId::ROOT, name: b"f", over: Precondition::Any }).expect("removed");
     let mut steps = 0;
     let report = s.cell.admin(&admin::Fsck, &mut |p| {
         if p.phase == "segments" {

@@ -7,7 +7,7 @@
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::{Ctx, Env};
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, Result};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, Result};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_model::generate::Rng;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const ROOT: NodeId = NodeId::ROOT;
 const STEPS: usize = 40;
-/// The largest waits for its segment, the others ride in the journal.
+/// The largest waits for its segment, the others are inline data in the journal.
 const SIZES: [usize; 4] = [5, 20_000, 70_000, 300_000];
 
 /// Content, as what it is made of.
@@ -200,7 +200,7 @@ impl Sim {
                 }
                 let (name, note) = (name.as_bytes(), format!("{of}={name}"));
                 let note = note.as_bytes();
-                self.call(Op::CompleteUpload { upload, node, dir: ROOT, name, over: Over::Any, note })
+                self.call(Op::CompleteUpload { upload, node, dir: ROOT, name, over: Precondition::Any, note })
                     .map(drop)
             }),
             Step::End(of) => self.call(Op::EndUpload { upload: self.id(of) }).map(drop),

@@ -1,7 +1,8 @@
-//! What every store must do, as functions: each implementation and each decorator runs them in a test.
+//! What every store must do, as functions: each implementation and each decorator runs them in a
+//! test.
 //!
-//! They panic, as tests do, and need a store that is empty and holds some tens of megabytes. Durability cannot be
-//! seen from here: a store's own tests cut the power.
+//! They panic, as tests do, and need a store that is empty and holds some tens of megabytes.
+//! Durability cannot be seen from here: a store's own tests cut the power.
 
 use crate::{AlignedBuf, Error, ObjectId, Store};
 use leeward_env::Ctx;
@@ -35,7 +36,7 @@ pub fn id(segment: u64, generation: u32) -> ObjectId {
     ObjectId { segment, generation }
 }
 
-/// A body that no other `seed` has, nor any other place in the same body.
+/// A body that differs from the body of every other `seed`, and at every position within itself.
 pub fn body(seed: u64, len: usize) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
     for (i, word) in buf.chunks_exact_mut(8).enumerate() {
@@ -110,7 +111,8 @@ fn objects_are_apart(store: &dyn Store) {
     assert!(is_missing(store, id(1, 1)) && is_missing(store, id(2, 0)));
 }
 
-/// Another body replaces the first or is refused as a whole; the same again changes nothing.
+/// A second body under the same name replaces the first or is refused as a whole. The same body
+/// again changes nothing.
 fn put_replaces_or_refuses(store: &dyn Store) {
     let mut there = body(1, 4 * ALIGN);
     put(store, id(7, 0), &there);
@@ -182,7 +184,7 @@ fn threads_do_not_disturb_each_other(store: &dyn Store) {
     assert_eq!(store.list(&Ctx::system()).expect("a list").len(), 4 * 12);
 }
 
-/// A reader of an object that goes away gets all of it or is told that it is missing.
+/// A reader of an object that is being deleted gets all of it, or the answer that it is missing.
 fn deleting_under_readers(store: &dyn Store) {
     let whole = body(1, 4 * ALIGN);
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! A store that counts what is asked of it and how long that took, for reports.
+//! A store that counts its calls and how long they took, for reports.
 
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the calls of the store below it. A missing object is not counted as an error: cleaning may have replaced it while it was
-/// being looked for.
+/// Counts the calls of the store below it. A missing object is not counted as an error: cleaning
+/// may have replaced it after the caller looked up its name.
 pub struct CountedStore {
     inner: Arc<dyn Store>,
     env: Env,
@@ -30,18 +30,18 @@ struct Calls {
     errors: AtomicU64,
 }
 
-/// What was asked of a store by one kind of call since it was opened.
+/// The calls of one kind that a store got since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFigures {
-    /// How long the calls took, also those that failed.
+    /// How long the calls took, failed ones included.
     pub took: Histogram,
-    /// Bytes of those that did not fail.
+    /// Bytes moved by the calls that succeeded.
     pub bytes: u64,
-    /// How many failed.
+    /// Calls that failed.
     pub errors: u64,
 }
 
-/// What was asked of a store since it was opened.
+/// The calls that a store got since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreFigures {
     /// Objects stored.
@@ -63,17 +63,17 @@ impl Calls {
 }
 
 impl CountedStore {
-    /// Counts what is asked of `inner` from now on.
+    /// Counts the calls of `inner` from now on.
     pub fn new(env: &Env, inner: Arc<dyn Store>) -> CountedStore {
         CountedStore { inner, env: env.clone(), counts: Arc::default() }
     }
 
-    /// Counts what is asked of `inner` together with what is asked of this one.
+    /// A store that counts the calls of `inner` in the same figures as this one.
     pub fn beside(&self, inner: Arc<dyn Store>) -> CountedStore {
         CountedStore { inner, env: self.env.clone(), counts: self.counts.clone() }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn figures(&self) -> StoreFigures {
         let c = &*self.counts;
         StoreFigures { put: c.put.figures(), get: c.get.figures(), delete: c.delete.figures() }

@@ -1,16 +1,18 @@
 //! A directory as a store: one file per object.
 //!
-//! Object `s.g` is the file `PREFIX/xx/ssssssssssssssss.g`: the segment in 16 hex digits, the generation in decimal,
-//! and two hex digits of a mix of the segment, so that each of the 256 directories stays small.
+//! Object `s.g` is the file `PREFIX/xx/ssssssssssssssss.g`: the segment in 16 hex digits, the
+//! generation in decimal, and two hex digits of a mix of the segment, so that each of the 256
+//! directories stays small.
 //!
-//! * A put writes slices of `limits::STORE_SLICE_BYTES` around the page cache, one after the other: that fills a
-//!   disk's bandwidth and keeps its queue short for others. Each can wait for its turn. It ends with a sync of the file and of its
-//!   directory. One that fails removes what it wrote, as far as the disk lets it.
-//! * A crash may leave a torn object, or bring back a deleted one (deleting syncs nothing). Both are listed like any
-//!   other; the data log knows which objects it has.
-//! * Open files are kept for reading, the least recently used is closed first. A file is dropped from the cache when
-//!   its object is deleted, and never put in if any object was deleted while it was being opened: the cache never
-//!   holds the space of a deleted object.
+//! * A put writes slices of `limits::STORE_SLICE_BYTES` around the page cache, one after the other.
+//!   This uses the disk's full bandwidth and keeps its queue short for others. Each slice can wait
+//!   for its turn. The put ends with a sync of the file and of its directory. A put that fails
+//!   removes what it wrote, as far as the disk lets it.
+//! * A crash may leave a torn object, or bring back a deleted one (a delete syncs nothing). Both
+//!   are listed like any other object; the data log knows which objects it has.
+//! * Open files are kept for reading; the least recently used is closed first. A file leaves the
+//!   cache when its object is deleted. A file does not enter the cache if any object was deleted
+//!   while the file was being opened. So the cache never holds the space of a deleted object.
 //!
 //! Locks: the cache's, never held over a call of the disk.
 
@@ -34,19 +36,22 @@ pub struct DirStore {
 }
 
 impl DirStore {
-    /// A store below `prefix` (empty: the disk's root), which need not exist yet. Nothing is read or written.
+    /// A store below `prefix` (empty: the disk's root), which need not exist yet. This call reads
+    /// and writes nothing.
     pub fn new(disk: Arc<dyn Disk>, prefix: &str) -> DirStore {
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         DirStore { disk, prefix, open_files: Mutex::default() }
     }
 
-    /// The file of an object, relative to the disk's root. For messages and for tests that damage it.
+    /// The file of an object, relative to the disk's root. For messages and for tests that damage
+    /// it.
     pub fn path(&self, id: ObjectId) -> String {
         Self::path_below(&self.prefix, id)
     }
 
-    /// The same of a store with this prefix, which is empty or ends with a slash.
+    /// The path that [`DirStore::path`] gives for a store with this prefix, which is empty or ends
+    /// with a slash.
     pub fn path_below(prefix: &str, id: ObjectId) -> String {
         format!("{prefix}{}/{}", dir_name(id), file_name(id))
     }
@@ -181,7 +186,8 @@ impl OpenFiles {
         Some(file.clone())
     }
 
-    /// Keeps a file unless something was removed since `removals` was read; returns one that had to go.
+    /// Keeps a file, unless something was removed since `removals` was read. Returns the file that
+    /// had to leave the cache.
     fn keep(&mut self, id: ObjectId, file: &Arc<dyn DiskFile>, removals: u64) -> Option<Arc<dyn DiskFile>> {
         if self.removals != removals {
             return None;

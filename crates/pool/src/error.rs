@@ -17,28 +17,31 @@ pub enum Error {
     /// The store is full.
     #[error("the store is full")]
     Full,
-    /// Too few of the object's pieces can be had just now; with the stores that have the others it comes back.
+    /// Too few of the object's pieces can be read now. The object is readable again when the stores
+    /// that have the other pieces are back.
     #[error("object {id:?} cannot be read: {have} of its pieces can be had, {need} are needed; {why}")]
     Unavailable {
         /// The object.
         id: ObjectId,
-        /// Pieces that were had.
+        /// Pieces that could be read.
         have: usize,
-        /// Pieces that are enough.
+        /// Pieces that are needed.
         need: usize,
-        /// What became of the others, by store.
+        /// Why the others could not be read, by store.
         why: String,
     },
-    /// Another object of this name is there already and stays: see [`crate::Store::put`].
+    /// Another object of this name exists already and stays: see [`crate::Store::put`].
     #[error("another object {0:?} is there already")]
     Exists(ObjectId),
-    /// The store asks to be asked less. Nothing was done; the same call may work in a moment.
+    /// The store asks for fewer requests. Nothing was done; the same call may work in a moment.
     #[error("{0}")]
     Busy(String),
-    /// The store does not answer. What was asked may have been done or not; the same call may work in a moment.
+    /// The store does not answer. The call may have been carried out or not; the same call may work
+    /// in a moment.
     #[error("{0}")]
     Away(String),
-    /// The store refuses us: credentials, rights, a bucket that is not there. The text says what to do.
+    /// The store refuses our requests: credentials, rights, a missing bucket. The text says what to
+    /// do.
     #[error("{0}")]
     Refused(String),
     /// The store failed.
@@ -47,12 +50,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may work in a moment, without anybody doing anything about it here.
+    /// Whether the same call may succeed in a moment, without any action on this side.
     pub fn is_passing(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Away(_))
     }
 
-    /// Whether it says nothing about the object, but that the store does not do as it is asked.
+    /// Whether the error is about the store and not about the object.
     pub fn is_failure(&self) -> bool {
         match self {
             Error::Io(_) | Error::Unavailable { .. } => true,
@@ -61,7 +64,7 @@ impl Error {
         }
     }
 
-    /// Whether the store says that it has too much to do.
+    /// Whether the store says that it is overloaded.
     pub fn is_overload(&self) -> bool {
         use std::io::ErrorKind::{ResourceBusy, TimedOut, WouldBlock};
         match self {

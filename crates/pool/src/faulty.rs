@@ -1,8 +1,8 @@
-//! A store that is slow, fails and lies, for tests of what lies above. A decorator; without faults set it only
-//! counts.
+//! A store that is slow, fails and lies, for tests of the layers above. A decorator; without faults
+//! set it only counts.
 //!
-//! What happens is decided by a seed and the order of the calls: a test with one thread replays exactly.
-//! Lock order: its own state, never held over a call of the inner store.
+//! A seed and the order of the calls decide which faults happen, so a test with one thread replays
+//! exactly. Lock order: its own state, never held over a call of the inner store.
 
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
@@ -22,7 +22,7 @@ macro_rules! faults {
         }
 
         impl StoreFault {
-            /// All of them.
+            /// All faults.
             pub const ALL: &'static [StoreFault] = &[$(StoreFault::$name,)*];
         }
     };
@@ -59,7 +59,8 @@ faults! {
     GetAway,
     /// A get flips one bit and says that all is well.
     GetLies,
-    /// A get gives the bytes of another object, if there is one that is long enough, and says that all is well.
+    /// A get gives the bytes of another object, if there is one that is long enough, and says that
+    /// all is well.
     GetForeign,
     /// A delete fails and deletes nothing.
     DeleteFails,
@@ -103,7 +104,7 @@ pub struct StoreCalls {
     pub gets: u64,
     /// Deletes.
     pub deletes: u64,
-    /// Questions for a length.
+    /// Calls for a length.
     pub lens: u64,
     /// Bytes that gets asked for.
     pub get_bytes: u64,
@@ -111,31 +112,31 @@ pub struct StoreCalls {
     pub faults: u64,
 }
 
-/// The decorator.
+/// A store with faults in front of another store.
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
-    state: Mutex<State>,
+    state: Mutex<FaultyState>,
 }
 
-struct State {
+struct FaultyState {
     chances: BTreeMap<StoreFault, Chance>,
     delay: Option<(Env, Duration)>,
     random: Env,
     calls: StoreCalls,
-    /// What was asked for and is carried out later.
-    late: Vec<Late>,
+    /// Calls that were answered with an error and are carried out later.
+    late: Vec<LateCall>,
 }
 
 /// A call whose answer was lost, and that is still under way.
-enum Late {
+enum LateCall {
     Put(ObjectId, AlignedBuf),
     Delete(ObjectId),
 }
 
 impl FaultyStore {
-    /// Hands every call on until told otherwise. The seed is 1.
+    /// Passes every call on until a fault is set. The seed is 1.
     pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
-        let state = State {
+        let state = FaultyState {
             chances: BTreeMap::new(),
             delay: None,
             random: Env::sim(1),
@@ -145,29 +146,29 @@ impl FaultyStore {
         FaultyStore { inner, state: Mutex::new(state) }
     }
 
-    /// Starts the random choices anew.
+    /// Restarts the random choices with this seed.
     pub fn set_seed(&self, seed: u64) {
         self.state.lock().random = Env::sim(seed);
     }
 
-    /// From now on this fault happens so often.
+    /// From now on this fault happens this often.
     pub fn set(&self, fault: StoreFault, chance: Chance) {
         self.state.lock().chances.insert(fault, chance);
     }
 
-    /// From now on each put, get, delete and list first sleeps so long on this clock.
+    /// From now on each put, get, delete and list first sleeps for `delay` on this clock.
     pub fn set_delay(&self, env: &Env, delay: Duration) {
         self.state.lock().delay = Some((env.clone(), delay));
     }
 
-    /// No faults and no delay from now on.
+    /// Removes all faults and delays.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         state.chances.clear();
         state.delay = None;
     }
 
-    /// Carries out what was asked for and has not arrived yet, in any order that the seed gives.
+    /// Carries out the calls that have not arrived yet, in an order that the seed gives.
     pub fn land(&self, ctx: &Ctx) {
         loop {
             let next = {
@@ -181,17 +182,17 @@ impl FaultyStore {
             };
             // nobody waits for an answer any more
             let _ = match next {
-                // what comes late never replaces what is there
-                Late::Put(id, body) => match self.inner.len(ctx, id) {
+                // a late call never replaces what is there
+                LateCall::Put(id, body) => match self.inner.len(ctx, id) {
                     Err(Error::NotFound(_)) => self.inner.put(ctx, id, &body),
                     other => other.map(drop),
                 },
-                Late::Delete(id) => self.inner.delete(ctx, id),
+                LateCall::Delete(id) => self.inner.delete(ctx, id),
             };
         }
     }
 
-    /// What was called so far.
+    /// Calls and faults so far.
     pub fn calls(&self) -> StoreCalls {
         self.state.lock().calls
     }
@@ -211,7 +212,7 @@ impl FaultyStore {
         self.state.lock().happens(fault)
     }
 
-    /// Another object that has such a range; the same one if there is none.
+    /// Another object that has this range; the same object if there is none.
     fn another(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &[u8]) -> Result<ObjectId> {
         let end = offset + buf.len() as u64;
         let fits = |(other, len): &(ObjectId, u64)| *other != id && *len >= end;
@@ -232,7 +233,7 @@ impl FaultyStore {
             return Err(Error::Refused("it refuses".into()));
         }
         if self.happens(StoreFault::PutLate) {
-            self.state.lock().late.push(Late::Put(id, copy_of(body)));
+            self.state.lock().late.push(LateCall::Put(id, copy_of(body)));
             return Err(away());
         }
         if self.happens(StoreFault::PutFails) {
@@ -266,7 +267,7 @@ impl FaultyStore {
     }
 }
 
-impl State {
+impl FaultyState {
     fn happens(&mut self, fault: StoreFault) -> bool {
         let happens = match self.chances.get_mut(&fault) {
             None | Some(Chance::Never | Chance::Next(0)) => false,
@@ -364,7 +365,7 @@ impl Store for FaultyStore {
             return Err(busy());
         }
         if self.happens(StoreFault::DeleteLate) {
-            self.state.lock().late.push(Late::Delete(id));
+            self.state.lock().late.push(LateCall::Delete(id));
             return Err(away());
         }
         self.inner.delete(ctx, id)?;

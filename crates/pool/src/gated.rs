@@ -1,16 +1,22 @@
-//! The gate before a store: who is next, and how much is on its way at once.
+//! The gate before a store (gate 2): it decides which transfer is next, and how much is in flight
+//! at once.
 //!
-//! Each transfer is cut in slices, and each slice waits for its turn: lines of flows and classes as in the gate before the file system
-//! ([`FairQueue`], here by bytes), as many at once as the [`Window`] has room for. So the queue is here, where it is fair, and not in the store.
+//! Each transfer is cut into slices, and each slice waits for its turn. The slices queue in lines
+//! of flows and classes as at the gate before the file system ([`FairQueue`], counted in bytes
+//! here). The [`Window`] says how many bytes may be in flight. So requests queue here, where the
+//! queue is fair, and not in the store.
 //!
-//! A read of a user who is alone is not cut and does not wait for the window, but counts.
+//! A read of a user who is alone is not cut and does not wait for the window, but its bytes count.
 //!
-//! However wide the window is, and whoever reads, no more than [`STORE_TRANSFERS_MAX`] transfers are on their way at once, or as the settings say.
+//! However wide the window is, at most [`STORE_TRANSFERS_MAX`] transfers are in flight at once, or
+//! as many as the settings say. This holds for all readers.
 //!
-//! Background work rests after each slice while users ask for something ([`Activity`]); not where the threads of a pool call the store: there
-//! it would keep a thread that others wait for, and rests further up ([`RestingStore`](crate::RestingStore)).
+//! Background work rests after each slice while users make requests ([`Activity`]). It does not
+//! rest here where the threads of a pool call the store: it would hold a thread that others wait
+//! for. There it rests further up ([`RestingStore`](crate::RestingStore)).
 //!
-//! One lock, never held over a call of the store. In simulations, and when the gate is open, all pass at once.
+//! One lock, never held over a call of the store. In simulations, and when the gate is open, all
+//! transfers pass at once.
 
 use crate::{AlignedBuf, ObjectId, Pace, Result, Store};
 use leeward_env::disk::Space;
@@ -21,7 +27,7 @@ use leeward_gate::{FairQueue, Kind, Line, Transfer, Turn, Window};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// What a request costs beside its bytes, in bytes.
+/// What a request costs in addition to its bytes, in bytes.
 const REQUEST_BYTES: u64 = 16 << 10;
 
 /// A store behind its gate.
@@ -34,17 +40,17 @@ struct Gate {
     env: Env,
     activity: Arc<Activity>,
     slice_bytes: usize,
-    /// Nothing is decided.
+    /// The gate lets everything pass.
     open: bool,
     rests: bool,
     transfers_max: usize,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
 }
 
-struct State {
+struct GateState {
     queue: FairQueue<Waiting>,
     window: Window,
-    /// Flows of what is on its way.
+    /// Flows of the transfers in flight.
     inside: Vec<Flow>,
     waits: u64,
     waited: Nanos,
@@ -54,30 +60,30 @@ struct State {
 struct Waiting {
     kind: Kind,
     bytes: usize,
-    /// It does not wait for the window.
+    /// The slice does not wait for the window.
     lone: bool,
-    seat: Arc<Seat>,
+    seat: Arc<TurnWait>,
 }
 
 /// Where a thread waits for its turn.
 #[derive(Default)]
-struct Seat {
+struct TurnWait {
     given: Mutex<Option<(Turn, Transfer)>>,
     changed: Condvar,
 }
 
-/// What a gate did, and what is at it now.
+/// What a gate did so far, and its state now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateFigures {
-    /// Bytes that may be on their way at once.
+    /// Bytes that may be in flight at once.
     pub window_bytes: u64,
-    /// Bytes that are on their way.
+    /// Bytes in flight.
     pub on_way_bytes: u64,
-    /// Slices that wait for their turn.
+    /// Slices that wait for their turn now.
     pub waiting: u64,
     /// Slices that had to wait.
     pub waits: u64,
-    /// How long they waited, nanoseconds.
+    /// How long slices waited in all, nanoseconds.
     pub waited_nanos: u64,
 }
 
@@ -94,7 +100,8 @@ impl std::iter::Sum for GateFigures {
 }
 
 impl GatedStore {
-    /// A gate before `inner`, for slices of so many bytes. `fair`: whether it decides anything.
+    /// A gate before `inner`, for slices of `slice_bytes`. `fair`: whether the gate makes anything
+    /// wait.
     pub fn new(
         env: &Env,
         inner: Arc<dyn Store>,
@@ -102,7 +109,7 @@ impl GatedStore {
         activity: Arc<Activity>,
         fair: bool,
     ) -> GatedStore {
-        let state = State {
+        let state = GateState {
             queue: FairQueue::default(),
             window: Window::new(slice_bytes),
             inside: Vec::new(),
@@ -122,24 +129,24 @@ impl GatedStore {
         GatedStore { inner, gate }
     }
 
-    /// The same with at most so many transfers on their way at once; at least one.
+    /// Limits the transfers in flight to this many; at least one.
     pub fn at_most(mut self, transfers: usize) -> GatedStore {
         self.gate.transfers_max = transfers.max(1);
         self
     }
 
-    /// The same without rests.
+    /// Turns rests of background work off.
     pub fn without_rests(mut self) -> GatedStore {
         self.gate.rests = false;
         self
     }
 
-    /// Whether users ask for something, as it was told.
+    /// The activity of users that this gate was given.
     pub fn activity(&self) -> &Arc<Activity> {
         &self.gate.activity
     }
 
-    /// What it did so far, and how it is now.
+    /// What the gate did so far, and its state now.
     pub fn figures(&self) -> GateFigures {
         let state = self.gate.state.lock();
         GateFigures {
@@ -158,7 +165,8 @@ impl Gate {
         if self.open {
             return run();
         }
-        let mut inside = Inside { gate: self, on_way: Some(self.enter(ctx, kind, bytes)), bytes, took: None };
+        let mut inside =
+            InFlight { gate: self, on_way: Some(self.enter(ctx, kind, bytes)), bytes, took: None };
         let begun = self.env.now();
         let result = run();
         let took = self.env.now().saturating_sub(begun);
@@ -173,12 +181,13 @@ impl Gate {
         result
     }
 
-    /// Whether this is a read of a user who is alone: nobody is in its way, and it in nobody's.
+    /// Whether this is a read of a user who is alone at the gate.
     fn is_lone(&self, ctx: &Ctx, kind: Kind) -> bool {
         kind == Kind::Read && ctx.flow.work().is_none() && !self.activity.is_shared(self.env.now())
     }
 
-    /// How much of a read of so many bytes goes at once: a slice, or more while nobody waits and there is room.
+    /// How much of a read of `wanted` bytes is read at once: a slice, or more while nobody waits
+    /// and there is room.
     fn piece(&self, ctx: &Ctx, wanted: usize) -> usize {
         if self.open || self.is_lone(ctx, Kind::Read) {
             return wanted;
@@ -198,7 +207,7 @@ impl Gate {
             return (turn, state.begin(line.flow, kind, bytes));
         }
         let behind = state.most_inside(line.flow);
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(TurnWait::default());
         state.queue.push(line, Line::USUAL, Waiting { kind, bytes, lone, seat: seat.clone() });
         state.give(self.transfers_max);
         drop(state);
@@ -225,16 +234,16 @@ impl Gate {
     }
 }
 
-/// A slice on its way; it leaves also when the store panics.
-struct Inside<'a> {
+/// A slice in flight. It leaves the gate when this is dropped, also when the store panics.
+struct InFlight<'a> {
     gate: &'a Gate,
     on_way: Option<(Turn, Transfer)>,
     bytes: usize,
-    /// How long it took, if it went well.
+    /// How long the slice took, if it succeeded.
     took: Option<Nanos>,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some(on_way) = self.on_way.take() {
             self.gate.leave(on_way, self.bytes, self.took);
@@ -242,7 +251,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-impl Seat {
+impl TurnWait {
     fn wait(&self) -> (Turn, Transfer) {
         let mut given = self.given.lock();
         loop {
@@ -254,15 +263,16 @@ impl Seat {
     }
 }
 
-impl State {
+impl GateState {
     fn has_room(&self, lone: bool, kind: Kind, bytes: usize, transfers_max: usize) -> bool {
         self.inside.len() < transfers_max && (lone || self.window.has_room(kind, bytes))
     }
 
     /// Gives turns while there is room.
     fn give(&mut self, transfers_max: usize) {
-        let fits =
-            |state: &State, next: &Waiting| state.has_room(next.lone, next.kind, next.bytes, transfers_max);
+        let fits = |state: &GateState, next: &Waiting| {
+            state.has_room(next.lone, next.kind, next.bytes, transfers_max)
+        };
         while self.queue.peek().is_some_and(|next| fits(self, next)) {
             let Some((turn, next)) = self.queue.pop() else { return };
             let transfer = self.begin(turn.line.flow, next.kind, next.bytes);
@@ -276,7 +286,7 @@ impl State {
         self.window.begin(kind, bytes)
     }
 
-    /// Who is inside: another flow than this one if there is one.
+    /// A flow that is in flight: another flow than this one if there is one.
     fn most_inside(&self, flow: Flow) -> Option<Flow> {
         self.inside.iter().find(|f| **f != flow).or(self.inside.first()).copied()
     }

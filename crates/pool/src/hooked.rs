@@ -1,14 +1,14 @@
-//! A store with something beside each put, for tests of what lies above. A decorator.
+//! A store that runs a test's code around each put, for tests of the layers above. A decorator.
 
 use crate::{AlignedBuf, ObjectId, Result, Store};
 use leeward_env::Ctx;
 use leeward_env::disk::Space;
 use std::sync::Arc;
 
-/// Does the put that it is given, or not, and what else a test wants.
+/// Gets the put to run, runs it or not, and does whatever else a test wants.
 type AroundPut = dyn Fn(ObjectId, &mut dyn FnMut() -> Result<()>) -> Result<()> + Send + Sync;
 
-/// The decorator.
+/// A store whose puts go through a hook.
 pub struct HookedStore {
     inner: Arc<dyn Store>,
     around_put: Box<AroundPut>,

@@ -1,8 +1,7 @@
-//! The label of a store: a small object of ours that says which store of which pool of which cell it is, so that a
-//! wrong, swapped or foreign one is told apart before anything is read from it or written to it.
-//!
-//! The label is the object [`LABEL`]: a name that no segment has, as 0 is no segment. Pools leave it out of their
-//! listings. It is one block of 4096 bytes, numbers little-endian:
+//! The label of a store: a small object that says which store of which pool of which cell this is.
+//! A wrong, swapped or foreign store is recognized by it before anything is read from it or written
+//! to it. The label is the object [`LABEL`]: a name that no segment has, as 0 is no segment. Pools
+//! leave it out of their listings. It is one block of 4096 bytes, numbers little-endian:
 //!
 //! | at | bytes | |
 //! |---|---|---|
@@ -49,23 +48,23 @@ pub enum LabelError {
     /// There is no label, but there are objects.
     #[error("the store has no label, but {objects} objects: it is not an empty one, nor one of a pool")]
     Unlabelled {
-        /// How many.
+        /// Number of objects in it.
         objects: usize,
     },
     /// It belongs to another cell.
     #[error("the store belongs to another cell: {cell}, as slot {slot} of its pool {pool}")]
     OtherCell {
-        /// Whose it is.
+        /// Identifier of the other cell.
         cell: String,
-        /// Its pool there.
+        /// Number of the pool in that cell.
         pool: u32,
-        /// Its position there.
+        /// Position in that pool.
         slot: u16,
     },
     /// It belongs to another pool of this cell.
     #[error("the store belongs to pool {found} of this cell, not to pool {wanted}")]
     OtherPool {
-        /// Its pool.
+        /// The pool of its label.
         found: u32,
         /// The pool that it was opened for.
         wanted: u32,
@@ -75,7 +74,7 @@ pub enum LabelError {
         "stores are swapped: this is the one of slot {found}, not of slot {wanted}; correct their addresses"
     )]
     Swapped {
-        /// Its position.
+        /// The position of its label.
         found: u16,
         /// The position that it was opened for.
         wanted: u16,
@@ -87,7 +86,7 @@ pub enum LabelError {
     OtherStore {
         /// The position of both.
         slot: u16,
-        /// Its id.
+        /// The id of its label.
         found: String,
         /// The id that is wanted.
         wanted: String,
@@ -104,9 +103,9 @@ pub enum LabelError {
     /// It has too little space.
     #[error("the store is too small: it has {have} bytes, at least {need} are needed")]
     TooSmall {
-        /// Its size.
+        /// Size of the store, in bytes.
         have: u64,
-        /// What is needed.
+        /// Least size, in bytes.
         need: u64,
     },
     /// The store failed.
@@ -181,8 +180,8 @@ pub fn read(ctx: &Ctx, store: &dyn Store) -> Result<Option<Label>, LabelError> {
 /// Makes a store the one that the label says. It must be empty, or have this very label.
 ///
 /// # Errors
-/// As of [`check`] when it has another label; `Unlabelled`, `TooSmall` (fewer than `least_bytes` in total), `Id`, the
-/// store's. Nothing was written then.
+/// As of [`check`] when it has another label; `Unlabelled`, `TooSmall` (fewer than `least_bytes` in
+/// total), `Id`, the store's. Nothing was written then.
 pub fn write(ctx: &Ctx, store: &dyn Store, label: &Label, least_bytes: u64) -> Result<(), LabelError> {
     let block = label.encode()?;
     check_size(store, least_bytes)?;

@@ -1,4 +1,4 @@
-//! A store in memory, for tests of what lies above.
+//! A store in memory, for tests of the layers above.
 
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::Ctx;

@@ -1,12 +1,12 @@
-//! A store after whose calls background work rests while users ask for something: for a pool of several stores, whose gates are below its
-//! threads, where nobody may rest.
+//! A store after whose calls background work rests while users make requests. For a pool of several
+//! stores: its gates are called by the pool's threads, which must not rest.
 
 use crate::{AlignedBuf, ObjectId, Result, Store};
 use leeward_env::disk::Space;
 use leeward_env::{Activity, Ctx, Env};
 use std::sync::Arc;
 
-/// See the module's head. A decorator.
+/// A decorator that rests after calls of background work.
 pub struct RestingStore {
     inner: Arc<dyn Store>,
     env: Env,

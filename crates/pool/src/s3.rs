@@ -1,10 +1,14 @@
-//! A bucket as a store: one object an object, named as the files of a [`crate::DirStore`] are.
+//! A bucket as a store. Each object is one object of the bucket, named as the files of a
+//! [`crate::DirStore`] are.
 //!
-//! * A put creates (`If-None-Match: *`) and never replaces. Where the name is taken (an earlier attempt of ours whose answer was
-//!   lost, or of another process) what is there is read and compared.
-//! * [`Store::replace`] swaps what it has looked at (`If-Match`), so what somebody else has put in order meanwhile stays.
-//! * Objects are put in one request: the longest has 16 MiB and a little.
-//! * Deadlines and retries are those of [`leeward_bucket`]; listing is never needed but for [`Store::list`].
+//! * A put creates (`If-None-Match: *`) and never replaces. The name may be taken, by an earlier
+//!   attempt of ours whose answer was lost or by another process. Then the existing object is read
+//!   and compared.
+//! * [`Store::replace`] replaces only the object that it has looked at (`If-Match`). If somebody
+//!   else has repaired it meanwhile, that object stays.
+//! * An object is put in one request: the longest has 16 MiB and a little.
+//! * Deadlines and retries are those of [`leeward_bucket`]. Listing is needed only for
+//!   [`Store::list`].
 
 use crate::dir::{dir_name, file_name, parse_name};
 use crate::label::LABEL;
@@ -14,9 +18,9 @@ use leeward_bucket::{Bucket, Error as BucketError};
 use leeward_env::Ctx;
 use leeward_env::disk::Space;
 
-/// What a bucket is said to hold and to have free: nobody knows. 1 PiB.
+/// The size and free space that a bucket reports, as the real ones are unknown: 1 PiB.
 const SPACE_BYTES: u64 = 1 << 50;
-/// How often a put is begun that finds the name taken, and then nothing there.
+/// How often a put is repeated that finds the name taken, and then no object under it.
 const CREATES_MAX: u32 = 3;
 
 /// A store in a bucket.
@@ -26,14 +30,14 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// A store below `prefix` (empty: the bucket's own). Nothing is asked of it.
+    /// A store below `prefix` (empty: the bucket's own). This call makes no request.
     pub fn new(bucket: Bucket, prefix: &str) -> S3Store {
         let prefix = prefix.trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         S3Store { bucket, prefix }
     }
 
-    /// Whether it can be reached, and lets us: answers within seconds.
+    /// Checks within seconds that the bucket answers and accepts our credentials.
     ///
     /// # Errors
     /// Refused, Away, Busy.
@@ -46,7 +50,8 @@ impl S3Store {
         format!("{}{}/{}", self.prefix, dir_name(id), file_name(id))
     }
 
-    /// Why a range could not be read: whether the object ends before it is not told by the request that failed.
+    /// Why a range could not be read. The failed request does not tell whether the object ends
+    /// before the range, so this asks for the length.
     fn why_not(&self, id: ObjectId, end: u64, e: BucketError) -> Error {
         match e {
             BucketError::Failed(_) => match self.bucket.len(&self.path(id)) {
@@ -104,7 +109,8 @@ impl Store for S3Store {
                 Some((_, tag)) => self.bucket.swap(&path, body.clone(), tag),
             };
             match swapped {
-                // another was faster, or it was an earlier attempt of ours whose answer was lost: look
+                // another writer was faster, or it was an earlier attempt of ours whose answer was
+                // lost: look
                 Err(BucketError::Exists(_)) => (),
                 other => return other.map_err(|e| error(id, e)),
             }

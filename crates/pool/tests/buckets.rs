@@ -66,7 +66,7 @@ fn real_server() {
         count.get()
     };
     let at = |prefix: &str| -> Arc<dyn Store> {
-        let place = leeward_bucket::Place::find(&format!("{url}/{prefix}")).expect("a place");
+        let place = leeward_bucket::Location::find(&format!("{url}/{prefix}")).expect("a place");
         Arc::new(S3Store::new(Bucket::new(&place).expect("a bucket"), ""))
     };
     contract::run(&|| at(&next().to_string()));
@@ -81,7 +81,7 @@ fn real_server() {
             all_at_once(8, |n| store.put(&Ctx::system(), id(1, round), &body(n, PAGE)).is_ok());
         assert_eq!(created.iter().filter(|ok| **ok).count(), 1, "creating: {created:?}");
     }
-    let place = leeward_bucket::Place::find(&format!("{url}/{}", next())).expect("a place");
+    let place = leeward_bucket::Location::find(&format!("{url}/{}", next())).expect("a place");
     let of = Bucket::new(&place).expect("a bucket");
     of.create("swapped", vec![0; PAGE].into()).expect("created");
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! Who asks: keys and their secrets, for signatures; and what is checked before a request's body is read.
+//! Access keys and their secrets, for signatures; and the checks before a request's body is read.
 
 use crate::call::Slot;
 use crate::names::{pairs, unescaped};
@@ -7,14 +7,14 @@ use crate::{error, headers};
 use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::{Method, Uri};
 use leeward_door::listen::Certificate;
-use leeward_door::{Shares, Who};
+use leeward_door::{FairSemaphore, Principal};
 use leeward_env::Env;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::{Arc, OnceLock};
 
-/// What who has no key may ask for, of a bucket that is public.
+/// Operations that a client without a key may use on a public bucket.
 const ANYBODY: [&str; 8] = [
     "GetBucketLocation",
     "GetBucketVersioning",
@@ -25,7 +25,7 @@ const ANYBODY: [&str; 8] = [
     "ListObjects",
     "ListObjectsV2",
 ];
-/// What else there is.
+/// All other operations.
 const OPERATIONS: [&str; 28] = [
     "AbortMultipartUpload",
     "CompleteMultipartUpload",
@@ -56,9 +56,9 @@ const OPERATIONS: [&str; 28] = [
     "UploadPart",
     "UploadPartCopy",
 ];
-/// An object from a form.
+/// An upload by an HTML form.
 const FORM: &str = "PostObject";
-/// Bodies that are not read into memory as a whole here.
+/// Operations whose bodies are not read into memory as a whole.
 const STREAMED: [&str; 3] = ["PutObject", "UploadPart", FORM];
 /// Largest XML of a request: 1000 keys to delete, 10,000 parts.
 pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
@@ -66,40 +66,41 @@ pub(crate) const XML_BYTES_MAX: usize = 2 << 20;
 pub(crate) const XML_BYTES_IN_ALL: usize = 32 << 20;
 /// XML up to this size always has room: a connection's head may take as much.
 const XML_BYTES_EASY: usize = 64 << 10;
-/// How long a presigned URL may be good, seconds: as S3.
+/// Longest validity of a presigned URL, seconds: as S3.
 const EXPIRES_SECS_MAX: u64 = 7 * 86_400;
-/// What a presigned URL of version 2 may ask for, and what else may be in its query.
+/// Operations that a presigned URL of version 2 may be for, and the other parameters that its query
+/// may have.
 const OLD_OPERATIONS: [&str; 4] = ["DeleteObject", "GetObject", "HeadObject", "PutObject"];
 const OLD_QUERY: [&str; 6] =
     ["AWSAccessKeyId", "Expires", "Signature", "content-md5", "content-type", "versionId"];
 
 /// A key that was found.
 pub struct Found {
-    /// What requests are signed with.
+    /// The secret that signs requests.
     pub secret: Box<str>,
-    /// As whom they act.
-    pub who: Who,
+    /// The user as whom they act.
+    pub who: Principal,
 }
 
-/// Why there is none.
+/// Why no key was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFound {
     /// There is no such key, or it was revoked.
     Unknown,
-    /// Its user may not come in: why.
+    /// Its user may not use the door; the reason.
     Refused(String),
-    /// Who knows users does not answer now.
+    /// The user database does not answer now.
     Later(String),
 }
 
-/// Who knows access keys.
+/// Looks access keys up.
 #[async_trait::async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// The secret of an access key, and as whom requests act that are signed with it.
+    /// The secret of an access key, and the user as whom requests act that are signed with it.
     async fn find(&self, access_key_id: &str) -> Result<Found, NotFound>;
 
-    /// As whom requests act that are not signed and come by a connection that has shown this certificate.
-    async fn certified(&self, certificate: &Certificate) -> Result<Who, NotFound> {
+    /// The user as whom unsigned requests act on a connection that has shown this certificate.
+    async fn certified(&self, certificate: &Certificate) -> Result<Principal, NotFound> {
         Err(NotFound::Refused(format!(
             "Certificates, such as that of {}, count for nothing here.",
             certificate.subject
@@ -107,19 +108,19 @@ pub trait Keys: Send + Sync + 'static {
     }
 }
 
-/// Who has shown a certificate: counts for requests that are not signed.
+/// The user of a connection's certificate: counts for requests that are not signed.
 #[derive(Clone)]
-pub(crate) struct Certified(pub(crate) Result<Who, NotFound>);
+pub(crate) struct Certified(pub(crate) Result<Principal, NotFound>);
 
-/// Who is worked for where nobody has said who he is.
+/// User id for requests whose sender is not known.
 const NOBODY: u32 = 65534;
 
-/// Whose request it is, once that is known: before its body is read.
+/// The sender of a request, once it is known: before its body is read.
 #[derive(Clone, Default)]
 pub(crate) struct Asker(Arc<OnceLock<u32>>);
 
 impl Asker {
-    /// It is this user's.
+    /// Sets the user.
     pub(crate) fn is(&self, uid: u32) {
         let _ = self.0.set(uid);
     }
@@ -130,11 +131,12 @@ impl Asker {
     }
 }
 
-/// The library takes the time from `x-amz-date`, which was made of `Date`: what was signed has that time in it, and not this header.
+/// The library takes the time from `x-amz-date`, which was made from `Date`: the signature covers
+/// that time, and not this header.
 #[derive(Clone, Copy)]
 pub(crate) struct DateOnly;
 
-/// The same for the library that checks signatures.
+/// The keys, for the library that checks signatures.
 pub(crate) struct Secrets(pub(crate) Arc<dyn Keys>);
 
 #[async_trait::async_trait]
@@ -144,12 +146,12 @@ impl S3Auth for Secrets {
     }
 }
 
-/// A key, or the answer to who uses it.
+/// Looks a key up, or returns the error for its user.
 pub(crate) async fn find(keys: &dyn Keys, access_key: &str) -> S3Result<Found> {
     keys.find(access_key).await.map_err(not_found)
 }
 
-/// Why nobody was found.
+/// The error for a key that was not found.
 fn not_found(why: NotFound) -> S3Error {
     match why {
         NotFound::Unknown => S3Error::with_message(
@@ -161,8 +163,8 @@ fn not_found(why: NotFound) -> S3Error {
     }
 }
 
-/// What who has shown a certificate may send without a signature: no forms, which other sites' pages can make browsers send, and no chunks, which are known by
-/// their signature.
+/// Which unsigned requests a client with a certificate may send: no forms, as other sites' pages
+/// can make browsers send these, and no chunks, which are recognized by their signature.
 fn unsigned(certified: Option<Certified>, operation: Option<&str>, headers: &HeaderMap) -> S3Result<u32> {
     let who = certified.map_or(Err(no_key()), |certified| certified.0.map_err(not_found))?;
     let chunked = |kind: &HeaderValue| kind.as_bytes().starts_with(b"STREAMING-");
@@ -175,17 +177,18 @@ fn unsigned(certified: Option<Certified>, operation: Option<&str>, headers: &Hea
     }
 }
 
-/// Checks a request whose signature is right (or that has none), before its body is read: that the signature covers all that it must, that
-/// who has no key only reads, that there is memory for its XML. Whether a bucket is public is looked at later.
+/// Checks a request whose signature is valid (or that has none), before its body is read: the
+/// signature must cover all that matters, a client without a key may only read, and there must be
+/// memory for the request's XML. Whether a bucket is public is checked later.
 pub(crate) struct Checks {
-    /// Whether this is the service of forms, which answers nothing else.
+    /// Whether this is the service for forms, which answers nothing else.
     pub(crate) forms: bool,
     /// The clock.
     pub(crate) env: Env,
-    /// Who has which key.
+    /// The access keys.
     pub(crate) keys: Arc<dyn Keys>,
-    /// Bytes of large XML that is read, which users share.
-    pub(crate) xml: Shares,
+    /// Memory for large XML, which users share, bytes.
+    pub(crate) xml: FairSemaphore,
 }
 
 #[async_trait::async_trait]
@@ -232,7 +235,7 @@ impl S3Access for Checks {
 }
 
 impl Checks {
-    /// Memory for XML, until the request has been answered; larger XML than any is refused unread.
+    /// Takes memory for XML, until the request is answered; XML over the limit is refused unread.
     fn make_room(&self, cx: &mut S3AccessContext<'_>, operation: &str, asker: u32) -> S3Result<()> {
         let bytes = body_bytes(cx.headers());
         if STREAMED.contains(&operation) || *cx.method() == Method::GET {
@@ -271,8 +274,8 @@ pub(crate) fn no_key() -> S3Error {
     S3Error::with_message(S3ErrorCode::AccessDenied, "This needs a key: sign the request.")
 }
 
-/// What is asked for must be covered by the signature: a presigned URL is for what its signer meant, so nobody may add headers that make it mean
-/// something else (`x-amz-copy-source`). `date_only`: see [`DateOnly`].
+/// The signature must cover the request: a presigned URL is for what its signer meant, so nobody
+/// may add headers that change its meaning (`x-amz-copy-source`). `date_only`: see [`DateOnly`].
 ///
 /// # Errors
 /// `AccessDenied`, `InvalidRequest`, `AuthorizationQueryParametersError`.
@@ -310,15 +313,15 @@ pub(crate) fn covered(
     }
 }
 
-/// Presigned URLs of version 2, which some clients still make, cover all headers that matter but not the whole query: they are taken for objects, with a
-/// query that cannot mean anything else.
+/// Presigned URLs of version 2, which some clients still make, cover all headers that matter but
+/// not the whole query. They are accepted for objects, with a query that cannot mean anything else.
 fn covered_by_old_url(
     operation: Option<&str>,
     query: &[(String, String)],
     headers: &HeaderMap,
     now_secs: u64,
 ) -> S3Result<()> {
-    // clients repeat in the query what they want to be sent as headers; there it means nothing
+    // clients repeat in the query the headers that they will send; there they mean nothing
     let starts = |name: &str| name.starts_with("response-") || name.starts_with("x-amz-");
     let is_known = |name: &str| OLD_QUERY.contains(&name) || starts(name);
     let is_one = |name: &str| query.iter().filter(|(other, _)| other == name).count() == 1;
@@ -331,7 +334,7 @@ fn covered_by_old_url(
     is_text(headers)
 }
 
-/// An end that is not further off than a week.
+/// Accepts an end that is at most a week away.
 fn is_soon(end: Option<&str>, now_secs: u64) -> S3Result<()> {
     match end.and_then(|end| end.parse::<u64>().ok()) {
         Some(end) if end <= now_secs + EXPIRES_SECS_MAX => Ok(()),
@@ -346,7 +349,7 @@ fn own_headers(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     headers.keys().map(|name| name.as_str()).filter(|name| name.starts_with("x-amz-"))
 }
 
-/// What is no text is left out of what is signed.
+/// Refuses headers that are no text: these are left out of what is signed.
 fn is_text(headers: &HeaderMap) -> S3Result<()> {
     let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
     match own_headers(headers).all(|name| headers.get_all(name).iter().all(is_text)) {

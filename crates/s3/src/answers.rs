@@ -1,4 +1,4 @@
-//! What the library leaves undone about requests and answers: read before it is called, and added when it has answered.
+//! Work that the library leaves undone: on requests before it is called, and on its answers.
 
 use crate::access::{Certified, DateOnly, Keys, covered, find, query_of};
 use crate::names::encoded;
@@ -17,13 +17,13 @@ use std::time::UNIX_EPOCH;
 const AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const ID_2: HeaderName = HeaderName::from_static("x-amz-id-2");
-/// Content of others is never guessed to be a page or a program.
+/// Browsers must not guess that users' content is a page or a program.
 const NO_SNIFF: (HeaderName, &str) = (HeaderName::from_static("x-content-type-options"), "nosniff");
 
-/// A signed request that tells the time in `Date` alone gets the header that the library reads.
+/// A signed request that has the time only in `Date` gets the header that the library reads.
 pub(crate) fn date<B>(request: &mut Request<B>) {
     let headers = request.headers();
-    // signatures of version 2 are of `Date` itself
+    // signatures of version 2 cover `Date` itself
     let is_v4 = headers.get(AUTHORIZATION).is_some_and(|by| by.as_bytes().starts_with(b"AWS4-"));
     if headers.contains_key(AMZ_DATE) || !is_v4 {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn date<B>(request: &mut Request<B>) {
     }
 }
 
-/// A time of HTTP, or one as `x-amz-date` has it, as that.
+/// Converts a time in HTTP's form, or in that of `x-amz-date`, to the latter.
 fn amz_date(text: &str) -> Option<String> {
     let is_basic = text.len() == 16 && text.as_bytes()[8] == b'T' && text.ends_with('Z');
     if is_basic {
@@ -59,7 +59,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// The answer to who signs for a region that is none: it says which there is, and clients sign again.
+/// The answer to a request signed for a wrong region: it names the right one, and clients sign
+/// again.
 pub(crate) fn other_region(uri: &Uri, headers: &HeaderMap, region: &str) -> Option<HttpResponse> {
     let in_header = headers.get(AUTHORIZATION).and_then(|a| a.to_str().ok()).and_then(|text| {
         let (_, rest) = text.strip_prefix("AWS4-HMAC-SHA256")?.split_once("Credential=")?;
@@ -91,7 +92,8 @@ fn xml(status: StatusCode, text: String) -> HttpResponse {
     response
 }
 
-/// What conditions of a form's policy say that are not met: the library says that the policy is no policy.
+/// Corrects the answer to a form that does not meet its policy: the library says that the policy is
+/// invalid.
 pub(crate) fn refused_by_policy(response: HttpResponse) -> HttpResponse {
     const NOT_MET: [&str; 3] = ["Policy condition ", "Bucket in form field ", " does not match policy"];
     let text = response.body().bytes().and_then(|text| String::from_utf8(text.to_vec()).ok());
@@ -106,7 +108,7 @@ pub(crate) fn refused_by_policy(response: HttpResponse) -> HttpResponse {
     }
 }
 
-/// What each answer has: a number that tells it from others, and word that content is what it says it is.
+/// Adds what each answer has: a unique request id, and the header against guessing of types.
 pub(crate) fn finish(env: &Env, operation: Option<&str>, mut response: HttpResponse) -> HttpResponse {
     let (id, more) =
         (format!("{:016X}", env.random()), format!("{:016x}{:016x}", env.random(), env.random()));
@@ -119,7 +121,7 @@ pub(crate) fn finish(env: &Env, operation: Option<&str>, mut response: HttpRespo
             let ids = format!("<RequestId>{id}</RequestId><HostId>{more}</HostId></Error>");
             Some(text.replacen("</Error>", &ids, 1))
         }
-        // of attributes it is the value alone
+        // for attributes it is the value alone
         Some(text) if !is_error && text.contains("<ETag>") => {
             let bare = |text: String, quote: &str| {
                 text.replacen(&format!("<ETag>{quote}"), "<ETag>", 1).replacen(
@@ -145,7 +147,8 @@ pub(crate) fn finish(env: &Env, operation: Option<&str>, mut response: HttpRespo
     response
 }
 
-/// Whether a header `Range` means nothing: units that are not known, several ranges, what is no range. Then all is sent.
+/// Whether a header `Range` means nothing: unknown units, several ranges, or no range. Then the
+/// whole object is sent.
 fn means_nothing(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(RANGE).iter();
     let (Some(one), None) = (all.next(), all.next()) else { return headers.contains_key(RANGE) };
@@ -157,9 +160,10 @@ fn means_nothing(headers: &HeaderMap) -> bool {
     unit != "bytes" || first.is_empty() && last.is_empty() || !number(first) || !number(last) || backwards()
 }
 
-/// Requests with such a header, which the library refuses: when their signature is checked they are asked again without it.
+/// Handles requests with such a header, which the library refuses: once their signature is checked
+/// they are repeated without it.
 pub(crate) struct Whole {
-    /// The same operations.
+    /// The service with the same operations.
     pub(crate) service: S3Service,
     pub(crate) keys: Arc<dyn Keys>,
     pub(crate) env: Env,
@@ -204,7 +208,7 @@ impl S3Route for Whole {
 #[error("{0}")]
 struct Failed(String);
 
-/// A URL without what signs it.
+/// A URL without its signature.
 fn unsigned(uri: &Uri) -> S3Result<Uri> {
     const OLD: [&str; 3] = ["AWSAccessKeyId", "Signature", "Expires"];
     let kept = query_of(uri)

@@ -1,6 +1,6 @@
-//! Which buckets there are: names for directories of the cell.
+//! The buckets: names for directories of the cell.
 
-use leeward_door::{Path, Who};
+use leeward_door::{Path, Principal};
 use std::sync::Arc;
 
 /// A directory that was published under a name.
@@ -12,13 +12,13 @@ pub struct Bucket {
     pub path: Path,
     /// When it was published, seconds since 1970.
     pub created_secs: i64,
-    /// Whether anybody may read without a key what user `nobody` may.
+    /// Whether a client without a key may read what user `nobody` may read.
     pub public: bool,
     /// Rules for browsers as JSON, see `cors.rs`; empty: none.
     pub cors: Arc<str>,
 }
 
-/// What a bucket's policy can say here: that anybody may read.
+/// The one thing that a bucket's policy can express here: that anybody may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicPolicy {
     /// `nobody` may read what its mode lets others read.
@@ -32,29 +32,31 @@ pub enum PublicPolicy {
 pub enum BucketError {
     /// The name is taken.
     Taken,
-    /// The user has it already.
+    /// The user has this bucket already.
     Yours,
-    /// There is none of this name.
+    /// There is no bucket of this name.
     Unknown,
-    /// The user may not: why.
+    /// The user may not; the reason.
     Refused(String),
-    /// It went wrong: how.
+    /// An error; its text.
     Failed(String),
 }
 
-/// Who knows the buckets.
+/// Looks buckets up, and changes them.
 #[async_trait::async_trait]
 pub trait Buckets: Send + Sync + 'static {
-    /// One of them.
+    /// The bucket of this name.
     fn get(&self, name: &str) -> Option<Arc<Bucket>>;
-    /// All of them by name.
+    /// All buckets, by name.
     fn all(&self) -> Vec<Arc<Bucket>>;
-    /// Makes one by the wish of a user: where, and whether at all, is the operator's rule. Durable when it returns.
-    async fn create(&self, who: &Who, name: &str) -> Result<(), BucketError>;
-    /// Unpublishes an empty one by the wish of a user, and removes its directory. Durable when it returns.
-    async fn remove(&self, who: &Who, name: &str) -> Result<(), BucketError>;
-    /// Says who may read without a key. Durable when it returns.
-    async fn set_public(&self, who: &Who, name: &str, policy: PublicPolicy) -> Result<(), BucketError>;
+    /// Makes a bucket on a user's request. The operator's rule says where, and whether at all.
+    /// Durable when it returns.
+    async fn create(&self, who: &Principal, name: &str) -> Result<(), BucketError>;
+    /// Unpublishes an empty bucket on a user's request, and removes its directory. Durable when it
+    /// returns.
+    async fn remove(&self, who: &Principal, name: &str) -> Result<(), BucketError>;
+    /// Sets whether clients without a key may read. Durable when it returns.
+    async fn set_public(&self, who: &Principal, name: &str, policy: PublicPolicy) -> Result<(), BucketError>;
     /// Sets the rules for browsers. Durable when it returns.
-    async fn set_cors(&self, who: &Who, name: &str, cors: &str) -> Result<(), BucketError>;
+    async fn set_cors(&self, who: &Principal, name: &str, cors: &str) -> Result<(), BucketError>;
 }

@@ -1,23 +1,23 @@
-//! One request: who asks, in which bucket, and his turn.
+//! One request: its sender, its bucket, and its turn.
 
 use crate::access::{self, Certified, Keys};
 use crate::buckets::{Bucket, Buckets};
 use crate::error;
 use crate::uploads::Uploads;
-use leeward_door::listen::{Told, Turn, Turns};
-use leeward_door::{Files, Path, Tree, Who};
+use leeward_door::listen::{RequestLabels, Turn, Turns};
+use leeward_door::{Files, Path, Principal, Tree};
 use leeward_env::Door;
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 use std::sync::Arc;
 
-/// Where a request leaves what the door's log and figures are to know of it.
-pub(crate) type Slot = Arc<Mutex<Told>>;
+/// Where a request leaves the labels for the door's log and figures.
+pub(crate) type Slot = Arc<Mutex<RequestLabels>>;
 
 /// Where a form's request leaves the key that it has made.
 pub(crate) type Posted = Arc<Mutex<Option<String>>>;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared(pub(crate) Arc<Parts>);
 
@@ -30,19 +30,19 @@ pub(crate) struct Parts {
     pub(crate) region: String,
 }
 
-/// A request that is known.
+/// A request whose sender and bucket are known.
 pub(crate) struct Call {
-    pub(crate) who: Who,
+    pub(crate) who: Principal,
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) tree: Tree,
 }
 
 impl Shared {
-    /// Who asks.
+    /// The sender.
     ///
     /// # Errors
-    /// `AccessDenied` for who has neither a key nor a certificate.
-    pub(crate) async fn who<T>(&self, request: &S3Request<T>) -> S3Result<Who> {
+    /// `AccessDenied` for a client with neither a key nor a certificate.
+    pub(crate) async fn who<T>(&self, request: &S3Request<T>) -> S3Result<Principal> {
         let who = match (&request.credentials, request.extensions.get::<Certified>()) {
             (Some(credentials), _) => access::find(&*self.0.keys, &credentials.access_key).await?.who,
             (None, Some(Certified(Ok(who)))) => who.clone(),
@@ -52,7 +52,8 @@ impl Shared {
         Ok(who)
     }
 
-    /// Who asks for something in which bucket. Who has no key and comes here only reads: see `access::Checks`.
+    /// The sender and the bucket. A client without a key that comes here only reads: see
+    /// `access::Checks`.
     ///
     /// # Errors
     /// `NoSuchBucket`, `AccessDenied`.
@@ -72,7 +73,7 @@ impl Shared {
         Ok(call)
     }
 
-    /// Compares a bucket's owner with whom a client expects.
+    /// Compares a bucket's owner with the one that the client expects.
     ///
     /// # Errors
     /// As of [`Call::expect_owner`].
@@ -95,7 +96,7 @@ impl Shared {
         self.0.buckets.get(name).ok_or_else(error::no_such_bucket)
     }
 
-    /// The user's turn to be worked for.
+    /// Takes a turn of the user.
     ///
     /// # Errors
     /// `SlowDown`, at once.
@@ -103,7 +104,7 @@ impl Shared {
         self.0.turns.take(call.tree.ctx()).await.map_err(error::busy)
     }
 
-    /// Now.
+    /// The time of the wall clock.
     pub(crate) fn wall(&self) -> u64 {
         self.0.files.env().wall()
     }
@@ -115,10 +116,11 @@ impl Call {
         shared.0.files.tree(&self.who, Door::S3, &bucket.path)
     }
 
-    /// Compares the owner of a bucket with whom a client expects: a name, which is the asker's own, or a user id.
+    /// Compares the owner of a bucket with the one that the client expects: a name, which is the
+    /// client's own, or a user id.
     ///
     /// # Errors
-    /// `AccessDenied`: it is somebody else.
+    /// `AccessDenied`: the owner is another one.
     pub(crate) async fn expect_owner(&self, tree: &Tree, owner: Option<&str>) -> S3Result<()> {
         let Some(owner) = owner else { return Ok(()) };
         let is = tree.access(&Call::root(), 0).await.map_err(error::of_root)?.uid;
@@ -137,11 +139,11 @@ impl Call {
     }
 }
 
-fn nobody() -> Who {
-    Who::new("nobody", 65534, 65534, &[])
+fn nobody() -> Principal {
+    Principal::new("nobody", 65534, 65534, &[])
 }
 
-fn note<T>(request: &S3Request<T>, f: impl FnOnce(&mut Told)) {
+fn note<T>(request: &S3Request<T>, f: impl FnOnce(&mut RequestLabels)) {
     if let Some(slot) = request.extensions.get::<Slot>() {
         f(&mut slot.lock());
     }

@@ -1,8 +1,10 @@
-//! Bodies in chunks of `aws-chunked`, made fit for the library that reads them: it holds a chunk in memory until the whole of it is there, whatever
-//! its size.
+//! Makes bodies in chunks of `aws-chunked` fit for the library that reads them: it holds a chunk in
+//! memory until the whole chunk has arrived, whatever its size.
 //!
-//! Chunks without signatures are cut into pieces as they come, so that none is held; honest clients send a whole part as one. A signed chunk cannot
-//! be cut. It may have up to 16 MiB, and above what every client sends it waits for memory, which users share and it gives back when it was read.
+//! Chunks without signatures are cut into pieces as they arrive, so that none is held; honest
+//! clients send a whole part as one. A signed chunk cannot be cut. It may have up to 16 MiB. A
+//! chunk larger than those of all usual clients waits for memory, which users share and which is
+//! returned when the chunk was read.
 
 use crate::access::Asker;
 use crate::pace::Holding;
@@ -13,7 +15,7 @@ use hyper::body::Frame;
 use hyper::header::HeaderMap;
 use leeward_door::limits::TURN_SECS_MAX;
 use leeward_door::listen::{Body, BodyError};
-use leeward_door::{Share, Shares};
+use leeward_door::{FairPermit, FairSemaphore};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use std::time::Duration;
 pub(crate) const SIGNED_BYTES_IN_ALL: usize = 64 << 20;
 /// Largest signed chunk.
 const SIGNED_BYTES_MAX: usize = 16 << 20;
-/// A signed chunk of this size needs not wait: clients' chunks have 64 or 128 KiB.
+/// A signed chunk up to this size need not wait: clients' chunks have 64 or 128 KiB.
 const SIGNED_BYTES_EASY: usize = 128 << 10;
 /// Longest line before a chunk.
 const LINE_BYTES_MAX: usize = 1024;
@@ -30,14 +32,14 @@ const LINE_BYTES_MAX: usize = 1024;
 #[derive(Clone)]
 pub(crate) struct Room {
     /// Bytes, which users share.
-    pub(crate) shares: Shares,
-    /// Who asks, once that is known.
+    pub(crate) semaphore: FairSemaphore,
+    /// The sender, once it is known.
     pub(crate) asker: Asker,
-    /// Told while a chunk holds some.
+    /// Set while a chunk holds memory.
     pub(crate) holding: Holding,
 }
 
-/// The body of a request with these headers, in chunks that can be held, if it is in chunks.
+/// The body of a request with these headers, in chunks that can be held, if it is chunked.
 pub(crate) fn bounded(headers: &HeaderMap, body: Body, room: &Room) -> Body {
     let kind = headers.get("x-amz-content-sha256").map_or(&b""[..], |kind| kind.as_bytes());
     if !kind.starts_with(b"STREAMING-") {
@@ -66,24 +68,24 @@ where
 
 struct Cutter {
     pieces: futures_util::stream::BoxStream<'static, Result<Bytes, BodyError>>,
-    /// What has come and was not looked at.
+    /// Bytes that have arrived and were not parsed.
     rest: Bytes,
-    /// What is to be read.
+    /// Bytes to be read.
     out: VecDeque<Bytes>,
     at: At,
     is_signed: bool,
     room: Room,
-    /// Memory for the chunk that is read.
-    held: Option<Share>,
+    /// Memory for the current chunk.
+    held: Option<FairPermit>,
 }
 
-/// Where in the body.
+/// The position in the body.
 #[derive(Clone, Copy)]
 enum At {
     Line,
-    /// So many bytes before the end of a chunk's content.
+    /// In a chunk's content, this many bytes before its end.
     Content(usize),
-    /// So many bytes before the end of the line's end after it.
+    /// In the line end after it, this many bytes before its end.
     End(usize),
     /// After the last chunk.
     Trailer,
@@ -97,7 +99,7 @@ impl Cutter {
             if let Some(piece) = self.out.pop_front() {
                 return Ok(Some(piece));
             }
-            // the chunk before was read when more is wanted
+            // when more is wanted, the chunk before was read
             if matches!(self.at, At::Line | At::Trailer) {
                 self.held = None;
                 self.room.holding.end();
@@ -105,7 +107,7 @@ impl Cutter {
             if self.rest.is_empty() {
                 match self.pieces.next().await {
                     Some(more) => self.rest = more?,
-                    // whoever reads this knows whether it may end here
+                    // the reader of this knows whether it may end here
                     None => return Ok(None),
                 }
             }
@@ -143,7 +145,7 @@ impl Cutter {
         }
         if self.is_signed && bytes > SIGNED_BYTES_EASY {
             let time = Duration::from_secs(TURN_SECS_MAX);
-            let share = self.room.shares.take_within(self.room.asker.uid(), bytes, time).await;
+            let share = self.room.semaphore.take_within(self.room.asker.uid(), bytes, time).await;
             self.held = Some(share.ok_or("this user's large signed chunks take as much memory as they may")?);
             self.room.holding.begin();
         }
@@ -181,12 +183,12 @@ impl Cutter {
     }
 }
 
-/// The size at the begin of the line before a chunk.
+/// The size at the start of the line before a chunk.
 fn size_of(line: &[u8]) -> Option<usize> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     let ends = matches!(line.get(digits), Some(b';' | b'\r'));
     let text = std::str::from_utf8(&line[..digits]).ok()?;
-    // eight digits are what is read of it later
+    // the library reads eight digits of it later
     usize::from_str_radix(text, 16).ok().filter(|_| ends && digits <= 8)
 }
 
@@ -197,7 +199,7 @@ mod tests {
     use futures_util::stream::iter;
 
     fn room(bytes: usize) -> Room {
-        Room { shares: Shares::new(bytes), asker: Asker::default(), holding: Holding::default() }
+        Room { semaphore: FairSemaphore::new(bytes), asker: Asker::default(), holding: Holding::default() }
     }
 
     fn cut_up(text: &[u8], by: usize, is_signed: bool) -> Result<Vec<Bytes>, String> {
@@ -251,9 +253,9 @@ mod tests {
         let text = [&chunk[..], &chunk, b"0;\r\n"].concat();
         let pieces: Vec<Result<Bytes, BodyError>> = vec![Ok(text.into())];
         let all = cut(iter(pieces), true, room.clone());
-        let pieces = all.map(|_| room.shares.taken()).collect::<Vec<_>>();
+        let pieces = all.map(|_| room.semaphore.taken()).collect::<Vec<_>>();
         let taken = pieces.now_or_never().expect("the second has the memory of the first");
-        assert!(taken.contains(&bytes) && room.shares.taken() == 0, "{taken:?}");
+        assert!(taken.contains(&bytes) && room.semaphore.taken() == 0, "{taken:?}");
     }
 
     #[tokio::test]
@@ -269,12 +271,12 @@ mod tests {
         };
         let mut mine: Vec<_> = (0..4).map(|_| slow(1)).collect();
         for chunks in &mut mine {
-            // the line, what has come, and it waits
+            // it reads the line and what has arrived, and waits
             while chunks.next().now_or_never().is_some() {}
         }
         let mut other = slow(2);
         assert!(other.next().now_or_never().is_some(), "there is room for it");
         drop((mine, other));
-        assert_eq!(room.shares.taken(), 0);
+        assert_eq!(room.semaphore.taken(), 0);
     }
 }

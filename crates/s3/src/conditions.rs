@@ -1,4 +1,4 @@
-//! Conditions of requests: what must be there, so that something is done.
+//! Conditions of requests: what the existing object must be, for the request to proceed.
 
 use crate::call::Shared;
 use crate::error;
@@ -6,11 +6,11 @@ use crate::list::whole_seconds;
 use crate::objects::{Object, look};
 use hyper::header::{ETAG, HeaderMap, HeaderName};
 use leeward_door::{Path, Tree};
-use leeward_fs::{Attr, Error, Kind, Over};
+use leeward_fs::{Attr, Error, Kind, Precondition};
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// What a request asks of the object that is there.
+/// What a request demands of the existing object.
 #[derive(Default)]
 pub(crate) struct Conditions {
     pub(crate) matches: Option<ETagCondition>,
@@ -20,7 +20,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// From a request's fields.
+    /// Takes the conditions from a request's fields.
     pub(crate) fn of(
         matches: &Option<ETagCondition>,
         none_match: &Option<ETagCondition>,
@@ -35,7 +35,7 @@ impl Conditions {
         }
     }
 
-    /// Whether nothing is asked.
+    /// Whether there are no conditions.
     pub(crate) fn is_empty(&self) -> bool {
         self.matches.is_none()
             && self.none_match.is_none()
@@ -43,7 +43,8 @@ impl Conditions {
             && self.unmodified_since.is_none()
     }
 
-    /// Checks what is there. `read`: a condition that says that the client has it already is answered `304`.
+    /// Checks the existing object. `read`: a condition which says that the client has it already is
+    /// answered with `304`.
     pub(crate) fn check(&self, etag: &ETag, attr: &Attr, read: bool) -> S3Result<()> {
         let modified = whole_seconds(attr.mtime);
         match (&self.matches, &self.unmodified_since) {
@@ -67,7 +68,7 @@ impl Conditions {
     }
 }
 
-/// The client has it already: as what, it is told again.
+/// The answer that the client has the object already, with its entity tag.
 fn not_modified(etag: &ETag) -> S3Error {
     let e = S3Error::new(S3ErrorCode::NotModified);
     match etag.to_http_header() {
@@ -91,14 +92,14 @@ impl Shared {
         path: &Path,
         matches: Option<&ETagCondition>,
         none_match: Option<&ETagCondition>,
-    ) -> S3Result<Over> {
+    ) -> S3Result<Precondition> {
         match (matches, none_match) {
-            (None, None) => Ok(Over::Any),
-            (None, Some(ETagCondition::Any)) => Ok(Over::Nothing),
+            (None, None) => Ok(Precondition::Any),
+            (None, Some(ETagCondition::Any)) => Ok(Precondition::Nothing),
             (matches, none_match) => {
                 let (there, over) = match look_and_over(tree, path).await {
                     Err(e) if *e.code() == S3ErrorCode::NoSuchKey && matches.is_none() => {
-                        return Ok(Over::Nothing);
+                        return Ok(Precondition::Nothing);
                     }
                     other => other?,
                 };
@@ -114,11 +115,12 @@ impl Shared {
     }
 }
 
-/// What is under a key, and what may be replaced or removed if it is as wanted: where the key is a symbolic link, that, not what it leads to.
-pub(crate) async fn look_and_over(tree: &Tree, path: &Path) -> S3Result<(Object, Over)> {
-    // first the link: who changes it after that is seen
+/// The object of a key, and the condition for replacing or removing it: where the key is a symbolic
+/// link, that is about the link, not its target.
+pub(crate) async fn look_and_over(tree: &Tree, path: &Path) -> S3Result<(Object, Precondition)> {
+    // first the link: a change of it after this is noticed
     let named = tree.spot(path, false).await.ok().and_then(|spot| spot.attr);
     let there = look(tree, path).await?;
     let this = named.filter(|named| named.kind == Kind::Symlink).unwrap_or(there.attr);
-    Ok((there, Over::This(this.node, this.ctime)))
+    Ok((there, Precondition::This(this.node, this.ctime)))
 }

@@ -1,4 +1,4 @@
-//! Copying objects: within a volume by sharing their data.
+//! Copies objects: within a volume by sharing their data.
 
 use crate::call::{Call, Shared};
 use crate::conditions::{self, Conditions};
@@ -61,7 +61,7 @@ impl Shared {
             if new_tags { checked_tags(input.tagging.take())? } else { Some(object.noted.tags.clone()) };
         let over = self.over(&call.tree, &to, matches.as_ref(), none_match.as_ref()).await?;
         let Some(file) = file else {
-            // as clients do it that change a directory's metadata, or its name key by key
+            // clients do this to change a directory's metadata, or to rename it key by key
             if !to.wants_dir() {
                 return Err(error::of(Error::IsDir));
             }
@@ -70,14 +70,14 @@ impl Shared {
         };
         let mut upload = call.tree.create(&to, Some(object.attr.size)).await.map_err(error::of)?;
         upload.copy(&file, 0..object.attr.size).await.map_err(error::of)?;
-        // no more open than what it is a copy of
+        // no more open than its source
         upload.like(&file, false);
         let sums = sums_still(&from_tree, &from, (&object.attr, object.noted.sums), &conditions).await?;
         let attr = self.place(upload, sums.clone(), (kept, tags.as_deref()), (over, None)).await?;
         Ok(copied(&sums, &attr))
     }
 
-    /// The tree and the path that a copy is made from.
+    /// The tree and the path of a copy's source.
     pub(crate) async fn source(
         &self,
         call: &Call,
@@ -104,10 +104,11 @@ fn copied(sums: &Sums, attr: &Attr) -> S3Response<CopyObjectOutput> {
     S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() })
 }
 
-/// The checksums of a source that was copied, if it is what it was when they were read: somebody may have written to it meanwhile.
+/// The checksums of a copied source, if it is unchanged since they were read: another client may
+/// have written to it meanwhile.
 ///
 /// # Errors
-/// `PreconditionFailed` where it is not, and the copy has conditions.
+/// `PreconditionFailed` where it has changed, and the copy has conditions.
 pub(crate) async fn sums_still(
     tree: &Tree,
     path: &Path,

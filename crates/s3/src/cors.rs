@@ -22,7 +22,7 @@ struct Rule {
     max_age_secs: Option<i64>,
 }
 
-/// What is kept of a configuration; `None`: it is too large.
+/// The stored form of a configuration; `None`: it is too large.
 pub(crate) fn to_text(configuration: &CORSConfiguration) -> Option<String> {
     let rule = |r: &CORSRule| {
         json!({
@@ -39,7 +39,7 @@ pub(crate) fn to_text(configuration: &CORSConfiguration) -> Option<String> {
     (configuration.cors_rules.len() <= RULES_MAX && text.len() <= BYTES_MAX).then_some(text)
 }
 
-/// A configuration as it is kept.
+/// Reads the stored form of a configuration.
 pub(crate) fn from_text(text: &str) -> Vec<CORSRule> {
     let Ok(Value::Array(rules)) = serde_json::from_str(text) else { return Vec::new() };
     let rule = |value: &Value| CORSRule {
@@ -72,7 +72,7 @@ fn rules(text: &str) -> Vec<Rule> {
     from_text(text).into_iter().map(rule).collect()
 }
 
-/// The headers for an answer to a request of this method; none when no rule is about it.
+/// The headers for an answer to a request of this method; none when no rule applies to it.
 pub(crate) fn headers_for(text: &str, method: &str, request: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::new();
     let Some(origin) = request.get(ORIGIN).and_then(|o| o.to_str().ok()) else { return out };
@@ -88,7 +88,7 @@ pub(crate) fn headers_for(text: &str, method: &str, request: &HeaderMap) -> Head
     out
 }
 
-/// The headers for a browser that asks whether it may; `None`: it may not.
+/// The headers for a browser that asks whether a request is allowed; `None`: it is not.
 pub(crate) fn preflight(text: &str, request: &HeaderMap) -> Option<HeaderMap> {
     let header = |name: HeaderName| request.get(name).and_then(|v| v.to_str().ok());
     let (origin, method) = (header(ORIGIN)?, header(ACCESS_CONTROL_REQUEST_METHOD)?);
@@ -116,7 +116,7 @@ impl Rule {
     }
 }
 
-/// Whether a text is as a pattern with at most one `*` says.
+/// Whether a text matches a pattern with at most one `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,4 +1,4 @@
-//! Removing objects.
+//! Removes objects.
 
 use crate::call::Shared;
 use crate::conditions::{Conditions, look_and_over};
@@ -6,17 +6,17 @@ use crate::error;
 use crate::names::{only_version, path_of};
 use futures_util::{FutureExt, StreamExt};
 use leeward_door::Tree;
-use leeward_fs::{Error, Over};
+use leeward_fs::{Error, Precondition};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
     ETagCondition, Error as DtoError, Timestamp,
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-/// Objects that one request removes.
+/// Most objects that one request removes.
 const DELETE_MAX: usize = 1000;
 
-/// What an object must be to be removed.
+/// Conditions for removing an object.
 #[derive(Default)]
 struct Only {
     matches: Option<ETagCondition>,
@@ -25,11 +25,11 @@ struct Only {
 }
 
 impl Only {
-    /// What may be removed of what is there.
-    async fn over(self, tree: &Tree, path: &leeward_door::Path) -> S3Result<Over> {
+    /// Checks the conditions, and returns the one for the removal.
+    async fn over(self, tree: &Tree, path: &leeward_door::Path) -> S3Result<Precondition> {
         let Only { matches, modified, size } = self;
         if matches.is_none() && modified.is_none() && size.is_none() {
-            return Ok(Over::Any);
+            return Ok(Precondition::Any);
         }
         let (there, over) = look_and_over(tree, path).await?;
         let conditions = Conditions { matches, ..Conditions::default() };
@@ -86,7 +86,7 @@ impl Shared {
             };
             removal.boxed()
         });
-        // one commit carries many of them
+        // one commit carries many removals
         let results: Vec<_> = futures_util::stream::iter(removals).buffered(64).collect().await;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for (key, result) in results {
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-/// Removes what a key is, if it is there.
+/// Removes the object of a key, if it exists.
 async fn remove(tree: &Tree, key: &str, version: Option<&str>, only: Only) -> S3Result<()> {
     let path = path_of(key)?;
     only_version(version)?;
@@ -120,7 +120,8 @@ async fn remove(tree: &Tree, key: &str, version: Option<&str>, only: Only) -> S3
         false => tree.remove_if(&path, over, true).await,
     };
     match removed {
-        // the prefix stays while there are keys below it; a key that leads nowhere is removed
+        // the prefix stays while there are keys below it; a key that leads nowhere counts as
+        // removed
         Ok(()) | Err(Error::NotFound | Error::NotDir | Error::NotEmpty | Error::IsDir) => Ok(()),
         Err(e) => Err(error::of(e)),
     }

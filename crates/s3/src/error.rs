@@ -1,4 +1,4 @@
-//! Errors as clients of S3 know them.
+//! Errors in the form of S3.
 
 use crate::buckets::BucketError;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
@@ -6,14 +6,14 @@ use leeward_door::listen::Busy;
 use leeward_fs::Error;
 use s3s::{S3Error, S3ErrorCode};
 
-/// With a code of our own, where S3 has none that fits.
+/// An error with a code of our own, where S3 has none that fits.
 pub(crate) fn own(code: &'static str, status: u16, message: &'static str) -> S3Error {
     let mut e = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
     e.set_status_code(hyper::StatusCode::from_u16(status).unwrap_or(hyper::StatusCode::BAD_REQUEST));
     e
 }
 
-/// Of an operation on an object.
+/// An error of an operation on an object.
 pub(crate) fn of(e: Error) -> S3Error {
     let with = S3Error::with_message;
     match e {
@@ -61,13 +61,13 @@ pub(crate) fn of(e: Error) -> S3Error {
     }
 }
 
-/// Of who is told to come back later.
+/// The error for a client that should come back later.
 pub(crate) fn busy(busy: Busy) -> S3Error {
     let why = "This user's requests are more than his share: come back later.";
     with_header(later(why), RETRY_AFTER, busy.retry_after_secs)
 }
 
-/// Of an operation on a bucket's own directory.
+/// An error of an operation on a bucket's own directory.
 pub(crate) fn of_root(e: Error) -> S3Error {
     match e {
         Error::NotFound | Error::NotDir | Error::Stale => S3Error::with_message(
@@ -78,12 +78,12 @@ pub(crate) fn of_root(e: Error) -> S3Error {
     }
 }
 
-/// There is no room now.
+/// The error when there is no room now.
 pub(crate) fn later(why: &'static str) -> S3Error {
     S3Error::with_message(S3ErrorCode::SlowDown, why)
 }
 
-/// The same with a header in its answer.
+/// Adds a header to the answer.
 pub(crate) fn with_header(mut e: S3Error, name: HeaderName, value: impl Into<HeaderValue>) -> S3Error {
     let mut headers = e.headers().cloned().unwrap_or_default();
     headers.insert(name, value.into());
@@ -95,7 +95,7 @@ pub(crate) fn not_implemented(what: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::NotImplemented, format!("{what} are not supported."))
 }
 
-/// Of a bucket that was not made or changed.
+/// An error of making or changing a bucket.
 pub(crate) fn of_bucket(e: BucketError) -> S3Error {
     match e {
         BucketError::Taken => S3Error::with_message(S3ErrorCode::BucketAlreadyExists, "The name is taken."),

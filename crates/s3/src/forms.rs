@@ -1,8 +1,9 @@
-//! Forms: what the library does not see to.
+//! Forms: checks that the library does not make.
 //!
-//! It loses a form's policy before an operation could look at it. But it refuses a form with a field that the policy has no condition for,
-//! and with a `bucket` that is not the one in the URL. So each form is given that field: a policy without a condition for its bucket would be good
-//! for all buckets of who signed it, and is refused, as S3 does.
+//! The library drops a form's policy before an operation could look at it. But it refuses a form
+//! with a field that the policy has no condition for, and one with a `bucket` that is not the one
+//! in the URL. So this module adds that field to each form. A policy without a condition for its
+//! bucket would be valid for all buckets of its signer, and is refused, as S3 does.
 
 use crate::headers;
 use bytes::{Buf, Bytes};
@@ -16,7 +17,8 @@ use s3s::S3Result;
 use s3s::dto::PostObjectInput;
 use std::task::Poll;
 
-/// The form with a field that names its bucket, before all others; as it is where its kind has no boundary: then the library refuses it.
+/// Adds a field that names the bucket, before all others. A form without a boundary in its type
+/// stays as it is: then the library refuses it.
 pub(crate) fn with_bucket(request: Request<Body>, bucket: &str) -> Request<Body> {
     // read as the library reads it
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.parse::<Mime>().ok());
@@ -28,7 +30,8 @@ pub(crate) fn with_bucket(request: Request<Body>, bucket: &str) -> Request<Body>
     request.map(|body| before(field.into(), body))
 }
 
-/// The body behind these bytes; an empty line before its first boundary, which is allowed, is left out.
+/// Puts these bytes before the body. An empty line before the body's first boundary, which is
+/// allowed, is left out.
 fn before(first: Bytes, body: Body) -> Body {
     let (mut first, mut empty_line) = (Some(first), &b"\r\n"[..]);
     let mut body = Box::pin(body);
@@ -44,7 +47,7 @@ fn before(first: Bytes, body: Body) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// The data without what is left of the line that is left out.
+/// The data without the rest of the line that is left out.
 fn without(mut data: Bytes, line: &mut &[u8]) -> Bytes {
     while let (Some(next), [wanted, rest @ ..]) = (data.first(), *line) {
         if next != wanted {
@@ -57,7 +60,7 @@ fn without(mut data: Bytes, line: &mut &[u8]) -> Bytes {
     data
 }
 
-/// Refuses a form whose fields ask for what is not done here, as requests are whose headers do.
+/// Refuses a form whose fields ask for something unsupported, as for headers of requests.
 ///
 /// # Errors
 /// As [`headers::check`].

@@ -1,20 +1,21 @@
-//! Headers `x-amz-*` of requests: each that S3 knows is used, means nothing here, or is refused. Pure.
+//! Headers `x-amz-*` of requests: each header that S3 knows is used, means nothing here, or is
+//! refused. Pure.
 //!
-//! What would change what a request means is never taken and left undone: a client that asks for an object to be locked, encrypted or granted
-//! to somebody must hear that it was not.
+//! A header that changes the meaning of a request is never accepted and ignored: a client that asks
+//! for an object to be locked, encrypted or granted to somebody must be told that it was not.
 
 use crate::error::not_implemented;
 use hyper::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// What is done about a header.
+/// How a header is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// The operations that S3 has it for go by it.
+    /// The operations that have it in S3 use it.
     Used,
-    /// It asks for nothing that would be done otherwise without it: why.
+    /// The request means the same without it; the reason.
     Harmless(&'static str),
-    /// Refused, unless it has this value, which says what is so.
+    /// Refused, unless it has this value, which describes the actual behaviour.
     Unless(&'static str, Refusal),
     /// Refused.
     Refused(Refusal),
@@ -27,7 +28,7 @@ pub(crate) enum Refusal {
     Lock,
     /// Rights are in modes and ACLs of files.
     Grant,
-    /// By the server, or with keys of clients.
+    /// Encryption by the server, or with keys of clients.
     Encryption,
     /// There is nothing like it here.
     Unknown,
@@ -38,7 +39,8 @@ use Handling::{Harmless, Refused, Unless, Used};
 const ANSWER: Handling = Harmless("it is one of answers");
 const NO_LOCKS: Handling = Harmless("there are no locks that it would be for");
 
-/// All headers that S3 knows, but for those with metadata of users. A name that ends in `*` stands for all that begin so.
+/// All headers that S3 knows, except those with metadata of users. A name that ends in `*` stands
+/// for all that begin so.
 pub(crate) const KNOWN: &[(&str, Handling)] = &[
     ("x-amz-abort-date", ANSWER),
     ("x-amz-abort-rule-id", ANSWER),
@@ -111,10 +113,10 @@ pub(crate) const KNOWN: &[(&str, Handling)] = &[
     ("x-amz-write-offset-bytes", Refused(Refusal::Unknown)),
 ];
 
-/// Storage classes that are taken: what is kept here is worth no less.
+/// Accepted storage classes: the cell keeps objects at least as safely.
 const CLASSES: [&str; 2] = ["STANDARD", "REDUCED_REDUNDANCY"];
 
-/// What is done about a header; `None`: S3 does not know it either, and goes by nothing that it says.
+/// How a header is handled; `None`: S3 does not know it either, and ignores it.
 pub(crate) fn handling(name: &str) -> Option<Handling> {
     let is = |known: &str| match known.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -123,7 +125,8 @@ pub(crate) fn handling(name: &str) -> Option<Handling> {
     KNOWN.iter().find(|(known, _)| is(known)).map(|(_, handling)| *handling)
 }
 
-/// Refuses a request that asks for what is not done here. `query`: its parameters, where signed URLs may have what else is in headers.
+/// Refuses a request that asks for something unsupported. `query`: its parameters, where signed
+/// URLs may have what is otherwise in headers.
 ///
 /// # Errors
 /// `NotImplemented`, `InvalidRequest`, `InvalidStorageClass`, `InvalidArgument`.
@@ -133,7 +136,7 @@ pub(crate) fn check(headers: &HeaderMap, query: &[(String, String)]) -> S3Result
     }
     for (name, value) in query {
         let name = name.to_ascii_lowercase();
-        // what is used is used in headers only
+        // used headers are used only as headers
         if handling(&name).is_some_and(|handling| handling != Used) {
             check_one(&name, value)?;
         }
@@ -141,7 +144,7 @@ pub(crate) fn check(headers: &HeaderMap, query: &[(String, String)]) -> S3Result
     Ok(())
 }
 
-/// The same of one header, or field of a form.
+/// Checks one header, or field of a form.
 pub(crate) fn check_one(name: &str, value: &str) -> S3Result<()> {
     match handling(name) {
         Some(Refused(why)) => Err(refused(name, why)),
@@ -181,7 +184,7 @@ mod tests {
     use super::*;
     use hyper::header::{HeaderName, HeaderValue};
 
-    /// What the API reference of S3 has for requests, and for answers.
+    /// The headers in the API reference of S3, for requests and for answers.
     const REFERENCE: &str = "
         x-amz-abort-date x-amz-abort-rule-id x-amz-access-point-alias x-amz-acl x-amz-archive-status x-amz-bucket-location-name
         x-amz-bucket-location-type x-amz-bucket-object-lock-enabled x-amz-bucket-object-lock-token x-amz-bucket-region

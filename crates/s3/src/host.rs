@@ -3,13 +3,13 @@
 use s3s::S3Result;
 use s3s::host::{DomainError, S3Host, SingleDomain, VirtualHost};
 
-/// Names of the host; a name before one of them is a bucket. Ports and case do not matter, and any other name is the host's, too: buckets are in
-/// paths then.
+/// Names of the host; a name before one of them is a bucket. Ports and case do not matter. Any
+/// other name also means the host: buckets are in paths then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Domains(Vec<String>);
 
 impl Domains {
-    /// Reads them.
+    /// Checks and keeps the names.
     ///
     /// # Errors
     /// One of them is no name.
@@ -19,7 +19,7 @@ impl Domains {
             SingleDomain::new(domain)?;
             all.push(without_port(domain).to_ascii_lowercase());
         }
-        // of two that overlap the longer one
+        // of two that overlap the longer one first
         all.sort_by_key(|domain| std::cmp::Reverse(domain.len()));
         Ok(Domains(all))
     }

@@ -1,4 +1,5 @@
-//! Fuzz targets: what strangers send, in all shapes, before anything is known of them. `docs/TESTING.md` says how they are run for longer.
+//! Fuzz targets: requests of unknown senders, in all shapes, before anything is known of them.
+//! `docs/TESTING.md` says how they are run for longer.
 
 use crate::access::Asker;
 use crate::access::{Checks, Found, Keys, NotFound, XML_BYTES_IN_ALL};
@@ -15,7 +16,7 @@ use hyper::body::Frame;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RANGE};
 use hyper::{Method, Request, StatusCode, Uri};
 use leeward_door::listen::BodyError;
-use leeward_door::{Shares, Who};
+use leeward_door::{FairSemaphore, Principal};
 use leeward_env::Env;
 use leeward_fs::buckets::is_name;
 use object_store::aws::{AwsAuthorizer, AwsCredential};
@@ -30,14 +31,14 @@ use std::sync::Arc;
 #[path = "../../door/tests/soup/mod.rs"]
 mod soup;
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Clone, Default, Debug)]
 struct Seen {
-    /// Bucket and key, as the library reads them.
+    /// Bucket and key, as the library parses them.
     at: Option<(String, String)>,
-    /// It was let in, as who has the key.
+    /// It was accepted as a request of the key's owner.
     known: bool,
-    /// The whole content of an object came, and was what was signed.
+    /// The whole content of an object arrived, and was what was signed.
     content: Option<Bytes>,
     /// Bytes of the texts in a body of XML.
     texts: usize,
@@ -52,13 +53,13 @@ struct OneKey;
 impl Keys for OneKey {
     async fn find(&self, id: &str) -> Result<Found, NotFound> {
         match id {
-            "AK" => Ok(Found { secret: "secret".into(), who: Who::new("ann", 1000, 1000, &[]) }),
+            "AK" => Ok(Found { secret: "secret".into(), who: Principal::new("ann", 1000, 1000, &[]) }),
             _ => Err(NotFound::Unknown),
         }
     }
 }
 
-/// The door's checks, looked at from outside; `open`: none.
+/// The door's checks, with a record of their results; `open`: no checks.
 struct Watched {
     checks: Checks,
     open: bool,
@@ -80,7 +81,7 @@ impl S3Access for Watched {
     }
 }
 
-/// Operations that only note what they are asked for.
+/// Operations that only record that they were called.
 struct Noting(Slot);
 
 #[async_trait::async_trait]
@@ -130,13 +131,13 @@ impl S3 for Noting {
     }
 }
 
-/// A service as the door has it, over nothing.
+/// A service like the door's, without files.
 struct Target {
     service: s3s::service::S3Service,
     seen: Slot,
 }
 
-/// A target that failed is not asked again.
+/// A target that failed is not used again.
 impl std::panic::RefUnwindSafe for Target {}
 
 const DOMAIN: &str = "s3.example.org";
@@ -144,7 +145,7 @@ const DOMAIN: &str = "s3.example.org";
 impl Target {
     fn new(forms: bool, open: bool) -> Target {
         let seen = Slot::default();
-        let (keys, xml) = (Arc::new(OneKey), Shares::new(XML_BYTES_IN_ALL));
+        let (keys, xml) = (Arc::new(OneKey), FairSemaphore::new(XML_BYTES_IN_ALL));
         let checks =
             Watched { checks: Checks { forms, env: Env::real(), keys, xml }, open, seen: seen.clone() };
         let domains = Domains::new(&[DOMAIN.to_owned()]).expect("a name");
@@ -152,7 +153,7 @@ impl Target {
         Target { service, seen }
     }
 
-    /// The status of the answer, and what was seen meanwhile.
+    /// The status of the answer, and what was recorded meanwhile.
     fn ask(&self, request: Request<Bytes>) -> (StatusCode, Seen) {
         *self.seen.lock() = Seen::default();
         let answer = self.service.call(request.map(s3s::Body::from));
@@ -163,7 +164,7 @@ impl Target {
     }
 }
 
-/// A request; `None` for what the listener would not let pass.
+/// A request; `None` for one that the listener would not pass.
 fn request(method: Method, uri: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Option<Request<Bytes>> {
     let mut request = Request::new(Bytes::copy_from_slice(body));
     *request.method_mut() = method;
@@ -231,7 +232,8 @@ const NAMES: &str = "\
 const METHODS: &str = "\
     GET|HEAD|PUT|POST|DELETE|OPTIONS|PATCH";
 
-/// Nobody who cannot sign is taken for somebody, whatever he says; what he says is read or refused.
+/// Without the secret a request never acts as a user, whatever it contains; it is parsed or
+/// refused.
 #[test]
 fn a_request_without_the_secret_is_nobodys() {
     let target = Target::new(false, false);
@@ -255,7 +257,7 @@ fn a_request_without_the_secret_is_nobodys() {
     });
 }
 
-/// What somebody in between does to a signed request.
+/// Changes that an attacker in between makes to a signed request.
 const CHANGES: &str = "\
     nothing|method|path|query|host|new header|header|signature|date|key|content|header gone";
 
@@ -287,7 +289,7 @@ fn a_signed_request_that_is_changed_is_refused() {
     });
 }
 
-/// Changes a request; whether anything that counts is different now.
+/// Changes a request; returns whether anything that matters is different now.
 fn changed(request: &mut Request<Bytes>, change: &str, (at, bit): (u8, u8), value: &[u8]) -> bool {
     let flip = |text: &mut Vec<u8>, from: usize| {
         let at = from + usize::from(at) % (text.len() - from);
@@ -382,7 +384,7 @@ const FORM: &str = "\
     eyJleHBpcmF0aW9uIjoiMjA5OS0wMS0wMVQwMDowMDowMFoiLCJjb25kaXRpb25zIjpbXX0=|\
     Content-Type: text/plain|${filename}|a|0|=";
 
-/// A form of somebody without a secret, whatever is in it, makes no object.
+/// A form of a sender without the secret, whatever is in it, makes no object.
 #[test]
 fn a_form_without_a_signature_makes_nothing() {
     let target = Target::new(true, false);
@@ -415,10 +417,14 @@ fn a_range_is_within_the_object() {
 }
 
 fn room() -> Room {
-    Room { shares: Shares::new(SIGNED_BYTES_IN_ALL), asker: Asker::default(), holding: Holding::default() }
+    Room {
+        semaphore: FairSemaphore::new(SIGNED_BYTES_IN_ALL),
+        asker: Asker::default(),
+        holding: Holding::default(),
+    }
 }
 
-/// What came of a body in chunks; pieces of these sizes, in turns.
+/// The result of a body in chunks, sent in pieces of these sizes, in turns.
 fn through(body: &[u8], sizes: &[u8], signed: bool, room: &Room) -> Result<Vec<Bytes>, String> {
     let mut headers = HeaderMap::new();
     let kind =
@@ -436,7 +442,8 @@ fn through(body: &[u8], sizes: &[u8], signed: bool, room: &Room) -> Result<Vec<B
     all.map_err(|e| e.to_string())
 }
 
-/// The content of chunks, and what follows the last one; `None`: they are cut off or malformed. Written for itself.
+/// The content of chunks, and what follows the last one; `None`: they are cut off or malformed.
+/// Implemented independently.
 fn content_of(mut body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut content = Vec::new();
     loop {
@@ -486,7 +493,7 @@ fn chunks_of_strangers_are_never_made_larger_or_different() {
         let room = room();
         let sizes = if sizes.is_empty() { &[7][..] } else { &sizes[..] };
         let out = through(body, sizes, *signed, &room);
-        assert_eq!(room.shares.taken(), 0, "memory is given back");
+        assert_eq!(room.semaphore.taken(), 0, "memory is given back");
         let Ok(pieces) = out else { return };
         let out = pieces.concat();
         if *signed {

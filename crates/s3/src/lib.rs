@@ -1,13 +1,16 @@
 //! The S3 door: a bucket is a directory of the cell, an object is a file in it, and keys are paths.
 //!
-//! [`S3Door`] is a [`Site`](leeward_door::listen::Site) for `leeward_door::listen`. The protocol (signatures in all their forms, XML, routes) is the crate
-//! `s3s`'s; what a request does to files is `leeward_door`'s; here is what lies between: which file a key is (`names`), what stands beside its
-//! content (`meta`), what it hashes to (`sums`), uploads in parts (`parts`); and what keeps the library's memory bounded (`access`, `chunks`, `site`).
+//! [`S3Door`] is a [`Site`](leeward_door::listen::Site) for `leeward_door::listen`. The crate `s3s`
+//! implements the protocol (signatures in all their forms, XML, routes). `leeward_door` does the
+//! work on files. This crate has what lies between: the file of a key (`names`), attributes beside
+//! its content (`meta`), its checksums (`sums`), uploads in parts (`parts`); and the limits on the
+//! library's memory (`access`, `chunks`, `site`).
 //!
-//! Who asks is said by [`Keys`], which buckets there are by [`Buckets`]; both are asked for each request and answer from memory.
+//! [`Keys`] looks up access keys, [`Buckets`] looks up buckets. Both are called for each request
+//! and answer from memory.
 //!
-//! Invariants: every request acts as a user with that user's rights, none as root; an answer to a change means that it is durable; no secret is in a
-//! `Debug` here.
+//! Invariants: every request acts as a user with that user's rights, none as root; an answer to a
+//! change means that it is durable; no secret is in a `Debug` here.
 
 mod access;
 mod answers;

@@ -14,10 +14,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::time::{Duration, SystemTime};
 
-/// Keys of a page.
+/// Most keys on a page.
 const PAGE_MAX: i32 = 1000;
 
-/// What both forms of a listing ask for.
+/// The request of both forms of a listing.
 struct Page {
     prefix: String,
     delimiter: String,
@@ -27,7 +27,7 @@ struct Page {
     owner: Option<String>,
 }
 
-/// What both answer.
+/// The result of both forms.
 struct Listed {
     contents: Vec<Object>,
     prefixes: Vec<CommonPrefix>,
@@ -35,16 +35,17 @@ struct Listed {
     next: Option<String>,
 }
 
-/// The last second of the year 9999: answers cannot say more, and files may have any time.
+/// The last second of the year 9999: answers cannot express later times, and files may have any
+/// time.
 const LAST_SECS: i64 = 253_402_300_799;
 
-/// A time as answers have it.
+/// A time for an answer.
 pub(crate) fn timestamp(time: Time) -> Timestamp {
     let whole = Duration::from_secs(time.secs.clamp(0, LAST_SECS) as u64);
     Timestamp::from(SystemTime::UNIX_EPOCH + whole + Duration::from_nanos(time.nanos.into()))
 }
 
-/// The same without what is less than a second.
+/// A time for an answer, in whole seconds.
 pub(crate) fn whole_seconds(time: Time) -> Timestamp {
     timestamp(Time { nanos: 0, ..time })
 }
@@ -157,13 +158,13 @@ impl Shared {
             let more = keys.next(page.limit + 1 - found).await.map_err(of_listing)?;
             if more.is_empty() {
                 if found == 0 {
-                    // there may be no bucket to be empty
+                    // the bucket may not exist, which is not the same as empty
                     call.tree.access(&Call::root(), 0).await.map_err(error::of_root)?;
                 }
                 return Ok(listed);
             }
             for key in more {
-                // what is no UTF-8, or too long, is no key
+                // a name that is no UTF-8, or too long, is no key
                 let Ok(name) = String::from_utf8(key.name().to_vec()) else { continue };
                 if name.len() > KEY_BYTES_MAX {
                     continue;
@@ -174,7 +175,7 @@ impl Shared {
                 }
                 if let Some(prefix) = other_prefix(&name, page) {
                     let prefix = prefix.to_owned();
-                    // all that is below it is told by this
+                    // this stands for everything below it
                     wanted.after = [prefix.as_bytes(), &[0xff]].concat();
                     keys = Keys::new(&call.tree, wanted.clone());
                     last = prefix.clone() + "\u{10ffff}";

@@ -1,4 +1,5 @@
-//! What stands beside an object's content: headers that its answers repeat, metadata and tags of its user. Kept as extended attributes.
+//! Attributes beside an object's content: headers that its answers repeat, metadata and tags of its
+//! user. Kept as extended attributes.
 
 use leeward_door::notes::{self, HEADERS, HEADERS_BYTES_MAX, Headers, SUMS, Sums};
 use leeward_fs::Attr;
@@ -8,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 /// Attribute with tags, as in a query: `a=b&c=d`.
 pub(crate) const TAGS: &[u8] = b"user.leeward.tags";
-/// What is read with an object.
+/// Attributes that are read with an object.
 pub(crate) const NOTED: &[&[u8]] = &[SUMS, HEADERS, TAGS];
 
-/// What begins the name of a header with metadata of the user.
+/// Prefix of headers with metadata of the user.
 const OWN: &str = "x-amz-meta-";
 
-/// Bytes of metadata of the user, names and values: as S3.
+/// Most bytes of metadata of the user, names and values: as S3.
 const OWN_BYTES_MAX: usize = 2048;
 
-/// What is noted of an object.
+/// The attributes of an object.
 pub(crate) struct Noted {
     pub(crate) sums: Sums,
     pub(crate) headers: Headers,
@@ -25,7 +26,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// From the values of [`NOTED`].
+    /// Reads the values of [`NOTED`].
     pub(crate) fn of(xattrs: &[Option<Vec<u8>>], attr: &Attr) -> Noted {
         let value = |n: usize| xattrs.get(n).and_then(|v| v.as_deref());
         Noted {
@@ -35,7 +36,7 @@ impl Noted {
         }
     }
 
-    /// A header.
+    /// One of the kept headers.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         self.headers.get(name).cloned()
     }
@@ -50,7 +51,7 @@ impl Noted {
         (!own.is_empty()).then_some(own)
     }
 
-    /// How many tags there are.
+    /// Number of tags.
     pub(crate) fn tag_count(&self) -> Option<i32> {
         let count = self.tags.split('&').filter(|t| !t.is_empty()).count();
         (count > 0).then_some(count as i32)
@@ -61,7 +62,7 @@ impl Noted {
     }
 }
 
-/// [`Kept`] of a request that makes an object: all of them have these fields.
+/// [`Kept`] of a request that makes an object: all such requests have these fields.
 macro_rules! kept {
     ($input:expr) => {
         $crate::meta::Kept::default()
@@ -76,7 +77,7 @@ macro_rules! kept {
 }
 pub(crate) use kept;
 
-/// Headers to be kept with an object, from those of a request.
+/// Headers of a request that are kept with the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept(Headers);
 
@@ -85,7 +86,7 @@ impl Kept {
         self.0.is_empty()
     }
 
-    /// Adds a header where it is given.
+    /// Adds a header, if given.
     pub(crate) fn header(mut self, name: &str, value: Option<&str>) -> Kept {
         if let Some(value) = value {
             self.0.insert(name.into(), value.into());
@@ -104,7 +105,7 @@ impl Kept {
         self
     }
 
-    /// The same, if metadata of the user are no more than S3 takes.
+    /// Checks that metadata of the user is not more than S3 takes.
     ///
     /// # Errors
     /// `MetadataTooLarge`.
@@ -119,7 +120,7 @@ impl Kept {
         Ok(self)
     }
 
-    /// Adds when it expires.
+    /// Adds the time of expiry.
     pub(crate) fn expires(self, expires: Option<&Timestamp>) -> Kept {
         let mut text = Vec::new();
         let formatted = expires.and_then(|t| t.format(TimestampFormat::HttpDate, &mut text).ok());
@@ -129,7 +130,7 @@ impl Kept {
         }
     }
 
-    /// As an attribute, if there are any.
+    /// The attribute, if there are any headers.
     pub(crate) fn attribute(&self) -> S3Result<Option<(Vec<u8>, Vec<u8>)>> {
         if self.0.is_empty() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Which file a key is. Pure.
+//! The file of a key. Pure.
 
 use leeward_door::Path;
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -6,7 +6,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 /// Longest key, bytes: as S3. A path in the mount may be longer.
 pub(crate) const KEY_BYTES_MAX: usize = 1024;
 
-/// Objects have the one version that is there.
+/// Objects have only their current version.
 ///
 /// # Errors
 /// `NoSuchVersion` for any other.
@@ -23,7 +23,8 @@ pub(crate) fn only_version(version: Option<&str>) -> S3Result<()> {
 /// The path of an object: its key.
 ///
 /// # Errors
-/// `XMinioInvalidObjectName` for a key that cannot be a path, with the reason: the code that others who keep objects in files have for it.
+/// `XMinioInvalidObjectName` for a key that cannot be a path, with the reason: the code of other
+/// servers that keep objects in files.
 pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     let refused = |why: String| {
         let mut e = S3Error::with_message(
@@ -42,7 +43,7 @@ pub(crate) fn path_of(key: &str) -> S3Result<Path> {
     Path::parse(key.as_bytes()).map_err(|why| refused(why.to_string()))
 }
 
-/// A key as listings show it where the client asks for `url` encoding.
+/// A key in a listing for which the client asks for `url` encoding.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {
@@ -56,7 +57,7 @@ pub(crate) fn encoded(text: &str) -> String {
     out
 }
 
-/// Names and values of a query, as they are escaped.
+/// Names and values of a query, still escaped.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').filter(|w| !w.is_empty()).map(|w| w.split_once('=').unwrap_or((w, "")))
 }

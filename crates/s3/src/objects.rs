@@ -1,4 +1,4 @@
-//! Objects: reading and writing.
+//! Reads and writes objects.
 
 use crate::call::{Call, Posted, Shared};
 use crate::conditions::Conditions;
@@ -17,7 +17,7 @@ use hyper::header::{CONTENT_RANGE, HeaderValue};
 use leeward_door::listen::{BodyError, Turn};
 use leeward_door::notes::{HEADERS, SUMS, Sums, etag_of};
 use leeward_door::{Digest, File, Finish, Path, Tree, Upload, limits};
-use leeward_fs::{Attr, Kind, NodeId, Over, Time};
+use leeward_fs::{Attr, Kind, NodeId, Precondition, Time};
 use s3s::dto::{
     Checksum, ChecksumMode, ETag, GetObjectAttributesInput, GetObjectAttributesOutput,
     GetObjectAttributesParts, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
@@ -27,10 +27,10 @@ use s3s::dto::{
 use s3s::stream::ByteStream;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, TrailingHeaders};
 
-/// Digits of an MD5 in an ETag: those of files that the mount wrote are made otherwise.
+/// Digits of an MD5 in an ETag: ETags of files written through the mount have another form.
 const MD5_DIGITS: usize = 32;
 
-/// What can be asked of an object.
+/// Attributes of an object that clients can ask for.
 const ATTRIBUTES: [&str; 5] = [
     ObjectAttributes::ETAG,
     ObjectAttributes::CHECKSUM,
@@ -39,7 +39,7 @@ const ATTRIBUTES: [&str; 5] = [
     ObjectAttributes::OBJECT_SIZE,
 ];
 
-/// What is there under a key.
+/// The object under a key.
 pub(crate) struct Object {
     pub(crate) attr: Attr,
     pub(crate) noted: Noted,
@@ -53,7 +53,7 @@ impl Object {
         Object { attr, noted, etag }
     }
 
-    /// Bytes of its content: a directory has none.
+    /// Length of its content: a directory has none.
     pub(crate) fn size(&self) -> u64 {
         if self.attr.kind == Kind::Dir { 0 } else { self.attr.size }
     }
@@ -64,7 +64,7 @@ impl Object {
         Some(self.noted.header("content-type").unwrap_or_else(|| usual.to_owned()))
     }
 
-    /// Its checksums, where the client asks for them and gets all of it.
+    /// Its checksums, where the client asks for them and gets the whole object.
     fn checksum(&self, mode: Option<&ChecksumMode>, whole: bool) -> Checksum {
         match mode.is_some_and(|m| m.as_str() == ChecksumMode::ENABLED) && whole {
             true => sums::checksum_of(&self.noted.sums),
@@ -73,7 +73,7 @@ impl Object {
     }
 }
 
-/// The part of an object that a client wants.
+/// The range of an object that a client wants.
 fn part_of(range: Option<&Range>, size: u64) -> S3Result<(std::ops::Range<u64>, Option<String>)> {
     let Some(range) = range else { return Ok((0..size, None)) };
     let part = range.check(size).map_err(|_| {
@@ -87,7 +87,8 @@ fn part_of(range: Option<&Range>, size: u64) -> S3Result<(std::ops::Range<u64>, 
     Ok((part, Some(told)))
 }
 
-/// What reading and looking answer alike: judged by the request's conditions, the part that it wants, and told of it.
+/// The common part of reading and looking: checks the request's conditions, finds the range, and
+/// describes the object.
 macro_rules! described {
     ($output:ident, $object:expr, $input:expr) => {{
         let (object, input) = (&$object, &$input);
@@ -150,7 +151,7 @@ impl Shared {
         Ok(S3Response::new(described!(HeadObjectOutput, object, input).0))
     }
 
-    /// Looks at the object under a key, when it is the user's turn.
+    /// Looks up the object of a key, when it is the user's turn.
     pub(crate) async fn find(&self, call: &Call, key: &str, version: Option<&str>) -> S3Result<Object> {
         let path = path_of(key)?;
         only_version(version)?;
@@ -158,7 +159,7 @@ impl Shared {
         look(&call.tree, &path).await
     }
 
-    /// What is known of an object, as XML: that it is of parts, and how many, not where they begin.
+    /// Attributes of an object, as XML: the number of its parts, not where they begin.
     pub(crate) async fn attributes(
         &self,
         request: S3Request<GetObjectAttributesInput>,
@@ -166,7 +167,7 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let object = self.find(&call, &input.key, input.version_id.as_deref()).await?;
-        // botocore names them in one header, others in several
+        // botocore names them in one header, other clients in several
         let names = input.object_attributes.iter().flat_map(|names| names.as_str().split(','));
         let names: Vec<&str> = names.map(str::trim).filter(|name| !name.is_empty()).collect();
         if names.is_empty() || names.iter().any(|name| !ATTRIBUTES.contains(name)) {
@@ -227,7 +228,7 @@ impl Shared {
         Ok(S3Response::new(with_sums!(PutObjectOutput, sums::checksum_of(&sums), output)))
     }
 
-    /// An object from a form: what its fields say counts as headers do.
+    /// An object from a form: its fields count as headers do.
     pub(crate) async fn post(
         &self,
         request: S3Request<PostObjectInput>,
@@ -265,14 +266,15 @@ impl Shared {
         Ok(put.map_output(|put| PostObjectOutput { e_tag: put.e_tag, ..PostObjectOutput::default() }))
     }
 
-    /// `PUT` of a key that ends in `/` makes a directory, which keeps headers and tags as an object does.
+    /// `PUT` of a key that ends in `/` makes a directory, which keeps headers and tags as an object
+    /// does.
     async fn put_directory(
         &self,
         call: &Call,
         path: &Path,
         incoming: Incoming,
         (kept, tags): (Kept, Option<String>),
-        over: Over,
+        over: Precondition,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let mut body = incoming.body;
         while let Some(piece) = body.next().await {
@@ -291,19 +293,19 @@ impl Shared {
         Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
     }
 
-    /// A directory with these headers and tags, made or there already.
+    /// A directory with these headers and tags, new or existing.
     pub(crate) async fn make_directory(
         &self,
         call: &Call,
         path: &Path,
         (kept, tags): (Kept, Option<String>),
-        over: Over,
+        over: Precondition,
     ) -> S3Result<Attr> {
         let there = match look(&call.tree, path).await {
             Err(e) if *e.code() == S3ErrorCode::NoSuchKey => None,
             there => Some(there?),
         };
-        if there.is_some() && matches!(over, Over::Nothing) {
+        if there.is_some() && matches!(over, Precondition::Nothing) {
             return Err(error::of(leeward_fs::Error::Exists));
         }
         let attr = call.tree.make_dir(path, true).await.map_err(error::of)?;
@@ -317,7 +319,8 @@ impl Shared {
         Ok(attr)
     }
 
-    /// Takes content in, into a file without a name, and checks what the client says of it. With the turn in which it is to be given its name.
+    /// Receives content into a file without a name, and checks what the client claims about it.
+    /// Returns it with the turn in which it gets its name.
     pub(crate) async fn receive(
         &self,
         call: &Call,
@@ -341,7 +344,8 @@ impl Shared {
                 continue;
             }
             if upload.is_none() {
-                // waits for its turn, which it gives back at once: a client that sends slowly must not keep others from theirs
+                // waits for its turn, and gives it back at once: a client that sends slowly must
+                // not hold up others
                 drop(self.turn(call).await?);
                 let begun = upload.insert(create().await?.with_digest(hasher()));
                 begun.write(small.split().freeze()).await.map_err(error::of)?;
@@ -367,13 +371,14 @@ impl Shared {
         Ok((upload, sums, self.turn(call).await?))
     }
 
-    /// Gives content its key. `completes`: the upload in parts that ends with it, and what is to be known of that for a while.
+    /// Gives content its key. `completes`: the upload in parts that ends with it, and the result to
+    /// keep for a while.
     pub(crate) async fn place(
         &self,
         upload: Upload,
         sums: Sums,
         (kept, tags): (Kept, Option<&str>),
-        (over, completes): (Over, Option<(NodeId, Vec<u8>)>),
+        (over, completes): (Precondition, Option<(NodeId, Vec<u8>)>),
     ) -> S3Result<Attr> {
         let modified = self.now();
         let mut xattrs = vec![(SUMS.to_vec(), sums.to_attribute(upload.size(), modified))];
@@ -385,29 +390,30 @@ impl Shared {
         upload.finish(finish).await.map_err(error::of)
     }
 
-    /// Now, as files have it.
+    /// The current time, in the form of files.
     pub(crate) fn now(&self) -> Time {
         let wall = self.wall();
         Time { secs: (wall / 1_000_000_000) as i64, nanos: (wall % 1_000_000_000) as u32 }
     }
 }
 
-/// Content on its way in.
+/// Incoming content.
 pub(crate) struct Incoming {
     body: StreamingBlob,
-    /// How much is to come.
+    /// Length of the content, bytes.
     pub(crate) bytes: u64,
     claims: Claims,
     trailers: Option<TrailingHeaders>,
-    /// Bytes for which there must be room besides.
+    /// Bytes of earlier parts for which there must also be room.
     pub(crate) before: u64,
 }
 
 impl Incoming {
-    /// That of a request.
+    /// The incoming content of a request.
     ///
     /// # Errors
-    /// `MissingContentLength`: then nobody knows whether there is room for it, and where it ends.
+    /// `MissingContentLength`: then it is not known whether there is room for it, and where it
+    /// ends.
     pub(crate) fn of(
         body: Option<StreamingBlob>,
         bytes: Option<i64>,
@@ -422,7 +428,7 @@ impl Incoming {
     }
 }
 
-/// Opens the file that a key is; no file for a directory.
+/// Opens the file of a key; no file for a directory.
 pub(crate) async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<File>)> {
     if path.wants_dir() {
         return Ok((look(tree, path).await?, None));
@@ -435,7 +441,7 @@ pub(crate) async fn open(tree: &Tree, path: &Path) -> S3Result<(Object, Option<F
     Ok((Object::of(file.attr, &file.xattrs), Some(file)))
 }
 
-/// What is under a key.
+/// The object of a key.
 pub(crate) async fn look(tree: &Tree, path: &Path) -> S3Result<Object> {
     let missing = || error::of(leeward_fs::Error::NotFound);
     let found = tree.stat(path, NOTED).await.map_err(|e| match e {
@@ -464,7 +470,7 @@ async fn body_of(file: Option<File>, part: std::ops::Range<u64>) -> S3Result<Str
     Ok(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(frames))))
 }
 
-/// Only what modes and ACLs of files can say.
+/// Refuses an ACL that modes and ACLs of files cannot express.
 pub(crate) fn private(acl: Option<&str>) -> S3Result<()> {
     match acl {
         None | Some(ObjectCannedACL::PRIVATE | ObjectCannedACL::BUCKET_OWNER_FULL_CONTROL) => Ok(()),
@@ -474,14 +480,15 @@ pub(crate) fn private(acl: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Of how many parts an object was made: its ETag says so.
+/// Number of parts that an object was made from: its ETag has it.
 fn parts_of(etag: &ETag) -> Option<GetObjectAttributesParts> {
     let (md5, count) = etag.value().split_once('-')?;
     let total_parts_count = Some(count.parse().ok().filter(|_| md5.len() == MD5_DIGITS)?);
     Some(GetObjectAttributesParts { total_parts_count, ..GetObjectAttributesParts::default() })
 }
 
-/// `aws-chunked` says how a request came, not what the content is. All else is kept as it was said.
+/// Removes `aws-chunked`, which describes the request, not the content. The rest is kept as it
+/// came.
 pub(crate) fn without_chunks(encoding: &str) -> Option<String> {
     let is_chunks = |e: &str| e.trim().eq_ignore_ascii_case("aws-chunked");
     if !encoding.split(',').any(is_chunks) {
@@ -499,7 +506,7 @@ fn check_part_number(part: Option<i32>) -> S3Result<()> {
     }
 }
 
-/// Why content ended that was to come: what is wrong is no broken connection.
+/// The error for incoming content that ended early: wrong content is no broken connection.
 fn broken(e: BodyError) -> S3Error {
     let text = e.to_string();
     if text.contains("Sha256Mismatch") {

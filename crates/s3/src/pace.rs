@@ -1,4 +1,5 @@
-//! Bodies that memory is held for which users share: they come at a least speed, or end. Time counts only while the client is waited for.
+//! Bodies that hold memory which users share must arrive at a minimum speed, or are ended. Time
+//! counts only while the server waits for the client.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -12,9 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// How long the client may be waited for besides, nanoseconds.
+/// Time that the server waits in addition, nanoseconds.
 const GRACE: Nanos = 20_000_000_000;
-/// What must come a second.
+/// Minimum speed, bytes a second.
 const BYTES_PER_SEC: u64 = 64 << 10;
 
 /// Whether memory is held for a body: an odd number, another one each time.
@@ -22,12 +23,12 @@ const BYTES_PER_SEC: u64 = 64 << 10;
 pub(crate) struct Holding(Arc<AtomicU64>);
 
 impl Holding {
-    /// From now on, until [`Holding::end`] or the body's end.
+    /// Memory is held from now on, until [`Holding::end`] or the body's end.
     pub(crate) fn begin(&self) {
         self.0.fetch_or(1, Ordering::Relaxed);
     }
 
-    /// No more.
+    /// Memory is no longer held.
     pub(crate) fn end(&self) {
         if !self.now().is_multiple_of(2) {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +40,7 @@ impl Holding {
     }
 }
 
-/// A body with a least speed while memory is held for it.
+/// A body with a minimum speed while memory is held for it.
 pub(crate) fn paced(env: &Env, body: Body, holding: &Holding) -> Body {
     let (env, holding) = (env.clone(), holding.clone());
     let paced = Paced { body, env, holding, of: 0, since: None, waited: 0, bytes: 0, limit: None };
@@ -50,9 +51,9 @@ struct Paced {
     body: Body,
     env: Env,
     holding: Holding,
-    /// What is counted is of this time that memory is held.
+    /// The value of `holding` for which time and bytes are counted.
     of: u64,
-    /// Since when the client is waited for.
+    /// Since when the server waits for the client.
     since: Option<Nanos>,
     waited: Nanos,
     bytes: u64,
@@ -60,7 +61,7 @@ struct Paced {
 }
 
 impl Paced {
-    /// The client is waited for; `true`: not any more.
+    /// Waits for the client; `true`: time is over.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
         let of = self.holding.now();
         if of != self.of {

@@ -1,7 +1,8 @@
-//! Uploads in parts: each part is a durable file without a name; they become the object by sharing their data.
+//! Uploads in parts: each part is a durable file without a name; the object is made from them by
+//! sharing their data.
 //!
-//! What uploads there are, and what is in them, is in the cell's records: what was answered is there for whoever
-//! opens the cell next. Nothing of them is ever seen in the mount.
+//! Uploads and their parts are records of the cell: after an answer they are there for the process
+//! that opens the cell next. The mount never shows them.
 
 use crate::call::{Call, Shared};
 use crate::conditions::Conditions;
@@ -30,7 +31,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 /// Number of the last part that an upload can have.
 const PART_NUMBER_MAX: i32 = 10_000;
-/// Smallest part, but for the last one: what S3 says.
+/// Smallest part, except for the last one: as S3.
 const PART_BYTES_MIN: u64 = 5 << 20;
 
 fn check_number(number: i32) -> S3Result<u32> {
@@ -40,11 +41,11 @@ fn check_number(number: i32) -> S3Result<u32> {
     Err(S3Error::with_message(S3ErrorCode::InvalidArgument, "Parts have numbers from 1 to 10000."))
 }
 
-/// Some of a bucket's open uploads.
+/// A page of a bucket's open uploads.
 struct UploadPage {
     uploads: Vec<Uploading>,
     prefixes: Vec<String>,
-    /// Behind which key and upload the next page begins, if there is one.
+    /// The key and upload after which the next page begins, if there is one.
     next: Option<(String, Option<String>)>,
 }
 
@@ -67,7 +68,7 @@ impl Shared {
                 "An SHA of the whole cannot be had from those of parts: ask for COMPOSITE, or for a CRC.";
             return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, why));
         }
-        // what S3 takes where the client does not say
+        // the default of S3 where the client does not say
         let composite = !whole.unwrap_or(algorithm == Some("crc64nvme"));
         input.content_encoding = input.content_encoding.as_deref().and_then(without_chunks);
         let kept = kept!(input).checked()?;
@@ -75,7 +76,7 @@ impl Shared {
         let begun = Begun::new(kept, checked_tags(input.tagging.take())?, algorithm, composite);
         let key = full_key(&call.bucket.name, &input.key);
         let _turn = self.turn(&call).await?;
-        // whoever may not write there hears it now
+        // a client that may not write there gets the error now
         let upload = call.tree.begin_upload(&path, key, begun.to_note()?).await.map_err(error::of)?;
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
@@ -143,7 +144,7 @@ impl Shared {
         let wanted = Some(bytes + coming.before);
         let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
-        // content that was not seen has no sums, but for a whole file's
+        // content that did not pass through here has no sums, except a whole file's
         let kept = sums_still(&tree, &from, (&file.attr, noted.sums), &conditions).await?;
         let mut sums = if whole { kept } else { Sums::default() };
         if sums.get("md5").is_none() {
@@ -161,7 +162,7 @@ impl Shared {
         }))
     }
 
-    /// An ETag for what was not seen.
+    /// An ETag for content that did not pass through here.
     fn some_etag(&self) -> String {
         let env = self.0.files.env();
         format!("{:016x}{:016x}", env.random(), env.random())
@@ -196,7 +197,8 @@ impl Shared {
         Ok(S3Response::new(with_sums!(CompleteMultipartUploadOutput, checksum, output)))
     }
 
-    /// What became of an upload that is complete: who asks again had no answer. It is durable.
+    /// The result of a complete upload: a client that repeats the request had no answer. It is
+    /// durable.
     async fn completed(&self, call: &Call, uploading: &Uploading) -> S3Result<Option<Sums>> {
         if !uploading.record.complete {
             return Ok(None);
@@ -206,7 +208,7 @@ impl Shared {
         Ok(Some(Sums::of_text(&String::from_utf8_lossy(&uploading.record.note))))
     }
 
-    /// Why an upload was not completed, where that may be that somebody else did something with it meanwhile.
+    /// Why an upload was not completed, where the reason may be another request meanwhile.
     async fn overtaken(&self, call: &Call, uploading: &Uploading, e: S3Error) -> S3Result<Sums> {
         let now = self.0.uploads.now(call, uploading.id)?;
         match self.completed(call, &now).await? {
@@ -215,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Makes the object of the parts. Returns its sums.
+    /// Makes the object from the parts. Returns its sums.
     async fn complete(
         &self,
         call: &Call,
@@ -309,7 +311,8 @@ impl Shared {
         let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
         let pieces = self.0.uploads.pieces(&call, uploading.id, after, limit + 1)?;
         let mut parts: Vec<DtoPart> = pieces.iter().map(dto_part).collect();
-        // what was listed is durable when it is answered: who goes on does not send it again
+        // listed parts are durable when this is answered: a client that resumes does not send them
+        // again
         call.tree.settle_upload(uploading.id).await.map_err(error::of)?;
         let is_truncated = limit > 0 && parts.len() > limit;
         parts.truncate(limit);
@@ -330,7 +333,8 @@ impl Shared {
         }))
     }
 
-    /// A page of open uploads; of those whose keys have the delimiter behind the prefix, what is before it.
+    /// A page of open uploads; keys with the delimiter after the prefix are grouped by the part
+    /// before it.
     fn upload_page(
         &self,
         call: &Call,
@@ -360,7 +364,7 @@ impl Shared {
                 }
                 match grouped {
                     Some(grouped) => {
-                        // all that is below it is told by this
+                        // this stands for everything below it
                         after = (grouped.clone() + "\u{10ffff}", None);
                         prefixes.push(grouped);
                         continue 'page;
@@ -427,7 +431,7 @@ fn initiator_of(call: &Call) -> Initiator {
     Initiator { id: name.clone(), display_name: name }
 }
 
-/// The part of a source that is copied: all of it is there, or nothing is copied.
+/// The part of a source that is copied: it must exist as a whole, or nothing is copied.
 ///
 /// # Errors
 /// `InvalidArgument`, `InvalidRange`.
@@ -445,12 +449,12 @@ fn range_of_source(text: &str, size: u64) -> S3Result<std::ops::Range<u64>> {
     }
 }
 
-/// A file without a name is a part of an upload from now on.
+/// Makes a file without a name a part of an upload.
 async fn keep(upload: Upload, of: NodeId, number: u32, sums: &Sums) -> S3Result<()> {
     upload.keep_as_part(of, number, sums.to_text().into_bytes()).await.map_err(of_upload)
 }
 
-/// Of an operation on a part.
+/// An error of an operation on a part.
 fn of_part(e: Error) -> S3Error {
     if e == Error::Stale { missing_part() } else { error::of(e) }
 }
@@ -488,7 +492,7 @@ fn checksum_type(composite: bool) -> ChecksumType {
     ChecksumType::from_static(if composite { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT })
 }
 
-/// The ETag and the checksum of an object that was made of parts.
+/// The ETag and the checksum of an object made from parts.
 fn sums_of(begun: &Begun, pieces: &[Piece]) -> Sums {
     let mut sums = Sums::default();
     let md5s: Option<Vec<Vec<u8>>> = pieces.iter().map(|p| hex::decode(p.sums.get("md5")?)).collect();
@@ -517,7 +521,7 @@ fn sums_of(begun: &Begun, pieces: &[Piece]) -> Sums {
     sums
 }
 
-/// What the client says of the whole must be so, and known to be so.
+/// The client's claims about the whole must match, and must be known.
 fn check_claims(claimed: &Checksum, sums: &Sums) -> S3Result<()> {
     let is = sums::checksum_of(sums);
     for ((name, claimed), (_, is)) in sums::fields(claimed).into_iter().zip(sums::fields(&is)) {
@@ -534,7 +538,7 @@ fn check_claims(claimed: &Checksum, sums: &Sums) -> S3Result<()> {
     Ok(())
 }
 
-/// The checksum of parts' checksums without their number, as some clients claim it.
+/// The checksum of parts' checksums without their number, as some clients send it.
 fn without_count(sum: &str) -> Option<&str> {
     sum.split_once('-').map(|(sum, _)| sum)
 }

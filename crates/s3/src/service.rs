@@ -1,4 +1,5 @@
-//! The operations of S3 that there are, and what buckets and tags answer. What is not here is answered `NotImplemented`.
+//! The supported operations of S3, and those on buckets and tags. All others are answered
+//! `NotImplemented`.
 
 use crate::buckets::PublicPolicy;
 use crate::call::{Call, Shared};
@@ -17,12 +18,12 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Tags of an object, and their bytes: as S3.
+/// Most tags of an object, and their bytes: as S3.
 const TAGS_MAX: usize = 10;
 const TAG_KEY_CHARS_MAX: usize = 128;
 const TAG_VALUE_CHARS_MAX: usize = 256;
 
-/// Buckets in one answer, and how many are looked at a time.
+/// Most buckets in one answer, and how many are looked up at a time.
 const BUCKETS_PAGE: i32 = 10_000;
 const BUCKETS_AT_ONCE: usize = 16;
 
@@ -117,7 +118,7 @@ impl S3 for Shared {
         let looks = self.0.buckets.all().into_iter().filter(wanted).map(|bucket| {
             let tree = self.0.files.tree(&who, Door::S3, &bucket.path);
             let uid = who.uid;
-            // those that are his own
+            // those that the user owns
             async move {
                     tree.access(&Call::root(), 0).await.is_ok_and(|root| root.uid == uid).then_some(bucket)
                 }
@@ -185,7 +186,7 @@ impl S3 for Shared {
                     "There are files in the bucket's directory.",
                 ));
             }
-            // the door ended when it had removed the directory, or somebody else has done it
+            // the directory was removed by this request, or by another one
             Ok(_) | Err(leeward_fs::Error::NotFound) => {}
             Err(e) => return Err(error::of_root(e)),
         }
@@ -326,7 +327,7 @@ impl S3 for Shared {
 }
 
 impl Shared {
-    /// A request about a bucket itself, which its user may enter; with his turn.
+    /// A request about a bucket itself, which its user may enter; with a turn of the user.
     async fn enter<T>(&self, req: &S3Request<T>, bucket: &str) -> S3Result<(Call, Turn)> {
         let call = self.call(req, bucket).await?;
         let turn = self.turn(&call).await?;
@@ -335,7 +336,8 @@ impl Shared {
     }
 }
 
-/// What S3 calls `private`: the rest is in the modes and ACLs of the files, which it has no words for.
+/// What S3 calls `private`: further rights are in the modes and ACLs of the files, for which S3 has
+/// no words.
 fn own(call: &Call) -> (Owner, Vec<Grant>) {
     let name = call.who.name.to_string();
     let owner = Owner { id: Some(name.clone()), display_name: Some(name.clone()) };
@@ -350,7 +352,7 @@ fn own(call: &Call) -> (Owner, Vec<Grant>) {
     (owner, vec![Grant { grantee: Some(grantee), permission }])
 }
 
-/// An ACL that is set can say what is so: [`own`].
+/// Accepts an ACL that describes the actual state: [`own`].
 fn stays_private(call: &Call, acl: Option<&str>) -> S3Result<()> {
     if call.bucket.public {
         return Err(not_implemented("ACLs where anybody may read the bucket"));
@@ -371,7 +373,7 @@ fn policy_of(bucket: &str) -> Value {
     })
 }
 
-/// What a policy says, as far as it can be said here: that anybody may read.
+/// Reads a policy, as far as it can be expressed here: that anybody may read.
 fn parse_policy(text: &str, bucket: &str) -> S3Result<PublicPolicy> {
     let malformed =
         || S3Error::with_message(S3ErrorCode::MalformedPolicy, "The policy is no JSON with a Statement.");
@@ -407,7 +409,7 @@ fn parse_policy(text: &str, bucket: &str) -> S3Result<PublicPolicy> {
     ))
 }
 
-/// Tags in a header, as they are kept.
+/// Tags of a header, in the stored form.
 ///
 /// # Errors
 /// `InvalidTag`.
@@ -415,7 +417,7 @@ pub(crate) fn checked_tags(text: Option<String>) -> S3Result<Option<String>> {
     text.filter(|text| !text.is_empty()).map(|text| text_of(&tags_of(&text))).transpose()
 }
 
-/// Tags as they are kept.
+/// Tags in the stored form.
 fn text_of(tags: &[Tag]) -> S3Result<String> {
     let wrong = |why: &'static str| S3Error::with_message(S3ErrorCode::InvalidTag, why);
     if tags.len() > TAGS_MAX {

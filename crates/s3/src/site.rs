@@ -1,4 +1,4 @@
-//! The door: requests of `leeward_door::listen` to the service, answers back.
+//! The door: passes requests of `leeward_door::listen` to the service, and answers back.
 
 use crate::access::{Asker, Certified, Checks, Keys, Secrets, XML_BYTES_IN_ALL, XML_BYTES_MAX, body_bytes};
 use crate::answers::{self, Whole};
@@ -14,8 +14,8 @@ use futures_util::FutureExt;
 use http_body_util::{BodyExt, Empty};
 use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, LOCATION, ORIGIN, SERVER};
 use hyper::{Method, Request, Response, StatusCode};
-use leeward_door::listen::{Answer, Body, Client, Site, Told, Turns, Unfinished};
-use leeward_door::{Files, Shares};
+use leeward_door::listen::{Answer, Body, Client, RequestLabels, Site, Turns, Unfinished};
+use leeward_door::{FairSemaphore, Files};
 use leeward_env::Door;
 use leeward_fs::buckets::is_name;
 use s3s::access::S3Access;
@@ -31,43 +31,46 @@ use std::time::Duration;
 
 /// Largest object from a form, which is held in memory.
 const FORM_FILE_BYTES_MAX: u64 = 16 << 20;
-/// All other fields of a form.
+/// Limit on all other fields of a form.
 const FORM_BYTES_MAX: usize = 64 << 10;
-/// What is read of a form at once, at most, and the field that is put before it.
+/// Most bytes of a form that are read at once, and of the field that is put before it.
 const FORM_READ_MAX: usize = (64 << 10) + 1024;
-/// Forms that are read at a time, which addresses share: they are read before it is known who sends them, and whether he may write.
+/// Forms that are read at a time, which client addresses share: they are read before it is known
+/// who sends them, and whether the sender may write.
 const FORMS_MAX: usize = 8;
-/// How long a form may take to come and to be written.
+/// Time for a form to arrive and to be written.
 const FORM_WAIT: Duration = Duration::from_secs(120);
-/// How far a client's clock may be off, seconds.
+/// Allowed difference of a client's clock, seconds.
 const SKEW_SECS_MAX: u32 = 900;
-/// How long ago a form may have been signed, seconds; until when it is good its policy says.
+/// Greatest age of a form's signature, seconds; its policy has the end of validity.
 const FORM_AGE_SECS_MAX: u32 = 7 * 86_400;
 
-/// How a door is set up.
+/// Settings of a door.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Names of the host; a name before one of them, as in `bucket.s3.example.org`, is a bucket. None: buckets are in paths only.
+    /// Names of the host; a name before one of them, as in `bucket.s3.example.org`, is a bucket.
+    /// None: buckets are in paths only.
     pub domains: Vec<String>,
-    /// What the door says its region is; empty: `us-east-1`. Signatures are good for any.
+    /// The region that the door reports; empty: `us-east-1`. Signatures for any region are
+    /// accepted.
     pub region: String,
 }
 
-/// The S3 door. See the crate's head.
+/// The S3 door.
 pub struct S3Door {
     service: S3Service,
-    /// The same for forms, whose signatures may be older.
+    /// The service for forms, whose signatures may be older.
     forms: S3Service,
-    /// Forms that are read: of addresses.
-    forms_read: Shares,
-    /// Bytes of large signed chunks that are read.
-    chunks_read: Shares,
+    /// Permits to read a form, by client address.
+    forms_read: FairSemaphore,
+    /// Memory for large signed chunks, bytes.
+    chunks_read: FairSemaphore,
     shared: Shared,
     domains: Domains,
 }
 
 impl S3Door {
-    /// A door to these files, for who has a key.
+    /// A door to these files.
     ///
     /// # Errors
     /// A domain that is none.
@@ -87,7 +90,7 @@ impl S3Door {
             region,
         }));
         let domains = Domains::new(&options.domains)?;
-        let xml = Shares::new(XML_BYTES_IN_ALL);
+        let xml = FairSemaphore::new(XML_BYTES_IN_ALL);
         let service = |forms: bool, route: Option<Whole>| {
             let checks = Checks { forms, env: files.env().clone(), keys: keys.clone(), xml: xml.clone() };
             service(shared.clone(), keys.clone(), checks, &domains, forms, route)
@@ -96,14 +99,14 @@ impl S3Door {
         Ok(S3Door {
             service: service(false, Some(whole)),
             forms: service(true, None),
-            forms_read: Shares::new(FORMS_MAX),
-            chunks_read: Shares::new(SIGNED_BYTES_IN_ALL),
+            forms_read: FairSemaphore::new(FORMS_MAX),
+            chunks_read: FairSemaphore::new(SIGNED_BYTES_IN_ALL),
             shared,
             domains,
         })
     }
 
-    /// The name of the bucket that a request is about, as far as that can be seen without checking anything.
+    /// The name of a request's bucket, as far as it can be seen without checking anything.
     fn bucket_of<B>(&self, request: &Request<B>) -> Option<String> {
         let host = request.headers().get(HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
         let by_path = || request.uri().path().trim_start_matches('/').split('/').next().map(str::to_owned);
@@ -154,28 +157,31 @@ impl S3Door {
             response.headers_mut().extend(cors::headers_for(&rules, method.as_str(), &headers));
         }
         if expects && !response.status().is_success() {
-            // its body was perhaps not asked for; botocore takes this answer for that of the connection's next request, too
+            // the body was perhaps not asked for; botocore takes this answer for that of the
+            // connection's next request, too
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response.headers_mut().insert(SERVER, HeaderValue::from_static("Leeward"));
-        let told: Told = slot.lock().clone();
+        let told: RequestLabels = slot.lock().clone();
         response.extensions_mut().insert(told);
         response
     }
 
-    /// A request whose body takes no more memory than its user's share, and holds that no longer than it must.
+    /// A request whose body takes no more memory than its user's share, and holds that no longer
+    /// than it must.
     fn bounded(&self, mut request: Request<Body>) -> Request<s3s::Body> {
         let (asker, holding) = (Asker::default(), Holding::default());
         request.extensions_mut().insert(asker.clone());
         request.extensions_mut().insert(holding.clone());
         let (head, body) = request.into_parts();
         let body = pace::paced(self.shared.0.files.env(), body, &holding);
-        let room = Room { shares: self.chunks_read.clone(), asker, holding };
+        let room = Room { semaphore: self.chunks_read.clone(), asker, holding };
         let body = chunks::bounded(&head.headers, body, &room);
         Request::from_parts(head, s3s::Body::http_body_unsync(body))
     }
 
-    /// A form, which is in memory as a whole: its turn, its size and its time have bounds, as nothing is known of its sender.
+    /// Answers a form, which is in memory as a whole: its turn, its size and its time are limited,
+    /// as nothing is known of its sender.
     async fn form(&self, mut request: Request<Body>, client: &Client) -> Result<HttpResponse, HttpError> {
         let Some(_room) = self.forms_read.try_take(network(client.address.ip()), 1) else {
             return refused(error::later("Too many forms are on their way: try again."));
@@ -202,14 +208,14 @@ impl S3Door {
         if let Some(key) = posted.lock().take()
             && let Ok(value) = HeaderValue::from_str(&format!("{at}/{}", encoded(&key)))
         {
-            // unless the form says where to go from here
+            // unless the form names the page to go to
             answer.headers_mut().entry(LOCATION).or_insert(value);
         }
         Ok(answer)
     }
 }
 
-/// Whom an address belongs to, as far as that can be told, as a number: of IPv6 a network of 64 bits.
+/// The owner of an address, as far as it can be told, as a number: for IPv6 a network of 64 bits.
 fn network(address: IpAddr) -> u32 {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_bits(),
@@ -221,7 +227,7 @@ fn network(address: IpAddr) -> u32 {
     }
 }
 
-/// The library as the door uses it; `forms`: for forms; `route`: what is answered otherwise.
+/// The library's service for the door; `forms`: for forms; `route`: answers all other requests.
 pub(crate) fn service(
     operations: impl S3,
     keys: Arc<dyn Keys>,
@@ -242,7 +248,7 @@ pub(crate) fn service(
     builder.build()
 }
 
-/// What buckets may be called.
+/// The allowed names of buckets.
 struct BucketNames;
 
 impl NameValidation for BucketNames {
@@ -254,10 +260,10 @@ impl NameValidation for BucketNames {
 fn config(forms: bool) -> S3Config {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
-    // what is no form is not read as one
+    // a request that is no form is not read as one
     config.post_object_max_file_size = if forms { FORM_FILE_BYTES_MAX } else { 0 };
     config.form_max_field_size = if forms { FORM_BYTES_MAX } else { 0 };
-    // the library counts what it has read so far, of which a part may be the file's
+    // the library counts what it has read so far, a part of which may belong to the file
     config.form_max_fields_size = if forms { FORM_BYTES_MAX + FORM_READ_MAX } else { 0 };
     config.presigned_url_max_skew_time_secs = if forms { FORM_AGE_SECS_MAX } else { SKEW_SECS_MAX };
     config

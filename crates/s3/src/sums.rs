@@ -1,4 +1,4 @@
-//! What an object's content hashes to: the ETag, and the checksums that clients send along or ask for.
+//! Hashes of an object's content: the ETag, and the checksums that clients send or ask for.
 
 use crate::error;
 use base64::Engine;
@@ -11,16 +11,16 @@ use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::dto::{Checksum, ChecksumAlgorithm, ChecksumType};
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
 
-/// Names of the checksums, as notes have them.
+/// Names of the checksums in notes.
 pub(crate) const NAMES: [&str; 5] = ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"];
-/// What headers and trailers with checksums begin with.
+/// Prefix of headers and trailers with checksums.
 const HEADER: &str = "x-amz-checksum-";
-/// What else begins with it.
+/// Other headers with this prefix.
 const NO_VALUES: [&str; 3] = ["algorithm", "mode", "type"];
 
 const MD5_BYTES: usize = 16;
 
-/// Hashes content as it comes.
+/// Hashes content as it arrives.
 pub(crate) struct Hasher {
     md5: Md5,
     one: Option<One>,
@@ -35,12 +35,12 @@ enum One {
     Sha256(Sha256),
 }
 
-/// What a client says of content.
+/// The checksums that a client claims for content.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims {
     /// Base64.
     pub(crate) md5: Option<String>,
-    /// Which checksum is wanted, by name.
+    /// The wanted checksum, by name.
     pub(crate) algorithm: Option<&'static str>,
     /// Its value, base64.
     pub(crate) value: Option<String>,
@@ -48,12 +48,12 @@ pub(crate) struct Claims {
     pub(crate) promised: bool,
 }
 
-/// The name of an algorithm, as notes have it.
+/// The name of an algorithm in notes.
 pub(crate) fn name_of(algorithm: &str) -> Option<&'static str> {
     NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(algorithm))
 }
 
-/// The same of one that a client goes by.
+/// The name of an algorithm that a client relies on.
 ///
 /// # Errors
 /// `InvalidRequest` where it is not known.
@@ -70,10 +70,11 @@ pub(crate) fn algorithm_of(name: &str) -> ChecksumAlgorithm {
 }
 
 impl Claims {
-    /// From a request's fields: the value that is there decides, else what the client says it will send.
+    /// Takes the claims from a request's fields: an existing value decides, else the announced
+    /// algorithm.
     ///
     /// # Errors
-    /// `InvalidRequest` for more than one, and for one that is not known: it would be taken unchecked.
+    /// `InvalidRequest` for more than one, and for an unknown one: it would be accepted unchecked.
     pub(crate) fn of(
         md5: Option<String>,
         values: &Checksum,
@@ -139,7 +140,7 @@ impl Hasher {
         Hasher { md5: Md5::new(), one }
     }
 
-    /// The sums of all that came, if they are what the client said.
+    /// The sums of the content, if they match the client's claims.
     ///
     /// # Errors
     /// `BadDigest`, `MalformedTrailerError`.
@@ -197,7 +198,7 @@ fn bad_digest(what: &str) -> S3Error {
     )
 }
 
-/// Checksums as answers have them.
+/// Checksums for an answer.
 pub(crate) fn checksum_of(sums: &Sums) -> Checksum {
     let value = |name: &str| {
         let composite = || Some(sums.get(&format!("{name}-of-parts"))?.to_owned());
@@ -222,7 +223,8 @@ pub(crate) fn type_of(sums: &Sums) -> Option<ChecksumType> {
     of_parts.then(|| ChecksumType::from_static(ChecksumType::COMPOSITE))
 }
 
-/// The checksum of contents one after another, from theirs and their lengths: for those that can be combined.
+/// The checksum of two contents one after the other, from their checksums and the second length:
+/// for checksums that can be combined.
 pub(crate) fn combine(name: &str, first: &[u8], second: &[u8], second_bytes: u64) -> Option<Vec<u8>> {
     use crc_fast::CrcAlgorithm::{Crc32Iscsi, Crc32IsoHdlc, Crc64Nvme};
     let number = |bytes: &[u8]| bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
@@ -256,7 +258,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// The checksums that a request has fields for.
+/// The checksum fields of a request.
 macro_rules! checksums {
     ($input:expr) => {
         s3s::dto::Checksum {
@@ -271,7 +273,7 @@ macro_rules! checksums {
 }
 pub(crate) use checksums;
 
-/// An answer with the checksums that are known: all that tell any have these fields.
+/// An answer with the known checksums: all answers with checksums have these fields.
 macro_rules! with_sums {
     ($output:ident, $checksum:expr, $rest:expr) => {{
         let checksum: s3s::dto::Checksum = $checksum;

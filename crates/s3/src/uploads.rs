@@ -1,4 +1,5 @@
-//! Uploads in parts as this door knows them: what it notes of them in the cell's records, and what is on its way to them.
+//! Uploads in parts from this door's view: its notes in the cell's records, and the bytes on their
+//! way to parts.
 
 use crate::call::Call;
 use crate::error;
@@ -21,12 +22,12 @@ use std::sync::Arc;
 pub(crate) struct Uploads {
     files: Files,
     /// Bytes on their way to a user's uploads in a bucket.
-    coming: Mutex<BTreeMap<Place, u64>>,
+    coming: Mutex<BTreeMap<UserBucket, u64>>,
 }
 
-type Place = (u32, Arc<str>);
+type UserBucket = (u32, Arc<str>);
 
-/// What is noted of an upload that is begun: JSON in its record.
+/// The note of an upload that has begun: JSON in its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Begun {
@@ -34,10 +35,10 @@ pub(crate) struct Begun {
     pub(crate) headers: Kept,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) tags: String,
-    /// The checksum that its parts are to have, by name.
+    /// The checksum that its parts must have, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<String>,
-    /// Whether the checksum of the whole is one over the parts'.
+    /// Whether the checksum of the whole is one over the parts' checksums.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) composite: bool,
 }
@@ -53,12 +54,12 @@ impl Begun {
         Begun { headers, tags: tags.unwrap_or_default(), algorithm, composite }
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub(crate) fn to_note(&self) -> S3Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(S3Error::internal_error)
     }
 
-    /// Reads what is stored.
+    /// Reads the stored form.
     pub(crate) fn of(note: &[u8]) -> S3Result<Begun> {
         serde_json::from_slice(note).map_err(S3Error::internal_error)
     }
@@ -100,7 +101,7 @@ impl Piece {
     }
 }
 
-/// The ETag of a part. Who keeps one sees to it that its sums have one.
+/// The ETag of a part. The code that keeps a part makes sure that its sums have one.
 pub(crate) fn etag_of_part(sums: &Sums) -> String {
     sums.get("md5").or(sums.get("etag")).unwrap_or_default().to_owned()
 }
@@ -108,10 +109,10 @@ pub(crate) fn etag_of_part(sums: &Sums) -> String {
 /// A part on its way, until it is dropped.
 pub(crate) struct Coming<'a> {
     uploads: &'a Uploads,
-    place: Place,
+    place: UserBucket,
     bytes: u64,
-    /// Bytes in parts of its user in its bucket that have come or began to before, but for the one whose number it has: there must be room for
-    /// them, too.
+    /// Bytes in other parts of this user in this bucket that have arrived or began to arrive
+    /// before, without the part whose number it has: there must be room for them, too.
     pub(crate) before: u64,
 }
 
@@ -139,7 +140,7 @@ impl Uploads {
         if is_it { Ok(found) } else { Err(no_such_upload()) }
     }
 
-    /// The same where it is not complete, and what is noted of it.
+    /// An upload of this user's that is not complete, and its note.
     pub(crate) fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<(Uploading, Begun)> {
         let found = self.find(call, key, id)?;
         if found.record.complete {
@@ -149,7 +150,7 @@ impl Uploads {
         Ok((found, begun))
     }
 
-    /// A part of so many bytes is on its way, which counts until this is dropped.
+    /// Counts a part of this size that is on its way, until this is dropped.
     pub(crate) fn expect(
         &self,
         call: &Call,
@@ -161,7 +162,7 @@ impl Uploads {
         let there = call.tree.upload_totals(bucket).map_err(error::of)?.bytes;
         let replaced = call.tree.upload_part(uploading.id, number).map_err(error::of)?;
         let replaced = replaced.map_or(0, |part| part.record.size);
-        let place: Place = (uid, bucket.into());
+        let place: UserBucket = (uid, bucket.into());
         let bytes = bytes.min(FILE_BYTES_MAX);
         let mut all = self.coming.lock();
         let coming = all.entry(place.clone()).or_default();
@@ -176,7 +177,7 @@ impl Uploads {
         Ok(found.map(Piece::of))
     }
 
-    /// Parts after a number, at most so many.
+    /// Parts after a number, at most `limit`.
     pub(crate) fn pieces(
         &self,
         call: &Call,
@@ -188,19 +189,20 @@ impl Uploads {
         Ok(found.into_iter().map(Piece::of).collect())
     }
 
-    /// What is known of an upload by now.
+    /// The current record of an upload.
     pub(crate) fn now(&self, call: &Call, id: NodeId) -> S3Result<Uploading> {
         Ok(Uploading { id, record: call.tree.upload(id).map_err(of_upload)? })
     }
 
-    /// All there are, and bytes in their parts.
+    /// Number of all uploads, and bytes in their parts.
     pub(crate) fn in_all(&self) -> Unfinished {
-        // a cell that is closed answers nothing, and has none to show
+        // a closed cell answers nothing, and has no uploads to show
         let UploadTotals { uploads, bytes } = self.files.upload_totals().unwrap_or_default();
         Unfinished { uploads, bytes }
     }
 
-    /// Uploads of this user in this bucket whose keys begin with `prefix`, in the order of keys: after a key, or after an upload of it.
+    /// Uploads of this user in this bucket whose keys begin with `prefix`, in the order of keys:
+    /// after a key, or after an upload of it.
     pub(crate) fn of_bucket(
         &self,
         call: &Call,
@@ -215,12 +217,12 @@ impl Uploads {
     }
 }
 
-/// What the cell calls the object of an upload.
+/// The cell's name for the object of an upload.
 pub(crate) fn full_key(bucket: &str, key: &str) -> String {
     format!("{bucket}/{key}")
 }
 
-/// How clients name an upload.
+/// The clients' name for an upload.
 pub(crate) fn id_of(upload: NodeId) -> String {
     format!("{:016x}", upload.0)
 }
@@ -229,7 +231,7 @@ fn node_of(id: &str) -> Option<NodeId> {
     u64::from_str_radix(id, 16).ok().map(NodeId).filter(|upload| id_of(*upload) == id)
 }
 
-/// Of an operation on an upload.
+/// An error of an operation on an upload.
 pub(crate) fn of_upload(e: Error) -> S3Error {
     if e == Error::Stale { no_such_upload() } else { error::of(e) }
 }

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::header::HeaderName;
 use hyper::{Method, Request};
 use leeward_door::listen::{Bound, Certificate, Client, Serving, Site, Unfinished, parse};
-use leeward_door::{Files, Path, Who};
+use leeward_door::{Files, Path, Principal};
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
 use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
@@ -30,15 +30,15 @@ struct OneKey;
 impl Keys for OneKey {
     async fn find(&self, id: &str) -> Result<Found, NotFound> {
         match id {
-            "AK" => Ok(Found { secret: "secret".into(), who: Who::new("ann", 1000, 1000, &[]) }),
+            "AK" => Ok(Found { secret: "secret".into(), who: Principal::new("ann", 1000, 1000, &[]) }),
             "GONE" => Err(NotFound::Refused("user ann is disabled".into())),
             _ => Err(NotFound::Unknown),
         }
     }
 
-    async fn certified(&self, certificate: &Certificate) -> Result<Who, NotFound> {
+    async fn certified(&self, certificate: &Certificate) -> Result<Principal, NotFound> {
         match certificate.subject.as_str() {
-            "CN=ann" => Ok(Who::new("ann", 1000, 1000, &[])),
+            "CN=ann" => Ok(Principal::new("ann", 1000, 1000, &[])),
             _ => Err(NotFound::Refused("it is nobody's".into())),
         }
     }
@@ -63,19 +63,19 @@ impl Buckets for OneBucket {
         self.get("pub").into_iter().collect()
     }
 
-    async fn create(&self, _: &Who, _: &str) -> Result<(), BucketError> {
+    async fn create(&self, _: &Principal, _: &str) -> Result<(), BucketError> {
         Err(BucketError::Refused("not here".into()))
     }
 
-    async fn remove(&self, _: &Who, _: &str) -> Result<(), BucketError> {
+    async fn remove(&self, _: &Principal, _: &str) -> Result<(), BucketError> {
         Err(BucketError::Refused("not here".into()))
     }
 
-    async fn set_public(&self, _: &Who, _: &str, _: PublicPolicy) -> Result<(), BucketError> {
+    async fn set_public(&self, _: &Principal, _: &str, _: PublicPolicy) -> Result<(), BucketError> {
         Err(BucketError::Refused("not here".into()))
     }
 
-    async fn set_cors(&self, _: &Who, _: &str, _: &str) -> Result<(), BucketError> {
+    async fn set_cors(&self, _: &Principal, _: &str, _: &str) -> Result<(), BucketError> {
         Err(BucketError::Refused("not here".into()))
     }
 }

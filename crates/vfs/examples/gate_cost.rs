@@ -4,7 +4,7 @@
 //! jobs, while users share; then how many operations a second two threads get through each of these. Medians of some rounds, each case in turn.
 
 use leeward_env::{Activity, Ctx, Env, Nanos};
-use leeward_fs::flows::{FlowRecord, FlowSettings, Principal};
+use leeward_fs::flows::{FlowRecord, FlowSettings, UserOrGroup};
 use leeward_fs::{Engine, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_vfs::{Gate, GateOptions, People};
 use std::hint::black_box;
@@ -94,7 +94,8 @@ fn cases(env: &Env) -> Vec<Case> {
     let none = FlowSettings::default;
     let settings = |record| {
         let mut all = none();
-        (0..100).for_each(|n| all.set(if n < 50 { Principal::User(n) } else { Principal::Group(n) }, record));
+        (0..100)
+            .for_each(|n| all.set(if n < 50 { UserOrGroup::User(n) } else { UserOrGroup::Group(n) }, record));
         all
     };
     let weight = FlowRecord { weight: Some(200), ..FlowRecord::default() };

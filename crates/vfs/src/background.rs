@@ -1,7 +1,8 @@
 //! Steps of background work at the gate.
 //!
-//! While a slot is free a step runs on its own thread, beside the slots: it is short, and who comes meanwhile need not wait for it here. While
-//! none is, it waits in line, and the thread whose slot it gets stands by for as long as the step takes.
+//! While a slot is free a step runs on its own thread, in addition to the slots: it is short, and
+//! requests that arrive meanwhile need not wait for it here. While no slot is free, the step waits
+//! in line. The thread whose slot it gets stands by while the step runs.
 
 use crate::gate::{Gate, Job, Shared};
 use leeward_env::Ctx;
@@ -36,7 +37,7 @@ enum Stage {
     Over,
 }
 
-/// The step runs; it is over when this is dropped.
+/// The step runs; it has ended when this is dropped.
 pub(crate) struct Running(Arc<Meeting>);
 
 impl Drop for Running {
@@ -58,14 +59,14 @@ impl Meeting {
         }
     }
 
-    /// The thread of the step: returns when it may run.
+    /// For the thread of the step: returns when it may run.
     pub(crate) fn wait_for_turn(self: Arc<Self>) -> Running {
         self.wait_for(Stage::Running);
         Running(self)
     }
 
-    /// What the thread of the slot does: it lets the step run, until that is over.
-    pub(crate) fn stand_by_at(meeting: &Arc<Meeting>) -> Job {
+    /// The job of the slot's thread: lets the step run, and waits for its end.
+    pub(crate) fn slot_job(meeting: &Arc<Meeting>) -> Job {
         let meeting = meeting.clone();
         Box::new(move |_, _| {
             meeting.set(Stage::Running);

@@ -1,18 +1,21 @@
-//! Where a directory stream is: the map from the small numbers that a caller resumes with (cookies) to names.
+//! The position of a directory stream: maps the small numbers that a caller resumes with (cookies)
+//! to names.
 //!
-//! Entries are listed in name order and each listing starts after a name, so an entry that exists throughout is handed
-//! out exactly once whatever happens around it. Cookies count entries: the one after `c` gets `c + 1`, also when the same part
-//! is listed again (`seekdir`), so that this needs no more memory, and positions stay good after a look at the start. Where
-//! another name has that cookie already, as the directory has changed, numbers that nobody had come next. What has to be
-//! remembered is which name a cookie stands for:
+//! Entries are listed in name order and each listing starts after a name. So an entry that exists
+//! throughout is returned exactly once whatever happens around it. Cookies count entries: the entry
+//! after `c` gets `c + 1`, also when the same part is listed again (`seekdir`). So that needs no
+//! more memory, and positions stay valid after a look at the start. Where another name has that
+//! cookie already, because the directory has changed, new numbers follow. What has to be remembered
+//! is which name a cookie stands for:
 //!
-//! * every cookie of the last few replies: callers resume after any entry of the latest one (their buffer was smaller);
-//! * of older replies the last cookie, and those that somebody resumed from;
-//! * any other old cookie (`seekdir` far back) is found again by counting from the nearest one below that is remembered,
-//!   which is exact as long as nothing changed in between.
+//! * every cookie of the last few replies: callers resume after any entry of the latest one (their
+//!   buffer was smaller);
+//! * of older replies the last cookie, and those that a caller resumed from;
+//! * any other old cookie (`seekdir` far back) is found again by counting from the nearest
+//!   remembered one below, which is exact as long as nothing changed in between.
 //!
-//! Invariants: a cookie that is remembered never means another name; what is remembered is bounded, whatever the caller
-//! does. Callers serialise access to one cursor.
+//! Invariants: a cookie that is remembered never means another name; memory is limited, whatever
+//! the caller does. Callers serialise access to one cursor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -23,7 +26,8 @@ const DOT: u64 = 1;
 const FIRST: u64 = 3;
 /// Replies are remembered whole up to this many names.
 const NAMES_WHOLE_MAX: u64 = 4096;
-/// Names of older replies that are remembered. Beyond that every second one is forgotten: then counting takes longer.
+/// Names of older replies that are remembered. Beyond that every second one is dropped: then
+/// counting takes longer.
 const NAMES_OLD_MAX: usize = 8192;
 
 /// Position of one directory stream.
@@ -31,7 +35,7 @@ const NAMES_OLD_MAX: usize = 8192;
 pub struct Cursor {
     /// The cookie that the next entry gets, if no other name has it.
     next: u64,
-    /// The lowest cookie that was never given.
+    /// The lowest cookie that was never given out.
     unused: u64,
     /// Names that are remembered, by cookie.
     marks: BTreeMap<u64, Mark>,
@@ -44,29 +48,29 @@ pub struct Cursor {
 #[derive(Debug)]
 struct Mark {
     name: Box<[u8]>,
-    /// Somebody resumed here: may come back.
+    /// A caller resumed here, and may come back.
     pinned: bool,
 }
 
-/// What was noted of the last entry.
+/// What changed with the last entry.
 #[derive(Debug)]
 struct Given {
     next: u64,
     unused: u64,
-    /// From this mark on they are new.
+    /// Marks from this one on are new.
     new_from: Option<u64>,
     cookie: u64,
     new_range: bool,
 }
 
-/// Where to go on listing.
+/// Where a listing continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Cookies of `.` and `..` that are still to be handed out (1 is `.`, 2 is `..`).
+pub struct ListingPosition {
+    /// Cookies of `.` and `..` that are still to be returned (1 is `.`, 2 is `..`).
     pub dots: Range<u64>,
     /// List the names after this one (empty: from the start).
     pub after: Box<[u8]>,
-    /// And pass over so many of them.
+    /// Skip this many of them.
     pub skip: u64,
 }
 
@@ -77,8 +81,8 @@ impl Default for Cursor {
 }
 
 impl Cursor {
-    /// Begins a reply that goes on after `cookie` (0: from the start).
-    pub fn begin(&mut self, cookie: u64) -> Place {
+    /// Begins a reply that continues after `cookie` (0: from the start).
+    pub fn begin(&mut self, cookie: u64) -> ListingPosition {
         let place = self.place(cookie);
         self.thin();
         self.next = match cookie {
@@ -93,14 +97,15 @@ impl Cursor {
         place
     }
 
-    /// Says where the counting asked for by [`Place::skip`] ended: the reply starts after this name.
+    /// Tells where the counting of [`ListingPosition::skip`] ended: the reply starts after this
+    /// name.
     pub fn skipped_to(&mut self, name: &[u8]) {
         if self.next > FIRST {
             self.marks.insert(self.next - 1, Mark { name: name.into(), pinned: true });
         }
     }
 
-    /// Records an entry that was handed out; returns its cookie.
+    /// Records an entry that was returned; returns its cookie.
     pub fn mark(&mut self, name: &[u8]) -> u64 {
         let (next, unused) = (self.next, self.unused);
         let known = self.marks.get(&next).map(|mark| *mark.name == *name);
@@ -157,22 +162,22 @@ impl Cursor {
         self.whole.push_back(self.next..self.next);
     }
 
-    fn place(&mut self, cookie: u64) -> Place {
+    fn place(&mut self, cookie: u64) -> ListingPosition {
         if cookie < FIRST {
-            return Place { dots: (cookie + DOT)..FIRST, after: Box::default(), skip: 0 };
+            return ListingPosition { dots: (cookie + DOT)..FIRST, after: Box::default(), skip: 0 };
         }
         let dots = FIRST..FIRST;
         match self.marks.range_mut(..=cookie).next_back() {
             Some((known, mark)) => {
                 mark.pinned |= *known == cookie;
-                Place { dots, after: mark.name.clone(), skip: cookie - known }
+                ListingPosition { dots, after: mark.name.clone(), skip: cookie - known }
             }
-            None => Place { dots, after: Box::default(), skip: cookie - FIRST + 1 },
+            None => ListingPosition { dots, after: Box::default(), skip: cookie - FIRST + 1 },
         }
     }
 
-    /// Forgets the inner names of replies beyond the budget, oldest first, but never of the last two; and of what is left of
-    /// older ones every second, when that is too much.
+    /// Drops the inner names of replies beyond the budget, oldest first, but never of the last two.
+    /// Of what is left of older ones it drops every second name when there are too many.
     fn thin(&mut self) {
         let mut names: u64 = self.whole.iter().map(|r| r.end - r.start).sum();
         while names > NAMES_WHOLE_MAX && self.whole.len() > 2 {

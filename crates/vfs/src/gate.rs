@@ -1,18 +1,25 @@
-//! Gate 1: every front end's requests come through here to the file system, in an order that is fair between flows.
+//! Gate 1: the requests of every front end pass here to the file system, in an order that is fair
+//! between flows.
 //!
-//! A front end has a few threads that read requests. While one user is alone, each runs what it has read, at once and without a copy. As
-//! soon as a second user comes, one of the threads is left to read: only as many operations run at once as there are **slots**, one less than
-//! threads; who finds none is queued with its bytes and its reply. So the queue here, and not the kernel's (first come, first
-//! served), decides who is next; whoever ends an operation takes the next from the queue.
+//! A front end has a few threads that read requests. While one user is alone, each thread runs what
+//! it has read, at once and without a copy. As soon as a second user comes, one of the threads is
+//! left to read: only as many operations run at once as there are **slots**, one less than threads.
+//! A request that finds no slot is queued with its bytes and its reply. So the queue here, and not
+//! the kernel's (first come, first served), decides which request is next. When an operation ends,
+//! its thread takes the next request from the queue.
 //!
-//! What would wait answers `WouldBlock` and is repeated on a thread that may (`waiting`). A panic in the file system becomes an error
-//! here. Every operation is entered in the [`Ledger`]: what it cost, what it waited for, behind whom.
+//! An operation that would wait answers `WouldBlock` and is repeated on a thread that may wait
+//! (`waiting`). A panic in the file system becomes an error here. Every operation is entered in the
+//! [`Ledger`]: what it cost, what it waited for, behind whom.
 //!
-//! What operators said about users counts here (`shares`): weights also where threads are given out. Who is over his ceiling waits in the
-//! queue until `alarm`, or whoever ends an operation, finds that he may go on. Jobs (`jobs`) are lines of their own in the queue; below the
-//! gate a flow is a user. What is to be found out about users and processes is asked on a thread that may wait (`asking`).
+//! The operator's settings for users count here (`user_shares`): weights also where threads are
+//! given out. A user over a ceiling stays queued. The thread `alarm`, or the next operation that
+//! ends, releases the request. Jobs (`jobs`) are lines of their own in the queue; below the gate a
+//! flow is a user. Questions about users and processes are asked on a thread that may wait
+//! (`asking`).
 //!
-//! Locks: the gate's, then that of jobs; held for a few instructions, never while an operation runs or is answered.
+//! Locks: the gate's, then that of jobs; held for a few instructions, never while an operation runs
+//! or is answered.
 
 mod alarm;
 mod asking;
@@ -25,8 +32,8 @@ use crate::held::{Held, Hold};
 use crate::jobs::Jobs;
 use crate::ledger::{Account, Ledger, Outcome, Queues, Report, Totals};
 use crate::owners::Owners;
-use crate::people::{People, Strangers};
-use crate::shares::Shares;
+use crate::people::{People, UnknownUsers};
+use crate::user_shares::UserShares;
 use crate::waiting::Waiting;
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
@@ -38,18 +45,20 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Bytes of queued requests; above, a thread runs what it has read rather than read more.
+/// Bytes of queued requests. Above this, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
-/// So long after two users came in turn a thread is left to read, nanoseconds.
+/// After two users came in turn, one thread is left to read for this time, nanoseconds.
 const SHARED_FOR: Nanos = 10_000_000_000;
 
-/// How a gate lets through.
+/// Settings of a gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Threads with which a front end reads requests, at least 2: so many operations run at once, and one less while users share.
+    /// Threads with which a front end reads requests, at least 2. This many operations run at once,
+    /// and one less while users share.
     pub threads: usize,
-    /// Whether it decides anything. Without, all pass at once and only the ledger is kept: to see what the gate costs and gives.
+    /// Whether the gate makes anything wait. If not, all requests pass at once and only the ledger
+    /// is kept: to measure what the gate costs and gives.
     pub fair: bool,
     /// Whether the jobs of a user are told apart, see [`People::job_of`].
     pub jobs: bool,
@@ -63,7 +72,7 @@ impl Options {
     }
 }
 
-/// See the module's head. Cheap to clone.
+/// Gate 1 of a file system. Cheap to clone.
 #[derive(Clone)]
 pub struct Gate(pub(crate) Arc<Shared>);
 
@@ -72,35 +81,35 @@ pub(crate) struct Shared {
     env: Env,
     options: Options,
     people: Arc<dyn People>,
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     /// Wakes the thread that watches ceilings.
     alarm: Condvar,
     /// Wakes the threads that run turns of doors.
     runner: Condvar,
     jobs: Mutex<Jobs>,
     waiting: Waiting,
-    /// Bytes of what waits.
+    /// Bytes of waiting requests.
     held: Held,
     failures: FailureLog,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     queue: FairQueue<Queued>,
     queued_bytes: usize,
-    /// Steps of background work that run beside the slots.
+    /// Steps of background work that run in addition to the slots.
     beside: usize,
-    /// Flows of the operations that run.
+    /// Flows of the running operations.
     inside: Vec<Flow>,
-    /// Who came last.
+    /// The flow of the last request.
     last_flow: Option<Flow>,
     /// Until when users count as sharing.
     shared_until: Nanos,
     ledger: Ledger,
-    shares: Shares,
+    shares: UserShares,
     owners: Owners,
     runners: runners::Runners,
-    /// When the thread that watches ceilings looks again; `None`: there is none.
+    /// When the thread that watches ceilings checks again; `None`: there is none.
     alarm_at: Option<Nanos>,
 }
 
@@ -109,7 +118,7 @@ struct Queued {
     arrival: Arrival,
     /// What it waits for: its turn, or its user's ceiling.
     cause: Cause,
-    /// Flow that was inside when it came.
+    /// A flow that was running when it arrived.
     behind: Option<Flow>,
     bytes: usize,
     job: Job,
@@ -119,7 +128,7 @@ struct Queued {
 #[derive(Clone, Copy)]
 enum Keep {
     Whole,
-    /// Of a write as much as its user may have waiting.
+    /// Of a write, as much as its user may have waiting.
     Part,
 }
 
@@ -130,7 +139,8 @@ struct Kept {
 }
 
 impl Kept {
-    // Closures call these rather than use the field: they would capture that alone, without the hold.
+    // Closures call these rather than use the field: they would capture that alone, without the
+    // hold.
 
     fn as_op(&self) -> Op<'_> {
         self.op.as_op()
@@ -141,29 +151,29 @@ impl Kept {
     }
 }
 
-/// What came of an attempt at a request of several operations.
+/// The result of an attempt at a request of several operations.
 #[derive(Debug)]
 pub enum Attempt<R> {
     /// It is answered.
     Done(Outcome),
-    /// It must wait: its state, to go on with where it may.
+    /// It must wait: its state, to continue with on a thread that may.
     Wait(R),
 }
 
 /// What a queued request does with its turn.
 pub(crate) type Job = Box<dyn FnOnce(&Gate, Arrival) -> Option<Account> + Send>;
 
-/// A request on its way.
+/// A request at the gate.
 #[derive(Clone, Copy)]
 pub(crate) struct Arrival {
     ctx: Ctx,
     /// The user with the job: below the gate a flow is a user.
     line: Line,
-    /// What the user gets.
+    /// Weight and ceilings of the user.
     share: Share,
-    /// What it reads or writes.
+    /// Bytes that it reads or writes.
     bytes: u64,
-    /// Whether a user asks: the kernel gives references back in nobody's name.
+    /// Whether a user asks: the kernel returns references in nobody's name.
     asked: bool,
     at: Nanos,
     waits: Waits,
@@ -172,10 +182,10 @@ pub(crate) struct Arrival {
 impl Gate {
     /// A gate before a file system.
     pub fn new(fs: Arc<dyn Engine>, env: &Env, options: Options) -> Gate {
-        Gate::with_people(fs, env, options, Arc::new(Strangers))
+        Gate::with_people(fs, env, options, Arc::new(UnknownUsers))
     }
 
-    /// The same with somebody who knows the groups of users and the jobs of processes.
+    /// A gate that gets groups of users and jobs of processes from `people`.
     pub fn with_people(fs: Arc<dyn Engine>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
         let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
         let gate = Gate(Arc::new(Shared {
@@ -197,7 +207,7 @@ impl Gate {
         gate
     }
 
-    /// Other weights and ceilings count from now on, also for what waits.
+    /// Sets new weights and ceilings, also for waiting requests.
     pub fn set_flows(&self, settings: FlowSettings) {
         let state = &mut *self.0.state.lock();
         state.shares.set(settings);
@@ -209,7 +219,7 @@ impl Gate {
         }
     }
 
-    /// The file system behind it.
+    /// The file system behind the gate.
     pub fn fs(&self) -> &Arc<dyn Engine> {
         &self.0.fs
     }
@@ -235,7 +245,7 @@ impl Gate {
         state.ledger.totals(state.waiting(for_thread))
     }
 
-    /// Runs one operation on this thread, now: for who is inside already.
+    /// Runs one operation on this thread, now: for a caller that has its turn already.
     pub fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
         let result = catch_unwind(AssertUnwindSafe(|| self.0.fs.call(ctx, op)))
             .unwrap_or_else(|panic| Err(Error::Io(format!("panic: {}", panic_text(&*panic)))));
@@ -250,8 +260,8 @@ impl Gate {
         self.run_op(ctx, (op, Keep::Whole), answer);
     }
 
-    /// The same for a write that may be answered short: where it has to wait and its user has too
-    /// many bytes waiting already, only its first piece is written.
+    /// Runs a write that may be answered short. Where it has to wait and its user has too many
+    /// bytes waiting already, only its first piece is written.
     pub fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         self.run_op(ctx, (op, Keep::Part), answer);
     }
@@ -274,7 +284,7 @@ impl Gate {
         self.queue(arrival, bytes, move |gate, arrival| gate.attempt_kept(arrival, kept, answer));
     }
 
-    /// Copies what waits, and counts its bytes.
+    /// Copies a request that waits, and counts its bytes.
     fn keep(&self, arrival: &Arrival, (op, keep): (Op<'_>, Keep)) -> Kept {
         let uid = arrival.line.flow.uid;
         match (op, keep) {
@@ -291,7 +301,7 @@ impl Gate {
         }
     }
 
-    /// Runs one operation that waits by its nature on a thread that may.
+    /// Runs one operation that always waits, on a thread that may.
     pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         let mut arrival = self.arrive(ctx, 0);
         let may_begin = self.may_begin(&mut arrival);
@@ -306,9 +316,10 @@ impl Gate {
         self.queue(arrival, 0, go);
     }
 
-    /// Runs a request of several operations, made by [`Gate::call`] with the context it is given, when it is its turn. `attempt`
-    /// answers it and says what came of it, or gives it back when it would have to wait; it is then repeated where it may.
-    /// `like`: the operation it is entered as. `bytes`: what counts against a ceiling.
+    /// Runs a request of several operations when it is its turn. `attempt` makes the operations by
+    /// [`Gate::call`] with the context it is given. It answers the request and reports the result,
+    /// or returns its state when it would have to wait; then it is repeated on a thread that may.
+    /// `like`: the operation as which it is accounted for. `bytes`: what counts against a ceiling.
     pub fn run_all<R: Send + 'static>(
         &self,
         ctx: Ctx,
@@ -324,7 +335,7 @@ impl Gate {
                 Attempt::Wait(request) => {
                     let run = move |ctx: &Ctx| match attempt(ctx, request) {
                         Attempt::Done(outcome) => outcome,
-                        // a bug: the request is lost, and whoever waits for it is told so by that
+                        // a bug: the request is lost, and its caller learns of it by that
                         Attempt::Wait(_) => Outcome { failed: true, ..Outcome::default() },
                     };
                     gate.wait_for(arrival, like, run);
@@ -354,8 +365,8 @@ impl Gate {
             (Some(state.enter(&arrival)), None)
         } else {
             let meeting = Arc::new(Meeting::default());
-            // one of those who hold the slots will come upon it
-            state.push(arrival, 0, Meeting::stand_by_at(&meeting));
+            // an operation that holds a slot will come upon it
+            state.push(arrival, 0, Meeting::slot_job(&meeting));
             (None, Some(meeting))
         };
         drop(state);
@@ -377,7 +388,7 @@ impl Gate {
         drop(running);
     }
 
-    /// Gives references back.
+    /// Returns references.
     pub fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
         self.run(ctx, Op::Forget { node, count }, |_| ());
     }
@@ -392,7 +403,7 @@ impl Gate {
         Arrival { ctx, line, share: Share::USUAL, bytes, asked: true, at, waits: Waits::NONE }
     }
 
-    /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
+    /// A turn at once, if a slot is free and nobody waits for one (or the gate decides nothing).
     fn pass(&self, arrival: &mut Arrival) -> Option<Turn> {
         self.see(arrival, |state, arrival, options| state.pass(options, arrival))
     }
@@ -402,8 +413,12 @@ impl Gate {
         self.see(arrival, |state, arrival, options| state.may_begin(options, arrival))
     }
 
-    /// Notes who comes and what he gets, and decides under the same lock.
-    fn see<R>(&self, arrival: &mut Arrival, decide: impl FnOnce(&mut State, &Arrival, Options) -> R) -> R {
+    /// Notes the caller and its share, and decides under the same lock.
+    fn see<R>(
+        &self,
+        arrival: &mut Arrival,
+        decide: impl FnOnce(&mut GateState, &Arrival, Options) -> R,
+    ) -> R {
         let mut state = self.0.state.lock();
         let (groups, owners) = (state.see(arrival), state.owners.are_old(arrival.at));
         self.0.fs.users_share(state.shared_until);
@@ -418,7 +433,8 @@ impl Gate {
         decision
     }
 
-    /// Waits for a turn without holding the thread; takes it here if a slot has become free meanwhile.
+    /// Waits for a turn without holding the thread; takes it here if a slot has become free
+    /// meanwhile.
     fn queue(
         &self,
         arrival: Arrival,
@@ -430,15 +446,15 @@ impl Gate {
         self.go_on(state, arrival.ctx.door, arrival.at);
     }
 
-    /// Ends a turn and sees to what is next, until there is nothing or others do.
+    /// Ends a turn and starts the next ones, until there are none or other threads do it.
     fn leave(&self, turn: Turn, arrival: &Arrival, account: Option<Account>) {
         let (state, now) = self.end(turn, arrival.at, account);
         self.go_on(state, arrival.ctx.door, now);
     }
 
-    /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve:
-    /// another thread does it then.
-    fn go_on(&self, mut state: MutexGuard<'_, State>, door: Door, now: Nanos) {
+    /// A thread that reads the kernel's requests runs the next request. A door's thread has sockets
+    /// to serve: another thread does it then.
+    fn go_on(&self, mut state: MutexGuard<'_, GateState>, door: Door, now: Nanos) {
         let next = match door {
             Door::Mount => state.next(self.0.options, now),
             _ => self.run_elsewhere(&mut state, now),
@@ -460,7 +476,7 @@ impl Gate {
         }
     }
 
-    fn end(&self, turn: Turn, begun: Nanos, account: Option<Account>) -> (MutexGuard<'_, State>, Nanos) {
+    fn end(&self, turn: Turn, begun: Nanos, account: Option<Account>) -> (MutexGuard<'_, GateState>, Nanos) {
         let now = self.0.env.now();
         let cost = now.saturating_sub(begun);
         let mut state = self.0.state.lock();
@@ -472,7 +488,7 @@ impl Gate {
         (state, now)
     }
 
-    /// One attempt that may not wait; `None` when the operation goes on elsewhere.
+    /// One attempt that may not wait; `None` when the operation continues elsewhere.
     fn attempt(
         &self,
         arrival: Arrival,
@@ -488,7 +504,7 @@ impl Gate {
         }
     }
 
-    /// The same for what is copied already.
+    /// One attempt with an operation that is copied already.
     fn attempt_kept(
         &self,
         arrival: Arrival,
@@ -533,7 +549,7 @@ impl Gate {
         self.wait_for(arrival, like, run);
     }
 
-    /// Runs and answers something on a thread that may wait, and accounts for it.
+    /// Runs and answers a request on a thread that may wait, and accounts for it.
     fn wait_for(
         &self,
         mut arrival: Arrival,
@@ -552,13 +568,13 @@ impl Gate {
         });
     }
 
-    /// Enters an operation that has ended now.
+    /// Enters an operation in the ledger that has ended now.
     fn enter(&self, account: Account, begun: Nanos) {
         let now = self.0.env.now();
         self.0.state.lock().ledger.enter(account, now.saturating_sub(begun), now);
     }
 
-    /// What is to be said of an operation.
+    /// The ledger's entry for an operation.
     fn account(&self, arrival: &Arrival, op: &Op<'_>, outcome: Outcome) -> Account {
         let mut waits = arrival.waits;
         waits.add_all(&waits::take());
@@ -567,8 +583,9 @@ impl Gate {
     }
 }
 
-impl State {
-    /// Notes who comes (from the second flow on they share) and what he gets; says whether somebody must find out about his groups.
+impl GateState {
+    /// Notes the caller (from the second flow on they share) and its share; returns whether
+    /// somebody must look up its groups.
     fn see(&mut self, arrival: &mut Arrival) -> bool {
         let payer = self.owners.of(arrival.line.flow.uid);
         (arrival.line.flow.uid, arrival.ctx.flow.uid) = (payer, payer);
@@ -581,7 +598,7 @@ impl State {
         ask
     }
 
-    /// A turn at once, if a slot is free and nobody waits for one (or there is nothing to decide).
+    /// A turn at once, if a slot is free and nobody waits for one (or the gate decides nothing).
     fn pass(&mut self, options: Options, arrival: &Arrival) -> Option<Turn> {
         if !options.fair || self.queued_bytes > QUEUED_BYTES_MAX {
             return Some(self.enter(arrival));
@@ -654,7 +671,7 @@ impl State {
         Some((turn, queued))
     }
 
-    /// Who is inside: another flow than this one if there is one.
+    /// A flow that is running: another flow than this one if there is one.
     fn most_inside(&self, flow: Flow) -> Option<Flow> {
         self.inside.iter().find(|f| **f != flow).or(self.inside.first()).copied()
     }

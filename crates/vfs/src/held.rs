@@ -1,8 +1,8 @@
-//! Bytes of the requests that wait: how much of a write is kept while it does.
+//! Bytes of waiting requests: how much of a write is kept while it waits.
 //!
-//! A front end reads a request out of the kernel before anybody can say whether it must wait, and
-//! its bytes then stay here. Thousands of writers to a store that hangs would fill the memory. So
-//! each user may have as many bytes waiting as are free beside them: one alone half of the bound,
+//! A front end reads a request out of the kernel before it is known whether the request must wait.
+//! Its bytes then stay here. Thousands of writers to a store that hangs would fill the memory. So
+//! each user may have as many bytes waiting as are still free: one user alone half of the limit,
 //! two a third each. Of a write beyond that only the first piece is kept. The answer says how much
 //! was written, and the program writes the rest again, as after any short write.
 
@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 /// Bytes of waiting requests, of all users.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
-/// What is kept of a write that is too much.
+/// Bytes that are kept of a write beyond a user's limit.
 pub(crate) const PIECE: usize = 16 << 10;
 /// A piece ends at a multiple of this in the file, as direct writes must.
 const PAGE: u64 = 4096;
 
-/// Counts what waits. Cheap to clone. Its lock is a leaf.
+/// Counts bytes that wait. Cheap to clone. Its lock is a leaf.
 #[derive(Clone, Default)]
 pub(crate) struct Held(Arc<Mutex<Counts>>);
 

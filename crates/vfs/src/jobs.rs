@@ -1,16 +1,18 @@
-//! Jobs of users: which one a process belongs to, and a number for each, as [`Flow::job`](leeward_env::Flow).
+//! Jobs of users: which job a process belongs to, and a number for each job, as
+//! [`Flow::job`](leeward_env::Flow).
 //!
-//! What a process belongs to is found out in the background; until then, and where nobody knows, its requests have job 0. Processes are
-//! asked about again after some seconds, so a number that another process got means the wrong job for no longer than that, and
-//! only among the same user's. Bounded: processes and names that were not seen for longest are forgotten.
+//! A process's job is looked up in the background. Until then, and where nobody knows, its requests
+//! have job 0. A process is looked up again after some seconds. So when another process gets its
+//! number, that means the wrong job for no longer than that, and only among the same user's.
+//! Bounded: the processes and names unused for longest are dropped.
 
 use crate::people::Answers;
 use leeward_env::Nanos;
 use rustc_hash::FxHashMap;
 
-/// So long a process is believed to be in the job that it was found in, nanoseconds.
+/// The answer for a process counts as current for this time, nanoseconds.
 const GOOD: Nanos = 5_000_000_000;
-/// So long it is if nobody found out anew.
+/// It is used for this time if no newer one came, nanoseconds.
 const KEPT: Nanos = 60_000_000_000;
 /// Processes that are remembered.
 const PROCESSES_MAX: usize = 8192;
@@ -20,11 +22,11 @@ const NAMES_MAX: usize = 4096;
 /// A process of a user.
 pub(crate) type Process = (u32, u32);
 
-/// See the module's head.
+/// The known jobs and processes.
 pub(crate) struct Jobs {
     processes: Answers<Process, u32>,
     by_name: FxHashMap<Box<str>, u32>,
-    /// Names, and when one was given last, counted.
+    /// Names, and a count of when each was last used.
     by_number: FxHashMap<u32, (Box<str>, u64)>,
     given: u64,
     last: u32,
@@ -43,24 +45,25 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    /// The job that a process is known to be in, else 0; and whether the caller must see to it that somebody finds out more.
+    /// The job that a process is known to be in, else 0; and whether the caller must make sure that
+    /// somebody looks it up.
     pub(crate) fn of(&mut self, process: Process, now: Nanos) -> (u32, bool) {
         let (known, ask) = self.processes.get(process, now);
         (known.unwrap_or(0), ask)
     }
 
-    /// Processes whose jobs are to be found out.
+    /// Processes whose jobs have to be looked up.
     pub(crate) fn wanted(&mut self) -> Vec<Process> {
         self.processes.wanted()
     }
 
-    /// What was found out.
+    /// Enters the result of a look-up.
     pub(crate) fn found(&mut self, process: Process, name: Option<&str>, now: Nanos) {
         let number = name.map_or(0, |name| self.number(name));
         self.processes.put(process, number, now);
     }
 
-    /// What a job is called; `None` for 0 and for what is forgotten.
+    /// The name of a job; `None` for 0 and for dropped jobs.
     pub(crate) fn name(&self, job: u32) -> Option<String> {
         self.by_number.get(&job).map(|(name, _)| name.to_string())
     }

@@ -1,8 +1,10 @@
-//! What every flow has used and waited, behind whom: the numbers behind `lee top`, `lee why` and the metrics.
+//! What every flow has used and waited, behind whom: the numbers behind `lee top`, `lee why` and
+//! the metrics.
 //!
-//! Bounded: [`ROWS_MAX`] flows and volumes (the one unused for longest is forgotten), [`SLOW_PER_FLOW_MAX`] slow operations a flow, some
-//! thousand users with their waits, a sum for each volume. What metrics are made of never goes back: of a row that is forgotten the volume's
-//! part is kept. No lock, no clock: the gate wraps it in one and says what time it is.
+//! Bounded: [`ROWS_MAX`] flows and volumes (the one unused for longest is dropped),
+//! [`SLOW_PER_FLOW_MAX`] slow operations a flow, some thousand users with their waits, a sum for
+//! each volume. Counts for metrics never decrease: of a row that is dropped the volume's part is
+//! kept. No lock, no clock: the gate wraps it in one and passes the time.
 
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
@@ -15,19 +17,19 @@ use serde::{Deserialize, Serialize};
 pub const ROWS_MAX: usize = 1024;
 /// Slow operations that are remembered of a flow.
 pub const SLOW_PER_FLOW_MAX: usize = 32;
-/// How long a slow operation is worth telling, nanoseconds.
+/// How long a slow operation is shown, nanoseconds.
 const SLOW_KEPT: Nanos = 600_000_000_000;
 /// An operation that took less is not slow, nanoseconds.
 const SLOW_MIN: Nanos = 1_000_000;
-/// Users whose waits are told apart; those that come later count together, as [`OTHER_USERS`].
+/// Users whose waits are counted separately; later ones count together, as [`OTHER_USERS`].
 const USERS_MAX: usize = 4096;
-/// See [`UserWaits::uid`].
+/// The value of [`UserWaits::uid`] for all other users.
 pub const OTHER_USERS: u32 = u32::MAX;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The inode that it was about, where the operation that it is entered as does not say.
+    /// The inode that it was about, where the operation that it is accounted as does not say.
     pub node: Option<NodeId>,
     /// Bytes read.
     pub read_bytes: u64,
@@ -38,7 +40,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of one operation.
+    /// The outcome of one operation.
     pub fn of(op: &Op<'_>, result: &Result<Reply>) -> Outcome {
         let (read_bytes, written_bytes) = match (op, result) {
             (Op::Read { .. }, Ok(Reply::Data(data))) => (data.len() as u64, 0),
@@ -61,7 +63,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Of an operation of a flow, which says the job, too.
+    /// The entry for an operation of a flow with this job.
     pub(crate) fn new(
         (flow, class, door): (Flow, Class, Door),
         op: &Op<'_>,
@@ -77,9 +79,9 @@ impl Account {
 /// What a flow did in a volume, since it was first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// Those that ended with an error, also such as "no such file".
+    /// Operations that ended with an error, also such as "no such file".
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -89,9 +91,9 @@ pub struct Usage {
     pub service_nanos: u64,
     /// Time from the arrival of operations to their answers, nanoseconds.
     pub total_nanos: u64,
-    /// What of it was waiting, by cause, nanoseconds.
+    /// The part of it that was waiting, by cause, nanoseconds.
     pub waited_nanos: FxHashMap<String, u64>,
-    /// The same by the user whom it waited behind, where that is known.
+    /// The part of it that was waiting behind a known user, by user, nanoseconds.
     pub behind_nanos: FxHashMap<u32, u64>,
 }
 
@@ -109,7 +111,7 @@ struct Row {
     latency: Histogram,
 }
 
-/// Flows that a row remembers having waited behind; more count as the one that matters least.
+/// Flows that a row keeps as waited behind; beyond that the one that matters least is replaced.
 const BEHIND_MAX: usize = 8;
 
 impl Row {
@@ -166,24 +168,24 @@ impl Row {
 /// Requests that wait now.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Queues {
-    /// For their turn.
+    /// Requests that wait for their turn.
     pub(crate) turn: usize,
-    /// For their user's ceiling.
+    /// Requests that wait for their user's ceiling.
     pub(crate) ceiling: usize,
-    /// For a thread that may wait.
+    /// Requests that wait for a thread that may wait.
     pub(crate) thread: usize,
 }
 
 /// A flow in a volume, by a door.
 type RowKey = (Flow, u32, Door);
 
-/// See the module's head.
+/// The counts of all flows.
 #[derive(Default)]
 pub(crate) struct Ledger {
     rows: FxHashMap<RowKey, Row>,
     slow: FxHashMap<Flow, Vec<Slow>>,
     latency: FxHashMap<(usize, Class, Door), Histogram>,
-    /// What rows that were forgotten had, by volume and door.
+    /// Sums of dropped rows, by volume and door.
     forgotten: FxHashMap<(u32, Door), VolumeReport>,
     waits: FxHashMap<u32, UserWaits>,
 }
@@ -216,7 +218,7 @@ impl Ledger {
         }
     }
 
-    /// Enters a step of background work of a flow in a volume: when it came, began and ended.
+    /// Enters a step of background work of a flow in a volume: when it arrived, began and ended.
     pub(crate) fn enter_work(
         &mut self,
         (flow, volume): (Flow, u32),
@@ -282,7 +284,7 @@ impl Ledger {
         }
     }
 
-    /// What is known of flows. The arguments: requests that wait; what jobs are called; the time.
+    /// The report of flows. The arguments: requests that wait; names of jobs; the time.
     pub(crate) fn report(&self, waiting: Queues, job: impl Fn(u32) -> Option<String>, now: Nanos) -> Report {
         let mut flows: Vec<FlowReport> =
             self.rows.iter().map(|(key, row)| flow_report(key, row, &job)).collect();
@@ -328,7 +330,7 @@ impl Ledger {
     }
 }
 
-/// What a flow's job is called, or the work of the system that it is.
+/// The name of a flow's job, or of the system's work that it is.
 fn job_name(flow: Flow, job: impl Fn(u32) -> Option<String>) -> Option<String> {
     flow.work().map(|work| work.name().to_owned()).or_else(|| job(flow.job))
 }
@@ -366,10 +368,11 @@ fn op_report(((op, class, door), latency): (&(usize, Class, Door), &Histogram)) 
     OpReport { door: *door, operation: Op::NAMES[*op], class, latency: latency.clone() }
 }
 
-/// What a gate has seen of flows since it was made. Counts grow, but a flow that was long unused is missing and may come back at zero.
+/// What a gate has seen of flows since it was made. Counts grow, but a flow that was long unused is
+/// missing and may come back at zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// When, on the clock that only differences of mean something on.
+    /// Time of the report, on a clock of which only differences mean something.
     pub at_nanos: u64,
     /// Flows by volume.
     pub flows: Vec<FlowReport>,
@@ -383,7 +386,8 @@ pub struct Report {
     pub waiting_for_thread: u64,
 }
 
-/// What a gate has seen since it was made, for metrics: nothing in it ever goes back, except what waits now.
+/// What a gate has seen since it was made, for metrics: counts never decrease, except of what waits
+/// now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// How long operations took, by kind and class.
@@ -407,11 +411,11 @@ pub struct FlowReport {
     pub uid: u32,
     /// Job, where one is known.
     pub job: Option<String>,
-    /// By which door: `mount`, `s3`, `http`.
+    /// Name of the door: `mount`, `s3`, `http`.
     pub door: String,
-    /// Volume number; that of the first view for all that is read in snapshots.
+    /// Volume number; that of the first view for everything read in snapshots.
     pub volume: u32,
-    /// What it did.
+    /// Counts of its operations.
     pub usage: Usage,
 }
 
@@ -420,11 +424,11 @@ pub struct FlowReport {
 pub struct VolumeReport {
     /// Volume number, as in [`FlowReport::volume`].
     pub volume: u32,
-    /// By which door.
+    /// The door.
     pub door: Door,
     /// How long operations took.
     pub latency: Histogram,
-    /// Those that ended with an error, also such as "no such file".
+    /// Operations that ended with an error, also such as "no such file".
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -441,14 +445,14 @@ impl VolumeReport {
     }
 }
 
-/// What a user waited for, and others behind him.
+/// What a user waited for, and others waited behind that user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserWaits {
-    /// User id; [`OTHER_USERS`]: all those that came when some thousand were known.
+    /// User id; [`OTHER_USERS`]: all users beyond the first few thousand.
     pub uid: u32,
-    /// By cause, in the order of [`Cause::ALL`], nanoseconds.
+    /// Time waited by cause, in the order of [`Cause::ALL`], nanoseconds.
     pub waited_nanos: [u64; Cause::ALL.len()],
-    /// What operations of all users, his own included, waited behind him, nanoseconds.
+    /// Time that operations of all users, this one included, waited behind this user, nanoseconds.
     pub behind_nanos: u64,
 }
 
@@ -459,43 +463,43 @@ pub struct SlowReport {
     pub uid: u32,
     /// Job, where one is known.
     pub job: Option<String>,
-    /// By which door.
+    /// Name of the door.
     pub door: String,
-    /// What it was.
+    /// Name of the operation.
     pub operation: String,
     /// The inode, or the directory of the name, that it was about.
     pub node: Option<u64>,
-    /// How long ago it came.
+    /// How long ago it arrived, nanoseconds.
     pub ago_nanos: u64,
-    /// From then to its answer.
+    /// Time from then to its answer, nanoseconds.
     pub took_nanos: u64,
-    /// What it waited for, the longest first; the rest is work.
+    /// What it waited for, the longest first; the rest of its time is work.
     pub waited: Vec<Waited>,
 }
 
 /// A wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waited {
-    /// For what, see [`Cause`].
+    /// The cause, see [`Cause`].
     pub cause: String,
-    /// Behind whom, where that is known.
+    /// The user waited behind, where that is known.
     pub behind_uid: Option<u32>,
-    /// Behind which work of the system on his behalf, if it was any.
+    /// The system's work on that user's behalf, if it was any.
     pub behind_work: Option<String>,
-    /// How long.
+    /// Time waited, nanoseconds.
     pub nanos: u64,
 }
 
 /// How long operations of a kind took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpReport {
-    /// By which door.
+    /// The door.
     pub door: Door,
-    /// Which kind.
+    /// Name of the operation.
     pub operation: &'static str,
-    /// Which class.
+    /// Name of the class.
     pub class: &'static str,
-    /// How long.
+    /// Histogram of their times.
     pub latency: Histogram,
 }
 
@@ -540,7 +544,7 @@ mod tests {
         let mut kept = took(told(&ledger, 100 * ms));
         kept.sort_unstable();
         assert_eq!(kept, (69..=100).collect::<Vec<_>>());
-        // later they are old news: not told, and anything takes their place
+        // later they are not shown, and any operation takes their place
         let later = SLOW_KEPT + 200 * ms;
         assert!(told(&ledger, later).slow.is_empty());
         ledger.enter(account(1, 0, later), 1, later + 2 * ms);

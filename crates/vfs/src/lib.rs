@@ -1,10 +1,13 @@
-//! What front ends talk to: the [`Gate`] before a file system, and what every front end needs with it.
+//! The interface for front ends: the [`Gate`] before a file system, and helpers that every front
+//! end needs.
 //!
-//! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that may wait.
-//! * [`People`]: who tells the gate about groups of users and jobs of processes.
+//! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that
+//!   may wait.
+//! * [`People`]: tells the gate about groups of users and jobs of processes.
 //! * [`ledger`]: what each flow used, what it waited for, behind whom.
 //! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
-//! * [`Cursor`]: where a directory stream is, so that a listing can go on while the directory changes.
+//! * [`Cursor`]: the position of a directory stream, so that a listing can go on while the
+//!   directory changes.
 //!
 //! Nothing here does I/O or knows a protocol.
 
@@ -17,10 +20,10 @@ pub mod ledger;
 mod owned;
 mod owners;
 mod people;
-mod shares;
+mod user_shares;
 mod waiting;
 
-pub use cursor::{Cursor, Place};
+pub use cursor::{Cursor, ListingPosition};
 pub use gate::{Attempt, Gate, Options as GateOptions};
 pub use ledger::Outcome;
 pub use owned::OwnedOp;

@@ -1,4 +1,4 @@
-//! An operation that owns its bytes: what is left of an [`Op`] when its request buffer goes back to the kernel.
+//! An operation that owns its bytes: a copy of an [`Op`] that outlives its request buffer.
 
 use leeward_fs::Op;
 
@@ -9,12 +9,12 @@ pub struct OwnedOp {
     shape: Op<'static>,
     /// Its byte strings, one after the other.
     bytes: Box<[u8]>,
-    /// Where each ends.
+    /// Where each byte string ends.
     ends: Box<[usize]>,
 }
 
 impl OwnedOp {
-    /// The operation again, borrowing from here.
+    /// The operation again, borrowing from this copy.
     pub fn as_op(&self) -> Op<'_> {
         let (mut begin, mut ends) = (0, self.ends.iter());
         self.shape.with_bytes(&mut |_| {

@@ -1,4 +1,4 @@
-//! Whom the subordinate users of containers belong to.
+//! The owners of the subordinate users of containers.
 //!
 //! A rootless container runs as up to 65,536 users of its owner's range (`/etc/subuid`). They share
 //! what their owner gets: otherwise a container would be as many users in the eyes of the gate.
@@ -6,15 +6,15 @@
 use crate::people::Subordinates;
 use leeward_env::Nanos;
 
-/// So often somebody looks whether the ranges changed, nanoseconds.
+/// How often it is checked whether the ranges changed, nanoseconds.
 const LOOK_EVERY: Nanos = 10_000_000_000;
 
-/// What is known of ranges.
+/// The known ranges.
 #[derive(Default)]
 pub(crate) struct Owners {
-    /// By their first user.
+    /// The ranges, by their first user.
     ranges: Vec<Subordinates>,
-    /// When somebody looks again.
+    /// Time of the next check.
     look_at: Nanos,
 }
 
@@ -29,7 +29,7 @@ impl Owners {
             .map_or(uid, |range| range.owner)
     }
 
-    /// Whether the caller must see to it that somebody looks for changes.
+    /// Whether the caller must make sure that somebody checks for changes.
     pub(crate) fn are_old(&mut self, now: Nanos) -> bool {
         let old = now >= self.look_at;
         if old {
@@ -38,7 +38,7 @@ impl Owners {
         old
     }
 
-    /// What was found.
+    /// Sets the ranges.
     pub(crate) fn set(&mut self, mut ranges: Vec<Subordinates>) {
         ranges.sort_unstable_by_key(|range| range.first);
         self.ranges = ranges;

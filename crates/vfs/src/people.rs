@@ -1,16 +1,17 @@
-//! What the gate asks about users and processes: answers that may take a while, and are kept.
+//! The gate's questions about users and processes: answers may take a while, and are kept.
 
 use leeward_env::Nanos;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 
-/// Who knows users and processes of this machine. Asked on threads that may wait, never on one that reads requests.
+/// Knows users and processes of this machine. Called on threads that may wait, never on one that
+/// reads requests.
 pub trait People: Send + Sync + 'static {
     /// The groups of a user.
     fn groups_of(&self, uid: u32) -> Vec<u32>;
-    /// The job that a process belongs to, if it is there and belongs to one.
+    /// The job of a process, if the process exists and has one.
     fn job_of(&self, pid: u32) -> Option<String>;
-    /// Who owns which users of containers, if that has changed since it was last asked for.
+    /// The owners of users of containers, if they have changed since the last call.
     fn subordinates(&self) -> Option<Vec<Subordinates>> {
         None
     }
@@ -19,18 +20,18 @@ pub trait People: Send + Sync + 'static {
 /// Users of containers who belong to one user, as in `/etc/subuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subordinates {
-    /// The first of them.
+    /// Id of the first of them.
     pub first: u32,
-    /// How many there are.
+    /// Number of users.
     pub count: u32,
-    /// Whose they are.
+    /// User id of the owner.
     pub owner: u32,
 }
 
-/// Knows nobody.
-pub(crate) struct Strangers;
+/// A [`People`] that knows nobody.
+pub(crate) struct UnknownUsers;
 
-impl People for Strangers {
+impl People for UnknownUsers {
     fn groups_of(&self, _: u32) -> Vec<u32> {
         Vec::new()
     }
@@ -40,23 +41,24 @@ impl People for Strangers {
     }
 }
 
-/// Answers by question. An old one is given while somebody finds out anew, a very old one is not.
+/// Answers by question. An old one is returned while somebody looks for a newer one, a very old one
+/// is not.
 pub(crate) struct Answers<K, V> {
     known: FxHashMap<K, Answer<V>>,
     wanted: Vec<K>,
     asking: bool,
-    /// So long an answer is good, nanoseconds.
+    /// For this time an answer is current, nanoseconds.
     good: Nanos,
-    /// So long it is better than none.
+    /// For this time it is better than none, nanoseconds.
     kept: Nanos,
-    /// Most that are kept.
+    /// Most answers that are kept.
     most: usize,
 }
 
 struct Answer<V> {
     value: V,
     at: Nanos,
-    /// Somebody was asked for a newer one.
+    /// Whether a newer answer was asked for.
     asked: bool,
 }
 
@@ -65,7 +67,8 @@ impl<K: Copy + Eq + Hash, V: Copy> Answers<K, V> {
         Answers { known: FxHashMap::default(), wanted: Vec::new(), asking: false, good, kept, most }
     }
 
-    /// What is known, and whether the caller must see to it that somebody finds out more, see [`Answers::wanted`].
+    /// The known answer, and whether the caller must make sure that somebody looks for more, see
+    /// [`Answers::wanted`].
     pub(crate) fn get(&mut self, key: K, now: Nanos) -> (Option<V>, bool) {
         let age = |a: &Answer<V>| now.saturating_sub(a.at);
         let known = self.known.get_mut(&key).filter(|a| age(a) <= self.kept);
@@ -85,7 +88,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Answers<K, V> {
         (value, !std::mem::replace(&mut self.asking, true))
     }
 
-    /// What is to be found out now; nothing: whoever finds out may go.
+    /// The questions to answer now; empty: the caller may stop.
     pub(crate) fn wanted(&mut self) -> Vec<K> {
         self.asking = !self.wanted.is_empty();
         std::mem::take(&mut self.wanted)
@@ -103,13 +106,13 @@ impl<K: Copy + Eq + Hash, V: Copy> Answers<K, V> {
         self.known.insert(key, Answer { value, at: now, asked: false });
     }
 
-    /// Forgets all answers.
+    /// Drops all answers.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }
 }
 
-/// Most questions at a time: they are looked through one by one.
+/// Most questions at a time: they are searched one by one.
 const WANTED_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Threads that may wait: cold reads, fsync, whatever answered `WouldBlock`.
+//! Threads that may wait: for cold reads, fsync, every operation that answered `WouldBlock`.
 //!
-//! Threads are started when there is work and none idle, up to a bound, and end when idle for a while. Who is next is the fair
-//! queue's business; a single user may hold only some of the threads, so that one user's thousand fsyncs leave a thread for the next
-//! user's first. Where several users hold all of them, in a store that hangs say, a user who has few
-//! is given one of a reserve. How many jobs can be queued is bounded by the front end (every job is
-//! a request that some process waits for, or background read-ahead up to the kernel's
-//! `max_background`); how many bytes, by `held`.
+//! Threads are started when there is work and none is idle, up to a limit, and end when idle for a
+//! while. The fair queue says which job is next. A single user may hold only some of the threads,
+//! so that one user's thousand fsyncs leave a thread for the next user's first. Where several users
+//! hold all of them, with a store that hangs say, a user who has few gets one of a reserve. The
+//! front end limits how many jobs can be queued (every job is a request that some process waits
+//! for, or background read-ahead up to the kernel's `max_background`); `held` limits their bytes.
 //!
 //! One lock, held for a few instructions, never while a job runs or a thread starts.
 
@@ -18,25 +18,25 @@ use std::time::Duration;
 
 /// Threads that one user may hold at a time.
 const THREADS_PER_USER_MAX: usize = limits::BLOCKING_THREADS_MAX * 3 / 4;
-/// A user who holds fewer gets one more also where all others are held.
+/// A user who holds fewer gets one more even where all others are held.
 const THREADS_PER_USER_SURE: usize = 4;
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the module's head. Cheap to clone.
+/// A pool of threads that may wait. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Waiting(Arc<Shared>);
 
 struct Shared {
     env: Env,
-    state: Mutex<State>,
+    state: Mutex<WaitingState>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WaitingState {
     queue: FairQueue<Job>,
     threads: usize,
     idle: usize,
@@ -49,7 +49,7 @@ impl Waiting {
         Waiting(Arc::new(Shared { env: env.clone(), state: Mutex::default(), work: Condvar::new() }))
     }
 
-    /// Queues a job that this line pays for with the time it holds a thread.
+    /// Queues a job. Its line is charged for the time that it holds a thread.
     pub(crate) fn submit(&self, line: Line, weight: u32, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state.lock();
         state.queue.push(line, weight, Box::new(job));
@@ -63,14 +63,15 @@ impl Waiting {
         }
     }
 
-    /// Jobs that wait for a thread, and the flow that has most of those.
+    /// Jobs that wait for a thread, and the flow that has most of them.
     pub(crate) fn backlog(&self) -> (usize, Option<Flow>) {
         let state = self.0.state.lock();
         let most = state.queue.backlog().max_by_key(|(_, waiting)| *waiting);
         (state.queue.len(), most.map(|(line, _)| line.flow))
     }
 
-    /// Where the system refuses a thread the job waits for another one, or is done here when there is none.
+    /// Starts a thread. Where the system refuses one, the job waits for another thread, or runs
+    /// here when there is none.
     fn start_thread(&self) {
         let shared = self.0.clone();
         let start = || self.0.env.spawn("lee-wait", move || shared.serve());
@@ -117,7 +118,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl WaitingState {
     fn next(&mut self) -> Option<(Turn, Job)> {
         let most = most_of_one(self.queue.running());
         self.queue.pop_if(|_, running| running < most)
@@ -130,7 +131,7 @@ impl State {
     }
 }
 
-/// Threads that one user may hold while so many are held.
+/// Threads that one user may hold while `held` are held in all.
 fn most_of_one(held: usize) -> usize {
     if held < limits::BLOCKING_THREADS_MAX { THREADS_PER_USER_MAX } else { THREADS_PER_USER_SURE }
 }

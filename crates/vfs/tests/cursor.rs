@@ -1,7 +1,7 @@
 //! The directory cursor against a directory that changes: exactly once for what stays, exact resume, bounded memory.
 #![allow(missing_docs)]
 
-use leeward_vfs::{Cursor, Place};
+use leeward_vfs::{Cursor, ListingPosition};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -108,7 +108,7 @@ fn rewinding_starts_over() {
     let again = reply(&mut cursor, &dir, 0, 100);
     let names = |r: &[(u64, Name)]| r.iter().map(|e| e.1.clone()).collect::<Vec<_>>();
     assert_eq!(names(&first), names(&again));
-    assert_eq!(cursor.begin(0), Place { dots: 1..3, after: Box::default(), skip: 0 });
+    assert_eq!(cursor.begin(0), ListingPosition { dots: 1..3, after: Box::default(), skip: 0 });
 }
 
 #[test]

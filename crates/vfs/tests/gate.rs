@@ -3,7 +3,7 @@
 
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Class, Ctx, Door, Env, Flow, Nanos, Wait, Work};
-use leeward_fs::flows::{FlowRecord, FlowSettings, Principal};
+use leeward_fs::flows::{FlowRecord, FlowSettings, UserOrGroup};
 use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_vfs::ledger::ROWS_MAX;
 use leeward_vfs::{Gate, GateOptions, People, Subordinates};
@@ -313,7 +313,7 @@ fn nothing_is_lost_between_the_slots() {
     assert_eq!((report.waiting_for_turn, report.waiting_for_thread), (0, 0));
 }
 
-fn settings(who: Principal, record: FlowRecord) -> FlowSettings {
+fn settings(who: UserOrGroup, record: FlowRecord) -> FlowSettings {
     let mut settings = FlowSettings::default();
     settings.set(who, record);
     settings
@@ -323,7 +323,7 @@ fn settings(who: Principal, record: FlowRecord) -> FlowSettings {
 fn a_ceiling_holds_back_one_user_and_nobody_else() {
     let (_, gate) = gate(2, true);
     let two = FlowRecord { ops_per_sec: Some(2), ..FlowRecord::default() };
-    gate.set_flows(settings(Principal::User(1), two));
+    gate.set_flows(settings(UserOrGroup::User(1), two));
     let env = Env::real();
     let begun = env.now();
     let (done, held) = channel();
@@ -350,7 +350,7 @@ fn a_ceiling_holds_back_one_user_and_nobody_else() {
 fn another_ceiling_counts_for_what_waits_already() {
     let (_, gate) = gate(2, true);
     let low = FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() };
-    gate.set_flows(settings(Principal::User(1), low));
+    gate.set_flows(settings(UserOrGroup::User(1), low));
     let large = Op::Read { node: NodeId(9), offset: 0, len: 1_000_000 };
     let (done, answers) = channel();
     for _ in 0..3 {
@@ -371,7 +371,7 @@ fn another_ceiling_counts_for_what_waits_already() {
 fn an_open_gate_has_no_ceilings() {
     let (_, gate) = gate(2, false);
     gate.set_flows(settings(
-        Principal::User(1),
+        UserOrGroup::User(1),
         FlowRecord { bytes_per_sec: Some(1), ..FlowRecord::default() },
     ));
     for _ in 0..3 {
@@ -405,7 +405,10 @@ fn known_gate() -> (Arc<Known>, Gate) {
 #[test]
 fn what_is_said_about_groups_counts_for_members() {
     let (_, gate) = known_gate();
-    gate.set_flows(settings(Principal::Group(50), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    gate.set_flows(settings(
+        UserOrGroup::Group(50),
+        FlowRecord { weight: Some(300), ..FlowRecord::default() },
+    ));
     until("the groups are found", || gate.share_of(5).weight == 300);
     assert_eq!(gate.share_of(6).weight, 100);
     gate.set_flows(FlowSettings::default());
@@ -578,7 +581,7 @@ fn users_of_a_container_share_what_its_owner_gets() {
     let fs = Arc::new(Standing::default());
     let options = GateOptions { threads: 2, fair: true, jobs: false };
     let gate = Gate::with_people(fs.clone(), &Env::real(), options, Arc::new(Container));
-    gate.set_flows(settings(Principal::User(5), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
+    gate.set_flows(settings(UserOrGroup::User(5), FlowRecord { weight: Some(300), ..FlowRecord::default() }));
     gate.run(user(0), read(NodeId(9)), |_| ());
     until("the ranges are known", || gate.share_of(100_000).weight == 300);
     for uid in 100_000..100_100 {

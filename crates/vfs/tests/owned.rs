@@ -1,7 +1,7 @@
 //! An operation survives being carried to another thread.
 #![allow(missing_docs)]
 
-use leeward_fs::{Make, NodeId, Op, Over, RenameMode, XattrMode};
+use leeward_fs::{Make, NodeId, Op, Precondition, RenameMode, XattrMode};
 use leeward_vfs::OwnedOp;
 
 #[test]
@@ -12,16 +12,16 @@ fn bytes_come_back_where_they_were() {
         Op::Make { dir, name: b"n", make: Make::Symlink(b"target"), mode: 0o777, umask: 0 },
         Op::Make { dir, name: b"n", make: Make::CharDev(5), mode: 0o600, umask: 0o22 },
         Op::MakeUnnamed { dir, mode: 0o640, umask: 0o22, bytes: 5 },
-        Op::Place { node, dir, name: b"n", over: Over::Nothing },
+        Op::Place { node, dir, name: b"n", over: Precondition::Nothing },
         Op::BeginUpload { dir, key: b"b/k", note: b"note" },
         Op::KeepPart { node, upload: dir, number: 3, note: b"note" },
-        Op::CompleteUpload { upload: dir, node, dir, name: b"n", over: Over::Any, note: b"note" },
+        Op::CompleteUpload { upload: dir, node, dir, name: b"n", over: Precondition::Any, note: b"note" },
         Op::EndUpload { upload: dir },
         Op::ListUploads { prefix: b"b/", after: b"b/k", after_upload: node, limit: 3 },
         Op::StatUploads { bucket: Some(b"b") },
         Op::StatUploads { bucket: None },
         Op::Link { node, dir, name: b"n" },
-        Op::Unlink { dir, name: b"n", over: Over::Any },
+        Op::Unlink { dir, name: b"n", over: Precondition::Any },
         Op::RmDir { dir, name: b"n" },
         Op::Rename { from_dir: dir, from_name: b"a", to_dir, to_name: b"b", mode: RenameMode::Exchange },
         Op::Write { node, offset: 3, data: b"data" },

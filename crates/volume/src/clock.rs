@@ -1,22 +1,24 @@
-//! The clock that locks of snapshots go by: it never runs ahead of what has really passed since the cell was opened.
+//! The clock for locks of snapshots: it never runs ahead of the time that has really passed since
+//! the cell was opened.
 //!
-//! It begins with the wall clock when the cell is opened and goes on with the monotonic clock; where the wall clock is behind
-//! it, the wall clock counts. So a wall clock that is set back or forward ends no lock early. While nothing is locked it
-//! follows the wall clock. What it cannot know is the time that passed while the cell was not open: the time of the last commit
-//! is stored, and a wall clock far ahead of it is warned about.
+//! It begins with the wall clock when the cell is opened and goes on with the monotonic clock.
+//! Where the wall clock is behind it, the wall clock counts. So a wall clock that is set back or
+//! forward ends no lock early. While nothing is locked it follows the wall clock. It cannot know
+//! the time that passed while the cell was not open. So the time of the last commit is stored, and
+//! a wall clock far ahead of it causes a warning.
 
 use leeward_env::dates;
 use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
 
-/// A difference of the clocks that is told.
+/// A difference of the clocks from which on the log warns.
 const TELL_SECS: i64 = 60;
 /// A cell that was not open for longer than this gets a warning when something is locked.
 const FAR_SECS: i64 = dates::DAY_SECS;
 /// The time is stored at least so often while something is locked.
 pub const STORE_SECS: i64 = 3600;
 
-/// See the module's head.
+/// The clock for locks of snapshots.
 #[derive(Default)]
 pub struct LockClock(Mutex<Base>);
 
@@ -24,16 +26,16 @@ pub struct LockClock(Mutex<Base>);
 struct Base {
     trusted: Nanos,
     monotonic: Nanos,
-    /// Whether it was told that the clocks differ.
+    /// Whether the log has warned that the clocks differ.
     told: bool,
 }
 
 /// The clock at one moment, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// What locks go by, since 1970.
+    /// The time for locks, since 1970.
     pub now: i64,
-    /// How far the wall clock is ahead of what has passed; below zero: behind.
+    /// How far the wall clock is ahead of the time that has passed; below zero: behind.
     pub ahead: i64,
 }
 
@@ -42,7 +44,8 @@ fn secs(nanos: Nanos) -> i64 {
 }
 
 impl LockClock {
-    /// Begins. `stored`: the time of the last commit, where one was noted; `locked_until`: the end of the last lock, 0: none.
+    /// Starts the clock. `stored`: the time of the last commit, if it was stored; `locked_until`:
+    /// the end of the last lock, 0: none.
     pub fn start(&self, env: &Env, stored: Option<i64>, locked_until: i64) {
         let (trusted, monotonic) = (env.wall(), env.now());
         *self.0.lock() = Base { trusted, monotonic, told: false };
@@ -60,7 +63,7 @@ impl LockClock {
         }
     }
 
-    /// The moment. `locked_until`: as for [`LockClock::start`].
+    /// The current moment. `locked_until`: as for [`LockClock::start`].
     pub fn look(&self, env: &Env, locked_until: i64) -> Moment {
         let mut base = self.0.lock();
         let (wall, monotonic) = (env.wall(), env.now());

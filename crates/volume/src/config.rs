@@ -1,4 +1,4 @@
-//! What a cell is told when it is made or opened. Every setting has a default that is right for most.
+//! Settings with which a cell is made or opened. Every setting has a default that suits most sites.
 
 use leeward_env::limits::STORE_TRANSFERS_MAX;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum Compression {
     None,
 }
 
-/// Settings of a cell. Units are in the names. Who asks for a cell checks the ranges.
+/// Settings of a cell. Units are in the names. The caller checks the ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// How file data is compressed.
@@ -27,15 +27,18 @@ pub struct Config {
     pub metadata_cache_mib: u32,
     /// Longest time between a write and its commit without fsync. 10 to 60000.
     pub commit_interval_ms: u32,
-    /// Whether transfers of users take turns at stores, and background work rests while users ask for something.
+    /// Whether transfers of users take turns at stores, and background work rests while users make
+    /// requests.
     pub fair: bool,
-    /// Most transfers on their way to or from one store (a directory, a bucket) at a time. 1 to 1024. Only with `fair`.
+    /// Most transfers to or from one store (a directory, a bucket) at a time. 1 to 1024. Only with
+    /// `fair`.
     pub store_transfers: u32,
-    /// A directory on a disk of this machine for a cache of file data of pools on object stores. Empty: none.
+    /// A directory on a disk of this machine for a cache of file data of pools on object stores.
+    /// Empty: none.
     pub disk_cache: String,
     /// Its size. 16 to 16777216.
     pub disk_cache_mib: u32,
-    /// So long an upload in parts is kept to which nothing is added, days. 1 to 3650.
+    /// An upload in parts to which nothing is added is kept this long, days. 1 to 3650.
     pub upload_rest_days: u32,
 }
 

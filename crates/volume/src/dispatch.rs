@@ -1,4 +1,4 @@
-//! The one way in: every operation of every front end comes through [`Shard::call`].
+//! The entry point: every operation of every front end comes through [`Shard::call`].
 
 use crate::ops::{Copy, NewNode, Placing, Rename};
 use crate::shard::Shard;
@@ -7,11 +7,12 @@ use leeward_fs::{Effect, Error, Op, Reply, Result};
 use std::sync::atomic::Ordering;
 
 impl Shard {
-    /// Runs one operation. Of a door's changes others are told: who caches them has not seen them pass.
+    /// Runs one operation. Changes by a door are announced to other front ends: these may have
+    /// cached the old state.
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         let reply = self.perform(ctx, op)?;
         if ctx.door != Door::Mount && op.changes() {
-            self.tell_of(op);
+            self.invalidate_changed(op);
         }
         Ok(reply)
     }
@@ -76,9 +77,9 @@ impl Shard {
         }
     }
 
-    /// What every operation must pass.
+    /// The checks that every operation must pass.
     pub(crate) fn admit(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
-        if let (Some(node), true) = (op.node(), self.is_cautious()) {
+        if let (Some(node), true) = (op.node(), self.checks_every_operation()) {
             let st = self.lock();
             if st.volumes.get(&st.live_node(node).volume()).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);

@@ -1,10 +1,10 @@
-//! How much front ends were told of changes that came in by another door, and how much of it they have heard.
+//! Counts the invalidations after changes by a door, and how many of them front ends have applied.
 
 use std::sync::atomic::AtomicU64;
 
-/// How much was told, and how much of it was heard.
+/// Number of invalidations sent, and number of those applied.
 #[derive(Default)]
 pub struct Invalidations {
-    pub(crate) said: AtomicU64,
-    pub(crate) heard: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) applied: AtomicU64,
 }

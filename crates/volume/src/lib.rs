@@ -1,18 +1,25 @@
 //! Volumes: POSIX semantics over records and segments, and the cell that holds them.
 //!
-//! Rooms, from the bottom up: data below, steps above. What an operator is told ([`admin`]) has words that all rooms use.
+//! The modules, from the bottom up: data below, steps above. All of them use the types of [`admin`]
+//! that describe the cell to operators.
 //!
 //! * [`format`]: how records are stored: keys and encodings;
-//! * `state`: what the shard's lock protects, a table in each module; what an operation does to them (`state::effect`);
+//! * `state`: the data under the shard's lock, a table in each module; the effects of operations on
+//!   it (`state::effect`);
 //! * `tx`: the running transaction. Operations are pure functions over it;
 //! * `shard`: the state, the engine and the data log, and the one way to change them;
-//! * `commit`: how changes become durable; `ops`: POSIX, a file for each group of operations; `uploads`: uploads in parts;
-//! * `snapshots`, `space`, `pools`: what snapshots keep, what removal and cleaning free, where data is. Most of it in steps, in the background;
-//! * [`admin`]: what operators ask for, `fsck` and figures among it;
-//! * `dispatch`: the one way in for operations; `tell`: what came in by a door is told to front ends that cache;
-//! * `cell`: opening, recovery and threads. [`Cell`] is what front ends and operators hold; [`remote`]: the same in a bucket.
+//! * `commit`: how changes become durable; `ops`: POSIX, a file for each group of operations;
+//!   `uploads`: uploads in parts;
+//! * `snapshots`, `space`, `pools`: versions for snapshots, freeing and cleaning of space, location
+//!   of data. Most of this runs in steps, in the background;
+//! * [`admin`]: requests of operators, `fsck` and figures among them;
+//! * `dispatch`: the entry point for operations; `invalidate`: changes by doors are announced to
+//!   front ends that cache;
+//! * `cell`: opening, recovery and threads. Front ends and operators hold a [`Cell`]; [`remote`]:
+//!   the same in a bucket.
 //!
-//! Invariants: records point to durable data only; nothing does I/O under the shard's lock but short scans.
+//! Invariants: records point to durable data only; nothing does I/O under the shard's lock except
+//! short scans.
 
 pub mod admin;
 mod cell;
@@ -21,6 +28,7 @@ mod commit;
 pub mod config;
 mod dispatch;
 pub mod format;
+mod invalidate;
 mod invalidations;
 mod ops;
 mod paths;
@@ -30,7 +38,6 @@ mod shard;
 mod snapshots;
 mod space;
 mod state;
-mod tell;
 mod tx;
 mod uploads;
 mod wake;

@@ -1,4 +1,5 @@
-//! Paths within the cell: for operators, messages and reports. No operation of a front end goes by path.
+//! Paths within the cell: for operators, messages and reports. No operation of a front end goes by
+//! path.
 
 use crate::format::inode::Dentry;
 use crate::format::keys::{self, tag};
@@ -51,7 +52,8 @@ impl Shard {
         Some(format!("/{}", names.join("/")))
     }
 
-    /// The name by which `node` is in `dir`: `hint`, if that leads there, else what a look through the directory finds.
+    /// The name of `node` in `dir`: `hint`, if that leads there, else the result of a search
+    /// through the directory.
     fn name_in(&self, dir: NodeId, node: NodeId, hint: Option<Box<[u8]>>) -> Option<Box<[u8]>> {
         if let Some(name) = hint
             && self.transact(&Ctx::system(), |tx| tx.dentry(dir, &name)).ok()?.is_some_and(|d| d.node == node)

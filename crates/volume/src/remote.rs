@@ -1,8 +1,8 @@
-//! A cell in a bucket of an object store: `PREFIX/cell` says what it is, `PREFIX/meta` has the metadata, `PREFIX/data` the segments,
-//! `PREFIX/leeward.toml` the settings if there are any.
+//! A cell in a bucket of an object store: `PREFIX/cell` identifies it, `PREFIX/meta` has the
+//! metadata, `PREFIX/data` the segments, `PREFIX/leeward.toml` the settings if there are any.
 //!
-//! Opening it takes it over: the engine of whoever had it open is fenced. docs/decisions/0016 says why nothing that such a
-//! process still writes or deletes can do harm.
+//! Opening a cell takes it over: the engine of a process that had it open is fenced.
+//! docs/decisions/0016 says why nothing that such a process still writes or deletes can do harm.
 
 use crate::admin::Failure;
 use crate::cell::identity::{self, Identity};
@@ -19,13 +19,14 @@ use leeward_meta::slate::{SlateKv, SlateOptions};
 use leeward_pool::S3Store;
 use std::sync::Arc;
 
-/// Longest time between a write and its commit without fsync where the settings do not say: each commit is an object, and each seal.
+/// Longest time between a write and its commit without fsync, if the settings have none: each
+/// commit is an object, and each seal.
 pub const COMMIT_INTERVAL_MS: u32 = 1000;
 /// The settings, which an administrator may have put there.
 pub const SETTINGS: &str = "leeward.toml";
-/// Who serves the cell: a note for people, nothing relies on it.
+/// Who serves the cell: a note for people, which nothing relies on.
 pub const SERVED: &str = "served";
-/// What may be below a prefix before it becomes a cell.
+/// Names that may be below a prefix before it becomes a cell.
 const OTHERS: [&str; 5] = [SETTINGS, SERVED, META, DATA, identity::NEW];
 const META: &str = "meta/";
 const DATA: &str = "data/";
@@ -47,8 +48,9 @@ impl Cell {
         Ok(bucket.look(identity::NAME).map_err(refused)?.is_some())
     }
 
-    /// Makes a new cell below a prefix where nothing else is. Its root belongs to the calling user. Of several that do so at the
-    /// same time all succeed or fail with the same cell. Nothing that is there is removed.
+    /// Makes a new cell below a prefix where nothing else is. Its root belongs to the calling user.
+    /// If several processes do so at the same time, all succeed or fail with the same cell. Nothing
+    /// that exists is removed.
     pub fn create_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<(), Failure> {
         let place = bucket.place();
         let names = bucket.names().map_err(refused)?;
@@ -58,7 +60,7 @@ impl Cell {
             return Err(failure(format!("{place} {what} ({other} is in it): name another prefix")));
         }
         let is_begun = names.iter().any(|name| name == identity::NEW);
-        // nothing was ever stored in a cell whose making was interrupted
+        // nothing was ever stored in a cell whose creation was interrupted
         let strange = |name: &&String| *name == DATA || *name == META && !is_begun;
         if let Some(part) = names.iter().find(strange) {
             return Err(failure(parts_without_identity(&place.to_string(), part)));
@@ -73,7 +75,7 @@ impl Cell {
         }
         let kv = open_engine(env, bucket, config)?;
         let at = |e: leeward_meta::Error| failure(format!("cannot make a cell in {place}: {e}"));
-        // an interrupted creation, or one beside us, may have come so far
+        // an interrupted creation, or a concurrent one, may have come this far
         if kv.get(&keys::cell()).map_err(at)?.is_none() {
             kv.commit(&first_batch_of_caller(env)).map_err(at)?;
         }
@@ -85,7 +87,7 @@ impl Cell {
         bucket.delete(identity::NEW).map_err(refused)
     }
 
-    /// Opens a cell, taking it over from whoever has it open, and starts its threads.
+    /// Opens a cell, taking it over from a process that has it open, and starts its threads.
     pub fn open_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<Arc<Cell>, Failure> {
         let place = bucket.place();
         let Some(text) = bucket.look(identity::NAME).map_err(refused)? else {
@@ -117,7 +119,8 @@ fn open_engine(env: &Env, bucket: &Bucket, config: &Config) -> Result<SlateKv, F
         .map_err(|e| failure(format!("cannot open the metadata in {}: {e}", bucket.place())))
 }
 
-/// Refuses a store that does not know conditional puts: there nothing keeps two processes from writing to one cell.
+/// Refuses a store without conditional puts: there nothing keeps two processes from writing to one
+/// cell.
 fn check_conditions(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
     let name = format!("probe-{:016x}", env.random());
     let body = Bytes::from_static(b"Leeward asks whether this store knows If-None-Match\n");

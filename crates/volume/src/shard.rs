@@ -1,7 +1,8 @@
 //! A shard: the state of its volumes in memory, and the one way to change it.
 //!
-//! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O. Lock order: `state`, then
-//! the data log's own locks, then the engine's. Nothing calls back into `state` while holding theirs.
+//! Every operation is [`Shard::transact`]: a closure over [`Tx`], under the one lock, without I/O.
+//! Lock order: `state`, then the data log's own locks, then the engine's. Nothing calls back into
+//! `state` while holding theirs.
 
 use crate::Config;
 use crate::clock::LockClock;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Users that have left the stores alone for so long do not need them now.
+/// When users have left the stores alone for this time they do not need them now.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Counters for reports.
@@ -37,21 +38,21 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Commits.
     pub commits: AtomicU64,
-    /// How long they took, also those that failed.
+    /// Durations of commits, failed ones included.
     pub commit_took: Durations,
-    /// Those that failed.
+    /// Commits that failed.
     pub commit_errors: AtomicU64,
-    /// Records in them.
+    /// Records in commits.
     pub committed_records: AtomicU64,
-    /// How long records were loaded that were not in memory.
+    /// Durations of loads of records that were not in memory.
     pub loads: Durations,
     /// Segments that were cleaned.
     pub cleaned_segments: AtomicU64,
-    /// Turns of the maintenance thread since the last one.
+    /// Turns of the maintenance thread since the last commit.
     pub quiet_turns: AtomicU64,
 }
 
-/// A shard with its engine, its data log and its threads' meeting points.
+/// A shard with its engine, its data log and the objects on which its threads wait.
 pub struct Shard {
     /// Clock and threads.
     pub env: Env,
@@ -65,7 +66,7 @@ pub struct Shard {
     pub pools: Pools,
     /// The gate before the cell's own store.
     pub gate: Arc<GatedStore>,
-    /// See the module's head for the lock order.
+    /// The head of the module has the lock order.
     state: Mutex<State>,
     /// Clean records.
     pub cache: RecordCache,
@@ -75,37 +76,39 @@ pub struct Shard {
     pub maintenance: Wake,
     /// Wakes the engine's upkeep thread.
     pub upkeep: Wake,
-    /// Wakes the thread that looks after pools.
-    pub care: Wake,
-    /// Who scrubs.
+    /// Wakes the thread that repairs pools.
+    pub pool_repair: Wake,
+    /// The running scrub.
     pub scrubbing: Scrubbing,
-    /// Pools that are to be searched for what a crash left.
+    /// Pools that have to be searched for leftovers of a crash.
     pub unsearched: Mutex<BTreeSet<PoolId>>,
-    /// Held while one is searched. Before `housekeeping`.
+    /// Held while a pool is searched. Before `housekeeping`.
     pub searching: Mutex<()>,
-    /// Wakes the thread that does so.
+    /// Wakes the search thread.
     pub search: Wake,
-    /// Held by whoever frees, trims and cleans: the maintenance thread, or who needs the space now. Before all other locks.
+    /// Held while freeing, trimming and cleaning: by the maintenance thread, or by an operation
+    /// that needs the space now. Before all other locks.
     pub housekeeping: Mutex<()>,
     /// For reports.
     pub counters: Counters,
-    /// What locks of snapshots go by.
+    /// The clock for locks of snapshots.
     pub clock: LockClock,
-    /// Whether a volume is being removed or the engine is broken: then every operation looks at that first.
+    /// Whether a volume is being removed or the engine is broken: then every operation checks that
+    /// first.
     cautious: AtomicBool,
-    /// Whether the engine holds space back for removal and commits on a full disk.
+    /// Whether the engine holds its space reserve, for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
-    /// What they were told of doors' changes.
-    pub(crate) told: Invalidations,
-    /// Who gives background work its turns, where users come through a gate.
+    /// Invalidations after changes by doors.
+    pub(crate) invalidations: Invalidations,
+    /// Gives background work its turns, where users come through a gate.
     pub turns: Mutex<Option<Arc<dyn Turns>>>,
-    /// Whose background work is in its turn now, packed; 0: nobody's.
+    /// The flow whose background work has its turn now, packed; 0: none.
     pub worker: AtomicU64,
 }
 
 impl Shard {
-    /// A shard around its parts.
+    /// A shard from its parts.
     pub fn new(
         env: Env,
         config: Config,
@@ -128,7 +131,7 @@ impl Shard {
             committer: Committer::default(),
             maintenance: Wake::default(),
             upkeep: Wake::default(),
-            care: Wake::default(),
+            pool_repair: Wake::default(),
             scrubbing: Scrubbing::default(),
             unsearched: Mutex::default(),
             searching: Mutex::default(),
@@ -139,7 +142,7 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
-            told: Invalidations::default(),
+            invalidations: Invalidations::default(),
             turns: Mutex::default(),
             worker: AtomicU64::new(0),
         });
@@ -162,7 +165,7 @@ impl Shard {
         })
     }
 
-    /// What `f` gives, and how long it took.
+    /// The result of `f`, and how long it took.
     pub(crate) fn timed<T>(&self, f: impl FnOnce() -> T) -> (T, Nanos) {
         let begun = self.env.now();
         let value = f();
@@ -175,8 +178,8 @@ impl Shard {
         Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
     }
 
-    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running transaction. Content that
-    /// must enter records first does so.
+    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running
+    /// transaction. Pending content that must enter records first does so.
     pub fn transact<T>(&self, ctx: &Ctx, mut f: impl FnMut(&mut Tx<'_>) -> TxResult<T>) -> Result<T> {
         loop {
             match self.attempt(ctx, &mut f)? {
@@ -186,8 +189,8 @@ impl Shard {
         }
     }
 
-    /// [`Shard::transact`], but the caller does what must be done about an inode that has content to be staged: it holds
-    /// something that staging may wait for.
+    /// [`Shard::transact`], except that the caller handles an inode that has content to be staged:
+    /// the caller holds something that staging may wait for.
     pub(crate) fn attempt<T>(
         &self,
         ctx: &Ctx,
@@ -227,7 +230,7 @@ impl Shard {
         }
     }
 
-    /// Brings a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
+    /// Loads a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
     fn load(&self, key: Key, mut seq: u64) -> Result<()> {
         if let Some(view) = keys::view_of(&key) {
             return self.load_view(&key, view);
@@ -249,76 +252,78 @@ impl Shard {
         }
     }
 
-    /// Brings several records into the cache.
+    /// Loads several records into the cache.
     pub fn load_all(&self, keys: Vec<Key>, seq: u64) -> Result<()> {
         keys.into_iter().try_for_each(|key| self.load(key, seq))
     }
 
-    /// A new front-end listener.
+    /// Adds a front end's watcher.
     pub fn add_watcher(&self, watcher: Arc<dyn Watcher>) {
         self.watchers.lock().push(watcher);
     }
 
-    /// Tells the front ends of a changed name.
-    pub fn tell_entry(&self, dir: NodeId, name: &[u8]) {
+    /// Tells the front ends that a name changed.
+    pub fn invalidate_entry(&self, dir: NodeId, name: &[u8]) {
         let watchers = self.watchers.lock().clone();
         watchers.iter().for_each(|w| w.entry_changed(dir, name));
     }
 
-    /// Tells the front ends of a changed inode.
-    pub fn tell_inode(&self, node: NodeId) {
+    /// Tells the front ends that an inode changed.
+    pub fn invalidate_inode(&self, node: NodeId) {
         let watchers = self.watchers.lock().clone();
         watchers.iter().for_each(|w| w.inode_changed(node));
     }
 
-    /// Waits until the front ends took note of what they were told.
-    pub fn wait_heard(&self) {
+    /// Waits until the front ends have applied what they were told.
+    pub fn wait_applied(&self) {
         let watchers = self.watchers.lock().clone();
-        watchers.iter().for_each(|w| w.wait_heard());
+        watchers.iter().for_each(|w| w.wait_applied());
     }
 
-    /// Whether the caller may wait; otherwise the operation must be repeated by one that may.
+    /// An error if the caller may not wait: then the operation must be repeated by one that may.
     pub fn may_wait(ctx: &Ctx) -> Result<()> {
         if ctx.wait == Wait::Never { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
-    /// From now on every operation looks whether its volume is still there and the engine works.
-    pub(crate) fn be_cautious(&self) {
+    /// From now on every operation checks that its volume exists and the engine works.
+    pub(crate) fn check_every_operation(&self) {
         self.cautious.store(true, Ordering::SeqCst);
     }
 
-    /// From now on nothing can be changed until the cell is opened again: what is in memory may not be what it should be, or cannot
-    /// be stored. What can be read still is; whoever waits for something to be durable gets an error.
+    /// Nothing can be changed from now on until the cell is opened again: the state in memory may
+    /// be wrong, or cannot be stored. Reads go on as far as possible; callers that wait for
+    /// durability get an error.
     pub(crate) fn break_down(&self, why: &str) {
         tracing::error!("{why}; nothing can be changed until the cell is opened again");
         self.lock().broken.get_or_insert_with(|| why.to_string());
-        self.be_cautious();
+        self.check_every_operation();
         self.committer.wake();
     }
 
     /// Why nothing can be changed any more, if so.
     pub(crate) fn broken(&self) -> Option<String> {
-        if self.is_cautious() { self.lock().broken.clone() } else { None }
+        if self.checks_every_operation() { self.lock().broken.clone() } else { None }
     }
 
-    /// See [`Shard::be_cautious`].
-    pub(crate) fn is_cautious(&self) -> bool {
+    /// Whether [`Shard::check_every_operation`] was called.
+    pub(crate) fn checks_every_operation(&self) -> bool {
         self.cautious.load(Ordering::Relaxed)
     }
 
-    /// Whether users need the stores: what can wait gives way.
+    /// Whether users need the stores: work that can wait gives way.
     pub(crate) fn stores_are_in_use(&self) -> bool {
         self.log.quiet_for() < QUIET
     }
 
-    /// Looks at a pool's free space.
+    /// Updates a pool's free space.
     pub fn look_at_space(&self, pool: PoolId) {
         if let Some(pool) = self.pools.get(pool) {
             pool.look_at_space();
         }
     }
 
-    /// Total bytes of a pool, and what users may still write: not what is kept for removal, in pool 0 also for metadata.
+    /// Total bytes of a pool, and bytes that users may still write: without the reserve for
+    /// removal, in pool 0 also for metadata.
     pub fn space(&self, pool: PoolId) -> (u64, u64) {
         self.pools.get(pool).map_or((0, 0), |found| self.space_in(pool, &found))
     }
@@ -344,8 +349,8 @@ impl Shard {
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Data that goes elsewhere needs records all the same: a pool 0 that is full to users still takes them, to half of what
-    /// is kept there.
+    /// Data in other pools needs records all the same: a pool 0 that is full for users still takes
+    /// them, up to half of the reserve.
     pub fn need_space_for_records(&self) -> Result<()> {
         let Some(own) = self.pools.get(0) else { return Ok(()) };
         own.will_append(0);
@@ -355,7 +360,7 @@ impl Shard {
         if short { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Gives the space that is held back to the engine: the disk is full, and removal must go on.
+    /// Frees the engine's space reserve: the disk is full, and removal must go on.
     pub(crate) fn release_reserve(&self) -> Result<()> {
         if self.reserve_held.swap(false, Ordering::Relaxed) {
             tracing::warn!("the disk is full: using the space held back for removal");
@@ -363,7 +368,7 @@ impl Shard {
         Ok(self.kv.reserve(false)?)
     }
 
-    /// Holds space back again when there is plenty.
+    /// Takes the space reserve again when there is plenty of space.
     pub(crate) fn take_reserve(&self) {
         let (total, free) = self.space(0);
         if !self.reserve_held.load(Ordering::Relaxed) && free > total / 16 && self.kv.reserve(true).is_ok() {
@@ -382,8 +387,9 @@ impl Shard {
         }
     }
 
-    /// Changes whose data became durable enter the running transaction, inode by inode. What cannot stays pending: whoever
-    /// syncs the file tries again, and is told.
+    /// Moves changes whose data became durable into the running transaction, inode by inode.
+    /// Changes for which that fails stay pending: an fsync of the file tries again, and gets the
+    /// error.
     fn apply_segment(&self, segment: u64) {
         let mut from = Bound::Unbounded;
         loop {
@@ -402,10 +408,10 @@ impl Shard {
         }
     }
 
-    /// The changes of a file whose data is durable enter the running transaction.
+    /// Moves the changes of a file whose data is durable into the running transaction.
     ///
     /// # Errors
-    /// Those of reading its records, which are damaged or out of reach then.
+    /// Errors of reading its records, which are damaged or out of reach then.
     pub(crate) fn apply_content(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
         self.transact(ctx, |tx| tx.apply_ready(node)).map_err(|e| match e {
             Error::WouldBlock | Error::Stale => e,
@@ -416,7 +422,7 @@ impl Shard {
         })
     }
 
-    /// [`Shard::apply_content`] of all files. All are tried; the error is the first.
+    /// [`Shard::apply_content`] of all files. All are tried; the first error is returned.
     pub(crate) fn apply_stored(&self) -> Result<()> {
         let nodes: Vec<NodeId> = self.lock().files.keys().copied().collect();
         let mut first = Ok(());
@@ -430,7 +436,8 @@ impl Shard {
     }
 }
 
-/// Bytes of a pool that users cannot have: in pool 0 what metadata and removal may need, elsewhere what cleaning does.
+/// Bytes of a pool that users cannot have: in pool 0 the reserve for metadata and removal,
+/// elsewhere that for cleaning.
 fn reserve(pool: PoolId, total: u64) -> u64 {
     match pool {
         0 => (total / 16).clamp(12 << 20, 512 << 20),
@@ -454,10 +461,10 @@ impl Catalog for Shard {
         self.lock().segments.forget_open(segment);
     }
 
-    /// What rides in the journal keeps all of that from being dropped.
+    /// Yes if inline data of it keeps the journal from being dropped.
     fn goes_elsewhere(&self, segment: u64, object_bytes: u64) -> bool {
-        let rides = self.lock().segments.get(segment).is_some_and(|r| !r.sealed);
-        rides && self.space(0).1 > object_bytes
+        let inline_data = self.lock().segments.get(segment).is_some_and(|r| !r.sealed);
+        inline_data && self.space(0).1 > object_bytes
     }
 
     fn object(&self, segment: u64) -> Option<Object> {
@@ -476,7 +483,8 @@ impl Catalog for Shard {
         } else {
             st.segments.forget_open(segment);
             if st.by_segment.contains_key(&segment) {
-                // all its data was overwritten before it was stored: the changes that brought it may be applied all the same
+                // all its data was overwritten before it was stored: the changes that brought it
+                // may be applied all the same
                 st.vanished.insert(segment);
             }
         }

@@ -1,12 +1,14 @@
 //! Records in memory: the running transaction, those being committed, and a cache of clean ones.
 //!
-//! Operations are pure functions over [`Tx`], run under the shard's lock, never doing I/O: a record that is not in memory
-//! ends the attempt with [`Fail::Miss`]; the caller loads it without the lock and runs the operation again. A `Tx` buffers
-//! its writes, so an attempt that fails leaves no trace.
+//! Operations are pure functions over [`Tx`], run under the shard's lock, never doing I/O. A record
+//! that is not in memory ends the attempt with [`Fail::Miss`]; the caller loads it without the lock
+//! and runs the operation again. A `Tx` buffers its writes, so an attempt that fails leaves no
+//! trace.
 //!
-//! Reads look in: this operation's writes, running, committing, cache. Invariants: a key in `running` or `committing` may be
-//! stale in the cache and is never read from there; `publish_seq` moves when a commit's records become clean, and a
-//! loaded record enters the cache only if it has not moved since before the load and no overlay holds the key.
+//! Reads look in: this operation's writes, running, committing, cache. Invariants: a key in
+//! `running` or `committing` may be stale in the cache and is never read from there. `publish_seq`
+//! moves when a commit's records become clean; a loaded record enters the cache only if it has not
+//! moved since before the load and no overlay holds the key.
 
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
@@ -16,7 +18,7 @@ use crate::state::{Effect, RecordCache, State};
 use leeward_data::Addr;
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Time};
-use leeward_meta::{Kv, Ride, Value};
+use leeward_meta::{InlineData, Kv, Value};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -25,16 +27,16 @@ use std::collections::BTreeMap;
 pub enum Fail {
     /// This record must be loaded first.
     Miss(Key),
-    /// Content of this inode that an earlier epoch ended with must enter its records first.
+    /// Content of this inode from an earlier epoch must enter its records first.
     Stage(NodeId),
     /// This much more does not fit the quota of this directory.
     Quota {
-        /// Whose quota.
+        /// The directory with the quota.
         dir: NodeId,
         /// What the operation adds below it.
         by: Stats,
     },
-    /// What is in the recycle bin of below this directory must be purged first.
+    /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
     /// The operation's answer.
     Error(Error),
@@ -49,14 +51,15 @@ impl From<Error> for Fail {
 /// Result of a step of an attempt.
 pub type TxResult<T> = Result<T, Fail>;
 
-/// Records written by one operation: few as a rule, searched by a map when they are many. A key is there once.
+/// Records written by one operation: usually few; searched by a map when they are many. A key
+/// occurs once.
 #[derive(Default)]
 struct Writes {
     list: Vec<(Key, Option<Value>, bool)>,
     index: FxHashMap<Key, usize>,
 }
 
-/// Writes that are searched one by one.
+/// Up to this many writes are searched one by one.
 const WRITES_SEARCHED: usize = 16;
 
 impl Writes {
@@ -88,7 +91,7 @@ pub struct Tx<'a> {
     pub st: &'a mut State,
     cache: &'a RecordCache,
     kv: &'a dyn Kv,
-    /// Who asks.
+    /// The caller's context.
     pub ctx: &'a Ctx,
     /// The time of this operation.
     pub now: Time,
@@ -102,18 +105,19 @@ pub struct Tx<'a> {
     pub(crate) charges: Vec<(NodeId, Stats)>,
     shown: Vec<NodeId>,
     effects: Vec<Effect>,
-    rides: Vec<Ride>,
-    /// The epoch that changes belong to, where it is not the volume's, see [`Tx::set_as_of`].
+    inline_data: Vec<InlineData>,
+    /// The epoch of the changes, if it is not the volume's, see [`Tx::set_as_of`].
     as_of: Option<u32>,
-    /// What this operation adds to deadlists.
+    /// The additions of this operation to deadlists.
     tallies: Vec<(u32, EpochPair, Tally)>,
     died: Vec<(EpochPair, Key)>,
-    /// Records of an earlier epoch that were changed: views may have seen them.
+    /// Changed records of an earlier epoch: views may have seen them.
     changed_before: Vec<Key>,
-    /// The last stamp that this operation gave to something in the recycle bin.
+    /// The last stamp that this operation gave to an entry of the recycle bin.
     pub(crate) last_stamp: u64,
-    /// Volumes in which this attempt has allocated inodes, and the first of them. Each attempt allocates others: a record of
-    /// theirs that had to be loaded would be missing again in the next attempt, for ever.
+    /// Volumes in which this attempt has allocated inodes, and the first of them. Each attempt
+    /// allocates new ones: if a record of such an inode had to be loaded, it would be missing again
+    /// in the next attempt, for ever.
     pub(crate) fresh: Vec<(u32, u64)>,
     /// Unsealed data that nobody needs any more.
     pub dead: Vec<(Addr, u32)>,
@@ -136,7 +140,7 @@ impl<'a> Tx<'a> {
             charges: Vec::new(),
             shown: Vec::new(),
             effects: Vec::new(),
-            rides: Vec::new(),
+            inline_data: Vec::new(),
             as_of: None,
             tallies: Vec::new(),
             died: Vec::new(),
@@ -166,7 +170,8 @@ impl<'a> Tx<'a> {
         self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
     }
 
-    /// Whether the record would be of an inode that this attempt has allocated: what of those is not in its writes is nowhere.
+    /// Whether the record would be of an inode that this attempt has allocated: such records exist
+    /// only in its writes.
     fn is_fresh(&self, key: &Key) -> bool {
         let volume = keys::volume_of(key);
         let first = self.fresh.iter().find(|(v, _)| *v == volume);
@@ -212,7 +217,7 @@ impl<'a> Tx<'a> {
         self.remove_versioned(keys::inode(node))
     }
 
-    /// What a name stands for.
+    /// The inode that a name leads to.
     pub fn dentry(&self, dir: NodeId, name: &[u8]) -> TxResult<Option<Dentry>> {
         match self.get(&keys::dentry(dir, name))? {
             Some(v) => Ok(self.seen_from(dir, Dentry::decode(&v)?)),
@@ -220,13 +225,13 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// The epoch that changes belong to where it is not the volume's.
+    /// The epoch of the changes, if it is not the volume's.
     pub(crate) fn as_of(&self) -> Option<u32> {
         self.as_of
     }
 
-    /// What follows belongs to this epoch, if it is an earlier one: content of that epoch enters the records, or what lost
-    /// its name then is freed.
+    /// Sets the epoch of the following changes, if it is an earlier one: content of that epoch
+    /// enters the records, or an inode that lost its name then is freed.
     pub(crate) fn set_as_of(&mut self, volume: u32, epoch: u32) {
         let now = self.st.volumes.get(&volume).map_or(0, |v| v.epoch);
         self.as_of = (epoch < now).then_some(epoch);
@@ -237,17 +242,18 @@ impl<'a> Tx<'a> {
         self.writes.get(key).is_some()
     }
 
-    /// A version of the record is in the history since this operation: that goes on the deadlist.
+    /// A version of the record is in the history since this operation: it goes on the deadlist.
     pub(crate) fn dies(&mut self, key: Key, pair: EpochPair) {
         self.died.push((pair, key));
     }
 
-    /// Counts what is on a deadlist.
+    /// Counts entries of a deadlist.
     pub(crate) fn tally(&mut self, volume: u32, pair: EpochPair, by: Tally) {
         self.tallies.push((volume, pair, by));
     }
 
-    /// A record changes as of an earlier epoch: views that show that epoch or later ones must look again.
+    /// A record changes as of an earlier epoch: views of that epoch or later ones must load it
+    /// again.
     pub(crate) fn note_before(&mut self, key: &Key) {
         if self.as_of.is_some() {
             self.changed_before.push(key.clone());
@@ -266,19 +272,19 @@ impl<'a> Tx<'a> {
         self.references.push((segment, bytes));
     }
 
-    /// The front end will be told of `node` and counts a reference to it, if it counts any.
+    /// The front end gets `node` with the reply, and counts a reference to it, if it counts any.
     pub fn show(&mut self, node: NodeId) {
         if self.ctx.refs {
             self.shown.push(node);
         }
     }
 
-    /// Data that must be in the journal with these changes.
-    pub(crate) fn ride(&mut self, rides: Vec<Ride>) {
-        self.rides.extend(rides);
+    /// Adds data that must be in the journal with these changes.
+    pub(crate) fn inline(&mut self, inline_data: Vec<InlineData>) {
+        self.inline_data.extend(inline_data);
     }
 
-    /// Something to do to the state when the operation succeeds.
+    /// Adds an effect on the state for when the operation succeeds.
     pub(crate) fn then(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
@@ -288,7 +294,8 @@ impl<'a> Tx<'a> {
         self.charges.iter().filter(|(d, _)| *d == dir).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
     }
 
-    /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for short ranges only.
+    /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for
+    /// short ranges only.
     pub fn scan(&self, from: &Key, to: &Key, limit: usize, reverse: bool) -> TxResult<Vec<(Key, Value)>> {
         if let Some(view) = keys::view_of(from) {
             return self.scan_view(view, from, to, limit, reverse);
@@ -312,7 +319,7 @@ impl<'a> Tx<'a> {
         Ok(if reverse { live.rev().take(limit).collect() } else { live.take(limit).collect() })
     }
 
-    /// How many records of the engine may be hidden by removals that are not committed yet.
+    /// How many records of the engine removals may hide that are not committed yet.
     fn hidden(&self, from: &Key, to: &Key) -> usize {
         let mut hidden = 0;
         for overlay in self.st.overlays() {
@@ -324,7 +331,8 @@ impl<'a> Tx<'a> {
         hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
-    /// The attempt succeeded: its changes enter the running transaction. Returns data that died unsealed.
+    /// The attempt succeeded: its changes enter the running transaction. Returns data that died
+    /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
         let Tx {
             st,
@@ -338,7 +346,7 @@ impl<'a> Tx<'a> {
             charges,
             shown,
             effects,
-            rides,
+            inline_data,
             tallies,
             died,
             changed_before,
@@ -358,7 +366,7 @@ impl<'a> Tx<'a> {
         }
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
-        st.running.rides.extend(rides);
+        st.running.inline_data.extend(inline_data);
         st.running.died.extend(died);
         tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
         for effect in effects {

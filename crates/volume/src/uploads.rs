@@ -1,10 +1,13 @@
-//! Uploads in parts: what doors have begun to put together and not ended. They survive the end of the process.
+//! Uploads in parts, which doors have begun and not ended. They survive the end of the process.
 //!
-//! An upload is a record of the cell under a number of its volume, as inodes have them. A part is a file without a name whose orphan record
-//! says which part of which upload it is: that keeps it, as long as the upload is there and not complete. So an upload ends in one small
-//! transaction, however many parts it has; they are then orphans like others, freed in steps, and found at opening as such after a crash.
+//! An upload is a record of the cell under a number of its volume, like those of inodes. A part is
+//! a file without a name. Its orphan record says which part of which upload it is. That keeps the
+//! file as long as the upload exists and is not complete. So an upload ends in one small
+//! transaction, however many parts it has. The parts are then orphans like others, freed in steps,
+//! and found as orphans at opening after a crash.
 //!
-//! [`Uploads`] knows all of them in memory, by a lock of its own: taken under the shard's or alone, never held over a call.
+//! [`Uploads`] has all of them in memory, under a lock of its own: taken under the shard's or
+//! alone, never held over a call.
 
 use crate::format::keys::{self};
 use crate::format::stored::Stored;
@@ -22,7 +25,7 @@ use std::sync::Arc;
 
 /// Longest key with its bucket, bytes.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
-/// So long it is known what became of an upload, seconds; and of how many.
+/// The result of an upload is kept this long, seconds; and for this many uploads.
 const RESULT_SECS: i64 = 3600;
 const RESULTS_MAX: usize = 10_000;
 const DAY_SECS: i64 = 86_400;
@@ -43,7 +46,8 @@ impl Tx<'_> {
         Ok(Reply::Begun(upload))
     }
 
-    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart); `Err`: the content of this file must be in the records first.
+    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart); `Err`: the content of this file must be in the
+    /// records first.
     fn keep_part(
         &mut self,
         upload: NodeId,
@@ -68,7 +72,7 @@ impl Tx<'_> {
         Ok(Ok(Reply::Done))
     }
 
-    /// The upload is what became of it from now on: its parts are let go.
+    /// Replaces the upload by its result: its parts are released.
     pub(crate) fn complete_upload(&mut self, upload: NodeId, result: &[u8]) -> TxResult<()> {
         let was = self.st.uploads.find(upload).filter(|was| !was.complete).ok_or(Error::Stale)?;
         let record = UploadRecord { complete: true, at: self.now, note: result.into(), ..(*was).clone() };
@@ -77,7 +81,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// [`Op::EndUpload`](leeward_fs::Op::EndUpload). What became of one that is complete stays known.
+    /// [`Op::EndUpload`](leeward_fs::Op::EndUpload). The result of a complete upload is kept.
     pub(crate) fn end_upload(&mut self, upload: NodeId) -> TxResult<Reply> {
         self.st.uploads.find(upload).filter(|was| !was.complete).ok_or(Error::Stale)?;
         self.forget_upload(upload);
@@ -91,7 +95,8 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart). Content is in the records before the part is known.
+    /// [`Op::KeepPart`](leeward_fs::Op::KeepPart). Content is in the records before the part is
+    /// known.
     pub(crate) fn keep_part(
         &self,
         ctx: &Ctx,
@@ -155,7 +160,8 @@ impl Shard {
         Ok(Reply::UploadTotals(totals))
     }
 
-    /// What rests for too long is dropped, and what has long been complete is forgotten: one step; `true` when there was something to do.
+    /// Drops uploads that had no additions for too long, and results that are old: one step; `true`
+    /// when there was something to do.
     pub(crate) fn upload_step(&self) -> leeward_fs::Result<bool> {
         let now = self.now().secs;
         let rested = now.saturating_sub(i64::from(self.config.upload_rest_days) * DAY_SECS);
@@ -163,7 +169,7 @@ impl Shard {
         let Some(upload) = due(&self.lock()) else { return Ok(false) };
         let ctx = self.work_ctx(Work::Removal, Some(upload.volume()));
         let forget = |tx: &mut Tx<'_>| {
-            // it may have been gone on with, or ended, before it was our turn
+            // it may have got additions, or have ended, before this step had its turn
             if due(tx.st) == Some(upload) {
                 tx.forget_upload(upload);
             }

@@ -1,4 +1,4 @@
-//! A place to wait for "there may be something to do".
+//! Lets a thread wait until there may be something to do.
 
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;

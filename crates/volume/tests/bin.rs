@@ -7,7 +7,7 @@ mod rig;
 
 use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
-use leeward_fs::{Error, Fs, Kind, Make, NodeId, Op, Over, RenameMode, Reply, SetAttr, Usage};
+use leeward_fs::{Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, Usage};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{self, BinEntry, Failure, PropertyChanges, Request};
 use leeward_volume::format::inode::BinRecord;
@@ -33,7 +33,7 @@ impl Rig {
 
     fn unlink_by(&self, uid: u32, path: &str) {
         let (dir, name) = Self::split(path);
-        let op = Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes(), over: Over::Any };
+        let op = Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes(), over: Precondition::Any };
         self.cell.call(&Ctx::user(uid, uid), op).expect(path);
     }
 
@@ -505,7 +505,7 @@ fn fsck_finds_what_does_not_belong_together() {
         let kv = engine(&rig.env, &rig.disk);
         let (from, to) = keys::bin_range(0, 0);
         let entry = kv.scan(&from, &to, 2, false).expect("read").remove(0).0;
-        kv.commit(&Batch { writes: vec![change(&entry)], rides: Vec::new() }).expect("changed");
+        kv.commit(&Batch { writes: vec![change(&entry)], inline_data: Vec::new() }).expect("changed");
         drop(kv);
         rig.start();
         rig.findings().into_iter().map(|f| f.kind).collect::<Vec<_>>()
@@ -573,7 +573,7 @@ fn random_operations(seed: u64) {
                 rig.make(one, Make::File).and_then(|node| rig.write(node, 0, &noise(1000 + 97 * n, n as u64)))
             }
             4 => rig.at(one).and_then(|node| rig.write(node, 0, &noise(30_000, n as u64))),
-            5 | 6 => rig.call(Op::Unlink { dir, name, over: Over::Any }).map(drop),
+            5 | 6 => rig.call(Op::Unlink { dir, name, over: Precondition::Any }).map(drop),
             7 | 8 => rig.call(Op::RmDir { dir, name }).map(drop),
             9 | 10 => {
                 let mode = if pick(4) == 0 { RenameMode::Exchange } else { RenameMode::Replace };

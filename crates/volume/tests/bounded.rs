@@ -11,7 +11,7 @@ mod watched;
 
 use counted::{busy, counted};
 use leeward_env::Ctx;
-use leeward_fs::{Allocate, Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Seek, SetAttr};
+use leeward_fs::{Allocate, Attr, Error, Fs, Make, NodeId, Op, Precondition, Reply, Seek, SetAttr};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
@@ -293,7 +293,7 @@ fn places_that_are_named_when_an_upload_ends_do_not_wait_for_its_writer() {
         let more = noise(300_000, n);
         cell.call(&Ctx::system(), Op::Write { node, offset: n * 300_000, data: &more }).expect("written");
     });
-    let place = Op::Place { node, dir: NodeId::ROOT, name: b"placed", over: Over::Any };
+    let place = Op::Place { node, dir: NodeId::ROOT, name: b"placed", over: Precondition::Any };
     let Ok(Reply::Attr(placed)) = rig.call(place) else { panic!("not placed") };
     assert!(placed.size >= 400_000);
     assert!(store.puts() < 10, "{} puts", store.puts());
@@ -310,7 +310,7 @@ impl Rig {
         let first = kv.scan(&from, &to, 1, false).expect("read");
         let (key, _) = first.first().expect("a record").clone();
         let writes = vec![(key, Some(Value::from(&b"damaged"[..])))];
-        kv.commit(&Batch { writes, rides: Vec::new() }).expect("changed");
+        kv.commit(&Batch { writes, inline_data: Vec::new() }).expect("changed");
         drop(kv);
         self.start();
     }

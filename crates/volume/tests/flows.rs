@@ -3,11 +3,11 @@
 
 mod rig;
 
-use leeward_fs::flows::{Principal, WEIGHT_MAX};
+use leeward_fs::flows::{UserOrGroup, WEIGHT_MAX};
 use leeward_volume::admin::{self, FlowInfo};
 use rig::Rig;
 
-fn weight(who: Principal, weight: u32) -> admin::FlowSet {
+fn weight(who: UserOrGroup, weight: u32) -> admin::FlowSet {
     admin::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }
 }
 
@@ -18,7 +18,7 @@ fn told(rig: &Rig) -> Vec<FlowInfo> {
 #[test]
 fn what_was_said_lasts_and_can_be_taken_back() {
     let mut rig = Rig::new();
-    let (user, group) = (Principal::User(7), Principal::Group(7));
+    let (user, group) = (UserOrGroup::User(7), UserOrGroup::Group(7));
     rig.admin(&weight(group, 300));
     rig.admin(&weight(user, 50));
     let ceiling = admin::FlowSet { who: user, weight: None, ops_per_sec: Some(1000), bytes_per_sec: Some(0) };

@@ -2,7 +2,7 @@
 
 use leeward_data::Addr;
 use leeward_fs::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
-use leeward_fs::flows::{FlowRecord, Principal};
+use leeward_fs::flows::{FlowRecord, UserOrGroup};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use leeward_fs::{Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
@@ -154,7 +154,7 @@ fn small_records_are_as_they_were() {
             snapshot_dir_visible: true,
             snapshots_max: 9,
             quota_counts_snapshots: true,
-            snapshot_rights: vec![Principal::User(10), Principal::Group(11)],
+            snapshot_rights: vec![UserOrGroup::User(10), UserOrGroup::Group(11)],
             ..Properties::default()
         },
         ..volume
@@ -199,8 +199,8 @@ fn records_of_the_recycle_bin_are_as_they_were() {
 #[test]
 fn records_of_flows_are_as_they_were() {
     for (who, golden) in [
-        (Principal::User(0x0102), "ffffff0c000000000000010200"),
-        (Principal::Group(u32::MAX), "ffffff0c00000001ffffffff00"),
+        (UserOrGroup::User(0x0102), "ffffff0c000000000000010200"),
+        (UserOrGroup::Group(u32::MAX), "ffffff0c00000001ffffffff00"),
     ] {
         assert_eq!(hex(&keys::flow(who)), golden);
         assert_eq!(keys::parse_flow(&keys::flow(who)), Some(who));

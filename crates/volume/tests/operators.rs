@@ -129,7 +129,7 @@ impl Watcher for Heard {
 
     fn inode_changed(&self, _: NodeId) {}
 
-    fn wait_heard(&self) {}
+    fn wait_applied(&self) {}
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod rig;
 
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Over, Reply, Result, XattrMode};
+use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Precondition, Reply, Result, XattrMode};
 use leeward_volume::admin;
 use rig::{Rig, noise};
 
@@ -29,7 +29,7 @@ fn write(rig: &Rig, node: NodeId, data: &[u8]) {
     rig.cell.call(&door(), Op::Write { node, offset: 0, data }).expect("written");
 }
 
-fn place(rig: &Rig, node: NodeId, name: &[u8], over: Over) -> Result<Reply> {
+fn place(rig: &Rig, node: NodeId, name: &[u8], over: Precondition) -> Result<Reply> {
     rig.cell.call(&door(), Op::Place { node, dir: ROOT, name, over })
 }
 
@@ -63,10 +63,10 @@ fn nothing_is_seen_of_a_file_before_it_has_its_name() {
     let made = attr(rig.call(Op::GetAttr { node }));
     assert_eq!((made.nlink, made.size, made.mode, made.uid), (0, 5, 0o644, 1000));
     assert_eq!((read(&rig, b"f"), used(&rig)), (Err(Error::NotFound), (0, 0)));
-    let placed = attr(place(&rig, node, b"f", Over::Nothing));
+    let placed = attr(place(&rig, node, b"f", Precondition::Nothing));
     assert_eq!((placed.node, placed.nlink, placed.size), (node, 1, 5));
     assert_eq!((read(&rig, b"f"), used(&rig)), (Ok(b"hello".to_vec()), (5, 1)));
-    assert_eq!(place(&rig, node, b"g", Over::Any), Err(Error::Invalid), "it has one");
+    assert_eq!(place(&rig, node, b"g", Precondition::Any), Err(Error::Invalid), "it has one");
     forget(&rig, node);
     assert_eq!(read(&rig, b"f"), Ok(b"hello".to_vec()));
     rig.clean();
@@ -104,7 +104,7 @@ fn what_it_replaces_is_gone_and_nothing_else() {
     for (n, size) in [5, 300_000, 900_000].into_iter().enumerate() {
         let node = unnamed(&rig, 0);
         write(&rig, node, &noise(size, n as u64));
-        place(&rig, node, b"f", Over::Any).expect("placed");
+        place(&rig, node, b"f", Precondition::Any).expect("placed");
         forget(&rig, node);
         assert_eq!(read(&rig, b"f").map(|d| d == noise(size, n as u64)), Ok(true));
         assert_eq!(used(&rig), (size as u64, 1));
@@ -114,11 +114,11 @@ fn what_it_replaces_is_gone_and_nothing_else() {
     rig.call(dir).expect("made");
     let node = unnamed(&rig, 0);
     for (name, over, why) in [
-        (&b"d"[..], Over::Any, Error::IsDir),
-        (b"f", Over::Nothing, Error::Exists),
-        (b".snap", Over::Any, Error::Exists),
-        (b"..", Over::Any, Error::Exists),
-        (b"a/b", Over::Any, Error::Invalid),
+        (&b"d"[..], Precondition::Any, Error::IsDir),
+        (b"f", Precondition::Nothing, Error::Exists),
+        (b".snap", Precondition::Any, Error::Exists),
+        (b"..", Precondition::Any, Error::Exists),
+        (b"a/b", Precondition::Any, Error::Invalid),
     ] {
         assert_eq!(place(&rig, node, name, over), Err(why), "{name:?}");
     }
@@ -129,22 +129,22 @@ fn what_it_replaces_is_gone_and_nothing_else() {
 fn only_what_was_seen_is_replaced() {
     let rig = Rig::new();
     let first = unnamed(&rig, 0);
-    place(&rig, first, b"f", Over::Any).expect("placed");
+    place(&rig, first, b"f", Precondition::Any).expect("placed");
     let seen = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
     write(&rig, first, b"changed");
     let second = unnamed(&rig, 0);
-    assert_eq!(place(&rig, second, b"f", Over::This(first, seen.ctime)), Err(Error::Changed));
-    assert_eq!(place(&rig, second, b"g", Over::This(first, seen.ctime)), Err(Error::Changed));
+    assert_eq!(place(&rig, second, b"f", Precondition::This(first, seen.ctime)), Err(Error::Changed));
+    assert_eq!(place(&rig, second, b"g", Precondition::This(first, seen.ctime)), Err(Error::Changed));
     let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
-    place(&rig, second, b"f", Over::This(first, now.ctime)).expect("placed");
+    place(&rig, second, b"f", Precondition::This(first, now.ctime)).expect("placed");
     let remove = |over| rig.call(Op::Unlink { dir: ROOT, name: b"f", over });
-    assert_eq!(remove(Over::Nothing), Err(Error::Exists));
-    assert_eq!(remove(Over::This(first, now.ctime)), Err(Error::Changed));
+    assert_eq!(remove(Precondition::Nothing), Err(Error::Exists));
+    assert_eq!(remove(Precondition::This(first, now.ctime)), Err(Error::Changed));
     let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
     write(&rig, second, b"changed");
-    assert_eq!(remove(Over::This(second, now.ctime)), Err(Error::Changed));
+    assert_eq!(remove(Precondition::This(second, now.ctime)), Err(Error::Changed));
     let now = attr(rig.call(Op::Lookup { dir: ROOT, name: b"f" }));
-    remove(Over::This(second, now.ctime)).expect("removed");
+    remove(Precondition::This(second, now.ctime)).expect("removed");
     rig.clean();
 }
 
@@ -158,9 +158,9 @@ fn a_quota_without_room_refuses_it_at_the_beginning_and_at_the_end() {
     for node in [a, b] {
         write(&rig, node, &noise(600_000, 3));
     }
-    place(&rig, a, b"f", Over::Any).expect("fits");
-    assert_eq!(place(&rig, b, b"g", Over::Any), Err(Error::Quota));
-    place(&rig, b, b"f", Over::Any).expect("in place of as much");
+    place(&rig, a, b"f", Precondition::Any).expect("fits");
+    assert_eq!(place(&rig, b, b"g", Precondition::Any), Err(Error::Quota));
+    place(&rig, b, b"f", Precondition::Any).expect("in place of as much");
     [a, b].into_iter().for_each(|node| forget(&rig, node));
     assert_eq!(used(&rig), (600_000, 1));
     rig.clean();
@@ -171,14 +171,14 @@ fn a_snapshot_in_between_has_the_old_file() {
     let rig = Rig::new();
     let old = unnamed(&rig, 0);
     write(&rig, old, b"old");
-    place(&rig, old, b"f", Over::Any).expect("placed");
+    place(&rig, old, b"f", Precondition::Any).expect("placed");
     forget(&rig, old);
     let new = unnamed(&rig, 0);
     write(&rig, new, &noise(400_000, 5));
     let snap = attr(rig.call(Op::Lookup { dir: ROOT, name: b".snap" })).node;
     let take = Op::Make { dir: snap, name: b"s", make: Make::Dir, mode: 0, umask: 0 };
     let view = attr(rig.call(take)).node;
-    place(&rig, new, b"f", Over::Any).expect("placed");
+    place(&rig, new, b"f", Precondition::Any).expect("placed");
     forget(&rig, new);
     let seen = attr(rig.call(Op::Lookup { dir: view, name: b"f" })).node;
     assert_eq!(rig.call(Op::Read { node: seen, offset: 0, len: 10 }), Ok(Reply::Data(b"old".to_vec())));

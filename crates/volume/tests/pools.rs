@@ -7,7 +7,7 @@ mod shelf;
 
 use leeward_env::Ctx;
 use leeward_env::disk::Disk;
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, XattrMode};
 use leeward_meta::{Batch, Kv};
 use leeward_pool::label::LABEL;
 use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
@@ -36,7 +36,7 @@ fn data_of_a_volume_is_in_its_pool() {
     assert_eq!(rig.read(a, here.len()), Ok(here));
     assert_eq!(rig.read(b, there.len()), Ok(there));
     rig.clean();
-    // small content that rode in the journal goes there, too
+    // small content that was inline data in the journal goes there, too
     let c = rig.file(root, "c", b"little");
     rig.call(Op::Fsync { node: c }).expect("durable");
     rig.crash();
@@ -511,7 +511,7 @@ fn segments_of_old_cells_are_moved() {
     }
     assert_eq!(writes.len(), 2);
     let writes = writes.into_iter().map(|(key, value)| (key, Some(value))).collect();
-    kv.commit(&Batch { writes, rides: Vec::new() }).expect("committed");
+    kv.commit(&Batch { writes, inline_data: Vec::new() }).expect("committed");
     drop(kv);
     rig.cell = start(&rig.env, &rig.disk, &rig.shelf);
     rig.make_pool("two");
@@ -568,7 +568,7 @@ fn what_was_deleted_while_a_store_was_away_is_a_leftover_when_it_is_back() {
     rig.sync();
     rig.plug("s0", false);
     rig.reopen();
-    rig.call(Op::Unlink { dir: root, name: b"a", over: Over::Any }).expect("removed");
+    rig.call(Op::Unlink { dir: root, name: b"a", over: Precondition::Any }).expect("removed");
     rig.sync();
     rig.rest();
     assert_eq!((rig.objects("s0"), rig.objects("s1")), (1, 0));
@@ -591,7 +591,7 @@ fn no_name_of_an_object_is_used_twice() {
         }
         rig.sync();
         let first = names(&rig, "two");
-        rig.call(Op::Unlink { dir: root, name: format!("f{round}.0").as_bytes(), over: Over::Any })
+        rig.call(Op::Unlink { dir: root, name: format!("f{round}.0").as_bytes(), over: Precondition::Any })
             .expect("removed");
         rig.sync();
         rig.rest();

@@ -4,7 +4,7 @@
 mod rig;
 
 use leeward_env::Ctx;
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Over, Reply, XattrMode};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, XattrMode};
 use leeward_meta::Kv;
 use leeward_volume::admin;
 use leeward_volume::format::keys;
@@ -73,7 +73,7 @@ fn an_fsync_leaves_folding_for_later_and_nothing_is_lost_by_a_crash() {
 fn a_directory_that_goes_leaves_no_change_behind() {
     let (mut rig, chain, file) = deep();
     let last = *chain.last().expect("one");
-    rig.call(Op::Unlink { dir: last, name: b"file", over: Over::Any }).expect("removed");
+    rig.call(Op::Unlink { dir: last, name: b"file", over: Precondition::Any }).expect("removed");
     rig.call(Op::RmDir { dir: chain[chain.len() - 2], name: b"d" }).expect("removed");
     rig.call(Op::Forget { node: file, count: 1 }).expect("forgotten");
     rig.call(Op::SyncAll).expect("durable");

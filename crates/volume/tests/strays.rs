@@ -35,7 +35,7 @@ fn fsck_finds_what_is_stored_of_a_volume_that_is_not_there() {
         assert_eq!(rig.findings(), [], "{what}: before");
         rig.cell.close().expect("a clean close");
         let kv = engine(&rig.env, &rig.disk);
-        kv.commit(&Batch { writes: vec![(key, Some(value))], rides: Vec::new() }).expect("changed");
+        kv.commit(&Batch { writes: vec![(key, Some(value))], inline_data: Vec::new() }).expect("changed");
         drop(kv);
         rig.start();
         let found = rig.findings();

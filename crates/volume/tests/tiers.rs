@@ -6,7 +6,7 @@ mod rig;
 mod shelf;
 
 use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_fs::{Error, Make, NodeId, Op, Over, Reply, XattrMode};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, XattrMode};
 use leeward_volume::TierHealth;
 use leeward_volume::admin::{self, PoolInfo};
 use rig::noise;
@@ -111,7 +111,7 @@ fn what_is_written_goes_through_the_hot_pool() {
     assert_eq!(rig.show("hot").scrub, Default::default());
     // what is removed is gone from both
     for n in 0..30 {
-        rig.call(Op::Unlink { dir: root, name: format!("f{n}").as_bytes(), over: Over::Any })
+        rig.call(Op::Unlink { dir: root, name: format!("f{n}").as_bytes(), over: Precondition::Any })
             .expect("removed");
     }
     rig.pass();
@@ -229,7 +229,7 @@ fn a_dead_cold_pool_is_ridden_out_until_the_hot_one_is_full() {
     rig.pass();
     let shows = rig.tier();
     assert!(!shows.last_error.is_empty() && shows.pressure_percent == 0, "{shows:?}");
-    rig.call(Op::Unlink { dir: root, name: b"f6", over: Over::Any }).expect("removed");
+    rig.call(Op::Unlink { dir: root, name: b"f6", over: Precondition::Any }).expect("removed");
     files.pop();
     rig.pass();
     rig.holds(&files);
@@ -271,7 +271,7 @@ fn what_a_dead_cold_pool_keeps_holds_up_no_other_deletion() {
     rig.pass();
     let kept = rig.fill(root, 5, 7);
     for name in ["f0", "f5"] {
-        rig.call(Op::Unlink { dir: root, name: name.as_bytes(), over: Over::Any }).expect("removed");
+        rig.call(Op::Unlink { dir: root, name: name.as_bytes(), over: Precondition::Any }).expect("removed");
     }
     for _ in 0..10 {
         let _ = rig.cell.step(); // what goes wrong is tried again
@@ -376,7 +376,7 @@ fn script(rig: &Rig, root: NodeId) -> Vec<(String, Vec<u8>)> {
         }
         if n % 5 == 4 {
             let gone = kept.remove(0);
-            let _ = rig.call(Op::Unlink { dir: root, name: gone.0.as_bytes(), over: Over::Any });
+            let _ = rig.call(Op::Unlink { dir: root, name: gone.0.as_bytes(), over: Precondition::Any });
         }
         if n % 3 == 2 {
             rig.env.advance(Duration::from_secs(10));

@@ -7,7 +7,7 @@ mod rig;
 
 use leeward_env::Ctx;
 use leeward_fs::uploads::{PartRecord, UploadRecord, UploadTotals};
-use leeward_fs::{Attr, Error, Fs, NodeId, Op, Over, Reply, Result, Time};
+use leeward_fs::{Attr, Error, Fs, NodeId, Op, Precondition, Reply, Result, Time};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::Stored;
 use leeward_volume::admin::{self, PropertyChanges};
@@ -77,7 +77,7 @@ impl Rig {
     }
 
     /// Makes the object of all parts.
-    fn complete(&self, upload: NodeId, name: &[u8], over: Over) -> Result<Reply> {
+    fn complete(&self, upload: NodeId, name: &[u8], over: Precondition) -> Result<Reply> {
         let node = self.unnamed_in(ROOT, b"");
         let mut at = 0;
         for part in self.cell.uploads().parts(upload, 0, usize::MAX) {
@@ -155,7 +155,7 @@ fn an_upload_goes_on_where_it_was_after_any_end() {
             assert_eq!((rig.used(), rig.inodes()), ((0, 0), 3), "the root and two parts");
         }
         rig.part(upload, 8, b"end");
-        rig.complete(upload, b"whole", Over::Nothing).expect("placed");
+        rig.complete(upload, b"whole", Precondition::Nothing).expect("placed");
         rig.sync();
         if kill {
             rig.killed()
@@ -169,7 +169,7 @@ fn an_upload_goes_on_where_it_was_after_any_end() {
         assert_eq!((&*record.note, record.complete), (&b"result"[..], true));
         assert_eq!(rig.totals(), (0, 0));
         assert_eq!(rig.part_in(ROOT, upload, 1, b"late"), Err(Error::Stale));
-        assert_eq!(rig.complete(upload, b"again", Over::Any), Err(Error::Stale));
+        assert_eq!(rig.complete(upload, b"again", Precondition::Any), Err(Error::Stale));
         assert_eq!(rig.read("again"), Err(Error::NotFound));
         rig.env.advance(Duration::from_secs(3601));
         rig.clean();
@@ -192,7 +192,7 @@ fn a_part_costs_one_commit() {
     for size in [5, 200_000] {
         assert_eq!(commits(&|| rig.part(upload, 1, &noise(size, 1))), 1, "{size}");
     }
-    let complete = || attr(rig.complete(upload, b"f", Over::Any)).node;
+    let complete = || attr(rig.complete(upload, b"f", Precondition::Any)).node;
     assert_eq!(commits(&complete), 1);
 }
 
@@ -202,13 +202,13 @@ fn what_is_not_completed_stays_an_upload() {
     let upload = rig.begin("buc/k");
     rig.part(upload, 1, &noise(300_000, 1));
     rig.file("f", b"there");
-    assert_eq!(rig.complete(upload, b"f", Over::Nothing), Err(Error::Exists));
+    assert_eq!(rig.complete(upload, b"f", Precondition::Nothing), Err(Error::Exists));
     rig.admin(&admin::QuotaSet { path: "/".into(), bytes: Some(100_000), files: None });
-    assert_eq!(rig.complete(upload, b"f", Over::Any), Err(Error::Quota));
+    assert_eq!(rig.complete(upload, b"f", Precondition::Any), Err(Error::Quota));
     rig.clean();
     assert_eq!(rig.sizes(upload), [(1, 300_000)]);
     rig.admin(&admin::QuotaSet { path: "/".into(), bytes: Some(400_000), files: None });
-    rig.complete(upload, b"f", Over::Any).expect("placed");
+    rig.complete(upload, b"f", Precondition::Any).expect("placed");
     rig.clean();
     assert_eq!(rig.used(), (1, 300_000));
 }
@@ -310,7 +310,7 @@ fn snapshots_neither_show_nor_hold_parts() {
     rig.clean();
     assert_eq!(rig.list(".snap/s"), []);
     rig.reopen();
-    rig.complete(upload, b"f", Over::Any).expect("placed");
+    rig.complete(upload, b"f", Precondition::Any).expect("placed");
     rig.clean();
     let live = rig.df().live_bytes;
     assert_eq!(live, 3_000_000, "the first one is not held");
@@ -376,7 +376,7 @@ fn fsck_finds_what_does_not_belong_together() {
         rig.clean();
         rig.cell.close().expect("a clean close");
         let kv = engine(&rig.env, &rig.disk);
-        kv.commit(&Batch { writes: change(upload, one, two), rides: Vec::new() }).expect("changed");
+        kv.commit(&Batch { writes: change(upload, one, two), inline_data: Vec::new() }).expect("changed");
         drop(kv);
         rig.start();
         rig.findings().into_iter().map(|f| f.kind).collect::<Vec<_>>()
@@ -399,7 +399,7 @@ fn a_recycle_bin_keeps_no_parts() {
     rig.admin(&admin::VolumeSet { name: "root".into(), set });
     let upload = rig.begin("buc/k");
     rig.part(upload, 1, &noise(300_000, 1));
-    rig.complete(upload, b"f", Over::Any).expect("placed");
+    rig.complete(upload, b"f", Precondition::Any).expect("placed");
     let again = rig.begin("buc/k");
     rig.part(again, 1, &noise(200_000, 1));
     rig.call(Op::EndUpload { upload: again }).expect("ended");

@@ -1,7 +1,8 @@
-//! The files of the cache on disk: slots, and an index of what is in them.
+//! The files of the cache on disk: slots, and an index of their content.
 //!
-//! `leeward.index` begins with a block that says whose cache it is; then follow 32 bytes for each slot: pool u32, segment u64,
-//! generation u32, part u32, length u32, their checksum u32, zeros, all little-endian. Nothing is ever synced.
+//! `leeward.index` begins with a block that names the cell. Then follow 32 bytes for each slot:
+//! pool u32, segment u64, generation u32, part u32, length u32, their checksum u32, zeros, all
+//! little-endian. Nothing is ever synced.
 
 use super::Part;
 use crate::Object;
@@ -18,12 +19,12 @@ const MAGIC: &[u8; 8] = b"lee-cach";
 const BLOCKS: &str = "leeward.blocks";
 const INDEX: &str = "leeward.index";
 const ENTRY_BYTES: usize = 32;
-/// The index is read in pieces.
+/// The index is read in chunks of this size.
 const LOAD_BYTES: usize = 1 << 20;
 
-/// Where a part is.
+/// The slot and length of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PartPosition {
     pub(super) slot: u32,
     pub(super) len: u32,
 }
@@ -34,8 +35,12 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens or makes the files, with what was in them if they are of this cell.
-    pub(super) fn open(disk: &dyn Disk, cell: &str, slots: u32) -> io::Result<(Files, Vec<(Part, Place)>)> {
+    /// Opens or makes the files, with their content if they are of this cell.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        cell: &str,
+        slots: u32,
+    ) -> io::Result<(Files, Vec<(Part, PartPosition)>)> {
         let blocks = open(disk, BLOCKS, Caching::Direct)?;
         let index = open(disk, INDEX, Caching::Buffered)?;
         let bytes = u64::from(slots) * PART_BYTES as u64;
@@ -54,8 +59,8 @@ impl Files {
         Ok((Files { blocks, index }, found))
     }
 
-    /// What is in these slots, one after the other.
-    pub(super) fn read(&self, places: &[Place]) -> io::Result<AlignedBuf> {
+    /// Reads these slots, one after the other.
+    pub(super) fn read(&self, places: &[PartPosition]) -> io::Result<AlignedBuf> {
         let mut bytes = AlignedBuf::zeroed(places.iter().map(|p| p.len as usize).sum());
         let mut rest = &mut bytes[..];
         for place in places {
@@ -117,13 +122,13 @@ fn decode(entry: &[u8]) -> Option<(Part, u32)> {
     (fits && crc(&entry[..24]) == u32_at(24)?).then_some((Part { object, number }, len))
 }
 
-fn load(index: &dyn DiskFile, slots: u32) -> io::Result<Vec<(Part, Place)>> {
+fn load(index: &dyn DiskFile, slots: u32) -> io::Result<Vec<(Part, PartPosition)>> {
     let (mut found, mut buf, mut slot) = (Vec::new(), vec![0; LOAD_BYTES], 0u32);
     while slot < slots {
         let at = BLOCK_BYTES as u64 + u64::from(slot) * ENTRY_BYTES as u64;
         let count = index.read_at(at, &mut buf)?;
         for entry in buf[..count].chunks_exact(ENTRY_BYTES).take((slots - slot) as usize) {
-            found.extend(decode(entry).map(|(part, len)| (part, Place { slot, len })));
+            found.extend(decode(entry).map(|(part, len)| (part, PartPosition { slot, len })));
             slot += 1;
         }
         if count < buf.len() {

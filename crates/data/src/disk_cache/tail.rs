@@ -1,4 +1,5 @@
-//! Index and trailer of objects in the cache on disk: without them nothing else of an object can be read. One part as a rule.
+//! Index and trailer of objects in the cache on disk: without them nothing else of an object can be
+//! read. They are usually one part.
 
 use super::slots::PART_BYTES;
 use super::{DiskCache, Part};
@@ -6,10 +7,10 @@ use crate::Object;
 use crate::format::{BLOCK_BYTES, Index, Trailer};
 use leeward_pool::AlignedBuf;
 
-/// They are kept up to this length.
+/// Longer ones are not kept, in parts.
 const PARTS_MAX: usize = 16;
 
-/// The end of an object: index and trailer, from `start` on, and what is before them.
+/// The end of an object: index and trailer, from `start` on, and the bytes before them.
 pub(crate) struct Tail {
     pub(crate) bytes: AlignedBuf,
     pub(crate) start: usize,
@@ -24,7 +25,7 @@ fn tail_part(object: Object, n: usize) -> Part {
 }
 
 impl DiskCache {
-    /// Index and trailer as the cache on disk has them, verified.
+    /// Index and trailer from the cache on disk, verified.
     pub(crate) fn index(&self, object: Object) -> Option<Index> {
         let first = tail_part(object, 0);
         let kept = self.read(&[(first, self.len_of(first)?)])?;

@@ -1,22 +1,23 @@
-//! Conditional requests (RFC 9110, 13): `If-Match`, `If-None-Match`, `If-Modified-Since`, `If-Unmodified-Since`, `If-Range`.
+//! Conditional requests (RFC 9110, 13): `If-Match`, `If-None-Match`, `If-Modified-Since`,
+//! `If-Unmodified-Since`, `If-Range`.
 
 use super::{BadHeader, list, once};
 use crate::date;
 use http::HeaderMap;
 
-/// What conditions are held against: the file as it is.
+/// The current state of a file, to compare conditions with.
 #[derive(Clone, Copy, Debug)]
 pub struct Current<'a> {
     /// Its entity tag, with quotes; a strong one.
     pub etag: &'a str,
-    /// Its modification, seconds since 1970.
+    /// Time of its modification, seconds since 1970.
     pub modified: i64,
 }
 
-/// What the conditions of a request say.
+/// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Do it.
+    /// The request may proceed.
     Go,
     /// The client has it already: 304.
     NotModified,
@@ -24,10 +25,11 @@ pub enum Verdict {
     Failed,
 }
 
-/// Holds the conditions of a request against the file, `None` where there is none. `reads`: GET and HEAD.
+/// Checks the conditions of a request for the file, `None` where there is none. `reads`: GET and
+/// HEAD.
 ///
 /// # Errors
-/// A header that is there twice.
+/// A header that occurs twice.
 pub fn check(headers: &HeaderMap, reads: bool, current: Option<Current<'_>>) -> Result<Verdict, BadHeader> {
     let since = |name| Ok::<_, BadHeader>(once(headers, name)?.and_then(date::parse));
     if headers.contains_key("if-match") {
@@ -54,10 +56,10 @@ pub fn check(headers: &HeaderMap, reads: bool, current: Option<Current<'_>>) -> 
     Ok(Verdict::Go)
 }
 
-/// Whether `Range` counts: `If-Range` is not there, or says what the file is.
+/// Whether `Range` counts: `If-Range` is missing, or matches the file.
 ///
 /// # Errors
-/// The header is there twice.
+/// The header occurs twice.
 pub fn range_counts(headers: &HeaderMap, current: Current<'_>) -> Result<bool, BadHeader> {
     Ok(match once(headers, "if-range")? {
         None => true,
@@ -66,7 +68,8 @@ pub fn range_counts(headers: &HeaderMap, current: Current<'_>) -> Result<bool, B
     })
 }
 
-/// Whether a list of entity tags has this one, or is `*`. `weakly`: a weak tag of the same text counts, too.
+/// Whether a list of entity tags contains this one, or is `*`. `weakly`: a weak tag of the same
+/// text counts, too.
 fn matches(tags: &str, etag: &str, weakly: bool) -> bool {
     let mut tags = tags.split(',').map(str::trim);
     tags.any(|tag| tag == "*" || tag == etag || weakly && tag.strip_prefix("W/") == Some(etag))

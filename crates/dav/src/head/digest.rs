@@ -1,5 +1,6 @@
-//! Checksums in headers: `Want-Digest` and `Digest` as the grid's clients have them (RFC 3230, Adler-32 in hexadecimal),
-//! and `Want-Repr-Digest` and `Repr-Digest` (RFC 9530). Both may also come with what is uploaded, to be held against it.
+//! Checksums in headers: `Want-Digest` and `Digest` as the grid's clients use them (RFC 3230,
+//! Adler-32 in hexadecimal), and `Want-Repr-Digest` and `Repr-Digest` (RFC 9530). An upload may
+//! have either, to be compared with its content.
 
 use super::list;
 use crate::sums::{self, Algorithm};
@@ -9,7 +10,7 @@ use http::HeaderMap;
 use leeward_door::notes::Sums;
 use leeward_env::hex;
 
-/// Which checksums a client wants of a file, and in which form.
+/// The checksums that a client wants of a file, and in which form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// `Digest`.
@@ -19,7 +20,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What the request asks for; the older form counts when both are there.
+    /// The checksums that a request wants; the older form counts when both are there.
     pub fn of(headers: &HeaderMap) -> Option<Wanted> {
         let digest = wants(&list(headers, "want-digest"), ';', |part| part.trim().strip_prefix("q="));
         if !digest.is_empty() {
@@ -29,7 +30,7 @@ impl Wanted {
         (!repr.is_empty()).then_some(Wanted::Repr(repr))
     }
 
-    /// The checksums that it asks for.
+    /// The wanted checksums.
     pub fn algorithms(&self) -> &[Algorithm] {
         match self {
             Wanted::Digest(algorithms) | Wanted::Repr(algorithms) => algorithms,
@@ -48,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// The algorithms of a list that we know and that are not refused by a weight of nothing, each once.
+/// The algorithms of a list that are known and that are not refused by a weight of zero, each once.
 fn wants(text: &str, mark: char, weight: fn(&str) -> Option<&str>) -> Vec<Algorithm> {
     let mut known = Vec::new();
     for part in text.split(',').map(str::trim) {
@@ -80,24 +81,25 @@ fn repr(algorithm: Algorithm, value: &[u8]) -> String {
     format!("{name}=:{}:", BASE64.encode(value))
 }
 
-/// A checksum that somebody says of a file.
+/// A checksum that a client or server claims for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which one.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// What it should be; what cannot be read is never right.
+    /// The claimed value; an unreadable value never matches.
     pub value: Vec<u8>,
 }
 
 impl Claim {
-    /// Whether it is so; what is not known is not.
+    /// Whether the claim matches; a checksum that is not known does not.
     pub fn holds(&self, sums: &Sums) -> bool {
         sums::value(sums, self.algorithm).is_some_and(|value| value == self.value)
     }
 }
 
-/// The checksums that come with an upload, or with another server's answer: `Digest`, `Repr-Digest`, `Content-Digest` (the
-/// content is sent as it is, so both are of the same bytes), `Content-MD5` and `OC-Checksum`. Algorithms that we do not know are left out.
+/// The checksums that come with an upload, or with another server's answer: `Digest`,
+/// `Repr-Digest`, `Content-Digest` (the content is sent as it is, so both are of the same bytes),
+/// `Content-MD5` and `OC-Checksum`. Unknown algorithms are left out.
 pub fn claims(headers: &HeaderMap) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in ["digest", "repr-digest", "content-digest"] {
@@ -112,11 +114,12 @@ pub fn claims(headers: &HeaderMap) -> Vec<Claim> {
     claims
 }
 
-/// The value is in hexadecimal or base64, in colons or not: only one of them makes sense.
+/// Reads a claim. The value is in hexadecimal or base64, in colons or not: only one of them makes
+/// sense.
 fn claim(name: &str, value: &str) -> Option<Claim> {
     let algorithm = Algorithm::named(name.trim())?;
     let value = value.trim().trim_matches(':');
-    // some servers leave out the zeros at the beginning
+    // some servers leave out the leading zeros
     let padded = match algorithm {
         Algorithm::Adler32 if value.len() < 8 && !value.ends_with('=') => format!("{value:0>8}"),
         _ => value.to_string(),

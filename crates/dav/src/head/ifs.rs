@@ -1,4 +1,5 @@
-//! The `If` header of WebDAV (RFC 4918, 10.4): conditions on locks and entity tags, of this resource or of others.
+//! The `If` header of WebDAV (RFC 4918, 10.4): conditions on locks and entity tags, of this
+//! resource or of others.
 
 use super::{BadHeader, destination_path, once};
 use crate::path::DavPath;
@@ -10,13 +11,13 @@ const CONDITIONS_MAX: usize = 256;
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether it holds when the rest does not.
+    /// Whether the test is negated.
     pub not: bool,
-    /// What is to be so.
+    /// The test.
     pub what: What,
 }
 
-/// What a condition asks about.
+/// The test of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The resource is locked under this token.
@@ -25,34 +26,34 @@ pub enum What {
     Tag(String),
 }
 
-/// Conditions that hold together.
+/// Conditions that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Of which resource; `None`: the one that the request is for.
+    /// The resource; `None`: that of the request.
     pub of: Option<DavPath>,
-    /// All of them.
+    /// The conditions.
     pub conditions: Vec<Condition>,
 }
 
 /// A header `If`. It holds when one of its groups does; without any it always does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ifs(pub Vec<Group>);
+pub struct IfHeader(pub Vec<Group>);
 
-impl Ifs {
+impl IfHeader {
     /// The header of a request; without groups where there is none.
     ///
     /// # Errors
     /// It does not follow the grammar, or is too long.
-    pub fn of(headers: &HeaderMap) -> Result<Ifs, BadHeader> {
-        once(headers, "if")?.map_or(Ok(Ifs::default()), Ifs::parse)
+    pub fn of(headers: &HeaderMap) -> Result<IfHeader, BadHeader> {
+        once(headers, "if")?.map_or(Ok(IfHeader::default()), IfHeader::parse)
     }
 
     /// Reads the text.
     ///
     /// # Errors
-    /// As [`Ifs::of`].
-    pub fn parse(text: &str) -> Result<Ifs, BadHeader> {
-        let mut rest = Rest(text.trim());
+    /// As [`IfHeader::of`].
+    pub fn parse(text: &str) -> Result<IfHeader, BadHeader> {
+        let mut rest = Unparsed(text.trim());
         let (mut groups, mut count) = (Vec::new(), 0);
         let mut of = None;
         let tagged = rest.0.starts_with('<');
@@ -73,10 +74,10 @@ impl Ifs {
             }
             groups.push(Group { of: of.clone(), conditions });
         }
-        if groups.is_empty() { Err(wrong("it is empty")) } else { Ok(Ifs(groups)) }
+        if groups.is_empty() { Err(wrong("it is empty")) } else { Ok(IfHeader(groups)) }
     }
 
-    /// All lock tokens that are named: who knows one says so here.
+    /// All lock tokens in the header: a client that knows one names it here.
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|group| &group.conditions).filter_map(|condition| match &condition.what {
             What::Token(token) => Some(token.as_str()),
@@ -84,7 +85,7 @@ impl Ifs {
         })
     }
 
-    /// Whether it holds: `is` says for a resource (`None`: the request's) whether something is so.
+    /// Whether it holds: `is` tells for a resource (`None`: the request's) whether a test is true.
     pub fn hold(&self, mut is: impl FnMut(Option<&DavPath>, &What) -> bool) -> bool {
         let mut group = |group: &Group| {
             group.conditions.iter().all(|condition| is(group.of.as_ref(), &condition.what) != condition.not)
@@ -97,11 +98,11 @@ fn wrong(why: &str) -> BadHeader {
     BadHeader(format!("If cannot be read: {why}"))
 }
 
-/// What is left to be read.
-struct Rest<'t>(&'t str);
+/// The text that is still to be read.
+struct Unparsed<'t>(&'t str);
 
-impl<'t> Rest<'t> {
-    /// What is between two characters, the first of which is next.
+impl<'t> Unparsed<'t> {
+    /// The text between two characters, the first of which is next.
     fn between(&mut self, open: char, close: char) -> Result<&'t str, BadHeader> {
         let inner = self.0.strip_prefix(open).and_then(|rest| rest.split_once(close));
         let (inner, rest) = inner.ok_or_else(|| wrong("a bracket is missing"))?;
@@ -149,28 +150,28 @@ mod tests {
 
     #[test]
     fn lists_with_and_without_resources() {
-        let ifs = Ifs::parse("(<urn:a> [\"x\"]) (Not <DAV:no-lock>)").unwrap();
+        let ifs = IfHeader::parse("(<urn:a> [\"x\"]) (Not <DAV:no-lock>)").unwrap();
         let expected = [vec![token(false, "urn:a"), tag("\"x\"")], vec![token(true, "DAV:no-lock")]];
         let expected: Vec<_> =
             expected.into_iter().map(|conditions| Group { of: None, conditions }).collect();
         assert_eq!(ifs.0, expected);
         assert_eq!(ifs.tokens().collect::<Vec<_>>(), ["urn:a", "DAV:no-lock"]);
 
-        let ifs = Ifs::parse("<http://h/a%20b> (<urn:a>)(<urn:b>) </c> (<urn:c>)").unwrap();
+        let ifs = IfHeader::parse("<http://h/a%20b> (<urn:a>)(<urn:b>) </c> (<urn:c>)").unwrap();
         let of = |n: usize| ifs.0[n].of.as_ref().unwrap().encoded();
         assert_eq!((of(0), of(1), of(2)), ("/a%20b".into(), "/a%20b".into(), "/c".into()));
     }
 
     #[test]
     fn it_holds_when_one_list_does() {
-        let ifs = Ifs::parse("(<urn:a> [\"x\"]) (Not <urn:b>)").unwrap();
+        let ifs = IfHeader::parse("(<urn:a> [\"x\"]) (Not <urn:b>)").unwrap();
         let holds = |known: &[&str]| {
             ifs.hold(|_, what| match what {
                 What::Token(t) | What::Tag(t) => known.contains(&t.as_str()),
             })
         };
         assert!(holds(&["urn:a", "\"x\"", "urn:b"]) && holds(&[]) && !holds(&["urn:a", "urn:b"]));
-        assert!(Ifs::default().hold(|_, _| false));
+        assert!(IfHeader::default().hold(|_, _| false));
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod tests {
             "([a)",
             &many,
         ] {
-            assert!(Ifs::parse(text).is_err(), "{text}");
+            assert!(IfHeader::parse(text).is_err(), "{text}");
         }
     }
 }

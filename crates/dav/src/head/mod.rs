@@ -1,7 +1,7 @@
-//! Headers of requests: what clients may say, read strictly and without effect.
+//! Headers of requests, read strictly and without effect.
 //!
-//! Each header is one function or type from text to meaning. Nothing here knows files; all of it is bounded by the
-//! listener's limit on headers, and no input makes it panic.
+//! Each header is one function or type from text to meaning. Nothing here knows files. All of it is
+//! bounded by the listener's limit on headers, and no input makes it panic.
 
 pub mod condition;
 pub mod digest;
@@ -15,9 +15,9 @@ use std::time::Duration;
 /// How far below a directory a request reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// It alone.
+    /// Only the directory itself.
     Zero,
-    /// It and what is in it.
+    /// The directory and its entries.
     One,
     /// Everything below.
     Infinity,
@@ -34,7 +34,8 @@ impl From<BadPath> for BadHeader {
     }
 }
 
-/// The text of a header that may be there once. Two different ones are refused: which one counts would be a guess; gfal2 says the same twice.
+/// The text of a header that may occur once. Two different values are refused: which one counts
+/// would be a guess. The same value twice is accepted, as gfal2 sends it.
 ///
 /// # Errors
 /// There are two, or it is not text.
@@ -47,13 +48,13 @@ pub fn once<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, B
     value.to_str().map(|text| Some(text.trim())).map_err(|_| BadHeader(format!("{name} is not plain text")))
 }
 
-/// All values of a header that is a list, as one.
+/// All values of a list header, joined.
 pub fn list(headers: &HeaderMap, name: &str) -> String {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.collect::<Vec<_>>().join(",")
 }
 
-/// `Depth`; `usual` where it is not said.
+/// `Depth`; `usual` where it is missing.
 ///
 /// # Errors
 /// Anything but `0`, `1` and `infinity`.
@@ -67,7 +68,7 @@ pub fn depth(headers: &HeaderMap, usual: Depth) -> Result<Depth, BadHeader> {
     }
 }
 
-/// `Overwrite`: whether what is there may be replaced.
+/// `Overwrite`: whether an existing file may be replaced.
 ///
 /// # Errors
 /// Anything but `T` and `F`.
@@ -82,13 +83,14 @@ pub fn overwrite(headers: &HeaderMap) -> Result<bool, BadHeader> {
 /// Where a `Destination` leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To a path of this server.
+    /// A path of this server.
     Here(DavPath),
-    /// To another server.
+    /// The URL of another server.
     There(Uri),
 }
 
-/// `Destination` of COPY and MOVE. It is here when it names no host, or the one that the request was sent to.
+/// `Destination` of COPY and MOVE. It is on this server when it names no host, or the one that the
+/// request was sent to.
 ///
 /// # Errors
 /// It is no URL, or its path is refused.
@@ -111,7 +113,7 @@ fn destination_path(text: &str) -> Result<DavPath, BadHeader> {
     Ok(DavPath::parse(uri.path())?)
 }
 
-/// Whether two authorities are one, a port that the scheme implies counting as said.
+/// Whether two authorities are the same; a port that the scheme implies may be missing.
 fn same_host(host: &str, other: &str, scheme: Option<&str>) -> bool {
     let port = match scheme {
         Some("http" | "dav") => ":80",
@@ -121,7 +123,7 @@ fn same_host(host: &str, other: &str, scheme: Option<&str>) -> bool {
     plain(host) == plain(other)
 }
 
-/// `Timeout` of LOCK: the first one that is understood, at most `most`.
+/// `Timeout` of LOCK: the first value that is understood, at most `most`.
 pub fn timeout(headers: &HeaderMap, most: Duration) -> Duration {
     let text = list(headers, "timeout");
     let seconds = |part: &str| part.trim().strip_prefix("Second-")?.parse().ok();
@@ -131,7 +133,7 @@ pub fn timeout(headers: &HeaderMap, most: Duration) -> Duration {
 /// The token of `Lock-Token: <token>`. Some clients leave the brackets out.
 ///
 /// # Errors
-/// It is there twice, or has one bracket.
+/// It occurs twice, or has one bracket.
 pub fn lock_token(headers: &HeaderMap) -> Result<Option<&str>, BadHeader> {
     let Some(text) = once(headers, "lock-token")? else { return Ok(None) };
     let token = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);

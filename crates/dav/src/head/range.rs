@@ -6,18 +6,18 @@ const RANGES_MAX: usize = 1024;
 /// A piece of a file: `start..end`, never empty.
 pub type Piece = std::ops::Range<u64>;
 
-/// What a request wants of a file.
+/// The part of a file that a request wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of it: no range was said, or none that means anything.
+    /// All of it: there is no range, or none that means anything.
     Whole,
     /// These pieces, in the order of the request.
     Pieces(Vec<Piece>),
-    /// Nothing that is there, or more than makes sense.
+    /// No byte that exists, or more than makes sense.
     Nothing,
 }
 
-/// What the text of a `Range` wants of a file of `size` bytes.
+/// The part of a file of `size` bytes that the text of a `Range` means.
 pub fn wanted(text: &str, size: u64) -> Wanted {
     let Some((unit, set)) = text.split_once('=') else { return Wanted::Whole };
     if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -40,13 +40,13 @@ pub fn wanted(text: &str, size: u64) -> Wanted {
     match pieces.len() {
         0 if specs == 0 => Wanted::Whole,
         0 => Wanted::Nothing,
-        // pieces that overlap more than twice over only multiply what is sent
+        // pieces that overlap more than twice only multiply what is sent
         _ if total > 2 * u128::from(size) => Wanted::Nothing,
         _ => Wanted::Pieces(pieces),
     }
 }
 
-/// `a-b`, `a-` or `-n`; `None` when nothing of it is there.
+/// `a-b`, `a-` or `-n`; `None` when the file has none of it.
 fn piece(spec: &str, size: u64) -> Result<Option<Piece>, ()> {
     let (first, last) = spec.split_once('-').ok_or(())?;
     if first.is_empty() {
@@ -67,7 +67,7 @@ fn piece(spec: &str, size: u64) -> Result<Option<Piece>, ()> {
     Ok((start < end).then_some(start..end))
 }
 
-/// Digits alone; what is beyond 64 bits is as good as the largest.
+/// Only digits; a number beyond 64 bits becomes the largest one.
 fn number(text: &str) -> Result<u64, ()> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(());

@@ -1,212 +1,219 @@
-//! COPY and MOVE between paths of this server. A copy shares the data of what it copies, where both are in one volume.
+//! COPY and MOVE between paths of this server. A copy shares the data of its source, where both are
+//! in one volume.
 //!
-//! Both ends are looked for once; what is done then is done in the directories that were found. What is replaced stays as it is until what
-//! replaces it is whole.
+//! Both ends are looked up once; everything then happens in the directories that were found. A file
+//! or directory that is replaced stays as it is until its replacement is whole.
 
-use super::aside::Aside;
-use super::moved::Moved;
+use super::copied_entries::CopiedEntries;
 use super::put::Target;
 use super::remove::{Failures, remove_moved};
+use super::staging::StagedTree;
 use super::walk::{Step, Walk, path_of};
-use crate::asked::{Asked, Place};
 use crate::body::{self, Answer};
+use crate::error::{HttpError, Result};
 use crate::head::condition::{self, Current, Verdict};
 use crate::head::{self, Depth, Destination};
 use crate::locks::Change;
-use crate::oops::{Oops, Result};
 use crate::path::DavPath;
+use crate::request::{Request, Resource};
 use futures_util::stream::{self, StreamExt};
 use http::{StatusCode, header};
 use leeward_auth::Activity;
 use leeward_door::{Finish, Path, Tree, notes};
-use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Over, RenameMode};
+use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Precondition, RenameMode};
 
 /// Files that are copied at a time.
 const AT_ONCE: usize = 16;
 
-/// What both have in common.
-struct Errand {
-    /// By the directory that it is in, and that directory.
-    from: Place,
+/// The common part of COPY and MOVE.
+struct CopyTask {
+    /// The source, in its directory, and that directory.
+    from: Resource,
     from_dir: NodeId,
-    /// The same.
-    to: Place,
+    /// The destination, in its directory, and that directory.
+    to: Resource,
     dir: NodeId,
-    /// What is there: for COPY what a symbolic link leads to.
+    /// Attributes of the source: for COPY, of the target of a symbolic link.
     attr: Attr,
-    /// What is replaced.
+    /// Attributes of what is replaced.
     old: Option<Attr>,
-    how: How,
+    how: CopyMode,
 }
 
 #[derive(Clone, Copy)]
-struct How {
-    /// With all that is below.
+struct CopyMode {
+    /// Whether everything below is copied.
     deep: bool,
-    /// Whether the original goes: so all of it must have been copied, and the group is kept where it can be.
+    /// Whether the original is removed. Then all of it must have been copied, and the group is kept
+    /// where possible.
     moves: bool,
 }
 
-impl Errand {
+impl CopyTask {
     /// Whether both are one file, under two names.
     fn is_link(&self) -> bool {
         self.how.moves && self.old.is_some_and(|old| old.node == self.attr.node)
     }
 
-    /// Whether it can only come beside what it replaces, and then change places with it: all but a file that takes the place of one.
+    /// Whether the copy must be made beside what it replaces, and then exchanged with it: always,
+    /// unless a file replaces a file.
     fn exchanges(&self) -> bool {
         self.old.is_some_and(|old| old.kind == Kind::Dir || self.attr.kind != Kind::File)
     }
 }
 
 /// COPY.
-pub(crate) async fn copy(asked: &Asked) -> Result<Answer> {
-    let depth = head::depth(&asked.headers, Depth::Infinity)?;
+pub(crate) async fn copy(request: &Request) -> Result<Answer> {
+    let depth = head::depth(&request.headers, Depth::Infinity)?;
     if depth == Depth::One {
-        return Err(Oops::bad("COPY has Depth 0 or infinity"));
+        return Err(HttpError::bad("COPY has Depth 0 or infinity"));
     }
-    let to = destination(asked)?;
-    let how = How { deep: depth == Depth::Infinity, moves: false };
-    let errand = errand(asked, Activity::Read, &to, how).await?;
-    let failures = copy_all(asked, &errand, None).await?;
-    Ok(failures.answer().unwrap_or_else(|| done(&errand)))
+    let to = destination(request)?;
+    let how = CopyMode { deep: depth == Depth::Infinity, moves: false };
+    let task = task(request, Activity::Read, &to, how).await?;
+    let failures = copy_all(request, &task, None).await?;
+    Ok(failures.answer().unwrap_or_else(|| done(&task)))
 }
 
 /// MOVE.
-pub(crate) async fn rename(asked: &Asked) -> Result<Answer> {
-    if head::depth(&asked.headers, Depth::Infinity)? != Depth::Infinity {
-        return Err(Oops::bad("MOVE moves everything below: Depth is infinity"));
+pub(crate) async fn rename(request: &Request) -> Result<Answer> {
+    if head::depth(&request.headers, Depth::Infinity)? != Depth::Infinity {
+        return Err(HttpError::bad("MOVE moves everything below: Depth is infinity"));
     }
-    let to = destination(asked)?;
-    let errand = errand(asked, Activity::Rename, &to, How { deep: true, moves: true }).await?;
-    let (from, to) = (&errand.from, &errand.to);
-    let mode = match &errand.old {
+    let to = destination(request)?;
+    let task = task(request, Activity::Rename, &to, CopyMode { deep: true, moves: true }).await?;
+    let (from, to) = (&task.from, &task.to);
+    let mode = match &task.old {
         None => RenameMode::NoReplace,
-        Some(_) if errand.exchanges() => RenameMode::Exchange,
+        Some(_) if task.exchanges() => RenameMode::Exchange,
         Some(_) => RenameMode::Replace,
     };
     // noted before anything is done
     let replaced = match mode {
-        RenameMode::Exchange => Some(Aside::beside(asked, from, errand.from_dir).await?),
+        RenameMode::Exchange => Some(StagedTree::beside(request, from, task.from_dir).await?),
         _ => None,
     };
-    let done_by = match errand.is_link() {
-        // one name fewer: renaming would leave both
-        true => from.tree.remove_if(&from.path, Over::This(errand.attr.node, errand.attr.ctime), false).await,
+    let done_by = match task.is_link() {
+        // one name fewer: a rename would leave both
+        true => {
+            from.tree.remove_if(&from.path, Precondition::This(task.attr.node, task.attr.ctime), false).await
+        }
         false => from.tree.rename(&from.path, &to.tree, &to.path, mode).await,
     };
     let failures = match done_by {
         Ok(()) => match replaced {
-            Some(aside) => remove_replaced(&errand, aside).await?,
+            Some(staging) => remove_replaced(&task, staging).await?,
             None => Failures::default(),
         },
         Err(Error::CrossVolume) => {
-            if let Some(aside) = replaced {
-                aside.remove().await?;
+            if let Some(staging) = replaced {
+                staging.remove().await?;
             }
-            match move_tree(asked, &errand).await? {
+            match move_tree(request, &task).await? {
                 (failures, false) => return Ok(failures.answer().expect("there are some")),
                 (failures, true) => failures,
             }
         }
-        Err(Error::Exists | Error::Changed) => return Err(Oops::precondition()),
-        Err(e) => return Err(from.oops(&e)),
+        Err(Error::Exists | Error::Changed) => return Err(HttpError::precondition()),
+        Err(e) => return Err(from.error(&e)),
     };
-    asked.dav.locks.forget_tree(&from.dav);
-    if errand.exchanges() {
-        asked.dav.locks.forget_tree(&to.dav);
+    request.dav.locks.forget_tree(&from.dav);
+    if task.exchanges() {
+        request.dav.locks.forget_tree(&to.dav);
     }
-    Ok(failures.answer().unwrap_or_else(|| done(&errand)))
+    Ok(failures.answer().unwrap_or_else(|| done(&task)))
 }
 
-/// What was replaced has the old name now. It is removed under one that nobody guesses: what others make under the old name stays.
-async fn remove_replaced(errand: &Errand, aside: Aside) -> Result<Failures> {
-    let (from, at) = (&errand.from, &aside.place().path);
-    let old = errand.old.as_ref().map(|old| old.node);
+/// Removes what was replaced, which has the old name now. It is removed under a name that nobody
+/// can guess, so that files which others make under the old name stay.
+async fn remove_replaced(task: &CopyTask, staging: StagedTree) -> Result<Failures> {
+    let (from, at) = (&task.from, &staging.place().path);
+    let old = task.old.as_ref().map(|old| old.node);
     match from.tree.rename(&from.path, &from.tree, at, RenameMode::NoReplace).await {
         Ok(()) => {}
-        // somebody else has taken it
-        Err(Error::NotFound) => return aside.remove().await,
+        // another request has taken it
+        Err(Error::NotFound) => return staging.remove().await,
         Err(e) => {
-            aside.remove().await?;
-            return Err(from.oops(&e));
+            staging.remove().await?;
+            return Err(from.error(&e));
         }
     }
-    let there = from.tree.spot(at, false).await.map_err(|e| from.oops(&e))?.attr;
+    let there = from.tree.spot(at, false).await.map_err(|e| from.error(&e))?.attr;
     if there.is_some_and(|there| Some(there.node) != old) {
-        // something else has come to the old name already
+        // another file has got the old name already
         let back = from.tree.rename(at, &from.tree, &from.path, RenameMode::NoReplace).await;
-        back.map_err(|e| from.oops(&e))?;
+        back.map_err(|e| from.error(&e))?;
     }
-    aside.remove().await
+    staging.remove().await
 }
 
-/// MOVE to another volume: all is copied, then what was copied is removed, to the end also when the client goes away. What came there or was
-/// changed meanwhile stays, and is told. `false`: it could not all be copied, and nothing was removed.
-async fn move_tree(asked: &Asked, errand: &Errand) -> Result<(Failures, bool)> {
-    let dav = &asked.dav;
-    let mut moved = Moved::new(&dav.env, &dav.moved, asked.verdict.who.uid);
-    let copied = copy_all(asked, errand, Some(&mut moved)).await?;
+/// MOVE to another volume: copies everything, then removes what was copied, to the end even if the
+/// client goes away. Files that were added or changed meanwhile stay, and are reported. `false`:
+/// not everything could be copied, and nothing was removed.
+async fn move_tree(request: &Request, task: &CopyTask) -> Result<(Failures, bool)> {
+    let dav = &request.dav;
+    let mut moved = CopiedEntries::new(&dav.env, &dav.moved, request.verdict.who.uid);
+    let copied = copy_all(request, task, Some(&mut moved)).await?;
     if copied.count() > 0 {
         return Ok((copied, false));
     }
-    let (from, dir, was) = (errand.from.clone(), errand.from_dir, errand.attr);
+    let (from, dir, was) = (task.from.clone(), task.from_dir, task.attr);
     let removed = tokio::spawn(async move { remove_moved(&from, dir, &was, &moved).await }).await;
     let removed = removed.unwrap_or_else(|e| Err(Error::Io(e.to_string())));
-    removed.map(|failures| (failures, true)).map_err(|e| errand.from.oops(&e))
+    removed.map(|failures| (failures, true)).map_err(|e| task.from.error(&e))
 }
 
-fn done(errand: &Errand) -> Answer {
-    if errand.old.is_some() {
+fn done(task: &CopyTask) -> Answer {
+    if task.old.is_some() {
         return body::empty(StatusCode::NO_CONTENT);
     }
-    let there = errand.to.dav.encoded();
+    let there = task.to.dav.encoded();
     body::headers(body::empty(StatusCode::CREATED), [(header::LOCATION, there.as_str())])
 }
 
-fn destination(asked: &Asked) -> Result<DavPath> {
-    match head::destination(&asked.headers, asked.host.as_deref())? {
+fn destination(request: &Request) -> Result<DavPath> {
+    match head::destination(&request.headers, request.host.as_deref())? {
         Some(Destination::Here(path)) => Ok(path),
-        Some(Destination::There(_)) => Err(Oops::new(
+        Some(Destination::There(_)) => Err(HttpError::new(
             StatusCode::BAD_GATEWAY,
             "the Destination is on another server, where nothing can be moved",
         )),
-        None => Err(Oops::bad("a Destination is missing")),
+        None => Err(HttpError::bad("a Destination is missing")),
     }
 }
 
 /// Checks everything that can be checked, and finds both ends.
-async fn errand(asked: &Asked, activity: Activity, to: &DavPath, how: How) -> Result<Errand> {
-    let place = asked.place_at(Activity::Stat, &asked.path)?;
+async fn task(request: &Request, activity: Activity, to: &DavPath, how: CopyMode) -> Result<CopyTask> {
+    let place = request.place_at(Activity::Stat, &request.path)?;
     let (entry, shown) = place.must_be_named().await?;
     let is_dir = (if how.moves { entry } else { shown }).kind == Kind::Dir;
-    let (at, to) = (asked.path.clone().with_slash(is_dir), to.clone().with_slash(is_dir));
+    let (at, to) = (request.path.clone().with_slash(is_dir), to.clone().with_slash(is_dir));
     if at.is_within(&to) || to.is_within(&at) {
         return Err(within(&at, &to));
     }
-    let etag = crate::asked::etag(&shown);
+    let etag = crate::request::etag(&shown);
     let current = Current { etag: &etag, modified: shown.mtime.secs };
-    if condition::check(&asked.headers, false, Some(current))? != Verdict::Go {
-        return Err(Oops::precondition());
+    if condition::check(&request.headers, false, Some(current))? != Verdict::Go {
+        return Err(HttpError::precondition());
     }
-    let (old, _) = asked.place_at(Activity::Stat, &to)?.named().await?;
-    if old.is_some() && !head::overwrite(&asked.headers)? {
+    let (old, _) = request.place_at(Activity::Stat, &to)?.named().await?;
+    if old.is_some() && !head::overwrite(&request.headers)? {
         let why = format!("{} is there already, and Overwrite is F", to.shown());
-        return Err(Oops::new(StatusCode::PRECONDITION_FAILED, why));
+        return Err(HttpError::new(StatusCode::PRECONDITION_FAILED, why));
     }
-    let from = asked.place_at(activity, &at)?;
-    let place = asked.place_at(allowed(asked, (&at, is_dir), (&to, old), how)?, &to)?;
+    let from = request.place_at(activity, &at)?;
+    let place = request.place_at(allowed(request, (&at, is_dir), (&to, old), how)?, &to)?;
     let change = if old.is_some() { Change::Tree } else { Change::NewName };
     let plain = to.clone().with_slash(false);
     let mut changes = vec![(&plain, change)];
-    changes.extend(how.moves.then_some((&asked.path, Change::Tree)));
-    asked.check_locks(&changes).await?;
+    changes.extend(how.moves.then_some((&request.path, Change::Tree)));
+    request.check_locks(&changes).await?;
     place.check_parent().await?;
     let source = from.tree.spot(&from.path, !how.moves).await.map_err(|e| from.missing(&e))?;
-    let spot = place.spot().await?.ok_or_else(|| place.oops(&Error::NotFound))?;
-    let attr = source.attr.ok_or_else(|| from.oops(&Error::NotFound))?;
+    let spot = place.spot().await?.ok_or_else(|| place.error(&Error::NotFound))?;
+    let attr = source.attr.ok_or_else(|| from.error(&Error::NotFound))?;
     if (attr.kind == Kind::Dir) != is_dir || spot.attr.is_some() != old.is_some() {
-        return Err(Oops::precondition());
+        return Err(HttpError::precondition());
     }
     let is_above = spot.attr.is_some_and(|old| source.above.contains(&old.node));
     // two names of one file are two things
@@ -214,48 +221,48 @@ async fn errand(asked: &Asked, activity: Activity, to: &DavPath, how: How) -> Re
     if is_one || is_above || spot.above.contains(&attr.node) {
         return Err(within(&at, &to));
     }
-    let dir = *spot.above.last().ok_or_else(|| place.oops(&Error::NotFound))?;
-    let from_dir = *source.above.last().ok_or_else(|| from.oops(&Error::NotFound))?;
-    Ok(Errand { from: from.by(&source), from_dir, to: place.by(&spot), dir, attr, old: spot.attr, how })
+    let dir = *spot.above.last().ok_or_else(|| place.error(&Error::NotFound))?;
+    let from_dir = *source.above.last().ok_or_else(|| from.error(&Error::NotFound))?;
+    Ok(CopyTask { from: from.by(&source), from_dir, to: place.by(&spot), dir, attr, old: spot.attr, how })
 }
 
-fn within(at: &DavPath, to: &DavPath) -> Oops {
+fn within(at: &DavPath, to: &DavPath) -> HttpError {
     let why = format!("{} and {} are one within the other, or the same", at.shown(), to.shown());
-    Oops::new(StatusCode::FORBIDDEN, why)
+    HttpError::new(StatusCode::FORBIDDEN, why)
 }
 
-/// The right that the destination needs, when the credential has all others.
+/// Checks the right that the destination needs, when the credential has all others.
 fn allowed(
-    asked: &Asked,
+    request: &Request,
     (at, is_dir): (&DavPath, bool),
     (to, old): (&DavPath, Option<Attr>),
-    how: How,
+    how: CopyMode,
 ) -> Result<Activity> {
     if is_dir && how.deep && !how.moves {
-        asked.allow(Activity::List, at)?;
-        asked.allow(Activity::Create, to)?;
+        request.allow(Activity::List, at)?;
+        request.allow(Activity::Create, to)?;
     }
     Ok(match old {
         None if is_dir => Activity::MakeDir,
         None => Activity::Create,
         Some(old) => {
             if is_dir || old.kind == Kind::Dir {
-                asked.allow(Activity::Delete, to)?;
+                request.allow(Activity::Delete, to)?;
             }
             Activity::Modify
         }
     })
 }
 
-/// Copies what is asked for to where it is to be, in one step where something is replaced.
-async fn copy_all(asked: &Asked, errand: &Errand, moved: Option<&mut Moved>) -> Result<Failures> {
-    let to = &errand.to;
-    if !errand.exchanges() {
-        let over = if errand.old.is_some() { Over::Any } else { Over::Nothing };
-        return copy_tree(errand, to, over, moved).await;
+/// Copies to the destination, in one step where something is replaced.
+async fn copy_all(request: &Request, task: &CopyTask, moved: Option<&mut CopiedEntries>) -> Result<Failures> {
+    let to = &task.to;
+    if !task.exchanges() {
+        let over = if task.old.is_some() { Precondition::Any } else { Precondition::Nothing };
+        return copy_tree(task, to, over, moved).await;
     }
-    let beside = Aside::beside(asked, to, errand.dir).await?;
-    let copied = copy_tree(errand, beside.place(), Over::Nothing, moved).await;
+    let beside = StagedTree::beside(request, to, task.dir).await?;
+    let copied = copy_tree(task, beside.place(), Precondition::Nothing, moved).await;
     if copied.as_ref().map_or(true, |failures| failures.count() > 0) {
         let _ = beside.remove().await;
         return copied;
@@ -263,45 +270,50 @@ async fn copy_all(asked: &Asked, errand: &Errand, moved: Option<&mut Moved>) -> 
     let (name, exchange) = (&beside.place().path, RenameMode::Exchange);
     if let Err(e) = to.tree.rename(name, &to.tree, &to.path, exchange).await {
         let _ = beside.remove().await;
-        return Err(to.oops(&e));
+        return Err(to.error(&e));
     }
-    asked.dav.locks.forget_tree(&to.dav);
+    request.dav.locks.forget_tree(&to.dav);
     beside.remove().await
 }
 
-/// Copies what there is to a place where nothing is, or (`over`) a file that may be replaced.
-async fn copy_tree(errand: &Errand, to: &Place, over: Over, moved: Option<&mut Moved>) -> Result<Failures> {
-    let (from, how) = (&errand.from, errand.how);
-    if errand.attr.kind != Kind::Dir {
-        let copied = copy_entry(errand.attr.kind, (&from.tree, &from.path), (&to.tree, &to.path), over, how);
-        let was = copied.await.map_err(|e| errand.to.oops(&e))?;
-        if let (Some(moved), Some(name)) = (moved, errand.from.dav.name()) {
-            moved.add(errand.from_dir, name, &was).map_err(|e| errand.from.oops(&e))?;
+/// Copies to a name that is free, or (`over`) has a file that may be replaced.
+async fn copy_tree(
+    task: &CopyTask,
+    to: &Resource,
+    over: Precondition,
+    moved: Option<&mut CopiedEntries>,
+) -> Result<Failures> {
+    let (from, how) = (&task.from, task.how);
+    if task.attr.kind != Kind::Dir {
+        let copied = copy_entry(task.attr.kind, (&from.tree, &from.path), (&to.tree, &to.path), over, how);
+        let was = copied.await.map_err(|e| task.to.error(&e))?;
+        if let (Some(moved), Some(name)) = (moved, task.from.dav.name()) {
+            moved.add(task.from_dir, name, &was).map_err(|e| task.from.error(&e))?;
         }
         return Ok(Failures::default());
     }
     let made = to.tree.make_private_dir(&to.path).await.map_err(|e| match e {
-        Error::Exists => Oops::precondition(),
-        e => errand.to.oops(&e),
+        Error::Exists => HttpError::precondition(),
+        e => task.to.error(&e),
     })?;
     let into = to.tree.within(made.node);
     if how.deep {
-        return Ok(fill(&from.tree, into, made.node, errand, moved).await);
+        return Ok(fill(&from.tree, into, made.node, task, moved).await);
     }
-    into.make_like(&from.tree.within(errand.attr.node), how.moves).await.map_err(|e| errand.to.oops(&e))?;
+    into.make_like(&from.tree.within(task.attr.node), how.moves).await.map_err(|e| task.to.error(&e))?;
     Ok(Failures::default())
 }
 
-/// Copies all that is in a directory to an empty one, which then becomes like it.
+/// Copies everything in a directory to an empty one, which then gets its attributes.
 async fn fill(
     from: &Tree,
     into: Tree,
     top: NodeId,
-    errand: &Errand,
-    mut moved: Option<&mut Moved>,
+    task: &CopyTask,
+    mut moved: Option<&mut CopiedEntries>,
 ) -> Failures {
-    let (how, mut failures) = (errand.how, Failures::default());
-    let mut walk = Walk::new(from, errand.attr.node, &errand.to.dav, into);
+    let (how, mut failures) = (task.how, Failures::default());
+    let mut walk = Walk::new(from, task.attr.node, &task.to.dav, into);
     while let Some(step) = walk.next().await {
         let failed = match step {
             Step::Entries(entries) => {
@@ -319,7 +331,7 @@ async fn fill(
                 }
                 continue;
             }
-            // somebody has just moved the copy to where it is copied from
+            // another request has just moved the copy to where it is copied from
             Step::Dir(dir) if dir.node == top => Some((dir.name, Error::Invalid)),
             Step::Dir(dir) => {
                 let made = walk.with().make_private_dir(&path_of(&dir.name)).await;
@@ -340,7 +352,7 @@ async fn fill(
             Step::Done(name, from, into) => {
                 let alike = into.make_like(&from, how.moves).await;
                 if let Err(e) = alike {
-                    let at = if name.is_empty() { errand.to.dav.clone() } else { walk.at(&name) };
+                    let at = if name.is_empty() { task.to.dav.clone() } else { walk.at(&name) };
                     failures.add(&at, &e);
                 }
                 continue;
@@ -353,34 +365,40 @@ async fn fill(
     failures
 }
 
-async fn copy_one(from: Tree, into: Tree, entry: Entry, how: How) -> (Box<[u8]>, leeward_fs::Result<Attr>) {
+async fn copy_one(
+    from: Tree,
+    into: Tree,
+    entry: Entry,
+    how: CopyMode,
+) -> (Box<[u8]>, leeward_fs::Result<Attr>) {
     let name = path_of(&entry.name);
-    let copied = copy_entry(entry.kind, (&from, &name), (&into, &name), Over::Nothing, how).await;
+    let copied = copy_entry(entry.kind, (&from, &name), (&into, &name), Precondition::Nothing, how).await;
     (entry.name, copied)
 }
 
-/// Returns what was copied, as it was before it was read.
+/// Returns the attributes of the source before it was read.
 async fn copy_entry(
     kind: Kind,
     from: (&Tree, &Path),
     to: (&Tree, &Path),
-    over: Over,
-    how: How,
+    over: Precondition,
+    how: CopyMode,
 ) -> leeward_fs::Result<Attr> {
     match kind {
         Kind::File => copy_file(from, to, over, how).await,
         Kind::Symlink => copy_link(from, to).await,
-        // directories are walked through; what talks to programs is not copied
+        // directories are walked through; sockets, pipes and devices are not copied
         _ => Err(Error::NotSupported),
     }
 }
 
-/// Content and what is beside it: checksums, properties, permissions. It keeps its time of modification.
+/// Copies content and attributes: checksums, properties, permissions. The copy keeps the time of
+/// modification.
 async fn copy_file(
     (from, name): (&Tree, &Path),
     (to, new): (&Tree, &Path),
-    over: Over,
-    how: How,
+    over: Precondition,
+    how: CopyMode,
 ) -> leeward_fs::Result<Attr> {
     let file = from.open(name, &[]).await?;
     let mut upload = to.create(new, Some(file.attr.size)).await?;
@@ -391,25 +409,26 @@ async fn copy_file(
     if how.moves && !is_same {
         return Err(Error::Changed);
     }
-    // of what was changed meanwhile nobody knows the checksums
+    // the checksums of a file that was changed meanwhile are unknown
     xattrs.retain(|(name, _)| is_same || name != notes::SUMS);
     let modified = is_same.then_some(file.attr.mtime);
     upload.finish(Finish { over, xattrs, modified, ..Finish::default() }).await?;
     Ok(file.attr)
 }
 
-/// A link, as it is.
+/// Copies a symbolic link.
 async fn copy_link((from, name): (&Tree, &Path), (to, new): (&Tree, &Path)) -> leeward_fs::Result<Attr> {
     let was = from.spot(name, false).await?.attr.ok_or(Error::NotFound)?;
     to.make_link(new, &from.read_link(name).await?).await?;
     Ok(was)
 }
 
-/// Where a third-party copy, or a copy of a single file, may write: as PUT, and `Overwrite` counts.
+/// The target of a third-party copy, or of a copy of a single file: as for PUT, and `Overwrite`
+/// counts.
 ///
 /// # Errors
 /// As [`Target::of`]; 412.
-pub(crate) async fn target(asked: &Asked) -> Result<Target> {
-    let target = Target::of(asked).await?;
-    if head::overwrite(&asked.headers)? { Ok(target) } else { target.only_new() }
+pub(crate) async fn target(request: &Request) -> Result<Target> {
+    let target = Target::of(request).await?;
+    if head::overwrite(&request.headers)? { Ok(target) } else { target.only_new() }
 }

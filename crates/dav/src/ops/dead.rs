@@ -1,5 +1,6 @@
-//! Properties that mean something to clients only. They are kept with the file or directory in one extended attribute, which the mount
-//! shows: a list in JSON of namespace, name and value, the value as XML that stands for itself.
+//! Dead properties: those that mean something only to clients. They are kept with the file or
+//! directory in one extended attribute, which the mount shows: a list in JSON of namespace, name
+//! and value, the value as self-contained XML.
 
 use crate::xml::Name;
 use crate::xml::answer::Property;
@@ -11,19 +12,19 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.leeward.properties";
 /// Most bytes of it.
 pub(crate) const BYTES_MAX: usize = 60 << 10;
 
-/// By name.
+/// Values by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dead(BTreeMap<Name, String>);
 
 impl Dead {
-    /// As stored; what cannot be read is none.
+    /// The properties in an attribute; none if it cannot be read.
     pub(crate) fn of(attribute: Option<&[u8]>) -> Dead {
         let list: Vec<(String, String, String)> =
             attribute.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
         Dead(list.into_iter().map(|(space, local, value)| (Name { space, local }, value)).collect())
     }
 
-    /// To be stored; `None`: there are none.
+    /// The attribute for these properties; `None`: there are none.
     pub(crate) fn to_attribute(&self) -> Option<Vec<u8>> {
         let list: Vec<_> = self.0.iter().map(|(name, value)| (&name.space, &name.local, value)).collect();
         (!list.is_empty()).then(|| serde_json::to_vec(&list).expect("texts are JSON"))

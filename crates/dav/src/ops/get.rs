@@ -1,13 +1,13 @@
 //! GET and HEAD: files, whole and in pieces, with checksums; directories as a page for people.
 
 use super::pages::{Page, pages};
-use crate::asked::{Asked, Place, etag};
 use crate::body::{self, Answer, BoxError};
+use crate::error::too_busy;
+use crate::error::{HttpError, Result};
 use crate::head::condition::{self, Current, Verdict};
 use crate::head::range::{self, Piece, Wanted};
 use crate::head::{digest, once};
-use crate::oops::too_busy;
-use crate::oops::{Oops, Result};
+use crate::request::{Request, Resource, etag};
 use crate::{date, kind, listing, sums};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -20,13 +20,13 @@ use leeward_fs::{Attr, Entry, Error, Kind};
 use std::time::Duration;
 
 const KEPT: &[&[u8]] = &[notes::SUMS, notes::HEADERS];
-/// What browsers may do with what users keep here: show it, and nothing else.
+/// The policy for files of users in browsers: show them, and nothing else.
 const SANDBOX: &str =
     "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'";
 
 /// HEAD.
-pub(crate) async fn head(asked: &Asked) -> Result<Answer> {
-    let place = asked.place(Activity::Stat)?;
+pub(crate) async fn head(request: &Request) -> Result<Answer> {
+    let place = request.place(Activity::Stat)?;
     let found = place.must(KEPT).await?;
     if found.attr.kind == Kind::Dir {
         return Ok(body::headers(
@@ -35,41 +35,41 @@ pub(crate) async fn head(asked: &Asked) -> Result<Answer> {
         ));
     }
     let mut headers = headers_of(&place, &found.attr, &found.xattrs);
-    if condition_of(asked, &found.attr)? == Verdict::NotModified {
+    if condition_of(request, &found.attr)? == Verdict::NotModified {
         return Ok(with_headers(body::empty(StatusCode::NOT_MODIFIED), headers));
     }
-    if digest::Wanted::of(&asked.headers).is_some() {
-        // who may not read is told what is kept
-        let place = asked.place(Activity::Read).ok();
+    if digest::Wanted::of(&request.headers).is_some() {
+        // a client that may not read gets the kept checksums
+        let place = request.place(Activity::Read).ok();
         let kept = notes::Sums::of(found.xattrs[0].as_deref(), &found.attr);
-        add_digest(asked, place.as_ref(), kept, &mut headers).await?;
+        add_digest(request, place.as_ref(), kept, &mut headers).await?;
     }
     headers.insert(header::CONTENT_LENGTH, found.attr.size.into());
     Ok(with_headers(body::empty(StatusCode::OK), headers))
 }
 
 /// GET.
-pub(crate) async fn get(asked: &Asked) -> Result<Answer> {
-    let place = asked.place(Activity::Read).or_else(|oops| match asked.place(Activity::List) {
+pub(crate) async fn get(request: &Request) -> Result<Answer> {
+    let place = request.place(Activity::Read).or_else(|error| match request.place(Activity::List) {
         // it may be a directory
         Ok(place) => Ok(place),
-        Err(_) => Err(oops),
+        Err(_) => Err(error),
     })?;
     let file = match place.tree.open(&place.path, KEPT).await {
         Ok(file) => file,
-        Err(Error::IsDir) => return list(asked).await,
-        Err(Error::NotDir) => return Err(place.oops(&Error::NotFound)),
-        Err(e) => return Err(place.oops(&e)),
+        Err(Error::IsDir) => return list(request).await,
+        Err(Error::NotDir) => return Err(place.error(&Error::NotFound)),
+        Err(e) => return Err(place.error(&e)),
     };
-    asked.allow(Activity::Read, &asked.path)?;
+    request.allow(Activity::Read, &request.path)?;
     let mut headers = headers_of(&place, &file.attr, &file.xattrs);
-    if condition_of(asked, &file.attr)? == Verdict::NotModified {
+    if condition_of(request, &file.attr)? == Verdict::NotModified {
         return Ok(with_headers(body::empty(StatusCode::NOT_MODIFIED), headers));
     }
     let kept = notes::Sums::of(file.xattrs[0].as_deref(), &file.attr);
-    add_digest(asked, Some(&place), kept, &mut headers).await?;
-    let wanted = match once(&asked.headers, "range")? {
-        Some(text) if condition::range_counts(&asked.headers, current(&file.attr, &etag(&file.attr)))? => {
+    add_digest(request, Some(&place), kept, &mut headers).await?;
+    let wanted = match once(&request.headers, "range")? {
+        Some(text) if condition::range_counts(&request.headers, current(&file.attr, &etag(&file.attr)))? => {
             range::wanted(text, file.attr.size)
         }
         _ => Wanted::Whole,
@@ -78,7 +78,7 @@ pub(crate) async fn get(asked: &Asked) -> Result<Answer> {
         Wanted::Whole => whole(file, headers),
         Wanted::Pieces(pieces) => match &pieces[..] {
             [piece] => part(file, piece.clone(), headers),
-            _ => parts(file, pieces, headers, &boundary(&asked.dav.env)),
+            _ => parts(file, pieces, headers, &boundary(&request.dav.env)),
         },
         Wanted::Nothing => {
             let size = format!("bytes */{}", file.attr.size);
@@ -105,7 +105,7 @@ fn part(file: File, piece: Piece, mut headers: HeaderMap) -> Answer {
     answer
 }
 
-/// What is between the parts of an answer: nobody can have put it into a file.
+/// The separator between the parts of an answer: random, so that no file can contain it.
 fn boundary(env: &Env) -> String {
     format!("{:016x}{:016x}", env.random(), env.random())
 }
@@ -138,8 +138,8 @@ fn parts(file: File, pieces: Vec<Piece>, mut headers: HeaderMap, boundary: &str)
     answer
 }
 
-/// What is said of a file, but for its length.
-fn headers_of(place: &Place, attr: &Attr, kept: &[Option<Vec<u8>>]) -> HeaderMap {
+/// The headers for a file, except its length.
+fn headers_of(place: &Resource, attr: &Attr, kept: &[Option<Vec<u8>>]) -> HeaderMap {
     let said = notes::headers_of(kept.get(1).and_then(|value| value.as_deref()));
     let kind = said
         .get("content-type")
@@ -165,21 +165,21 @@ fn current<'e>(attr: &Attr, etag: &'e str) -> Current<'e> {
     Current { etag, modified: attr.mtime.secs }
 }
 
-fn condition_of(asked: &Asked, attr: &Attr) -> Result<Verdict> {
-    match condition::check(&asked.headers, true, Some(current(attr, &etag(attr))))? {
-        Verdict::Failed => Err(Oops::precondition()),
+fn condition_of(request: &Request, attr: &Attr) -> Result<Verdict> {
+    match condition::check(&request.headers, true, Some(current(attr, &etag(attr))))? {
+        Verdict::Failed => Err(HttpError::precondition()),
         verdict => Ok(verdict),
     }
 }
 
-/// The checksums that are asked for; what is not kept is computed, and kept from then on.
+/// Adds the wanted checksums; one that is not kept is computed, and kept from then on.
 async fn add_digest(
-    asked: &Asked,
-    place: Option<&Place>,
+    request: &Request,
+    place: Option<&Resource>,
     kept: notes::Sums,
     headers: &mut HeaderMap,
 ) -> Result<()> {
-    let Some(wanted) = digest::Wanted::of(&asked.headers) else { return Ok(()) };
+    let Some(wanted) = digest::Wanted::of(&request.headers) else { return Ok(()) };
     let sums = match place {
         Some(place) if !is_all(&wanted, &kept) => compute(place, &wanted).await?,
         _ => kept,
@@ -196,16 +196,16 @@ fn is_all(wanted: &digest::Wanted, kept: &notes::Sums) -> bool {
     wanted.algorithms().iter().all(|a| sums::value(kept, *a).is_some())
 }
 
-/// Reads a file for the checksums that are asked for, unless somebody else has just done so.
+/// Reads a file to compute the wanted checksums, unless another request has just done so.
 ///
 /// # Errors
-/// As reading gives them; 503 while too many files are read for that.
-async fn compute(place: &Place, wanted: &digest::Wanted) -> Result<notes::Sums> {
+/// As for reading; 503 while too many files are read for that.
+async fn compute(place: &Resource, wanted: &digest::Wanted) -> Result<notes::Sums> {
     let patience = Duration::from_secs(limits::TURN_SECS_MAX);
     let hashing = place.tree.files().hashing();
     let turn = hashing.take_within(place.tree.ctx().flow.uid, 1, patience).await;
     let _turn = turn.ok_or_else(|| too_busy(limits::TURN_SECS_MAX))?;
-    let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.oops(&e))?;
+    let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.error(&e))?;
     let attr = file.attr;
     let kept = notes::Sums::of(file.xattrs[0].as_deref(), &attr);
     if is_all(wanted, &kept) {
@@ -214,7 +214,7 @@ async fn compute(place: &Place, wanted: &digest::Wanted) -> Result<notes::Sums> 
     let mut running = sums::Running::default();
     let mut chunks = std::pin::pin!(file.clone().stream(0..attr.size));
     while let Some(chunk) = chunks.next().await {
-        running.add(&chunk.map_err(|e| place.oops(&e))?);
+        running.add(&chunk.map_err(|e| place.error(&e))?);
     }
     let mut sums = running.end();
     kept.iter().filter(|(name, _)| *name == "etag").for_each(|(name, value)| sums.set(name, value));
@@ -224,11 +224,11 @@ async fn compute(place: &Place, wanted: &digest::Wanted) -> Result<notes::Sums> 
 }
 
 /// A directory for people.
-async fn list(asked: &Asked) -> Result<Answer> {
-    let place = asked.place(Activity::List)?;
-    if !asked.path.has_slash() && !asked.path.names().is_empty() {
-        // names on the page lead on from here
-        let there = asked.path.clone().with_slash(true).encoded();
+async fn list(request: &Request) -> Result<Answer> {
+    let place = request.place(Activity::List)?;
+    if !request.path.has_slash() && !request.path.names().is_empty() {
+        // names on the page are relative to this
+        let there = request.path.clone().with_slash(true).encoded();
         let answer = body::empty(StatusCode::MOVED_PERMANENTLY);
         return Ok(body::headers(answer, [(header::LOCATION, there.as_str())]));
     }
@@ -242,7 +242,7 @@ async fn list(asked: &Asked) -> Result<Answer> {
 struct Rows;
 
 impl Page for Rows {
-    async fn write(&mut self, dir: &Place, entries: &[Entry], out: &mut String) {
+    async fn write(&mut self, dir: &Resource, entries: &[Entry], out: &mut String) {
         for entry in entries {
             let (size, modified) = entry.attr.map_or((0, 0), |attr| (attr.size, attr.mtime.secs));
             listing::entry(out, &dir.dav, &entry.name, entry.kind == Kind::Dir, size, modified);

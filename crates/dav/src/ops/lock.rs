@@ -2,12 +2,12 @@
 
 use super::propfind::locks_as_xml;
 use super::put::Target;
-use crate::asked::{Asked, Place};
 use crate::body::{self, Answer};
-use crate::head::ifs::Ifs;
+use crate::error::{HttpError, Result};
+use crate::head::ifs::IfHeader;
 use crate::head::{self, Depth};
-use crate::locks::{Change, LONGEST, Lock, NoLock, Wish};
-use crate::oops::{Oops, Result};
+use crate::locks::{Change, LONGEST, Lock, LockRefusal, LockRequest};
+use crate::request::{Request, Resource};
 use crate::xml::request::LockInfo;
 use bytes::Bytes;
 use http::{HeaderName, StatusCode};
@@ -15,82 +15,85 @@ use leeward_auth::Activity;
 use leeward_door::{W, X};
 use leeward_fs::{Attr, Kind};
 
-/// LOCK: takes one, or (without a body) prolongs one.
-pub(crate) async fn lock(asked: &Asked, content: Bytes) -> Result<Answer> {
+/// LOCK: takes a lock, or (without a body) extends one.
+pub(crate) async fn lock(request: &Request, content: Bytes) -> Result<Answer> {
     let info = LockInfo::parse(&content)?;
-    let time = head::timeout(&asked.headers, LONGEST);
+    let time = head::timeout(&request.headers, LONGEST);
     let Some(info) = info else {
-        let ifs = Ifs::of(&asked.headers)?;
-        let user = &asked.verdict.who.name;
+        let ifs = IfHeader::of(&request.headers)?;
+        let user = &request.verdict.who.name;
         let mut refreshed =
-            ifs.tokens().filter_map(|token| asked.dav.locks.refresh(&asked.path, token, user, time));
+            ifs.tokens().filter_map(|token| request.dav.locks.refresh(&request.path, token, user, time));
         return match refreshed.next() {
-            Some(lock) => Ok(answer(asked, StatusCode::OK, &lock)),
-            None => Err(Oops::precondition().with("lock-token-matches-request-uri", None)),
+            Some(lock) => Ok(answer(request, StatusCode::OK, &lock)),
+            None => Err(HttpError::precondition().with("lock-token-matches-request-uri", None)),
         };
     };
-    let deep = match head::depth(&asked.headers, Depth::Infinity)? {
+    let deep = match head::depth(&request.headers, Depth::Infinity)? {
         Depth::Zero => false,
         Depth::Infinity => true,
-        Depth::One => return Err(Oops::bad("a lock has Depth 0 or infinity")),
+        Depth::One => return Err(HttpError::bad("a lock has Depth 0 or infinity")),
     };
-    let place = asked.place(Activity::Stat)?;
+    let place = request.place(Activity::Stat)?;
     let found = place.found(&[]).await?;
     let is_there = found.is_some();
-    asked.allow(if is_there { Activity::Modify } else { Activity::Create }, &asked.path)?;
+    request.allow(if is_there { Activity::Modify } else { Activity::Create }, &request.path)?;
     if let Some(found) = &found {
-        check_lockable(asked, &place, &found.attr, deep).await?;
+        check_lockable(request, &place, &found.attr, deep).await?;
     }
     let owner = info.owner;
-    let wish = Wish {
-        path: asked.path.clone(),
+    let wish = LockRequest {
+        path: request.path.clone(),
         deep,
         shared: info.shared,
-        user: asked.verdict.who.name.clone(),
+        user: request.verdict.who.name.clone(),
         owner,
         time,
     };
     if is_there {
-        return Ok(answer(asked, StatusCode::OK, &taken(asked, wish)?));
+        return Ok(answer(request, StatusCode::OK, &taken(request, wish)?));
     }
-    // a lock on a name makes an empty file of it
-    asked.check_locks(&[(&asked.path, Change::NewName)]).await?;
-    let target = Target::of(asked).await?.only_new()?;
-    let lock = taken(asked, wish)?;
+    // a lock on a free name makes an empty file there
+    request.check_locks(&[(&request.path, Change::NewName)]).await?;
+    let target = Target::of(request).await?.only_new()?;
+    let lock = taken(request, wish)?;
     let made = async { target.begin(Some(0)).await?.finish(&[], None).await };
-    if let Err(oops) = made.await {
-        asked.dav.locks.give_up(&lock.path, &lock.token, &lock.user);
-        return Err(oops);
+    if let Err(error) = made.await {
+        request.dav.locks.give_up(&lock.path, &lock.token, &lock.user);
+        return Err(error);
     }
-    Ok(answer(asked, StatusCode::CREATED, &lock))
+    Ok(answer(request, StatusCode::CREATED, &lock))
 }
 
-/// Who may not change a thing may not keep others from it; everything below a directory is its owner's alone to lock.
-async fn check_lockable(asked: &Asked, place: &Place, attr: &Attr, deep: bool) -> Result<()> {
+/// Only a user who may change a resource may lock it; only the owner of a directory may lock
+/// everything below it.
+async fn check_lockable(request: &Request, place: &Resource, attr: &Attr, deep: bool) -> Result<()> {
     let is_dir = attr.kind == Kind::Dir;
-    if deep && is_dir && attr.uid != asked.verdict.who.uid {
+    if deep && is_dir && attr.uid != request.verdict.who.uid {
         let at = place.dav.shown();
         let why =
             format!("{at} is somebody else's directory: lock it with Depth 0, or what you change in it");
-        return Err(Oops::new(StatusCode::FORBIDDEN, why));
+        return Err(HttpError::new(StatusCode::FORBIDDEN, why));
     }
     let want = if is_dir { W | X } else { W };
-    place.tree.access(&place.path, want).await.map(drop).map_err(|e| place.oops(&e))
+    place.tree.access(&place.path, want).await.map(drop).map_err(|e| place.error(&e))
 }
 
-fn taken(asked: &Asked, wish: Wish) -> Result<Lock> {
-    asked.dav.locks.take(wish).map_err(|no| match no {
-        NoLock::Taken(at) => {
+fn taken(request: &Request, wish: LockRequest) -> Result<Lock> {
+    request.dav.locks.take(wish).map_err(|no| match no {
+        LockRefusal::Taken(at) => {
             let at = at.encoded();
             let why = format!("{at} is locked by somebody else: wait until that lock ends");
-            Oops::new(StatusCode::LOCKED, why).with("no-conflicting-lock", Some(at))
+            HttpError::new(StatusCode::LOCKED, why).with("no-conflicting-lock", Some(at))
         }
-        NoLock::Full => Oops::new(StatusCode::INSUFFICIENT_STORAGE, "there are too many locks: give some up"),
+        LockRefusal::Full => {
+            HttpError::new(StatusCode::INSUFFICIENT_STORAGE, "there are too many locks: give some up")
+        }
     })
 }
 
-fn answer(asked: &Asked, status: StatusCode, lock: &Lock) -> Answer {
-    let locks = locks_as_xml(&asked.dav.locks, std::slice::from_ref(lock));
+fn answer(request: &Request, status: StatusCode, lock: &Lock) -> Answer {
+    let locks = locks_as_xml(&request.dav.locks, std::slice::from_ref(lock));
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:prop xmlns:D=\"DAV:\"><D:lockdiscovery>{locks}</D:lockdiscovery></D:prop>\n"
     );
@@ -99,16 +102,16 @@ fn answer(asked: &Asked, status: StatusCode, lock: &Lock) -> Answer {
 }
 
 /// UNLOCK.
-pub(crate) async fn unlock(asked: &Asked) -> Result<Answer> {
-    let token = head::lock_token(&asked.headers)?
-        .ok_or_else(|| Oops::bad("Lock-Token is missing: it says which lock to give up"))?;
-    let (locks, user) = (&asked.dav.locks, &asked.verdict.who.name);
-    if locks.give_up(&asked.path, token, user) {
+pub(crate) async fn unlock(request: &Request) -> Result<Answer> {
+    let token = head::lock_token(&request.headers)?
+        .ok_or_else(|| HttpError::bad("Lock-Token is missing: it says which lock to give up"))?;
+    let (locks, user) = (&request.dav.locks, &request.verdict.who.name);
+    if locks.give_up(&request.path, token, user) {
         return Ok(body::empty(StatusCode::NO_CONTENT));
     }
-    if locks.has(&asked.path, token) {
-        return Err(Oops::new(StatusCode::FORBIDDEN, "the lock is somebody else's"));
+    if locks.has(&request.path, token) {
+        return Err(HttpError::new(StatusCode::FORBIDDEN, "the lock is somebody else's"));
     }
-    let why = format!("{} has no such lock", asked.path.shown());
-    Err(Oops::conflict(why).with("lock-token-matches-request-uri", None))
+    let why = format!("{} has no such lock", request.path.shown());
+    Err(HttpError::conflict(why).with("lock-token-matches-request-uri", None))
 }

@@ -1,8 +1,8 @@
 //! Answers about a directory of any size: written page by page as the client takes them.
 
-use crate::asked::Place;
 use crate::body::{Body, BoxError, full, stream};
-use crate::oops::Result;
+use crate::error::Result;
+use crate::request::Resource;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use leeward_fs::Entry;
@@ -10,24 +10,30 @@ use std::future::Future;
 
 /// Names that are listed at a time.
 const NAMES: usize = 200;
-/// Those that are written at a time.
+/// Entries that are written at a time.
 const WRITTEN: usize = 16;
-/// A page that is this long ends, bytes: the names left are listed again for the next.
+/// A page ends at this length, bytes: the remaining names are listed again for the next.
 const PAGE_BYTES: usize = 64 << 10;
 
 /// Writes entries of a directory.
 pub(crate) trait Page: Send + 'static {
-    /// These entries come next.
-    fn write(&mut self, dir: &Place, entries: &[Entry], out: &mut String) -> impl Future<Output = ()> + Send;
+    /// Writes these entries, which come next.
+    fn write(
+        &mut self,
+        dir: &Resource,
+        entries: &[Entry],
+        out: &mut String,
+    ) -> impl Future<Output = ()> + Send;
 }
 
-/// `begin`, all entries of a directory, `end`. The first page is there when this returns: so who may not list is told so.
+/// `begin`, all entries of a directory, `end`. The first page is ready when this returns, so a
+/// client that may not list gets an error.
 ///
 /// # Errors
-/// As a listing gives them.
-pub(crate) async fn pages(dir: Place, begin: String, page: impl Page, end: &'static str) -> Result<Body> {
+/// As for a listing.
+pub(crate) async fn pages(dir: Resource, begin: String, page: impl Page, end: &'static str) -> Result<Body> {
     let mut turning = Turning { dir, page, after: Vec::new(), ended: false, end };
-    let first = turning.next(begin).await.map_err(|e| turning.dir.oops(&e))?;
+    let first = turning.next(begin).await.map_err(|e| turning.dir.error(&e))?;
     if turning.ended {
         return Ok(full(first));
     }
@@ -42,7 +48,7 @@ pub(crate) async fn pages(dir: Place, begin: String, page: impl Page, end: &'sta
 }
 
 struct Turning<P> {
-    dir: Place,
+    dir: Resource,
     page: P,
     after: Vec<u8>,
     ended: bool,

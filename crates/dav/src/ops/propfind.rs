@@ -1,14 +1,14 @@
-//! PROPFIND: what is said of files and directories.
+//! PROPFIND: properties of files and directories.
 
 use super::dead::{self, Dead};
 use super::pages::{Page, pages};
 use super::walk::path_of;
-use crate::asked::{Asked, Place, etag};
 use crate::body::{self, Answer};
+use crate::error::{HttpError, Result};
 use crate::head::{self, Depth};
 use crate::locks::{Lock, Locks};
-use crate::oops::{Oops, Result};
 use crate::path::DavPath;
+use crate::request::{Request, Resource, etag};
 use crate::shared::Shared;
 use crate::xml::answer::{self, Property, escaped};
 use crate::xml::request::Find;
@@ -23,8 +23,9 @@ use leeward_fs::{Attr, Entry, Kind};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What there is of everything, in the order in which it is said. Those of quotas are said where a single directory is asked for everything, as
-/// clients of the grid do, or where they are named: RFC 4331 would have the latter only.
+/// Live properties of all resources, in the order of the answer. Those of quotas are given where a
+/// single directory is asked for all properties, as clients of the grid do, or where they are
+/// named: RFC 4331 allows only the latter.
 const LIVE: [&str; 9] = [
     "creationdate",
     "displayname",
@@ -38,9 +39,9 @@ const LIVE: [&str; 9] = [
 ];
 const QUOTA_USED: &str = "quota-used-bytes";
 const QUOTA_AVAILABLE: &str = "quota-available-bytes";
-/// What quotas leave.
+/// The attribute with the free space under quotas.
 const LEFT: &[&[u8]] = &[b"leeward.left"];
-/// Namespaces that we know and have nothing more of: they are not looked for among dead properties.
+/// Known namespaces without further properties: they are not looked for among dead properties.
 const NOT_DEAD: [&str; 4] = [DAV, "http://owncloud.org/ns", "http://apache.org/dav/props/", "LCGDM:"];
 
 const SUPPORTED_LOCK: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>\
@@ -50,51 +51,51 @@ const SUPPORTED_LOCK: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:locksc
 const AT_ONCE: usize = 16;
 
 /// PROPFIND.
-pub(crate) async fn propfind(asked: &Asked, content: Bytes) -> Result<Answer> {
+pub(crate) async fn propfind(request: &Request, content: Bytes) -> Result<Answer> {
     let find = Arc::new(Find::parse(&content)?);
-    // who says nothing (RFC 4918: infinity) wants a file, or what is in a directory
-    let depth = head::depth(&asked.headers, Depth::One)?;
-    let place = asked.place(Activity::Stat)?;
+    // without a depth (RFC 4918: infinity) a client wants a file, or the entries of a directory
+    let depth = head::depth(&request.headers, Depth::One)?;
+    let place = request.place(Activity::Stat)?;
     let found = place.must(&[]).await?;
     let is_dir = found.attr.kind == Kind::Dir;
     if depth == Depth::Infinity && is_dir {
         let why = "a whole tree is not described at once: send Depth 0 or 1";
-        return Err(Oops::new(StatusCode::FORBIDDEN, why).with("propfind-finite-depth", None));
+        return Err(HttpError::new(StatusCode::FORBIDDEN, why).with("propfind-finite-depth", None));
     }
-    let teller = Teller { dav: asked.dav.clone(), find, with_quotas: depth == Depth::Zero };
+    let teller = PropertyWriter { dav: request.dav.clone(), find, with_quotas: depth == Depth::Zero };
     let mut text = answer::BEGIN.to_string();
-    let at = Place { dav: place.dav.clone().with_slash(is_dir), ..place };
+    let at = Resource { dav: place.dav.clone().with_slash(is_dir), ..place };
     teller.tell(&at, &found.attr, &mut text).await;
     let mut answer = body::empty(StatusCode::MULTI_STATUS);
     *answer.body_mut() = if depth == Depth::One && is_dir {
-        let dir = asked.place(Activity::List)?;
-        pages(Place { dav: at.dav, ..dir }, text, teller, answer::END).await?
+        let dir = request.place(Activity::List)?;
+        pages(Resource { dav: at.dav, ..dir }, text, teller, answer::END).await?
     } else {
         body::full(text + answer::END)
     };
     Ok(body::headers(answer, [(header::CONTENT_TYPE, answer::CONTENT_TYPE)]))
 }
 
-/// Tells properties.
-struct Teller {
+/// Writes properties of entries.
+struct PropertyWriter {
     dav: Arc<Shared>,
     find: Arc<Find>,
-    /// Whether quotas belong to everything.
+    /// Whether `allprop` includes quotas.
     with_quotas: bool,
 }
 
-impl Page for Teller {
-    async fn write(&mut self, dir: &Place, entries: &[Entry], out: &mut String) {
+impl Page for PropertyWriter {
+    async fn write(&mut self, dir: &Resource, entries: &[Entry], out: &mut String) {
         let texts: Vec<_> = entries.iter().map(|entry| self.entry(dir, entry)).collect();
         let texts: Vec<String> = stream::iter(texts).buffered(AT_ONCE).collect().await;
         out.extend(texts);
     }
 }
 
-impl Teller {
-    /// What is said of an entry of a directory. Of a symbolic link what is said of that to which it leads, as GET does, if that is
-    /// reached.
-    async fn entry(&self, dir: &Place, entry: &Entry) -> String {
+impl PropertyWriter {
+    /// The properties of an entry of a directory. For a symbolic link they are those of its target,
+    /// as for GET, if that can be reached.
+    async fn entry(&self, dir: &Resource, entry: &Entry) -> String {
         let mut text = String::new();
         let followed = match entry.kind {
             Kind::Symlink => dir.tree.stat(&dir.path.join(&path_of(&entry.name)), &[]).await.ok(),
@@ -108,8 +109,8 @@ impl Teller {
         text
     }
 
-    async fn tell(&self, place: &Place, attr: &Attr, out: &mut String) {
-        let told = Told { place, attr, locks: &self.dav.locks };
+    async fn tell(&self, place: &Resource, attr: &Attr, out: &mut String) {
+        let told = PropertySource { place, attr, locks: &self.dav.locks };
         let mut found = Vec::new();
         let mut missing = Vec::new();
         let (names, all): (&[Name], bool) = match &*self.find {
@@ -147,7 +148,7 @@ impl Teller {
         );
     }
 
-    async fn one(&self, told: &Told<'_>, dead: &Dead, name: &Name) -> Option<Property> {
+    async fn one(&self, told: &PropertySource<'_>, dead: &Dead, name: &Name) -> Option<Property> {
         if name.space != DAV {
             return dead.get(name);
         }
@@ -162,13 +163,13 @@ fn may_be_dead(name: &Name) -> bool {
     !NOT_DEAD.contains(&&*name.space)
 }
 
-async fn dead_of(place: &Place) -> Dead {
+async fn dead_of(place: &Resource) -> Dead {
     let found = place.tree.stat(&place.path, &[dead::ATTRIBUTE]).await;
     Dead::of(found.ok().and_then(|found| found.xattrs.into_iter().next().flatten()).as_deref())
 }
 
-/// What is used below a directory, and what still fits there (RFC 4331).
-async fn quota(place: &Place, attr: &Attr, local: &str) -> Option<Property> {
+/// Space used below a directory, and space that is left there (RFC 4331).
+async fn quota(place: &Resource, attr: &Attr, local: &str) -> Option<Property> {
     if attr.kind != Kind::Dir {
         return None;
     }
@@ -183,14 +184,14 @@ async fn quota(place: &Place, attr: &Attr, local: &str) -> Option<Property> {
     Some(Property::dav(local, bytes.to_string()))
 }
 
-/// What has properties.
-struct Told<'a> {
-    place: &'a Place,
+/// The sources of a resource's properties.
+struct PropertySource<'a> {
+    place: &'a Resource,
     attr: &'a Attr,
     locks: &'a Locks,
 }
 
-impl Told<'_> {
+impl PropertySource<'_> {
     fn live(&self, local: &str) -> Option<Property> {
         let (attr, path) = (self.attr, &self.place.dav);
         let is_dir = attr.kind == Kind::Dir;

@@ -1,10 +1,10 @@
 //! PROPPATCH: all changes of a request, or none.
 
 use super::dead::{self, Dead};
-use crate::asked::Asked;
 use crate::body::{self, Answer};
+use crate::error::{HttpError, Result};
 use crate::locks::Change;
-use crate::oops::{Oops, Result};
+use crate::request::Request;
 use crate::xml::answer::{self, Property};
 use crate::xml::request::Patch;
 use crate::xml::{DAV, Name};
@@ -14,11 +14,11 @@ use leeward_auth::Activity;
 use leeward_fs::{Error, Kind};
 
 /// PROPPATCH.
-pub(crate) async fn proppatch(asked: &Asked, content: Bytes) -> Result<Answer> {
+pub(crate) async fn proppatch(request: &Request, content: Bytes) -> Result<Answer> {
     let patches = Patch::parse(&content)?;
-    let place = asked.place(Activity::UpdateMetadata)?;
+    let place = request.place(Activity::UpdateMetadata)?;
     let found = place.must(&[]).await?;
-    asked.check_locks(&[(&asked.path, Change::Content)]).await?;
+    request.check_locks(&[(&request.path, Change::Content)]).await?;
     let is_protected = |patch: &Patch| patch.name().space == DAV;
     let propstats = if patches.iter().any(is_protected) {
         let (wrong, others): (Vec<&Patch>, Vec<&Patch>) =
@@ -39,9 +39,9 @@ pub(crate) async fn proppatch(asked: &Asked, content: Bytes) -> Result<Answer> {
             Error::AttrTooBig => {
                 let (at, most) = (place.dav.shown(), dead::BYTES_MAX);
                 let why = format!("properties of {at} would take more than {most} bytes");
-                Oops::new(StatusCode::INSUFFICIENT_STORAGE, why)
+                HttpError::new(StatusCode::INSUFFICIENT_STORAGE, why)
             }
-            e => place.oops(&e),
+            e => place.error(&e),
         })?;
         vec![(StatusCode::OK, names(&patches.iter().collect::<Vec<_>>()))]
     };

@@ -1,12 +1,13 @@
-//! PUT: streamed to a file without a name, which takes its place when all of it is there, durable and verified.
+//! PUT: streamed to a file without a name, which gets its name when its content is complete,
+//! durable and verified.
 
 use super::dead;
-use crate::asked::{Asked, Place, etag};
 use crate::body::{self, Answer, Body};
+use crate::error::{HttpError, Result};
 use crate::head::condition::{self, Current, Verdict};
 use crate::head::digest::{self, Claim};
 use crate::locks::Change;
-use crate::oops::{Oops, Result};
+use crate::request::{Request, Resource, etag};
 use crate::sums;
 use http::{StatusCode, header};
 use http_body::Body as _;
@@ -14,25 +15,25 @@ use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::listen::Turn;
 use leeward_door::{Finish, Upload, notes};
-use leeward_fs::{Attr, Error, Kind, Over, Time};
+use leeward_fs::{Attr, Error, Kind, Precondition, Time};
 
 /// PUT.
-pub(crate) async fn put(asked: &Asked, mut body: Body, turn: Turn) -> Result<Answer> {
-    if asked.headers.contains_key(header::CONTENT_RANGE) {
-        return Err(Oops::bad("a part of a file cannot be put: send all of it"));
+pub(crate) async fn put(request: &Request, mut body: Body, turn: Turn) -> Result<Answer> {
+    if request.headers.contains_key(header::CONTENT_RANGE) {
+        return Err(HttpError::bad("a part of a file cannot be put: send all of it"));
     }
-    let target = Target::of(asked).await?;
+    let target = Target::of(request).await?;
     let mut writing = target.begin(body.size_hint().exact()).await?;
     drop(turn);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Oops::bad("the body ended early: nothing was stored"))?;
+        let frame = frame.map_err(|_| HttpError::bad("the body ended early: nothing was stored"))?;
         if let Ok(bytes) = frame.into_data() {
             writing.write(bytes).await?;
         }
     }
     let replaced = target.replaces();
-    let modified = modified_of(asked);
-    let attr = writing.finish(&digest::claims(&asked.headers), modified).await?;
+    let modified = modified_of(request);
+    let attr = writing.finish(&digest::claims(&request.headers), modified).await?;
     let status = if replaced { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
     let answer = body::headers(body::empty(status), [(header::ETAG, etag(&attr).as_str())]);
     Ok(if modified.is_some() {
@@ -42,61 +43,61 @@ pub(crate) async fn put(asked: &Asked, mut body: Body, turn: Turn) -> Result<Ans
     })
 }
 
-/// The time of modification that a client wants its file to have, seconds since 1970.
-fn modified_of(asked: &Asked) -> Option<Time> {
-    let text = asked.headers.get("x-oc-mtime")?.to_str().ok()?;
+/// The time of modification that the client wants the file to have, seconds since 1970.
+fn modified_of(request: &Request) -> Option<Time> {
+    let text = request.headers.get("x-oc-mtime")?.to_str().ok()?;
     let secs = text.split('.').next()?.parse().ok()?;
     Some(Time { secs, nanos: 0 })
 }
 
-/// Where a file is to be put: all that can be checked before its content is there has been.
+/// The target of a PUT: everything is checked that can be checked before the content.
 pub(crate) struct Target {
-    place: Place,
-    over: Over,
-    /// What is replaced; a symbolic link itself.
+    place: Resource,
+    over: Precondition,
+    /// Attributes of what is replaced; of a symbolic link itself.
     old: Option<Attr>,
-    /// Whether directories above are made.
+    /// Whether missing directories above are made.
     parents: bool,
 }
 
 impl Target {
-    /// For the path of this request.
+    /// The target at the path of this request.
     ///
     /// # Errors
     /// Conditions, locks, rights; there is a directory, or none above.
-    pub(crate) async fn of(asked: &Asked) -> Result<Target> {
+    pub(crate) async fn of(request: &Request) -> Result<Target> {
         let refused = |why: &str| {
-            let why = format!("{}: {why}", asked.path.shown());
-            Oops::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::shared::METHODS)
+            let why = format!("{}: {why}", request.path.shown());
+            HttpError::new(StatusCode::METHOD_NOT_ALLOWED, why).header(header::ALLOW, crate::shared::METHODS)
         };
-        if asked.path.has_slash() || asked.path.names().is_empty() {
+        if request.path.has_slash() || request.path.names().is_empty() {
             return Err(refused("is a directory: a file's name does not end in a slash"));
         }
-        let (old, shown) = asked.place(Activity::Stat)?.named().await?;
-        let place = asked.place(if old.is_some() { Activity::Modify } else { Activity::Create })?;
+        let (old, shown) = request.place(Activity::Stat)?.named().await?;
+        let place = request.place(if old.is_some() { Activity::Modify } else { Activity::Create })?;
         if shown.is_some_and(|shown| shown.kind == Kind::Dir) {
             return Err(refused("is a directory"));
         }
         let tag = shown.map(|shown| (etag(&shown), shown.mtime.secs));
         let current = tag.as_ref().map(|(etag, modified)| Current { etag, modified: *modified });
-        if condition::check(&asked.headers, false, current)? != Verdict::Go {
-            return Err(Oops::precondition());
+        if condition::check(&request.headers, false, current)? != Verdict::Go {
+            return Err(HttpError::precondition());
         }
         let change = if old.is_some() { Change::Content } else { Change::NewName };
-        asked.check_locks(&[(&asked.path, change)]).await?;
+        request.check_locks(&[(&request.path, change)]).await?;
         let parents = match place.check_parent().await {
-            Err(oops) if oops.status == StatusCode::CONFLICT && asked.is_bearer() => {
-                check_parents(asked).await?;
+            Err(error) if error.status == StatusCode::CONFLICT && request.is_bearer() => {
+                check_parents(request).await?;
                 true
             }
             checked => checked.map(|()| false)?,
         };
-        let may_replace = asked.allow(Activity::Modify, &asked.path).is_ok();
-        let over = over(old, may_replace, is_conditional(asked));
+        let may_replace = request.allow(Activity::Modify, &request.path).is_ok();
+        let over = over(old, may_replace, is_conditional(request));
         Ok(Target { place, over, old, parents })
     }
 
-    /// Whether something is there.
+    /// Whether something exists there.
     pub(crate) fn replaces(&self) -> bool {
         self.old.is_some()
     }
@@ -104,72 +105,73 @@ impl Target {
     /// Refuses to replace: `Overwrite: F`.
     ///
     /// # Errors
-    /// 412: something is there.
+    /// Status 412: something exists there.
     pub(crate) fn only_new(mut self) -> Result<Target> {
         if self.replaces() {
             let why = format!("{} is there already, and Overwrite is F", self.place.dav.shown());
-            return Err(Oops::new(StatusCode::PRECONDITION_FAILED, why));
+            return Err(HttpError::new(StatusCode::PRECONDITION_FAILED, why));
         }
-        self.over = Over::Nothing;
+        self.over = Precondition::Nothing;
         Ok(self)
     }
 
-    /// Begins to write. `bytes`: how many will come, if that is known.
+    /// Begins to write. `bytes`: the size, if it is known.
     ///
     /// # Errors
-    /// As `open` gives them; a quota without room.
+    /// As for `open`; a quota without room.
     pub(crate) async fn begin(&self, bytes: Option<u64>) -> Result<Writing> {
         let mut upload =
-            self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.oops(&e))?;
+            self.place.tree.create(&self.place.path, bytes).await.map_err(|e| self.place.error(&e))?;
         upload.keep(&[dead::ATTRIBUTE]);
         let (place, over, parents) = (self.place.clone(), self.over, self.parents);
         Ok(Writing { place, over, parents, upload: upload.with_digest(sums::Running::default()) })
     }
 }
 
-/// Who comes with a token is of the grid, where servers make the directories that are missing above a file: it must cover each of them.
-async fn check_parents(asked: &Asked) -> Result<()> {
-    let mut at = asked.path.parent();
+/// Clients with tokens are of the grid, where servers make the missing directories above a file:
+/// the token must cover each of them.
+async fn check_parents(request: &Request) -> Result<()> {
+    let mut at = request.path.parent();
     while let Some(dir) = at {
-        if asked.place_at(Activity::Stat, &dir)?.found(&[]).await?.is_some() {
+        if request.place_at(Activity::Stat, &dir)?.found(&[]).await?.is_some() {
             return Ok(());
         }
-        asked.allow(Activity::MakeDir, &dir)?;
+        request.allow(Activity::MakeDir, &dir)?;
         at = dir.parent();
     }
     Ok(())
 }
 
-/// What it may take the place of: what was judged, where that matters.
-fn over(old: Option<Attr>, may_replace: bool, conditional: bool) -> Over {
+/// The inode that it may replace: where it matters, only the one that was checked.
+fn over(old: Option<Attr>, may_replace: bool, conditional: bool) -> Precondition {
     match old {
-        Some(old) if conditional => Over::This(old.node, old.ctime),
-        None if conditional || !may_replace => Over::Nothing,
-        _ => Over::Any,
+        Some(old) if conditional => Precondition::This(old.node, old.ctime),
+        None if conditional || !may_replace => Precondition::Nothing,
+        _ => Precondition::Any,
     }
 }
 
-pub(crate) fn is_conditional(asked: &Asked) -> bool {
+pub(crate) fn is_conditional(request: &Request) -> bool {
     ["if-match", "if-none-match", "if-unmodified-since", "if"]
         .iter()
-        .any(|name| asked.headers.contains_key(*name))
+        .any(|name| request.headers.contains_key(*name))
 }
 
-/// A file on its way. Dropped, nothing is left of it.
+/// A file that is being written. Dropped, nothing is left of it.
 pub(crate) struct Writing {
-    place: Place,
-    over: Over,
+    place: Resource,
+    over: Precondition,
     parents: bool,
     upload: Upload<sums::Running>,
 }
 
 impl Writing {
-    /// More content.
+    /// Adds content.
     ///
     /// # Errors
-    /// As `write` gives them.
+    /// As for `write`.
     pub(crate) async fn write(&mut self, bytes: bytes::Bytes) -> Result<()> {
-        self.upload.write(bytes).await.map_err(|e| self.place.oops(&e))
+        self.upload.write(bytes).await.map_err(|e| self.place.error(&e))
     }
 
     /// Bytes so far.
@@ -177,17 +179,17 @@ impl Writing {
         self.upload.size()
     }
 
-    /// That was all: it gets its name, if it is what is claimed.
+    /// Ends the file: it gets its name, if its checksums are the claimed ones.
     ///
     /// # Errors
-    /// 400: a checksum is another. 412: something else is there now.
+    /// Status 400: a checksum differs. 412: something else is there now.
     pub(crate) async fn finish(self, claims: &[Claim], modified: Option<Time>) -> Result<Attr> {
-        let (sums, upload) = self.upload.digested().await.map_err(|e| self.place.oops(&e))?;
+        let (sums, upload) = self.upload.digested().await.map_err(|e| self.place.error(&e))?;
         let sums = sums.end();
         if let Some(claim) = claims.iter().find(|claim| !claim.holds(&sums)) {
             let name = claim.algorithm.key();
             let is = sums.get(name).unwrap_or_default();
-            return Err(Oops::bad(format!(
+            return Err(HttpError::bad(format!(
                 "the content has {name} {is}, not what was said of it: nothing was stored"
             )));
         }
@@ -203,8 +205,8 @@ impl Writing {
             completes: None,
         };
         upload.finish(finish).await.map_err(|e| match e {
-            Error::Exists | Error::Changed => Oops::precondition(),
-            e => self.place.oops(&e),
+            Error::Exists | Error::Changed => HttpError::precondition(),
+            e => self.place.error(&e),
         })
     }
 }

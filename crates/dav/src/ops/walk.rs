@@ -1,17 +1,17 @@
-//! A walk through a directory and all below it, for what is done with all of it: removing, copying.
+//! A walk through a directory and everything below it, for removing and copying.
 //!
-//! Each directory is entered from the one that it is in and stays the same from then on: names that are changed meanwhile, also to symbolic
-//! links, lead nowhere. Memory and depth are bounded.
+//! Each directory is entered from its parent and stays the same from then on: names that are
+//! changed meanwhile, also to symbolic links, lead nowhere. Memory and depth are bounded.
 
 use crate::path::{DEPTH_MAX, DavPath};
 use leeward_door::limits::LIST_STEP;
 use leeward_door::{Path, Tree};
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Result};
 
-/// Fewest names that are looked at at a time, however deep it goes.
+/// Fewest names that are listed at a time, however deep the walk is.
 const NAMES_MIN: usize = 16;
 
-/// See the module's head. `T`: what the caller remembers of each directory.
+/// A walk in progress. `T`: data of the caller for each directory.
 pub(crate) struct Walk<T> {
     top: DavPath,
     levels: Vec<Level<T>>,
@@ -27,15 +27,16 @@ struct Level<T> {
     with: T,
 }
 
-/// What the walk has come to.
+/// What the walk has met.
 pub(crate) enum Step<T> {
     /// Entries of the current directory that are no directories.
     Entries(Vec<Entry>),
-    /// A directory in it: to be entered, or left alone.
+    /// A directory in it: the caller enters it, or leaves it alone.
     Dir(Entry),
     /// The current directory cannot be listed (further).
     Failed(Error),
-    /// All of a directory of this name in the current one is done; of the top the name is empty.
+    /// A directory of this name in the current one is finished; for the top directory the name is
+    /// empty.
     Done(Box<[u8]>, Tree, T),
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn path_of(name: &[u8]) -> Path {
 }
 
 impl<T> Walk<T> {
-    /// Through the directory with this number, as the user of this tree; `at`: how it is called.
+    /// A walk through the directory with this number, as the user of this tree; `at`: its path.
     pub(crate) fn new(tree: &Tree, node: NodeId, at: &DavPath, with: T) -> Walk<T> {
         let mut walk = Walk { top: at.clone().with_slash(false), levels: Vec::new() };
         walk.push(tree.within(node), node, Box::default(), with);
@@ -88,10 +89,12 @@ impl<T> Walk<T> {
         }
     }
 
-    /// Goes on in a directory of the current one, which was met under this name, if `may` says so of what has the name now.
+    /// Enters a directory of the current one, which was met under this name, if `may` accepts the
+    /// inode that has the name now.
     ///
     /// # Errors
-    /// As `stat` gives them; [`Error::NotDir`]: it is none any more; [`Error::NameTooLong`]: too deep; those of `may`.
+    /// As for `stat`; [`Error::NotDir`]: it is none any more; [`Error::NameTooLong`]: too deep;
+    /// those of `may`.
     pub(crate) async fn enter(
         &mut self,
         dir: &Entry,
@@ -124,12 +127,12 @@ impl<T> Walk<T> {
         self.here().node
     }
 
-    /// What is remembered of it.
+    /// The caller's data for it.
     pub(crate) fn with(&self) -> &T {
         &self.here().with
     }
 
-    /// How something in it is called; with an empty name, how itself is.
+    /// Path of an entry; with an empty name, of the current directory.
     pub(crate) fn at(&self, name: &[u8]) -> DavPath {
         let names = self.levels.iter().map(|level| &*level.name).chain([name]);
         names.filter(|name| !name.is_empty()).fold(self.top.clone(), |at, name| at.join(name))

@@ -1,4 +1,5 @@
-//! XML of answers, written piece by piece: a directory of a million names is never a document in memory.
+//! XML of answers, written piece by piece: a directory of a million names is never a document in
+//! memory.
 
 use super::Name;
 use super::tree::is_allowed;
@@ -6,14 +7,14 @@ use http::StatusCode;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// `Content-Type` of all of them.
+/// `Content-Type` of all these answers.
 pub const CONTENT_TYPE: &str = "application/xml; charset=utf-8";
 /// How a `multistatus` begins.
 pub const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 /// How it ends.
 pub const END: &str = "</D:multistatus>\n";
 
-/// Text as it stands in a document; what XML cannot have becomes U+FFFD.
+/// Escapes text for a document; characters that XML cannot have become U+FFFD.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_allowed) {
         return quick_xml::escape::escape(text);
@@ -25,9 +26,9 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
 /// A property with its value as XML, or without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Its name.
+    /// Name of the property.
     pub name: Name,
-    /// XML that stands for itself, or within a document that binds `D` to WebDAV.
+    /// Self-contained XML, or XML for a document that binds `D` to WebDAV.
     pub value: Option<String>,
 }
 
@@ -41,7 +42,7 @@ impl Property {
         let Name { space, local } = &self.name;
         let (open, close) = match &**space {
             super::DAV => (format!("D:{local}"), format!("D:{local}")),
-            // the prefix, not the default: values say their own
+            // the prefix, not the default: values name their own namespace
             "" => (local.clone(), local.clone()),
             space => (format!("P:{local} xmlns:P=\"{}\"", escaped(space)), format!("P:{local}")),
         };
@@ -55,7 +56,7 @@ impl Property {
 /// Properties of one status.
 pub type PropStat = (StatusCode, Vec<Property>);
 
-/// The answer about one resource: its properties by status.
+/// The answer for one resource: its properties by status.
 pub fn response(out: &mut String, href: &str, propstats: &[PropStat]) {
     let _ = write!(out, "<D:response><D:href>{}</D:href>", escaped(href));
     for (status, properties) in propstats.iter().filter(|(_, properties)| !properties.is_empty()) {
@@ -64,14 +65,14 @@ pub fn response(out: &mut String, href: &str, propstats: &[PropStat]) {
         let _ = write!(out, "</D:prop><D:status>{}</D:status></D:propstat>", line(*status));
     }
     if propstats.iter().all(|(_, properties)| properties.is_empty()) {
-        // what was asked for is nothing, and that is there
+        // no property was asked for, and the resource exists
         let _ =
             write!(out, "<D:propstat><D:prop/><D:status>{}</D:status></D:propstat>", line(StatusCode::OK));
     }
     out.push_str("</D:response>\n");
 }
 
-/// The answer about one resource that something could not be done with.
+/// The answer for one resource for which something failed.
 pub fn failed(out: &mut String, href: &str, status: StatusCode, why: &str) {
     let (href, why) = (escaped(href), escaped(why));
     let _ = writeln!(
@@ -82,7 +83,7 @@ pub fn failed(out: &mut String, href: &str, status: StatusCode, why: &str) {
     );
 }
 
-/// The body of an error: the condition of RFC 4918 that was not met, with what it is about, and a text.
+/// The body of an error: the condition of RFC 4918 that was not met, with its resource, and a text.
 pub fn error(condition: &str, href: Option<&str>, why: &str) -> String {
     let inner = href.map(|href| format!("<D:href>{}</D:href>", escaped(href))).unwrap_or_default();
     format!(

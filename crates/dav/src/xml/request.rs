@@ -1,4 +1,4 @@
-//! What the bodies of PROPFIND, PROPPATCH and LOCK ask for.
+//! The bodies of PROPFIND, PROPPATCH and LOCK.
 
 use super::Name;
 use super::answer::escaped;
@@ -6,21 +6,21 @@ use super::tree::{BadXml, Element};
 
 /// Most bytes of such a body.
 pub const BODY_BYTES_MAX: usize = 256 << 10;
-/// Most properties that a request may be about.
+/// Most properties in a request.
 const PROPERTIES_MAX: usize = 256;
-/// Most bytes of their names: an answer says them again for each file.
+/// Most bytes of their names: an answer repeats them for each file.
 const NAMES_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of what a client says of a lock's owner, as it is kept.
+/// Most bytes of a client's description of a lock's owner, as it is kept.
 const OWNER_BYTES_MAX: usize = 4 << 10;
 
-/// Which properties a PROPFIND wants.
+/// The properties that a PROPFIND wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Find {
-    /// Those that there are, and these besides.
+    /// All properties, and these in addition.
     All(Vec<Name>),
-    /// The names of those that there are.
+    /// The names of all properties.
     Names,
-    /// These.
+    /// These properties.
     These(Vec<Name>),
 }
 
@@ -47,7 +47,7 @@ impl Find {
     }
 }
 
-/// The names in an element, if they are not too many to be answered.
+/// The names in an element, if they are not too many for an answer.
 fn names(element: &Element) -> Result<Vec<Name>, BadXml> {
     let names: Vec<Name> = element.elements().map(|e| e.name.clone()).collect();
     let bytes: usize = names.iter().map(|name| escaped(&name.space).len() + name.local.len()).sum();
@@ -61,9 +61,9 @@ fn too_many() -> BadXml {
 /// One change of a PROPPATCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// The property gets this value, which is XML that stands for itself.
+    /// Sets the property to this value, which is self-contained XML.
     Set(Name, String),
-    /// The property goes.
+    /// Removes the property.
     Remove(Name),
 }
 
@@ -103,12 +103,12 @@ impl Patch {
     }
 }
 
-/// What a LOCK wants.
+/// The lock that a LOCK wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     /// Whether others may have such a lock, too.
     pub shared: bool,
-    /// What the client says of its user: XML that stands for itself.
+    /// The client's description of its user: self-contained XML.
     pub owner: Option<String>,
 }
 

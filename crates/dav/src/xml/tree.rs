@@ -1,9 +1,10 @@
 //! Bodies of requests as trees of elements.
 //!
-//! A tree has at most so many elements, so deep, of a body that is bounded already; there is no document type, so nothing that
-//! is fetched. What is understood is written again with the namespaces said at each element: so a property's
-//! value means the same wherever it is put later. A namespace is declared once and counts for many names: what all names of a tree
-//! come to with theirs is bounded, too.
+//! The number of elements and the depth of a tree are limited, and the body has a limit already.
+//! There is no document type, so nothing is fetched. Parsed XML is written again with the namespace
+//! named at each element, so a property's value means the same wherever it is put later. A
+//! namespace is declared once and counts for many names, so the total length of all names with
+//! their namespaces is limited, too.
 
 use super::Name;
 use quick_xml::NsReader;
@@ -33,20 +34,20 @@ pub struct BadXml(pub String);
 /// An element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Its name.
+    /// Name of the element.
     pub name: Name,
-    /// Attributes but for those that declare namespaces.
+    /// Attributes, except those that declare namespaces.
     pub attributes: Vec<(Name, String)>,
-    /// What is in it, in order.
+    /// Its children, in order.
     pub content: Vec<Node>,
 }
 
-/// What is in an element.
+/// A child of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// Another element.
     Element(Element),
-    /// Text, as it means.
+    /// Text, with entities resolved.
     Text(String),
 }
 
@@ -59,7 +60,7 @@ impl Element {
         Parser::new(bytes)?.document()
     }
 
-    /// The elements in it.
+    /// The child elements.
     pub fn elements(&self) -> impl Iterator<Item = &Element> {
         self.content.iter().filter_map(|node| match node {
             Node::Element(element) => Some(element),
@@ -67,19 +68,19 @@ impl Element {
         })
     }
 
-    /// The first element in it with this name of WebDAV's own.
+    /// The first child element with this name of WebDAV's own.
     pub fn child(&self, local: &str) -> Option<&Element> {
         self.elements().find(|element| element.name.is(local))
     }
 
-    /// What is in it, as XML that stands for itself.
+    /// Its content, as self-contained XML.
     pub fn inner(&self) -> String {
         let mut out = String::new();
         self.content.iter().for_each(|node| node.write(&mut out));
         out
     }
 
-    /// The element as XML that stands for itself.
+    /// The element as self-contained XML.
     pub fn outer(&self) -> String {
         let mut out = String::new();
         self.write(&mut out);
@@ -88,7 +89,7 @@ impl Element {
 
     fn write(&self, out: &mut String) {
         let local = &self.name.local;
-        // a default namespace: what has none is said to have none
+        // a default namespace: an element without one says so
         let _ = write!(out, "<{local} xmlns=\"{}\"", escape(&*self.name.space));
         for (n, (name, value)) in self.attributes.iter().enumerate() {
             let value = escape(&**value);
@@ -119,13 +120,13 @@ impl Node {
 
 /// The namespace of `xml:lang`.
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
-/// That of declarations.
+/// The namespace of declarations.
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
 struct Parser<'b> {
     reader: NsReader<&'b [u8]>,
     elements: usize,
-    /// Bytes that names may still have.
+    /// Bytes left for names.
     names_left: usize,
 }
 
@@ -213,7 +214,7 @@ impl<'b> Parser<'b> {
     }
 }
 
-/// Texts that follow each other are one.
+/// Adds text; consecutive texts become one.
 fn add(content: &mut Vec<Node>, text: &str) {
     match content.last_mut() {
         Some(Node::Text(before)) => before.push_str(text),
@@ -236,7 +237,7 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String, BadXml> {
         .ok_or_else(|| bad(format!("there is no entity {name}")))
 }
 
-/// A name with its namespace, which is taken from what names may still have.
+/// A name with its namespace; its length is taken from the bytes left for names.
 fn name(space: ResolveResult<'_>, local: &[u8], left: &mut usize) -> Result<Name, BadXml> {
     let space: &[u8] = match &space {
         ResolveResult::Bound(space) => space.as_ref(),
@@ -257,7 +258,7 @@ fn name(space: ResolveResult<'_>, local: &[u8], left: &mut usize) -> Result<Name
     Ok(Name { space, local })
 }
 
-/// Whether it may be written as the name of an element again. The reader takes more than that.
+/// Whether it may be written as the name of an element again. The reader accepts more than that.
 fn is_name(local: &str) -> bool {
     let begins = |c: char| c.is_alphabetic() || c == '_';
     let goes_on = |c: char| begins(c) || c.is_numeric() || matches!(c, '-' | '.' | '\u{b7}') || c > '\u{2ff}';
@@ -265,7 +266,7 @@ fn is_name(local: &str) -> bool {
     characters.next().is_some_and(|c| begins(c) || c > '\u{2ff}') && characters.all(goes_on)
 }
 
-/// What XML 1.0 allows in a document.
+/// Characters that XML 1.0 allows in a document.
 pub(super) fn is_allowed(c: char) -> bool {
     !matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -304,7 +305,7 @@ mod tests {
         let many = format!("<a{attributes}/>");
         let space = format!("<x xmlns:a='{}'/>", "u".repeat(SPACE_BYTES_MAX + 1)).replace("<x", "<a:x");
         let local = format!("<{}/>", "x".repeat(LOCAL_BYTES_MAX + 1));
-        // each of them is small, and all of them are what was declared once
+        // each of them is small, and all of them use one declaration
         let declared = format!("<a:x xmlns:a='{}'>", "u".repeat(SPACE_BYTES_MAX));
         let amplified = format!("{declared}{}</a:x>", "<a:b/>".repeat(NAMES_BYTES_MAX / SPACE_BYTES_MAX));
         let by_attributes =

@@ -9,7 +9,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use issuer::{AUDIENCE, Given, ISSUER, Minter};
 use leeward_auth::Authority;
-use leeward_dav::{Dav, Reach, Remote, Settings, Transfers};
+use leeward_dav::{AllowedServers, Dav, Remote, Settings, Transfers};
 use leeward_door::Files;
 use leeward_door::listen::{Body, Bound, Client, Serving, Site, Turns};
 use leeward_env::{Ctx, Env};
@@ -76,7 +76,7 @@ impl Rig {
         let authority =
             Authority::new(&env, &issuers, accounts, issuer::machine(), given).expect("an authority");
         let authority = authority.with_certificates(&issuer::certified());
-        let remote = Remote::new(None, Reach::everything()).expect("TLS");
+        let remote = Remote::new(None, AllowedServers::everything()).expect("TLS");
         let report = Arc::new(|paths: Option<Vec<String>>| Ok(format!("{{\"paths\": {paths:?}}}")));
         let settings = Settings { location: "https://storage.example.org".into(), report };
         let files = Files::new(&gate, &env);

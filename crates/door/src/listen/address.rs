@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 
-/// Why an address cannot be had.
+/// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// It is no address.
@@ -25,7 +25,8 @@ pub enum AddressError {
     Tls(String),
 }
 
-/// Reads an address: a port is one of this machine only, on IPv4 and IPv6; `*:PORT` is all addresses of both.
+/// Reads an address: a port is one of this machine only, on IPv4 and IPv6; `*:PORT` is all
+/// addresses of both.
 ///
 /// # Errors
 /// [`AddressError::NotOne`].
@@ -40,7 +41,8 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, AddressError> {
     Ok(vec![text.parse().map_err(|_| wrong())?])
 }
 
-/// Listens on all of these; an unspecified IPv6 address takes IPv4, too. A machine without IPv6 has no `::1`: there 127.0.0.1 is enough.
+/// Listens on all of these; an unspecified IPv6 address takes IPv4, too. A machine without IPv6 has
+/// no `::1`: there 127.0.0.1 is enough.
 ///
 /// # Errors
 /// [`AddressError::Refused`].
@@ -59,8 +61,8 @@ pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, Addre
     Ok(listeners)
 }
 
-/// As many as the system allows may wait to be accepted. The standard library has 128: of a crowd that comes at once all others would be dropped, and try again
-/// a second later.
+/// Lets as many connections wait to be accepted as the system allows. The standard library sets
+/// 128: of many that come at once all others would be dropped, and try again a second later.
 fn lengthen(listener: &TcpListener) -> io::Result<()> {
     // SAFETY: the descriptor is open, and listening again only changes the length.
     match unsafe { libc::listen(listener.as_raw_fd(), i32::MAX) } {
@@ -69,7 +71,7 @@ fn lengthen(listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// Whether it is IPv6's loopback, and there is none.
+/// Whether it is IPv6's loopback, and the machine has none.
 fn has_none(address: &SocketAddr, e: &io::Error) -> bool {
     let is_missing =
         e.kind() == io::ErrorKind::AddrNotAvailable || e.raw_os_error() == Some(libc::EAFNOSUPPORT);

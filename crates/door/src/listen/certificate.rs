@@ -1,5 +1,5 @@
-//! Certificates that clients show: as whom they were made out, in the forms in which operators write that. That a certificate is good is known already:
-//! the handshake has checked it. Pure.
+//! Certificates that clients show: their subject, in the forms in which operators write it. The
+//! handshake has checked already that a certificate is valid. Pure.
 
 use leeward_env::dates::{DAY_SECS, day_of};
 use std::fmt::Write as _;
@@ -8,14 +8,15 @@ use yasna::tags::{
 };
 use yasna::{ASN1Error, ASN1ErrorKind, ASN1Result, BERReader, BERReaderSeq, Tag};
 
-/// A certificate of a client, of an authority that the settings name.
+/// A certificate of a client, signed by an authority that the settings name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// Its subject as RFC 4514 writes it, the last part first: `CN=Alice Adams,O=Example,C=DE`.
     pub subject: String,
-    /// As the grid writes it: `/C=DE/O=Example/CN=Alice Adams`. None where that could be read in two ways.
+    /// As the grid writes it: `/C=DE/O=Example/CN=Alice Adams`. `None` where that could be read in
+    /// two ways.
     pub grid: Option<String>,
-    /// Seconds since 1970 from which on it is no longer good: a connection may last longer than that.
+    /// End of validity, seconds since 1970: a connection may last longer than that.
     pub until_secs: i64,
 }
 
@@ -36,7 +37,7 @@ const NAMES: [(&str, &str); 12] = [
 ];
 
 impl Certificate {
-    /// Reads it; `None`: it has no subject, or one that is no text.
+    /// Reads a certificate; `None`: it has no subject, or one that is no text.
     pub fn read(der: &[u8]) -> Option<Certificate> {
         let (parts, until_secs) = yasna::parse_der(der, |reader| {
             reader.read_sequence(|signed| {
@@ -64,7 +65,7 @@ impl Certificate {
 /// A part of a subject: mostly one type with its value.
 type Part = Vec<(String, String)>;
 
-/// What is signed (RFC 5280, 4.1): subject, and until when it is good.
+/// The signed content (RFC 5280, 4.1): subject, and end of validity.
 fn content(reader: &mut BERReaderSeq<'_, '_>) -> ASN1Result<(Vec<Part>, i64)> {
     reader.read_optional(|version| version.read_tagged(Tag::context(0), |version| version.read_der()))?;
     for _ in ["serial number", "algorithm", "issuer"] {
@@ -88,7 +89,7 @@ fn content(reader: &mut BERReaderSeq<'_, '_>) -> ASN1Result<(Vec<Part>, i64)> {
     Ok((parts, until_secs))
 }
 
-/// Passes over what is left.
+/// Skips the rest.
 fn rest(reader: &mut BERReaderSeq<'_, '_>) -> ASN1Result<()> {
     while reader.read_optional(|more| more.read_der())?.is_some() {}
     Ok(())

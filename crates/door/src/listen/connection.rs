@@ -1,16 +1,18 @@
-//! One connection: its time limits, and what is noted of its requests.
+//! One connection: its time limits, and what is logged of its requests.
 //!
-//! A connection is idle, or a head comes in, or a request is worked on. Reading has a limit in the first two; while a request is worked on, the limit is on its
-//! body (`Coming`) and on what the client does not take of the answer. Time counts only while the client is waited for, and who always moves
-//! a little, but too slowly, runs out of it, too.
+//! A connection is idle, or receives a head, or works on a request. Reading has a limit in the
+//! first two states. While a request is worked on, the limits are on its body (`Coming`) and on the
+//! part of the answer that the client does not take. Time counts only while the server waits for
+//! the client. A client that always moves a little, but too slowly, runs out of time, too.
 //!
-//! Where a request ends is hyper's to say: with two lengths that differ it is refused; with a length and chunks it ends with the chunks, and the length is
-//! gone before anybody here could see it. So a proxy in front must not go by the length then (RFC 9112, 6.1).
+//! hyper decides where a request ends. With two lengths that differ it refuses the request. With a
+//! length and chunks the request ends with the chunks, and the length is removed before code here
+//! could see it. So a proxy in front must not go by the length then (RFC 9112, 6.1).
 
 use super::figures::Request as Counted;
 use super::log::{Line, milliseconds};
-use super::memory::Holds;
-use super::{Body, BodyError, Client, Family, Figures, Hall, Told, over};
+use super::memory::MemoryGuard;
+use super::{Body, BodyError, Client, Family, Figures, ListenerContext, RequestLabels, over};
 use crate::limits::{
     HEAD_BYTES_MAX, HEAD_SECS_MAX, IDLE_SECS_MAX, LINGER_BYTES_MAX, LINGER_SECS_MAX, REST_SECS,
     SLOW_BYTES_PER_SEC, STALL_SECS_MAX,
@@ -40,38 +42,39 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// Most bytes of a path that are noted.
+/// Most bytes of a path that are logged.
 const PATH_BYTES_MAX: usize = 4 << 10;
-/// How long requests at work may take to end once the door closes.
+/// Time for running requests to end once the door closes.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Answers a connection until it ends.
 ///
-/// hyper has some 16 KiB for each connection, whatever it does. One that has rested for a while is taken from it, and given to it again with the
-/// first byte that comes: meanwhile it is a socket and this.
-pub(super) async fn serve<S>(hall: &Arc<Hall>, mut stream: S, client: Client)
+/// hyper has some 16 KiB for each connection, whatever it does. A connection that has rested for a
+/// while is taken from hyper, and given to it again with the first byte that arrives. Meanwhile it
+/// is only a socket and this future.
+pub(super) async fn serve<S>(context: &Arc<ListenerContext>, mut stream: S, client: Client)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let _connection = Holds::new();
+    let _connection = MemoryGuard::new();
     let mut read = Bytes::new();
     loop {
         if read.is_empty() {
-            match first(hall, &mut stream).await {
+            match first(context, &mut stream).await {
                 Some(byte) => read = byte,
                 None => return,
             }
         }
-        match Box::pin(awake(hall, (stream, read), client.clone())).await {
+        match Box::pin(awake(context, (stream, read), client.clone())).await {
             Some(rested) => (stream, read) = rested,
             None => return,
         }
     }
 }
 
-/// The first byte that comes; `None`: the connection is to end.
-async fn first<S: AsyncRead + Unpin>(hall: &Arc<Hall>, stream: &mut S) -> Option<Bytes> {
-    let (mut ended, mut byte) = (hall.ended.clone(), [0]);
+/// Waits for the first byte; `None`: the connection must end.
+async fn first<S: AsyncRead + Unpin>(context: &Arc<ListenerContext>, stream: &mut S) -> Option<Bytes> {
+    let (mut ended, mut byte) = (context.ended.clone(), [0]);
     let limit = Duration::from_secs(IDLE_SECS_MAX);
     let read = tokio::select! {
         read = tokio::time::timeout(limit, stream.read(&mut byte)) => read,
@@ -81,25 +84,30 @@ async fn first<S: AsyncRead + Unpin>(hall: &Arc<Hall>, stream: &mut S) -> Option
         Ok(Ok(1)) => Some(Bytes::copy_from_slice(&byte)),
         Ok(_) => None,
         Err(_) => {
-            hall.figures.timed_out_one();
+            context.figures.timed_out_one();
             None
         }
     }
 }
 
-/// Answers a connection until it ends, or rests: then it is given back, with what was read of it and not understood yet.
-async fn awake<S>(hall: &Arc<Hall>, (stream, read): (S, Bytes), client: Client) -> Option<(S, Bytes)>
+/// Answers a connection until it ends, or rests: then it is returned, with the bytes that were read
+/// and not parsed yet.
+async fn awake<S>(
+    context: &Arc<ListenerContext>,
+    (stream, read): (S, Bytes),
+    client: Client,
+) -> Option<(S, Bytes)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let _buffers = Holds::new();
-    let state = Arc::<State>::default();
+    let _buffers = MemoryGuard::new();
+    let state = Arc::<ConnectionState>::default();
     state.set(HEAD);
     let io = Timed {
         stream,
         read,
-        env: hall.env.clone(),
-        figures: hall.figures.clone(),
+        env: context.env.clone(),
+        figures: context.figures.clone(),
         state: state.clone(),
         limit: None,
         writes: Patience::default(),
@@ -107,18 +115,18 @@ where
     };
     let address = client.address;
     let service = {
-        let (hall, state) = (hall.clone(), state.clone());
-        service_fn(move |request| Box::pin(answer(hall.clone(), state.clone(), client.clone(), request)))
+        let (context, state) = (context.clone(), state.clone());
+        service_fn(move |request| Box::pin(answer(context.clone(), state.clone(), client.clone(), request)))
     };
     let mut http = http1::Builder::new();
     http.max_buf_size(HEAD_BYTES_MAX).half_close(false).auto_date_header(true);
     let mut connection = http.serve_connection(TokioIo::new(io), service);
-    let mut ended = hall.ended.clone();
+    let mut ended = context.ended.clone();
     let result = tokio::select! {
         result = &mut connection => result,
         () = state.rests() => {
             let parts = connection.into_parts();
-            // an empty one may have its memory still
+            // an empty buffer may still have its memory
             let read = if parts.read_buf.is_empty() { Bytes::new() } else { parts.read_buf };
             return Some((parts.io.into_inner().stream, read));
         }
@@ -133,13 +141,13 @@ where
     None
 }
 
-/// What a connection is doing, as its reader and its requests see it.
+/// What a connection is doing, for its reader and its requests.
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     doing: AtomicU8,
-    /// Moves with `doing`.
+    /// Counts the changes of `doing`.
     changes: AtomicU32,
-    /// Whether the client has still to take some of an answer.
+    /// Whether the client has yet to take part of an answer.
     writing: AtomicBool,
 }
 
@@ -147,13 +155,13 @@ const IDLE: u8 = 0;
 const HEAD: u8 = 1;
 const WORK: u8 = 2;
 
-impl State {
+impl ConnectionState {
     fn set(&self, doing: u8) {
         self.doing.store(doing, Ordering::Release);
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns when nothing was asked for a while, and all is answered.
+    /// Returns when no request came for a while, and all are answered.
     async fn rests(&self) {
         loop {
             let before = self.changes.load(Ordering::Acquire);
@@ -166,19 +174,19 @@ impl State {
     }
 }
 
-/// How long a client may be waited for.
+/// How long the server waits for a client.
 #[derive(Default)]
 struct Patience {
-    /// Since when it is waited for.
+    /// Since when it waits.
     since: Option<Nanos>,
-    /// How long it was waited for in all.
+    /// How long it has waited in all.
     waited: Nanos,
     bytes: u64,
     limit: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patience {
-    /// The client is waited for; `true`: not any more.
+    /// Waits for the client; `true`: time is over.
     fn wait(&mut self, env: &Env, cx: &mut Context<'_>) -> bool {
         let now = env.now();
         let since = *self.since.get_or_insert(now);
@@ -192,7 +200,7 @@ impl Patience {
         limit.as_mut().poll(cx).is_ready()
     }
 
-    /// It has moved.
+    /// The client has moved bytes.
     fn moved(&mut self, env: &Env, bytes: usize) {
         self.bytes += bytes as u64;
         if let Some(since) = self.since.take() {
@@ -210,15 +218,15 @@ fn timed_out(figures: &Figures) -> io::Error {
 /// A stream with time limits.
 struct Timed<S> {
     stream: S,
-    /// What was read of it before.
+    /// Bytes that were read before.
     read: Bytes,
     env: Env,
     figures: Arc<Figures>,
-    state: Arc<State>,
-    /// The limit on reading, and the change of state that it is of.
+    state: Arc<ConnectionState>,
+    /// The limit on reading, and the change of state that it belongs to.
     limit: Option<(u32, Pin<Box<Sleep>>)>,
     writes: Patience,
-    /// After the last answer: until when it is read on, and how many bytes.
+    /// After the last answer: until when to read on, and how many bytes.
     lingers: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -312,8 +320,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         this.watch_write(cx, result, 0)
     }
 
-    /// Says that nothing more comes, and reads for a while what the client still sends: closed with something unread, the system would
-    /// tell the client that the connection was reset, and the client might never see the answer that says why its upload was refused.
+    /// Says that nothing more comes, and reads for a while what the client still sends. If the
+    /// socket were closed with unread input, the system would tell the client that the connection
+    /// was reset, and the client might never see the answer that says why its upload was refused.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.lingers.is_none() {
@@ -337,14 +346,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     }
 }
 
-/// A request's body on its way in.
+/// The incoming body of a request.
 struct Coming {
     body: Incoming,
     env: Env,
     figures: Arc<Figures>,
     patience: Patience,
     received: Arc<AtomicU64>,
-    /// Whether somebody wants it: that is when hyper says "100 Continue" to who waits for it.
+    /// Whether the body is wanted: then hyper says "100 Continue" to a client that waits for it.
     wanted: Arc<AtomicBool>,
 }
 
@@ -379,10 +388,11 @@ impl HttpBody for Coming {
     }
 }
 
-/// An answer's body on its way out, with what is to be noted when it ends.
+/// The outgoing body of an answer, with the log entry to write when it ends.
 struct Going {
     body: Body,
-    /// Bytes that it has, where that is known: who has sent them all does not ask for its end.
+    /// Its length in bytes, where that is known: hyper does not poll for the end after the last
+    /// byte.
     length: Option<u64>,
     noted: Noted,
 }
@@ -419,17 +429,17 @@ impl HttpBody for Going {
     }
 }
 
-/// What is noted of a request when it is over, however it ends.
+/// The log entry of a request, written when the request is over, however it ends.
 struct Noted {
-    hall: Arc<Hall>,
-    state: Arc<State>,
+    context: Arc<ListenerContext>,
+    state: Arc<ConnectionState>,
     address: SocketAddr,
     begun: Nanos,
     method: String,
     path: String,
     /// 499 until it is answered: the client went away.
     status: u16,
-    told: Told,
+    told: RequestLabels,
     received: Arc<AtomicU64>,
     sent: u64,
     complete: bool,
@@ -439,8 +449,8 @@ impl Drop for Noted {
     fn drop(&mut self) {
         self.state.set(IDLE);
         let received = self.received.load(Ordering::Relaxed);
-        let Told { user, bucket, operation, error } = &self.told;
-        self.hall.figures.count(&Counted {
+        let RequestLabels { user, bucket, operation, error } = &self.told;
+        self.context.figures.count(&Counted {
             family: Family::of(self.address),
             status: self.status,
             received,
@@ -448,11 +458,11 @@ impl Drop for Noted {
             user: user.clone(),
             bucket: bucket.clone(),
         });
-        let Some(log) = &self.hall.log else { return };
-        let env = &self.hall.env;
+        let Some(log) = &self.context.log else { return };
+        let env = &self.context.env;
         log.note(&Line {
             time: milliseconds(env.wall() / 1000),
-            door: self.hall.site.door().name(),
+            door: self.context.site.door().name(),
             client: self.address.to_string(),
             user: user.as_deref(),
             bucket: bucket.as_deref(),
@@ -470,39 +480,39 @@ impl Drop for Noted {
 }
 
 async fn answer(
-    hall: Arc<Hall>,
-    state: Arc<State>,
+    context: Arc<ListenerContext>,
+    state: Arc<ConnectionState>,
     client: Client,
     request: Request<Incoming>,
 ) -> Result<Response<Going>, Infallible> {
     state.set(WORK);
     let received = Arc::<AtomicU64>::default();
     let mut noted = Noted {
-        begun: hall.env.now(),
+        begun: context.env.now(),
         state,
         address: client.address,
         method: request.method().to_string(),
         path: noted_path(request.uri().path()),
         status: 499,
-        told: Told::default(),
+        told: RequestLabels::default(),
         received: received.clone(),
         sent: 0,
         complete: false,
-        hall: hall.clone(),
+        context: context.clone(),
     };
     let waits = request.headers().contains_key(EXPECT);
     let wanted = Arc::new(AtomicBool::new(false));
     let coming = |body: Incoming| {
-        let (env, figures, patience) = (hall.env.clone(), hall.figures.clone(), Patience::default());
-        // of nothing nobody says that it may come
+        let (env, figures, patience) = (context.env.clone(), context.figures.clone(), Patience::default());
+        // no "100 Continue" for an empty body
         let wanted = if body.is_end_stream() { Arc::default() } else { wanted.clone() };
         Coming { body, env, figures, patience, received, wanted }
     };
     let names_host = names_host(request.version(), request.headers());
     let request = request.map(|body| coming(body).boxed_unsync());
     let mut response = match names_host {
-        // a panic costs the request that had it
-        true => AssertUnwindSafe(hall.site.clone().answer(request, client))
+        // a panic costs only the request that had it
+        true => AssertUnwindSafe(context.site.clone().answer(request, client))
             .catch_unwind()
             .await
             .unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR)),
@@ -513,10 +523,11 @@ async fn answer(
         }
     };
     noted.status = response.status().as_u16();
-    noted.told = response.extensions().get::<Told>().cloned().unwrap_or_default();
+    noted.told = response.extensions().get::<RequestLabels>().cloned().unwrap_or_default();
     noted.complete = response.body().is_end_stream();
     if waits && !wanted.load(Ordering::Relaxed) {
-        // nobody said "100 Continue": what was to come never does, and botocore takes this answer for that of the connection's next request
+        // nobody said "100 Continue": the body never comes, and botocore takes this answer for that
+        // of the connection's next request
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let told = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -524,7 +535,8 @@ async fn answer(
     Ok(response.map(|body| Going { body, length, noted }))
 }
 
-/// Whether a request names its host as it must (RFC 9112, 3.2): once, by what can be one; with HTTP/1.0 perhaps not at all.
+/// Whether a request names its host as it must (RFC 9112, 3.2): once, with a valid name; with
+/// HTTP/1.0 it may be missing.
 fn names_host(version: Version, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -537,7 +549,7 @@ fn names_host(version: Version, headers: &HeaderMap) -> bool {
     }
 }
 
-/// A path as it is noted: of a long one the beginning.
+/// A path for the log: of a long one the beginning.
 fn noted_path(path: &str) -> String {
     path[..path.floor_char_boundary(PATH_BYTES_MAX)].to_owned()
 }

@@ -1,4 +1,5 @@
-//! What a door has done: for metrics and `lee status`. Counts never go back; users and buckets that come late count together.
+//! Counts of a door, for metrics and `lee status`. They never decrease; users and buckets beyond a
+//! limit count together.
 
 use super::{Site, Unfinished};
 use leeward_env::Door;
@@ -8,25 +9,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Pairs of a user and a bucket that are told apart.
+/// Pairs of a user and a bucket that are counted separately.
 const PAIRS_MAX: usize = 512;
-/// How the rest is called.
+/// Label of all others.
 const OTHER: &str = "other";
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4, also through a socket of both.
+    /// IPv4, also through a dual-stack socket.
     V4,
     /// IPv6.
     V6,
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// That of an address.
+    /// The family of an address.
     pub fn of(address: SocketAddr) -> Family {
         match address.ip() {
             IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none() => Family::V6,
@@ -43,7 +44,7 @@ impl Family {
     }
 }
 
-/// What a user did in a bucket.
+/// Counts of a user in a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfPair {
     /// User.
@@ -58,7 +59,7 @@ pub struct OfPair {
     pub sent_bytes: u64,
 }
 
-/// Of an address family.
+/// Counts of an address family.
 #[derive(Debug, Default)]
 struct OfFamily {
     open: AtomicU64,
@@ -81,28 +82,28 @@ pub struct Figures {
     accept_failed: AtomicU64,
     timed_out: AtomicU64,
     handshakes_failed: AtomicU64,
-    /// Whether the last who came was refused for want of descriptors.
+    /// Whether the last connection was refused because there were too many.
     full: AtomicBool,
     pairs: Mutex<FxHashMap<Pair, OfPair>>,
 }
 
-/// Connections to all doors of the process: its descriptors are what bounds them.
+/// Connections to all doors of the process: its descriptors limit them.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
 /// A connection that counts as open, until it is dropped.
-pub(crate) struct Place {
+pub(crate) struct OpenConnection {
     figures: Arc<Figures>,
     family: Family,
 }
 
-impl Drop for Place {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.figures.family(self.family).open.fetch_sub(1, Ordering::Relaxed);
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What is to be counted of a request that has ended.
+/// What to count of a request that has ended.
 pub(crate) struct Request {
     pub(crate) family: Family,
     pub(crate) status: u16,
@@ -127,7 +128,7 @@ impl Figures {
         }
     }
 
-    /// Which door.
+    /// The door.
     pub fn door(&self) -> Door {
         self.door
     }
@@ -153,12 +154,12 @@ impl Figures {
         (of.received.load(Ordering::Relaxed), of.sent.load(Ordering::Relaxed))
     }
 
-    /// Connections that were refused as there were too many.
+    /// Connections that were refused because there were too many.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed) + self.accept_failed.load(Ordering::Relaxed)
     }
 
-    /// Connections that were cut off because their client took too long.
+    /// Connections that were cut because their client took too long.
     pub fn timed_out(&self) -> u64 {
         self.timed_out.load(Ordering::Relaxed)
     }
@@ -168,7 +169,7 @@ impl Figures {
         self.handshakes_failed.load(Ordering::Relaxed)
     }
 
-    /// Whether there are as many connections as may be.
+    /// Whether there are as many connections as allowed.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -178,15 +179,15 @@ impl Figures {
         self.site.upgrade().map(|site| site.unfinished()).unwrap_or_default()
     }
 
-    /// By user and bucket.
+    /// Counts by user and bucket.
     pub fn pairs(&self) -> Vec<OfPair> {
         let mut all: Vec<OfPair> = self.pairs.lock().values().cloned().collect();
         all.sort_by(|a, b| (&a.user, &a.bucket).cmp(&(&b.user, &b.bucket)));
         all
     }
 
-    /// One more connection, unless there are so many to all doors.
-    pub(crate) fn enter(self: &Arc<Self>, address: SocketAddr, most: u64) -> Option<Place> {
+    /// Counts one more connection, unless all doors together have `most`.
+    pub(crate) fn enter(self: &Arc<Self>, address: SocketAddr, most: u64) -> Option<OpenConnection> {
         let one_more = |open| (open < most).then_some(open + 1);
         let entered = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         self.full.store(entered.is_err(), Ordering::Relaxed);
@@ -197,7 +198,7 @@ impl Figures {
         let family = Family::of(address);
         self.family(family).open.fetch_add(1, Ordering::Relaxed);
         self.family(family).accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Place { figures: self.clone(), family })
+        Some(OpenConnection { figures: self.clone(), family })
     }
 
     pub(crate) fn accept_failed(&self) {

@@ -1,4 +1,5 @@
-//! The access log: a line of JSON for each request, in a file that is bounded. No secrets: neither signatures nor tokens nor what is behind `?`.
+//! The access log: a line of JSON for each request, in a file of bounded size. No secrets: no
+//! signatures, no tokens, and nothing after the `?` of a URL.
 
 use leeward_env::{Env, Nanos};
 use parking_lot::{Condvar, Mutex};
@@ -12,16 +13,16 @@ use std::time::Duration;
 
 /// Bytes that wait to be written; lines above that are dropped, and counted.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// How long lines are gathered: to wake the writer for each costs as much as a small request.
+/// How long lines are gathered: to wake the writer for each line costs as much as a small request.
 const GATHER: Duration = Duration::from_millis(50);
-/// A file that has grown to this size becomes `NAME.1`, in place of the one before.
+/// A file that has grown to this size becomes `NAME.1`, replacing the one before.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Where requests are noted. Cheap to clone.
+/// The log of requests. Cheap to clone.
 #[derive(Clone)]
 pub struct AccessLog(Arc<Open>);
 
-/// When it is dropped, what waits is written, and that is all.
+/// When it is dropped, waiting lines are written, and the log ends.
 struct Open(Arc<Inbox>);
 
 #[derive(Default)]
@@ -48,13 +49,13 @@ pub(crate) struct Line<'a> {
     pub(crate) bucket: Option<&'a str>,
     pub(crate) operation: Option<&'static str>,
     pub(crate) method: &'a str,
-    /// Without what is behind `?`.
+    /// The path without the part after `?`.
     pub(crate) path: &'a str,
     pub(crate) status: u16,
     pub(crate) error: Option<&'a str>,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
-    /// Whether the client had all of the answer.
+    /// Whether the client got all of the answer.
     pub(crate) complete: bool,
     pub(crate) milliseconds: f64,
 }
@@ -121,7 +122,7 @@ impl Writer {
         }
     }
 
-    /// What has come, lines that were dropped, and whether that was all.
+    /// Takes the waiting lines; returns the number of dropped lines, and whether the log has ended.
     fn gather(&self, text: &mut Vec<u8>) -> (u64, bool) {
         text.clear();
         let Inbox { lines, changed } = &*self.inbox;

@@ -1,10 +1,14 @@
-//! Memory that connections had is given back to the system.
+//! Gives memory of connections back to the system.
 //!
-//! hyper has some 16 KiB for each connection that is held. What it frees when connections rest or end lies between what others still have, and there glibc
-//! keeps it: of 8,000 connections that each asked once, 130 MB for as long as the process lives. [`give_back`] looks now and then how many fewer are
-//! open or used than were, and if they are many it asks glibc to let go of all whole pages that nobody uses. Where as many come as go there is nothing to do.
+//! hyper has some 16 KiB for each connection that is held. The memory that it frees when
+//! connections rest or end lies between memory in use, and there glibc keeps it: after 8,000
+//! connections that each asked once, 130 MB for as long as the process lives. [`give_back`] checks
+//! now and then how many fewer connections are open or in use than before. If they are many fewer,
+//! it asks glibc to free all whole pages that nobody uses. Where as many connections come as go
+//! there is nothing to do.
 //!
-//! That walks through what is free, arena by arena, under the arena's lock: some 0.2 ms for each MB. So it is done on a thread that may wait, with pauses in proportion.
+//! That walks through free memory, arena by arena, under the arena's lock: some 0.2 ms for each MB.
+//! So it runs on a thread that may wait, with pauses in proportion.
 
 use super::over;
 use crate::limits::{GIVE_BACK_LEAST, GIVE_BACK_SECS};
@@ -13,20 +17,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The pause after it has been done is at least so many times what it took.
+/// The pause after a run is at least this many times the time of the run.
 const PAUSE_TIMES: u32 = 50;
 
-/// What connections of all doors of the process have: they share an allocator.
-static HELD: Held = Held { now: AtomicU64::new(0), most: AtomicU64::new(0) };
+/// Counts of the connections of all doors of the process: they share an allocator.
+static HELD: GuardCount = GuardCount { now: AtomicU64::new(0), most: AtomicU64::new(0) };
 
-/// How much is held: one for each connection, of some 5 KiB, and one for its buffers.
-struct Held {
+/// Number of guards: one for each connection, of some 5 KiB, and one for its buffers.
+struct GuardCount {
     now: AtomicU64,
-    /// The most that there were since memory was given back.
+    /// The highest number since memory was given back.
     most: AtomicU64,
 }
 
-impl Held {
+impl GuardCount {
     fn add(&self) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
@@ -36,7 +40,7 @@ impl Held {
         self.now.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether there is much less than there was; counted from now on if so.
+    /// Whether the number has fallen much; counts from now on if so.
     fn fell(&self) -> bool {
         let now = self.now.load(Ordering::Relaxed);
         let fell = self.most.load(Ordering::Relaxed).saturating_sub(now) >= GIVE_BACK_LEAST;
@@ -48,22 +52,22 @@ impl Held {
 }
 
 /// A connection is open, or has buffers, until this is dropped.
-pub(super) struct Holds(());
+pub(super) struct MemoryGuard(());
 
-impl Holds {
-    pub(super) fn new() -> Holds {
+impl MemoryGuard {
+    pub(super) fn new() -> MemoryGuard {
         HELD.add();
-        Holds(())
+        MemoryGuard(())
     }
 }
 
-impl Drop for Holds {
+impl Drop for MemoryGuard {
     fn drop(&mut self) {
         HELD.sub();
     }
 }
 
-/// Gives memory back until the door closes.
+/// Gives memory back now and then, until the door closes.
 pub(super) async fn give_back(env: Env, mut ended: watch::Receiver<bool>) {
     let least = Duration::from_secs(GIVE_BACK_SECS);
     let mut pause = least;
@@ -75,7 +79,7 @@ pub(super) async fn give_back(env: Env, mut ended: watch::Receiver<bool>) {
         pause = least;
         if HELD.fell() {
             let began = env.now();
-            // at most the runtime ends meanwhile
+            // at worst the runtime ends meanwhile
             let _ = tokio::task::spawn_blocking(give_memory_back).await;
             let took = Duration::from_nanos(env.now().saturating_sub(began));
             tracing::debug!("memory that connections had was given back in {took:?}");
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn only_a_fall_counts() {
-        let held = Held { now: AtomicU64::new(0), most: AtomicU64::new(0) };
+        let held = GuardCount { now: AtomicU64::new(0), most: AtomicU64::new(0) };
         (0..GIVE_BACK_LEAST).for_each(|_| held.add());
         for _ in 0..3 * GIVE_BACK_LEAST {
             held.sub();

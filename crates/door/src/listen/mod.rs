@@ -1,11 +1,13 @@
-//! Connections of doors: who may connect, for how long, and how much of anything at a time.
+//! Connections of doors: who may connect, for how long, and how much of each resource they may use
+//! at a time.
 //!
-//! A door is a [`Site`]; [`Bound`] has its addresses, [`Bound::serve`] answers there. Between the two: TLS from files that are read again when they
-//! change; bounds on heads, bodies' time, connections; a 503 for who comes when there are too many; the access log; figures. What a request is
-//! about, and who asks, only the site knows: it says so with [`Told`] in its answer's extensions, and takes a turn for that user ([`Turns`])
-//! before it works.
+//! A door is a [`Site`]; [`Bound`] has its addresses, [`Bound::serve`] answers there. Between the
+//! two: TLS from files that are read again when they change; limits on heads, times of bodies,
+//! connections; a 503 when there are too many connections; the access log; figures. Only the site
+//! knows what a request is about and who asks. It says so with [`RequestLabels`] in its answer's
+//! extensions, and takes a turn for that user ([`Turns`]) before it works.
 //!
-//! HTTP/1.1 only: that is what clients of S3 and of the grid speak.
+//! HTTP/1.1 only: that is what clients of S3 and of the grid use.
 
 mod address;
 mod certificate;
@@ -43,16 +45,16 @@ use tokio::sync::{Semaphore, watch};
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a request or an answer.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
-/// What a site will answer.
+/// The future answer of a site.
 pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 /// A door's protocol.
 pub trait Site: Send + Sync + 'static {
-    /// Which door it is.
+    /// The door that it is.
     fn door(&self) -> Door;
-    /// Answers a request. Dropped when the client goes away.
+    /// Answers a request. The future is dropped when the client goes away.
     fn answer(self: Arc<Self>, request: Request<Body>, client: Client) -> Answer;
-    /// What clients have begun to upload in more than one request, and not ended.
+    /// Uploads that clients have begun in more than one request, and not ended.
     fn unfinished(&self) -> Unfinished {
         Unfinished::default()
     }
@@ -61,26 +63,26 @@ pub trait Site: Send + Sync + 'static {
 /// Uploads that are not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
-    /// How many.
+    /// Number of uploads.
     pub uploads: u64,
-    /// Bytes of what has come of them.
+    /// Bytes of them that have arrived.
     pub bytes: u64,
 }
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Its address.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// What it has shown, of an authority that the door knows.
+    /// The certificate that it has shown, of an authority that the door knows.
     pub certificate: Option<Arc<Certificate>>,
 }
 
 impl Client {
-    /// The certificate that speaks for a request with these headers. For one that another site's page has made a browser send none does: browsers show
-    /// certificates unasked.
+    /// The certificate that speaks for a request with these headers. None if another site's page
+    /// made a browser send the request: browsers show certificates without asking.
     pub fn certificate_for(&self, headers: &HeaderMap) -> Option<&Arc<Certificate>> {
         let own = |origin: &[u8]| {
             headers.get(HOST).is_some_and(|host| origin.strip_prefix(b"https://") == Some(host.as_bytes()))
@@ -91,26 +93,27 @@ impl Client {
     }
 }
 
-/// What a site tells of a request, in the extensions of its answer: for the access log and the figures. No secrets.
+/// What a site says about a request, in the extensions of its answer: for the access log and the
+/// figures. No secrets.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// The user, when it is known who asks.
+pub struct RequestLabels {
+    /// The user, when it is known.
     pub user: Option<Arc<str>>,
-    /// The bucket, at a door that has some.
+    /// The bucket, at a door that has buckets.
     pub bucket: Option<Arc<str>>,
-    /// What was asked for, in the protocol's words: `PutObject`, `PROPFIND`.
+    /// The operation, in the protocol's words: `PutObject`, `PROPFIND`.
     pub operation: Option<&'static str>,
     /// Why it was refused, in the protocol's words: `NoSuchKey`.
     pub error: Option<Arc<str>>,
 }
 
-/// Addresses that are had and not answered yet.
+/// Addresses that are bound and not served yet.
 pub struct Bound {
     listeners: Vec<std::net::TcpListener>,
     tls: Option<TlsFiles>,
 }
 
-/// A door that is answered; until it is dropped.
+/// A door that is served, until this is dropped.
 pub struct Serving {
     urls: Vec<String>,
     figures: Arc<Figures>,
@@ -118,10 +121,10 @@ pub struct Serving {
 }
 
 impl Bound {
-    /// Takes addresses; a port 0 becomes a free one. Without TLS only loopback addresses.
+    /// Binds addresses; a port 0 becomes a free one. Without TLS only loopback addresses.
     ///
     /// # Errors
-    /// [`AddressError`]: which address cannot be had, and why; or the files of TLS.
+    /// [`AddressError`]: which address cannot be bound, and why; or the files of TLS.
     pub fn take(addresses: &[SocketAddr], tls: Option<TlsFiles>) -> Result<Bound, AddressError> {
         if tls.is_none()
             && let Some(open) = addresses.iter().find(|a| !a.ip().is_loopback())
@@ -132,7 +135,7 @@ impl Bound {
         Ok(Bound { listeners, tls })
     }
 
-    /// Where the door is.
+    /// URLs of the door.
     pub fn urls(&self) -> Vec<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.listeners
@@ -142,7 +145,7 @@ impl Bound {
             .collect()
     }
 
-    /// Answers on these threads.
+    /// Serves on these threads.
     ///
     /// # Errors
     /// [`AddressError::Tls`]: certificate and key cannot be used.
@@ -160,7 +163,7 @@ impl Bound {
         threads.spawn(memory::give_back(env.clone(), ended.clone()));
         let turned_away = Arc::new(Semaphore::new(limits::TURNED_AWAY_MAX));
         for listener in self.listeners {
-            let hall = Arc::new(Hall {
+            let context = Arc::new(ListenerContext {
                 env: env.clone(),
                 site: site.clone(),
                 log: log.clone(),
@@ -169,24 +172,24 @@ impl Bound {
                 ended: ended.clone(),
                 turned_away: turned_away.clone(),
             });
-            threads.spawn(hall.accept(listener));
+            threads.spawn(context.accept(listener));
         }
         Ok(Serving { urls, figures, end })
     }
 }
 
 impl Serving {
-    /// Where the door is.
+    /// URLs of the door.
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// What came in so far.
+    /// Counts so far.
     pub fn figures(&self) -> &Arc<Figures> {
         &self.figures
     }
 
-    /// No new connections and no new requests from now on.
+    /// Ends the door: no new connections and no new requests.
     pub fn end(&self) {
         self.end.send_replace(true);
     }
@@ -199,25 +202,25 @@ impl Drop for Serving {
 }
 
 /// What all connections of an address share.
-struct Hall {
+struct ListenerContext {
     env: Env,
     site: Arc<dyn Site>,
     log: Option<AccessLog>,
     figures: Arc<Figures>,
     tls: Option<Arc<tls::Tls>>,
     ended: watch::Receiver<bool>,
-    /// For those who are told that there are too many.
+    /// Permits for telling clients that there are too many connections.
     turned_away: Arc<Semaphore>,
 }
 
-/// What to wait when the system has no descriptor or memory left for a connection.
+/// Pause when the system has no descriptor or memory left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// What is said to who comes when there are too many; then the connection ends.
+/// The answer when there are too many connections; then the connection ends.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-impl Hall {
-    async fn accept(self: Arc<Hall>, listener: std::net::TcpListener) {
+impl ListenerContext {
+    async fn accept(self: Arc<ListenerContext>, listener: std::net::TcpListener) {
         let Ok(listener) = TcpListener::from_std(listener) else {
             tracing::error!("{} door: a listener was refused by the system", self.site.door().name());
             return;
@@ -225,13 +228,13 @@ impl Hall {
         let mut ended = self.ended.clone();
         loop {
             tokio::select! {
-                client = listener.accept() => self.greet(client).await,
+                client = listener.accept() => self.start_connection(client).await,
                 () = over(&mut ended) => return,
             }
         }
     }
 
-    async fn greet(self: &Arc<Hall>, client: std::io::Result<(TcpStream, SocketAddr)>) {
+    async fn start_connection(self: &Arc<ListenerContext>, client: std::io::Result<(TcpStream, SocketAddr)>) {
         let (stream, address) = match client {
             Ok(client) => client,
             Err(e) => {
@@ -241,25 +244,25 @@ impl Hall {
             }
         };
         let Some(place) = self.figures.enter(address, connections_max()) else {
-            return self.turn_away(stream);
+            return self.refuse_full(stream);
         };
         let _ = stream.set_nodelay(true);
-        let hall = self.clone();
+        let context = self.clone();
         tokio::spawn(async move {
-            match &hall.tls {
+            match &context.tls {
                 None => {
                     let client = Client { address, tls: false, certificate: None };
-                    connection::serve(&hall, stream, client).await;
+                    connection::serve(&context, stream, client).await;
                 }
                 // boxed, or every connection would have the room for it
-                Some(tls) => Box::pin(hall.encrypted(tls, stream, address)).await,
+                Some(tls) => Box::pin(context.encrypted(tls, stream, address)).await,
             }
             drop(place);
         });
     }
 
-    async fn encrypted(self: &Arc<Hall>, tls: &tls::Tls, stream: TcpStream, address: SocketAddr) {
-        let Some((stream, certificate)) = tls.shake_hands(stream).await else {
+    async fn encrypted(self: &Arc<ListenerContext>, tls: &tls::Tls, stream: TcpStream, address: SocketAddr) {
+        let Some((stream, certificate)) = tls.handshake(stream).await else {
             return self.figures.handshake_failed();
         };
         let client = Client { address, tls: true, certificate };
@@ -267,17 +270,17 @@ impl Hall {
     }
 }
 
-impl Hall {
-    /// Says that there are too many.
-    fn turn_away(self: &Arc<Hall>, stream: TcpStream) {
+impl ListenerContext {
+    /// Tells the client that there are too many connections.
+    fn refuse_full(self: &Arc<ListenerContext>, stream: TcpStream) {
         let Ok(place) = self.turned_away.clone().try_acquire_owned() else { return };
-        let hall = self.clone();
+        let context = self.clone();
         tokio::spawn(async move {
-            match &hall.tls {
-                None => say_full(stream).await,
-                Some(tls) => match tls.shake_hands(stream).await {
-                    Some((stream, _)) => say_full(stream).await,
-                    None => hall.figures.handshake_failed(),
+            match &context.tls {
+                None => answer_full(stream).await,
+                Some(tls) => match tls.handshake(stream).await {
+                    Some((stream, _)) => answer_full(stream).await,
+                    None => context.figures.handshake_failed(),
                 },
             }
             drop(place);
@@ -285,23 +288,23 @@ impl Hall {
     }
 }
 
-async fn say_full(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn answer_full(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let said = async {
         stream.write_all(FULL).await?;
         stream.shutdown().await?;
-        // what comes is read: with something unread the system would take the answer back
+        // input is read: with unread input the system would take the answer back
         tokio::io::copy(&mut stream.take(limits::LINGER_BYTES_MAX as u64), &mut tokio::io::sink()).await
     };
     let _ = tokio::time::timeout(Duration::from_secs(limits::LINGER_SECS_MAX), said).await;
 }
 
-/// Returns when the door is to close.
+/// Returns when the door must close.
 async fn over(ended: &mut watch::Receiver<bool>) {
     // the other end is dropped only then, too
     let _ = ended.wait_for(|ended| *ended).await;
 }
 
-/// Connections that the process's descriptors allow, less what is kept for the rest of it.
+/// Connections that the process's descriptors allow, less those kept for the rest of it.
 pub fn connections_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct is valid for writing.

@@ -1,5 +1,5 @@
-//! TLS from certificate files, which are read again when they change: a renewal needs no restart. Clients may show certificates of their own, of
-//! authorities that are read once.
+//! TLS from certificate files, which are read again when they change: a renewal needs no restart.
+//! Clients may show certificates of their own, of authorities that are read once.
 
 use super::{AddressError, Certificate};
 use crate::limits::HANDSHAKE_SECS_MAX;
@@ -20,22 +20,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How often the files are looked at, while somebody connects, nanoseconds.
+/// How often the files are checked, when clients connect, nanoseconds.
 const LOOK_AGAIN: Nanos = 5_000_000_000;
 
-/// Where certificate and key are, as PEM.
+/// Files of certificate and key, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, followed by those that sign it.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Those that sign certificates of clients. None: clients show none.
+    /// Authorities that sign certificates of clients. `None`: clients show no certificates.
     pub clients: Option<PathBuf>,
 }
 
-/// A connection, and what its client has shown.
-type Shaken = (TlsStream<TcpStream>, Option<Arc<Certificate>>);
+/// A connection, and the certificate that its client has shown.
+type TlsConnection = (TlsStream<TcpStream>, Option<Arc<Certificate>>);
 
 /// Encrypts connections.
 pub(super) struct Tls {
@@ -51,7 +51,7 @@ struct Identity {
     read: Mutex<Read>,
 }
 
-/// When the files were looked at last, and how old they were.
+/// When the files were checked last, and their times of modification.
 struct Read {
     at: Nanos,
     changed: [Option<SystemTime>; 2],
@@ -84,9 +84,10 @@ impl Tls {
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), identity })
     }
 
-    /// The encrypted stream, and what the client has shown; `None` when it does not come to an agreement with us in time.
-    pub(super) async fn shake_hands(&self, stream: TcpStream) -> Option<Shaken> {
-        self.identity.look_again();
+    /// Does the handshake: the encrypted stream, and the client's certificate; `None` when it fails
+    /// or takes too long.
+    pub(super) async fn handshake(&self, stream: TcpStream) -> Option<TlsConnection> {
+        self.identity.reload_if_changed();
         let shaken =
             tokio::time::timeout(Duration::from_secs(HANDSHAKE_SECS_MAX), self.acceptor.accept(stream));
         let stream = shaken.await.ok()?.ok()?;
@@ -97,8 +98,9 @@ impl Tls {
 }
 
 impl Identity {
-    /// Reads the files where they have changed. Ones that cannot be used leave what is shown.
-    fn look_again(&self) {
+    /// Reads the files again where they have changed. Unusable files leave the current certificate
+    /// in use.
+    fn reload_if_changed(&self) {
         let now = self.env.now();
         let mut read = self.read.lock();
         if now.saturating_sub(read.at) < LOOK_AGAIN {
@@ -115,7 +117,7 @@ impl Identity {
                 read.changed = changed;
                 tracing::info!("{}: a new certificate is shown", self.files.certificate.display());
             }
-            // they may be half written: they are looked at again
+            // they may be half written: they are read again later
             Err(why) => tracing::warn!("{why}; the old certificate is still shown"),
         }
     }
@@ -126,7 +128,8 @@ fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     [of(&files.certificate), of(&files.key)]
 }
 
-/// Who judges what clients show. They need not show anything; what they show must be good.
+/// The verifier for certificates of clients. Clients need not show one, but a shown one must be
+/// valid.
 fn verifier(clients: Option<&Path>) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let Some(path) = clients else { return Ok(WebPkiClientVerifier::no_client_auth()) };
     let mut authorities = RootCertStore::empty();
@@ -150,7 +153,7 @@ fn unread(path: &Path, e: pem::Error) -> String {
     }
 }
 
-/// Those in a file.
+/// The certificates in a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = all.map_err(|e| unread(path, e))?;

@@ -1,17 +1,20 @@
-//! Whose request a door works on next, and who is told to come back later.
+//! Which request a door works on next, and which clients are told to come back later.
 //!
-//! Before a request is worked on it takes a turn in its user's name, of a bounded number that users share ([`Shares`]). To wait for one is cheap: as many
-//! may as there are connections, each for a bounded time. While somebody waits it is measured how many requests are done in a second: who
-//! would not have his turn in time, going by that and by how many of his own are before him, is told so at once. So the user over his share hears it, others need not.
+//! Before a request is worked on it takes a turn in its user's name. The number of turns is
+//! limited, and users share them ([`FairSemaphore`]). Waiting is cheap: as many requests may wait
+//! as there are connections, each for a bounded time. While requests wait, the door measures how
+//! many are done in a second. From that, and from the number of the user's own requests that wait
+//! already, it computes whether a request would get its turn in time. If not, the client is told so
+//! at once. So a user over the share is told, and others need not be.
 
 use crate::limits::{AT_WORK_MAX, TURN_SECS_MAX};
-use crate::shares::{Share, Shares};
+use crate::semaphore::{FairPermit, FairSemaphore};
 use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long is measured, nanoseconds.
+/// Length of a measurement, nanoseconds.
 const WINDOW: Nanos = 1_000_000_000;
 
 /// The turns of a door. Cheap to clone.
@@ -20,28 +23,28 @@ pub struct Turns(Arc<Shared>);
 
 struct Shared {
     env: Env,
-    shares: Shares,
+    semaphore: FairSemaphore,
     /// How long a request waits.
     patience: Duration,
     pace: Mutex<Pace>,
 }
 
-/// How fast requests are done while others wait: what can be done, and not what is asked for.
+/// How fast requests are done while others wait: the capacity, not the demand.
 #[derive(Default)]
 struct Pace {
-    /// Requests a second, where that was measured since somebody began to wait.
+    /// Requests a second, if that was measured since requests began to wait.
     rate: Option<f64>,
-    /// Since when it is measured, and how many were done since.
+    /// Start of the measurement, and requests done since.
     window: Option<(Nanos, u64)>,
 }
 
 /// A request's turn, until it is dropped.
 pub struct Turn {
     turns: Turns,
-    _share: Share,
+    _share: FairPermit,
 }
 
-/// There is too much to do for this user's requests.
+/// The door is too busy for this user's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
     /// When to come back, seconds.
@@ -49,19 +52,19 @@ pub struct Busy {
 }
 
 impl Turns {
-    /// Nobody is at work.
+    /// Turns without any request at work.
     pub fn new(env: &Env) -> Turns {
         Turns::with(env, Duration::from_secs(TURN_SECS_MAX))
     }
 
     fn with(env: &Env, patience: Duration) -> Turns {
-        let shares = Shares::new(AT_WORK_MAX);
-        Turns(Arc::new(Shared { env: env.clone(), shares, patience, pace: Mutex::default() }))
+        let semaphore = FairSemaphore::new(AT_WORK_MAX);
+        Turns(Arc::new(Shared { env: env.clone(), semaphore, patience, pace: Mutex::default() }))
     }
 
     /// Requests that wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.0.shares.waiting()
+        self.0.semaphore.waiting()
     }
 
     /// Takes a turn for a request.
@@ -74,15 +77,15 @@ impl Turns {
         if wait_secs.is_some_and(|secs| secs > self.0.patience.as_secs_f64()) {
             return Err(busy(wait_secs));
         }
-        let share = self.0.shares.take_within(uid, 1, self.0.patience).await;
+        let share = self.0.semaphore.take_within(uid, 1, self.0.patience).await;
         let share = share.ok_or_else(|| busy(self.wait_secs(uid)))?;
         Ok(Turn { turns: self.clone(), _share: share })
     }
 
-    /// How long one more of this user would wait, as far as that is known.
+    /// How long one more request of this user would wait, as far as that is known.
     fn wait_secs(&self, uid: u32) -> Option<f64> {
         let rate = self.0.pace.lock().rate?;
-        let (mine, users) = self.0.shares.waiting_of(uid);
+        let (mine, users) = self.0.semaphore.waiting_of(uid);
         (mine > 0).then(|| (mine + 1) as f64 * users as f64 / rate.max(0.001))
     }
 }
@@ -93,7 +96,7 @@ fn busy(wait_secs: Option<f64>) -> Busy {
 }
 
 impl Pace {
-    /// A request was done at this time, while so many waited.
+    /// Counts a request that was done at this time, while `waiting` waited.
     fn count(&mut self, now: Nanos, waiting: usize) {
         if waiting == 0 {
             *self = Pace::default();
@@ -112,9 +115,9 @@ impl Pace {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // before the next one has this turn
+        // before the next request has this turn
         let shared = &self.turns.0;
-        shared.pace.lock().count(shared.env.now(), shared.shares.waiting());
+        shared.pace.lock().count(shared.env.now(), shared.semaphore.waiting());
     }
 }
 
@@ -126,7 +129,7 @@ mod tests {
     use std::pin::Pin;
 
     fn ctx(uid: u32) -> Ctx {
-        crate::Who::new("u", uid, uid, &[]).ctx(Door::S3)
+        crate::Principal::new("u", uid, uid, &[]).ctx(Door::S3)
     }
 
     type Taking = Pin<Box<dyn Future<Output = Result<Turn, Busy>>>>;
@@ -136,7 +139,7 @@ mod tests {
         Box::pin(async move { turns.take(&ctx).await })
     }
 
-    /// All turns that one user may have, and so many more that he asks for.
+    /// All turns that one user may have, and `more` that the user asks for.
     fn crowd(turns: &Turns, uid: u32, more: usize) -> (Vec<Turn>, Vec<Taking>) {
         let mut at_work = Vec::new();
         let mut waiting = Vec::new();
@@ -158,7 +161,7 @@ mod tests {
         let other = take(&turns, 2).now_or_never();
         assert!(other.is_some_and(|turn| turn.is_ok()), "there is always a turn for who has none");
         drop((at_work, waiting));
-        assert_eq!((turns.waiting(), turns.0.shares.taken()), (0, 0));
+        assert_eq!((turns.waiting(), turns.0.semaphore.taken()), (0, 0));
     }
 
     #[tokio::test]
@@ -166,7 +169,7 @@ mod tests {
         let env = Env::sim(1);
         let turns = Turns::new(&env);
         let (mut at_work, mut waiting) = crowd(&turns, 1, 5000);
-        // a hundred in a second are done: those who wait are more than can be done in time
+        // a hundred in a second are done: more wait than can be done in time
         for _ in 0..201 {
             env.advance(Duration::from_millis(10));
             drop(at_work.pop());
@@ -176,7 +179,7 @@ mod tests {
         let refused = take(&turns, 1).await.err().expect("he would wait for too long");
         assert_eq!(refused.retry_after_secs, 48);
         assert!(take(&turns, 2).await.is_ok(), "another is not refused");
-        // when nobody waits there is nothing to go by: a rate of demand says nothing of what can be done
+        // when nobody waits there is no measurement: a rate of demand says nothing about capacity
         drop(waiting);
         drop(at_work.pop());
         env.advance(Duration::from_secs(3600));

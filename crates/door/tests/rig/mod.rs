@@ -1,7 +1,7 @@
 //! A cell on a real disk behind a gate, and trees of it: what the tests of doors share.
 #![allow(dead_code)] // not every test needs everything
 
-use leeward_door::{Files, Finish, Path, Tree, Who};
+use leeward_door::{Files, Finish, Path, Principal, Tree};
 use leeward_env::{Ctx, Door, Env};
 use leeward_fs::{Attr, Fs, NodeId, Op, Reply, Result};
 use leeward_vfs::{Gate, GateOptions};
@@ -53,7 +53,7 @@ impl Rig {
     }
 
     pub fn tree(&self, uid: u32, base: &str) -> Tree {
-        self.files.tree(&Who::new("somebody", uid, uid, &[]), Door::S3, &path(base))
+        self.files.tree(&Principal::new("somebody", uid, uid, &[]), Door::S3, &path(base))
     }
 
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {

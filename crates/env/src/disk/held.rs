@@ -1,8 +1,10 @@
-//! A directory that is held open, so that it stays the same one whatever becomes of its path.
+//! A directory that is held open, so that it stays the same one whatever happens to its path.
 //!
-//! A cell lives in a directory that others can rename, or whose disk they can unmount lazily, while it is served. Whoever then
-//! writes by path writes to another directory. So a path is resolved once, and everything is done below [`HeldDir::path`], which the
-//! kernel resolves to the directory itself: `/proc/self/fd/N`. It works for every call that takes a path, those of libraries included.
+//! A cell is in a directory that others can rename, or whose disk they can unmount lazily, while
+//! the cell is served. A write by path would then go to another directory. So a path is resolved
+//! once, and everything is done below [`HeldDir::path`], which the kernel resolves to the directory
+//! itself: `/proc/self/fd/N`. It works for every call that takes a path, those of libraries
+//! included.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A directory, held open. Its file system cannot be unmounted meanwhile, but lazily.
+/// A directory, held open. Its file system cannot be unmounted meanwhile, except lazily.
 #[derive(Debug)]
 pub struct HeldDir {
     dir: File,
@@ -35,7 +37,7 @@ impl HeldDir {
         Ok(HeldDir { dir, path, name: name.into() })
     }
 
-    /// Stands for the directory in every call of this process, as long as this lives.
+    /// A path that stands for the directory in every call of this process, as long as this lives.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -45,7 +47,7 @@ impl HeldDir {
         &self.name
     }
 
-    /// Whether the path is that of this directory now.
+    /// Whether the path leads to this directory now.
     pub fn is_at(&self, path: &Path) -> bool {
         let key = |m: std::fs::Metadata| (m.dev(), m.ino());
         match (self.dir.metadata(), std::fs::metadata(path)) {
@@ -55,8 +57,9 @@ impl HeldDir {
     }
 }
 
-/// Makes the name of a directory durable, and those of the directories above it on the same file system: a directory that was just
-/// made is lost in a power cut if nobody does so. Directories that may not be opened are left out; their owner has made them.
+/// Makes the name of a directory durable, and those of the directories above it on the same file
+/// system: otherwise a power cut may remove a directory that was just made. Directories that may
+/// not be opened are left out; their owner has made them.
 ///
 /// # Errors
 /// The file system's.
@@ -74,7 +77,7 @@ pub fn sync_names(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory and those above it that are missing, of this mode, and their names durable.
+/// Makes a directory and its missing parents, with this mode, and makes their names durable.
 ///
 /// # Errors
 /// The file system's.

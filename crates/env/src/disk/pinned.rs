@@ -1,7 +1,8 @@
-//! A directory whose disk may go and come back, as the stores of pools: before every call it is looked whether the path still is that of
-//! the directory, and the call is made in the very directory that was looked at. One that was moved away, or on which nothing
-//! is mounted any more, must not be taken for an empty one, nor be written to. It is not held between calls, so that its disk can be
-//! unmounted.
+//! A directory whose disk may go and come back, as for the stores of pools. Before every call it is
+//! checked that the path still leads to the directory, and the call is made in the very directory
+//! that was checked. A directory that was moved away, or on which nothing is mounted any more, must
+//! not be taken for an empty one, nor be written to. It is not held open between calls, so that its
+//! disk can be unmounted.
 
 use super::held::HeldDir;
 use super::real::RealDisk;
@@ -12,8 +13,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A directory as it was when this was made. When another one, or none, has its path, all calls but those of files that are
-/// open already fail with `NotConnected`; when it is back, they work again.
+/// A directory as it was when this was made. When another directory, or none, has its path, all
+/// calls fail with `NotConnected`, except those of files that are open already. When the directory
+/// is back, calls work again.
 pub struct PinnedDisk {
     root: PathBuf,
     pin: Pin,
@@ -21,16 +23,17 @@ pub struct PinnedDisk {
     durable_dirs: Mutex<BTreeSet<String>>,
 }
 
-/// What it is known by.
+/// How the directory is recognized.
 enum Pin {
-    /// A file in it that is never removed: also when its disk was mounted anew.
+    /// By a file in it that is never removed: also works when its disk was mounted anew.
     File(String),
-    /// Device and inode of the directory.
+    /// By device and inode of the directory.
     Directory(u64, u64),
 }
 
 impl PinnedDisk {
-    /// The directory that has this path now. It is known by the file `mark` in it, where there is one.
+    /// The directory that has this path now. It is recognized by the file `mark` in it, if there is
+    /// one.
     ///
     /// # Errors
     /// When there is none.

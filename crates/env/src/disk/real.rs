@@ -1,15 +1,16 @@
 //! A directory of the machine as a [`Disk`].
 //!
-//! A file opened for [`Caching::Direct`] has two descriptors: one with O_DIRECT, for transfers whose offset, length
-//! and memory are aligned, and one without for all others. The kernel keeps the two coherent (a direct write
-//! invalidates cached pages, a direct read writes them back first), except for concurrent transfers to one page,
-//! which callers avoid; a sync through either covers both, because fdatasync is of the inode.
-//! Where O_DIRECT cannot be had (tmpfs on older kernels, some network file systems) the page cache serves.
+//! A file opened for [`Caching::Direct`] has two descriptors: one with O_DIRECT, for transfers
+//! whose offset, length and memory are aligned, and one without for all others. The kernel keeps
+//! the two coherent (a direct write invalidates cached pages, a direct read writes them back
+//! first), except for concurrent transfers to one page, which callers avoid. A sync through either
+//! covers both, because fdatasync is of the inode. Where O_DIRECT is not available (tmpfs on older
+//! kernels, some network file systems) the page cache serves.
 //!
-//! Files are made with mode 0600 and directories with 0700: what lies in them is other people's.
+//! Files are made with mode 0600 and directories with 0700: they contain other people's data.
 //!
-//! The directory is held open ([`HeldDir`]): when its path is renamed, or its file system unmounted lazily, the disk goes on
-//! being that directory and never another one that has come to have the path.
+//! The directory is held open ([`HeldDir`]). When its path is renamed, or its file system unmounted
+//! lazily, the disk stays that directory and never becomes another one that got the path.
 
 use super::held::HeldDir;
 use super::{Caching, Disk, DiskFile, Space};
@@ -24,8 +25,8 @@ use std::path::{Path, PathBuf};
 /// Alignment that O_DIRECT needs, of memory, offset and length.
 pub const ALIGN: usize = 4096;
 
-/// Buffers from this size on are mapped: zeroed by the kernel page by page as they are touched, and given back to it
-/// when dropped.
+/// Buffers from this size on are mapped: the kernel zeroes them page by page as they are touched,
+/// and gets them back when they are dropped.
 const MAPPED_BYTES_MIN: usize = 256 << 10;
 
 /// Memory aligned to [`ALIGN`], zeroed, whose length is a multiple of it.
@@ -54,12 +55,13 @@ impl AlignedBuf {
         AlignedBuf { ptr, len, capacity: len }
     }
 
-    /// Bytes that [`AlignedBuf::set_len`] may go up to.
+    /// The largest value for [`AlignedBuf::set_len`].
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Shows another part of the capacity: `len` rounded up. Bytes that come into view hold what was there before.
+    /// Sets the visible part of the capacity: `len` rounded up. Bytes that become visible have
+    /// their former content.
     ///
     /// # Panics
     /// When that is more than the capacity.
@@ -132,7 +134,7 @@ impl RealDisk {
         HeldDir::open(root.as_ref()).map(RealDisk::of)
     }
 
-    /// The directory that is held already.
+    /// A disk on a directory that is held already.
     pub fn of(root: HeldDir) -> RealDisk {
         RealDisk { root, durable_dirs: Mutex::default() }
     }
@@ -179,7 +181,7 @@ pub(super) fn check_path(path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// How the kernel says that O_DIRECT, or O_DIRECT so aligned, is not to be had here.
+/// Whether the error says that O_DIRECT, or O_DIRECT with this alignment, is not available here.
 fn no_direct(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
@@ -190,7 +192,7 @@ struct RealFile {
 }
 
 impl RealFile {
-    /// The descriptor with O_DIRECT, where it is there and would take the transfer.
+    /// The descriptor with O_DIRECT, if there is one and it can do the transfer.
     fn direct_for(&self, offset: u64, buf: &[u8]) -> Option<&File> {
         let aligned = offset.is_multiple_of(ALIGN as u64)
             && buf.len().is_multiple_of(ALIGN)
@@ -208,7 +210,8 @@ impl RealFile {
         self.buffered.read_at(buf, offset)
     }
 
-    /// What [`DiskFile::allocate`] asks for, where the file system has no call for it: zeroes after the end.
+    /// Does what [`DiskFile::allocate`] promises where the file system has no call for it: writes
+    /// zeroes after the end.
     fn fill_up_to(&self, len: u64) -> io::Result<()> {
         let zeroes = vec![0; 1 << 20];
         let mut at = self.len()?;

@@ -1,15 +1,17 @@
 //! A disk in memory that forgets, fails and lies on command.
 //!
-//! It keeps two states: what a running process sees, and what is durable. Between them lie the writes of each file
-//! since its last sync, and the changes of names since the last sync of their directory. [`SimDisk::power_cut`]
-//! makes a new disk of what is durable and a seeded choice of the rest; [`SimDisk::kill`] one with all of it.
-//! Every call that changes or syncs anything is a *mutation*, numbered from 0, at which [`SimDisk::fail_at`] can
-//! place a fault; reads have numbers of their own ([`SimDisk::fail_read_at`]). Same calls, same seeds: same bytes.
+//! It keeps two states: what a running process sees, and what is durable. The difference is the
+//! writes of each file since its last sync, and the changes of names since the last sync of their
+//! directory. [`SimDisk::power_cut`] makes a new disk from the durable state and a seeded choice of
+//! the rest; [`SimDisk::kill`] makes one with all of it. Every call that changes or syncs anything
+//! is a *mutation*, numbered from 0, at which [`SimDisk::fail_at`] can place a fault. Reads have
+//! numbers of their own ([`SimDisk::fail_read_at`]). Same calls, same seeds: same bytes.
 //!
-//! Harsher than ext4 where the contract of [`super`] allows it: unsynced writes survive sector by sector in any
-//! order, syncing a directory makes no other directory's names durable, a failed write leaves half of itself, and
-//! what a failed sync did not write is not retried by the next one (as Linux marks such pages clean).
-//! Kinder in one thing: a removed file's space is free at once, though it is still open.
+//! It is harsher than ext4 where the contract of [`super`] allows it. Unsynced writes survive
+//! sector by sector in any order. Syncing a directory makes no other directory's names durable. A
+//! failed write leaves half of itself. What a failed sync did not write is not retried by the next
+//! one (as Linux marks such pages clean). It is kinder in one thing: a removed file's space is free
+//! at once, though the file is still open.
 //!
 //! Lock order: the disk's state, then one file's body.
 
@@ -24,7 +26,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What a power cut keeps or loses as a whole.
+/// The unit that a power cut keeps or loses as a whole.
 const SECTOR_BYTES: u64 = 512;
 /// Operations that [`SimDisk::recent`] remembers.
 const RECENT_MAX: usize = 64;
@@ -36,7 +38,8 @@ const CAPACITY_BYTES: u64 = 1 << 40;
 pub enum Fault {
     /// The power goes off before it has any effect.
     CrashBefore,
-    /// It takes effect as far as a running process can see, then the power goes off; the caller gets the error.
+    /// It takes effect as far as a running process can see, then the power goes off; the caller
+    /// gets the error.
     CrashAfter,
     /// It fails with EIO; a write leaves half of itself, a sync some sectors.
     Eio,
@@ -64,9 +67,9 @@ fn os_error(code: i32) -> io::Error {
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
-pub struct SimDisk(Arc<Mutex<State>>);
+pub struct SimDisk(Arc<Mutex<SimState>>);
 
-struct State {
+struct SimState {
     seed: u64,
     rng: Rng,
     power_on: bool,
@@ -109,7 +112,7 @@ struct Body {
     now: Content,
     durable: Content,
     unsynced: Vec<Change>,
-    /// Without a name a file's pages are not counted.
+    /// The pages of a file without a name are not counted.
     unlinked: bool,
 }
 
@@ -121,7 +124,7 @@ enum Change {
     Reserve(u64),
 }
 
-/// One change of names; a rename is one, so that it is atomic.
+/// One change of names; a rename is one change, so that it is atomic.
 #[derive(Clone)]
 enum NameChange {
     Link(Name, Node),
@@ -130,9 +133,10 @@ enum NameChange {
 }
 
 impl SimDisk {
-    /// An empty disk. The seed decides what failing calls leave behind, and is mixed into that of power cuts.
+    /// An empty disk. The seed decides what failing calls leave behind, and is mixed into that of
+    /// power cuts.
     pub fn new(seed: u64) -> SimDisk {
-        SimDisk(Arc::new(Mutex::new(State {
+        SimDisk(Arc::new(Mutex::new(SimState {
             seed,
             rng: Rng(seed),
             power_on: true,
@@ -151,8 +155,8 @@ impl SimDisk {
         })))
     }
 
-    /// How many mutations (create, write, truncate, allocate, rename, remove, sync, sync_dir) were tried so far:
-    /// the number of the next one.
+    /// How many mutations (create, write, truncate, allocate, rename, remove, sync, sync_dir) were
+    /// tried so far: the number of the next one.
     pub fn mutations(&self) -> u64 {
         self.0.lock().mutations
     }
@@ -162,7 +166,8 @@ impl SimDisk {
         self.0.lock().faults.insert(n, fault);
     }
 
-    /// How many reads (open, list, list_dirs, read, length, space) were tried so far: the number of the next one.
+    /// How many reads (open, list, list_dirs, read, length, space) were tried so far: the number of
+    /// the next one.
     pub fn reads(&self) -> u64 {
         self.0.lock().reads
     }
@@ -177,7 +182,7 @@ impl SimDisk {
         self.0.lock().unreadable.push(path_prefix.to_string());
     }
 
-    /// Takes back all faults that did not happen yet, and failing reads.
+    /// Removes faults that did not happen yet, and failing reads.
     pub fn heal(&self) {
         let mut state = self.0.lock();
         state.faults.clear();
@@ -190,7 +195,8 @@ impl SimDisk {
         self.0.lock().power_on = false;
     }
 
-    /// The space of the disk, in bytes; rounded down to pages of 4096. Less than what is used is fine.
+    /// The space of the disk, in bytes; rounded down to pages of 4096. It may be less than what is
+    /// used.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity_pages = bytes / PAGE_BYTES;
     }
@@ -211,8 +217,8 @@ impl SimDisk {
         self.0.lock().recent.iter().cloned().collect()
     }
 
-    /// A new disk, without faults, that holds what a power cut now would leave: all that was synced, and of the
-    /// rest what the seed chooses. Per cut the choice ranges from "all lost" to "all kept".
+    /// A new disk, without faults, with what a power cut now would leave: everything synced, and a
+    /// seeded choice of the rest. Per cut the choice ranges from "all lost" to "all kept".
     pub fn power_cut(&self, seed: u64) -> SimDisk {
         let state = self.0.lock();
         let mut rng = Rng(state.seed ^ Rng(seed).next());
@@ -233,8 +239,8 @@ impl SimDisk {
         cut
     }
 
-    /// A new disk, without faults, as the next process finds it when this one died and the machine lived on: all
-    /// that was written, synced or not.
+    /// A new disk, without faults, as the next process finds it when this one died and the machine
+    /// did not: everything that was written, synced or not.
     pub fn kill(&self) -> SimDisk {
         let state = self.0.lock();
         let (mut names, mut durable) = (state.names.clone(), state.durable.clone());
@@ -249,12 +255,13 @@ impl SimDisk {
         next
     }
 
-    /// Counts a mutation, then does it or what its fault says; `torn` is what a call that fails leaves behind.
+    /// Counts a mutation, then carries it out, or its fault; `torn` is what a failing call leaves
+    /// behind.
     fn mutate<T>(
         &self,
         call: fmt::Arguments<'_>,
-        effect: impl FnOnce(&mut State) -> io::Result<T>,
-        torn: impl FnOnce(&mut State),
+        effect: impl FnOnce(&mut SimState) -> io::Result<T>,
+        torn: impl FnOnce(&mut SimState),
     ) -> io::Result<T> {
         let state = &mut *self.0.lock();
         match state.begin(call)? {
@@ -282,7 +289,7 @@ impl SimDisk {
     fn change_names<T>(
         &self,
         call: fmt::Arguments<'_>,
-        effect: impl FnOnce(&mut State) -> io::Result<T>,
+        effect: impl FnOnce(&mut SimState) -> io::Result<T>,
     ) -> io::Result<T> {
         self.mutate(call, effect, |_| ())
     }
@@ -358,8 +365,8 @@ impl SimFile {
     fn mutate(
         &self,
         call: fmt::Arguments<'_>,
-        effect: impl FnOnce(&mut State, &mut Body) -> io::Result<()>,
-        torn: impl FnOnce(&mut State, &mut Body),
+        effect: impl FnOnce(&mut SimState, &mut Body) -> io::Result<()>,
+        torn: impl FnOnce(&mut SimState, &mut Body),
     ) -> io::Result<()> {
         self.disk.mutate(
             format_args!("{call} {}", self.path),
@@ -434,13 +441,13 @@ impl DiskFile for SimFile {
     }
 }
 
-impl State {
-    fn powered(&mut self) -> io::Result<&mut State> {
+impl SimState {
+    fn powered(&mut self) -> io::Result<&mut SimState> {
         if self.power_on { Ok(self) } else { Err(power_off_error()) }
     }
 
     /// Counts a read.
-    fn read(&mut self) -> io::Result<&mut State> {
+    fn read(&mut self) -> io::Result<&mut SimState> {
         self.powered()?;
         let number = self.reads;
         self.reads += 1;
@@ -458,8 +465,8 @@ impl State {
         Ok(self.faults.remove(&number))
     }
 
-    /// Takes over names of another disk, and its size.
-    fn start_with(&mut self, from: &State, names: Names, durable: Names, unsynced: Vec<NameChange>) {
+    /// Copies names of another disk, and its size.
+    fn start_with(&mut self, from: &SimState, names: Names, durable: Names, unsynced: Vec<NameChange>) {
         self.capacity_pages = from.capacity_pages;
         self.inode_next = from.inode_next;
         self.used_pages =
@@ -552,8 +559,8 @@ impl State {
         }
     }
 
-    /// Makes the changes in `dir` durable, those that led to it, and earlier ones of the same names: of a name's
-    /// changes always the first ones are durable.
+    /// Makes durable: the changes in `dir`, those that led to it, and earlier ones of the same
+    /// names. Of a name's changes the first ones are always durable.
     fn sync_dir(&mut self, dir: &str) -> io::Result<()> {
         self.check_dir(dir)?;
         let mut wanted: Vec<Name> = Vec::new();
@@ -591,7 +598,7 @@ impl State {
         }
     }
 
-    /// As much as fits; fails when that is not all.
+    /// Writes as much as fits; fails when that is not all.
     fn write(&mut self, body: &mut Body, offset: u64, buf: &[u8]) -> io::Result<()> {
         let free = if body.unlinked { u64::MAX } else { self.free_pages() };
         let fits = body.now.fitting(offset, buf.len(), free);
@@ -658,7 +665,7 @@ impl Name {
     }
 }
 
-/// One spelling for each path.
+/// The one spelling of a path.
 fn normal(path: &str) -> io::Result<String> {
     check_path(path)?;
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
@@ -705,7 +712,7 @@ impl NameChange {
     }
 }
 
-/// A name in a directory that was lost is lost.
+/// Drops names in directories that were lost.
 fn lose_orphans(names: &mut Names) {
     let known = names.clone();
     names.retain(|name, _| name.ancestors().iter().all(|dir| known.contains_key(dir)));
@@ -738,7 +745,8 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A chance in quarters, for [`Rng::keeps`]: also "none" and "all", which fair coins hardly ever throw.
+    /// A chance in quarters, for [`Rng::keeps`]: also "none" and "all", which fair coins hardly
+    /// ever give.
     fn odds(&mut self) -> u64 {
         self.next() % 5
     }

@@ -1,4 +1,5 @@
-//! An answer of HTTP/1.1, read as it comes: nothing is kept but a head that comes in pieces.
+//! An answer of HTTP/1.1, parsed as it arrives: nothing is kept except a head that arrives in
+//! pieces.
 
 use super::{Class, Failure};
 use std::time::Duration;
@@ -16,11 +17,11 @@ pub struct Head {
     pub status: u16,
     /// Whether the connection may be used again.
     pub keep: bool,
-    /// How long the server wants to be left alone.
+    /// How long the client should wait before the next request.
     pub wait: Option<Duration>,
 }
 
-/// What is left of a body.
+/// The remaining part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Bytes(u64),
@@ -29,7 +30,7 @@ enum Left {
     ToEnd,
 }
 
-/// Where in a body of chunks.
+/// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
     /// In the line with its size; so many digits were read.
@@ -65,12 +66,13 @@ impl Reader {
         self.head.is_none() && self.begun.is_empty()
     }
 
-    /// Takes what came, and hands on what belongs to the body. Gives the head when all is there.
+    /// Takes received bytes, and passes on those of the body. Returns the head when the answer is
+    /// complete.
     ///
     /// `bodiless`: an answer to HEAD.
     ///
     /// # Errors
-    /// What came is no answer, or more than one.
+    /// The bytes are no answer, or more than one.
     pub fn take(
         &mut self,
         bytes: &[u8],

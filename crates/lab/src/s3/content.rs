@@ -1,6 +1,8 @@
-//! What objects have in them: noise that nothing compresses, made once, so that objects of any size need no memory.
+//! Content of objects: noise that cannot be compressed, made once, so that objects of any size need
+//! no memory.
 //!
-//! Several bodies of each size begin at different places of the noise; an answer with another object's body is wrong bytes.
+//! Several bodies of each size begin at different offsets of the noise; an answer with another
+//! object's body counts as wrong bytes.
 
 use super::sign;
 use crate::probe::noise;

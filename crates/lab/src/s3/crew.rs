@@ -1,4 +1,4 @@
-//! All processes of a load, as the one who runs it holds them.
+//! All processes of a load, from the view of the process that runs it.
 
 use super::worker::{Command, Line, Order, Outcome};
 use crate::stop::Stop;
@@ -26,11 +26,11 @@ pub struct Crew {
     env: Env,
     inputs: Vec<Box<dyn Write + Send>>,
     children: Vec<Child>,
-    /// What each says; nothing when it has ended.
+    /// Output of each process; `None` when it has ended.
     said: Receiver<(usize, Option<Line>)>,
 }
 
-/// How far all are with a command.
+/// Progress of all with a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoFar {
     /// Requests that succeeded.
@@ -67,7 +67,8 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Gives the first processes a command each, and waits until all are done; after a stop they are soon.
+    /// Gives the first processes a command each, and waits until all are done; after a stop they
+    /// are soon.
     ///
     /// # Errors
     /// A process ended.
@@ -107,7 +108,8 @@ impl Drop for Crew {
     fn drop(&mut self) {
         self.inputs.clear();
         for child in &mut self.children {
-            // It ends with its input, within seconds; what it was told to remove is removed, or said to be left.
+            // It ends with its input, within seconds; it has removed what it should remove, or
+            // reported it as left.
             let _ = child.wait();
         }
     }

@@ -1,6 +1,6 @@
 //! One request on a connection, and its answer.
 //!
-//! Answers are read while a body is still on its way: a server that has no wish for it says so early.
+//! Answers are read while a body is still being sent: a server that does not want it says so early.
 
 use super::answer::{Head, Reader};
 use super::content::{Body, Content};
@@ -10,7 +10,7 @@ use std::io::IoSlice;
 use std::task::{Context, Poll};
 use tokio::io::ReadBuf;
 
-/// Bytes that are kept of an answer that says what is wrong.
+/// Bytes that are kept of an error answer.
 const COMPLAINT_MAX: usize = 4096;
 /// Bytes that are kept of a list that is read.
 const LIST_MAX: usize = 16 << 20;
@@ -19,7 +19,7 @@ const TAIL: usize = 64;
 /// What a whole list ends with.
 const LIST_END: &[u8] = b"</ListBucketResult>";
 
-/// What is asked.
+/// A request to make.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// What.
@@ -46,13 +46,13 @@ impl Job {
     }
 }
 
-/// A request on its way.
+/// A request in progress.
 pub struct Exchange<'a> {
     job: &'a Job,
     content: &'a Content,
     sent: u64,
     flushed: bool,
-    /// Why no more can be sent; an answer may be there all the same.
+    /// Why no more can be sent; an answer may have arrived all the same.
     broken: Option<Failure>,
     reader: Reader,
     got: u64,
@@ -180,7 +180,7 @@ impl<'a> Exchange<'a> {
         let keep = head.keep && sent && self.broken.is_none();
         let kept = std::mem::take(&mut self.kept);
         if !(200..300).contains(&head.status) {
-            let text = complaint(&String::from_utf8_lossy(&kept));
+            let text = error_text(&String::from_utf8_lossy(&kept));
             return Err((Failure { class: Class::Status(head.status), text, wait: head.wait }, keep));
         }
         let fail = |class, text: &str| Err((Failure::new(class, text), false));
@@ -207,8 +207,8 @@ fn keep(kept: &mut Vec<u8>, bytes: &[u8], most: usize) {
     kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
 }
 
-/// `Code: Message` of an answer that says what is wrong.
-fn complaint(xml: &str) -> String {
+/// `Code: Message` of an error answer.
+fn error_text(xml: &str) -> String {
     let part = |name: &str| {
         let (_, rest) = xml.split_once(&format!("<{name}>"))?;
         rest.split_once('<')
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn complaints_are_read() {
         let xml = "<?xml?><Error><Code>SlowDown</Code><Message>Please\n wait</Message></Error>";
-        assert_eq!(complaint(xml), "SlowDown: Please wait");
-        assert_eq!(complaint("<html>busy</html>"), "");
+        assert_eq!(error_text(xml), "SlowDown: Please wait");
+        assert_eq!(error_text("<html>busy</html>"), "");
     }
 }

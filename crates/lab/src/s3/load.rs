@@ -1,4 +1,5 @@
-//! The connections of one process and what they do. One thread: all is shared without locks.
+//! The connections of one process and their requests. They share everything without locks, because
+//! the process has one thread.
 
 use super::content::{Body, Content};
 use super::exchange::{Answer, Exchange, Failed, Job};
@@ -17,24 +18,26 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Connections that are being opened at a time, so that what is tested is not a flood of them.
+/// Most connections that are being opened at a time. A flood of new connections is not what is
+/// tested.
 const OPENING: usize = 128;
-/// How long a client that failed holds back, and the longest that a server may ask it to.
+/// Pause of a client after a failure, and the longest pause that a server may ask for.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often the patience for one request all connections of a step may take to open.
+/// Time in which all connections of a step have to open, in multiples of the time that one request
+/// may take.
 const OPEN_TIMES: u32 = 3;
 /// Bytes read at a time.
 const SCRATCH: usize = 256 << 10;
-/// Names asked for in a list.
+/// Number of names that a list request asks for.
 const LIST_KEYS: u32 = 1000;
-/// Latencies are counted up to this, microseconds, with three digits.
+/// Longest latency that is counted, in microseconds. The histogram keeps three digits.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 
-/// Latencies, counted.
+/// A histogram of latencies, in microseconds.
 pub type Latencies = hdrhistogram::Histogram<u64>;
 
-/// An empty count.
+/// Creates an empty histogram.
 ///
 /// # Panics
 /// Never: the bounds are right.
@@ -42,7 +45,7 @@ pub fn latencies() -> Latencies {
     Latencies::new_with_bounds(1, LATENCY_MAX_US, 3).expect("right bounds")
 }
 
-/// One client: a connection, if there is one now.
+/// One client and its connection, if it has one at the moment.
 pub struct Client {
     stream: Option<Stream>,
     from: Option<IpAddr>,
@@ -51,18 +54,18 @@ pub struct Client {
 /// Number and source of a client whose connection is missing.
 type ToOpen = (usize, Option<IpAddr>);
 
-/// What a step asks for.
+/// The requests of a step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Operations by their weights.
+    /// Operations with their weights.
     pub mix: Vec<(Op, u32)>,
-    /// How long requests begin.
+    /// Time in which requests may begin.
     pub lasts: Duration,
-    /// How many begin at most.
+    /// Most requests that may begin.
     pub requests: u64,
 }
 
-/// What all clients share.
+/// The state that all clients share.
 pub struct Load {
     env: Env,
     order: Order,
@@ -77,16 +80,16 @@ pub struct Load {
     stopped: Cell<bool>,
 }
 
-/// Which objects of this process there are.
+/// The objects that this process has put.
 struct Objects {
-    /// How many there may be.
+    /// Most objects that there may be.
     most: u64,
     next: Cell<u64>,
     there: RefCell<Vec<u32>>,
     known: RefCell<Vec<bool>>,
 }
 
-/// What came of a step so far.
+/// The results of a step so far.
 #[derive(Default)]
 struct Tally {
     until: Nanos,
@@ -101,7 +104,7 @@ struct Tally {
 }
 
 impl Load {
-    /// For an order.
+    /// Prepares the load of an order.
     ///
     /// # Errors
     /// A host without an address, or certificates that cannot be read.
@@ -129,12 +132,12 @@ impl Load {
         })
     }
 
-    /// Lets requests begin no more.
+    /// From now on no request begins.
     pub fn stop(&self) {
         self.stopped.set(true);
     }
 
-    /// Lets them begin again.
+    /// Requests may begin again.
     pub fn resume(&self) {
         self.stopped.set(false);
     }
@@ -145,12 +148,12 @@ impl Load {
         (tally.done, tally.failed)
     }
 
-    /// How many objects were put.
+    /// Number of objects that were put.
     pub fn put(&self) -> u64 {
         self.objects.there.borrow().len() as u64
     }
 
-    /// What came of everything since the last time.
+    /// Returns the results since the last call and starts to count again from zero.
     pub fn outcome(&self, began: Nanos, seconds_max: f64) -> Outcome {
         let tally = self.tally.take();
         let mut outcome = Outcome {
@@ -171,7 +174,7 @@ impl Load {
         outcome
     }
 
-    /// Makes `clients` that many, with an open connection each where that is possible.
+    /// Makes the number of clients `count`, with an open connection each where that is possible.
     pub async fn open(self: &Rc<Self>, clients: &mut Vec<Client>, count: usize) {
         clients.truncate(count);
         for n in clients.len()..count {
@@ -212,13 +215,14 @@ impl Load {
         }
     }
 
-    /// What is not opened in time the clients open themselves.
+    /// The next connection to open. A client whose connection was not opened in time opens it
+    /// itself.
     fn next_to_open(&self, missing: &RefCell<VecDeque<ToOpen>>, until: Nanos) -> Option<ToOpen> {
         let over = self.stopped.get() || self.env.now() > until;
         if over { None } else { missing.borrow_mut().pop_front() }
     }
 
-    /// Lets all clients work for a step; whatever began is over when this is.
+    /// Lets all clients work for a step. All requests have ended when this returns.
     pub async fn step(self: &Rc<Self>, clients: Vec<Client>, step: Step) -> Vec<Client> {
         {
             let mut tally = self.tally.borrow_mut();
@@ -260,7 +264,7 @@ impl Load {
         client
     }
 
-    /// Whether another request may begin.
+    /// Whether another request may begin. If so, it counts.
     fn begin(&self) -> bool {
         let mut tally = self.tally.borrow_mut();
         let may = !self.stopped.get() && tally.left > 0 && self.env.now() < tally.until;
@@ -297,10 +301,10 @@ impl Load {
         *count += 1;
     }
 
-    /// One request, on a new connection where the client has none.
+    /// Sends one request, on a new connection if the client has none.
     ///
     /// # Errors
-    /// Any class.
+    /// A failure of any class.
     pub async fn one(&self, client: &mut Client, job: &Job) -> Result<Answer, Failure> {
         let patience = self.order.patience();
         match tokio::time::timeout(patience, self.attempt(client, job)).await {
@@ -371,7 +375,8 @@ impl Load {
         job
     }
 
-    /// A page of names, from one of this process's on.
+    /// A request for a page of names: those after the name of `object`, or with `keep` the first
+    /// ones, and then the answer keeps the body.
     fn list(&self, object: u64, keep: bool) -> Job {
         let name = self.order.name(object);
         let after = (!keep).then(|| format!("&start-after={}", encoded(&name)));
@@ -382,7 +387,7 @@ impl Load {
         job
     }
 
-    /// The request that makes the bucket, or removes it.
+    /// The request that makes the bucket (PUT) or removes it (DELETE).
     pub fn bucket(&self, op: Op) -> Job {
         let mut job = Job { op, object: 0, head: Vec::new(), body: None, keep: false };
         self.sign(&mut job, "", "", EMPTY, (op == Op::Put).then_some(0));
@@ -397,13 +402,14 @@ impl Load {
         self.signer.borrow_mut().head(&mut job.head, self.env.wall() / 1_000_000_000, &request);
     }
 
-    /// A client of its own, without a connection yet.
+    /// A new client, without a connection yet.
     pub fn client(&self) -> Client {
         Client { stream: None, from: source(self.address, &self.order.sources, self.order.number, 0) }
     }
 
-    /// Asks once on each connection, so that the server knows whose it is. Those that were answered and are still open.
-    pub async fn greet(self: &Rc<Self>, clients: Vec<Client>) -> Vec<Client> {
+    /// Sends one request on each connection, so that the server knows whose connection it is.
+    /// Returns the clients that got an answer and whose connection is still open.
+    pub async fn warm_up(self: &Rc<Self>, clients: Vec<Client>) -> Vec<Client> {
         let waiting = Rc::new(RefCell::new(clients));
         let mut greeting = JoinSet::new();
         for _ in 0..OPENING {
@@ -428,15 +434,16 @@ impl Load {
         greeted
     }
 
-    /// How many of these connections are still open.
+    /// Number of these connections that are still open.
     pub fn quiet(clients: &[Client]) -> u64 {
         clients.iter().filter(|client| client.stream.as_ref().is_some_and(Stream::is_quiet)).count() as u64
     }
 
-    /// Removes up to a page of the run's objects. How many were found and how many could not be removed.
+    /// Removes up to a page of the run's objects. Returns how many it found and how many of them it
+    /// could not remove.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// The objects cannot be listed.
     pub async fn sweep_page(self: &Rc<Self>, clients: &mut Vec<Client>) -> Result<(u64, u64), Failure> {
         let Some(first) = clients.first_mut() else { return Ok((0, 0)) };
         let list = self.one(first, &self.list(0, true)).await?.list;
@@ -448,7 +455,7 @@ impl Load {
             .filter_map(|rest| rest.split('<').next())
             .map(str::to_string)
             .collect();
-        // An endpoint that lists other things than it was asked for: those are not ours to remove.
+        // An endpoint that lists other names than those asked for: they are not ours to remove.
         if let Some(strange) = names.iter().find(|name| !name.starts_with(&below)) {
             return Err(Failure::new(Class::BadAnswer, format!("a list below {below} has {strange}")));
         }
@@ -488,7 +495,7 @@ impl Load {
 }
 
 impl Objects {
-    /// The next one to put; from the first again when there are as many as may be.
+    /// The next object to put. After the most that there may be, it begins with the first again.
     fn next(&self) -> u64 {
         let next = self.next.get();
         self.next.set((next + 1) % self.most);
@@ -512,7 +519,7 @@ impl Objects {
     }
 }
 
-/// Percent-encoded for a query: our names have nothing else that needs it.
+/// Percent-encodes a name for a query. Our names have no other character that needs it.
 fn encoded(name: &str) -> String {
     name.replace('/', "%2F")
 }

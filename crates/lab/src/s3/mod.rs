@@ -1,15 +1,20 @@
-//! Load on an S3 endpoint: how many connections it bears, what each request takes, and which errors come.
+//! Load on an S3 endpoint: how many connections it bears, how long requests take, and which errors
+//! come.
 //!
-//! Nothing here knows whose endpoint it is. From small to large:
+//! Nothing here knows whose endpoint it is. The modules, from small to large:
 //!
-//! * [`sign`], [`content`], [`answer`]: requests signed in a microsecond, bodies without memory, answers read as they come.
+//! * [`sign`], [`content`], [`answer`]: they sign a request in a microsecond, make bodies without
+//!   memory, and read answers as they come.
 //! * [`stream`], [`exchange`]: a connection, and one request on it; every failure has a [`Class`].
-//! * [`load`], [`worker`]: the connections of one process, and what it does when it is told.
-//! * [`crew`], [`search`], [`run`]: all processes, which number of connections comes next, and the report; [`page`] draws it.
+//! * [`load`], [`worker`]: the connections of one process, and the commands that it obeys.
+//! * [`crew`], [`search`], [`run`]: all processes, the choice of the next number of connections,
+//!   and the report; [`page`] draws it.
 //!
-//! The generator must cost less than what it measures: one thread a process, a task of a few hundred bytes and no buffer for
-//! a connection that waits, three system calls a request. Its processor time is in the report. Sockets and timers are
-//! `tokio`'s, all else is [`leeward_env::Env`]'s. A process is full when its file descriptors are: then there are more.
+//! The generator must cost less than what it measures. It has one thread per process. A connection
+//! that waits is a task of a few hundred bytes without a buffer. A request takes three system
+//! calls. The report has the generator's processor time. Sockets and timers are `tokio`'s, all else
+//! is [`leeward_env::Env`]'s. When the file descriptors of a process run out, there are more
+//! processes.
 
 pub mod answer;
 pub mod content;
@@ -30,27 +35,27 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What is asked of the endpoint.
+/// The operations of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
     /// Stores an object.
     Put,
-    /// Reads one, and compares it.
+    /// Reads an object and compares it.
     Get,
-    /// Asks for its attributes.
+    /// Asks for the attributes of an object.
     Head,
-    /// Lists up to 1,000 names from anywhere.
+    /// Lists up to 1,000 names from a random one on.
     List,
-    /// Removes an object; only the end of a run does.
+    /// Removes an object. No step of a run does this, only its end and a first attempt that failed.
     Delete,
 }
 
 impl Op {
-    /// What a mix may have.
+    /// The operations that a mix may have.
     pub const MIX: [Op; 4] = [Op::Put, Op::Get, Op::Head, Op::List];
 
-    /// Its name.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Op::Put => "put",
@@ -61,7 +66,7 @@ impl Op {
         }
     }
 
-    /// The one with that name, of [`Op::MIX`].
+    /// The operation of [`Op::MIX`] with this name.
     pub fn named(name: &str) -> Option<Op> {
         Op::MIX.into_iter().find(|op| op.name() == name)
     }
@@ -76,28 +81,28 @@ impl Op {
     }
 }
 
-/// Why a request failed, as far as classes go.
+/// The class of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Nobody listens, or what listens is full.
+    /// Nothing listens there, or the listener's queue is full.
     Refused,
     /// The connection was reset.
     Reset,
-    /// It was closed before the whole answer was there.
+    /// The connection was closed before the whole answer came.
     Closed,
-    /// There was no connection, or no whole answer, in time.
+    /// The connection or the whole answer did not come in time.
     TimeOut,
-    /// No secure connection.
+    /// The TLS handshake failed.
     Tls,
-    /// No way to the host.
+    /// The host cannot be reached.
     Unreachable,
-    /// The system here had no port, no file descriptor, no memory.
+    /// This machine ran out of ports, file descriptors or memory.
     Here,
-    /// An answer with this status, which is not the one for success.
+    /// An answer with this status, which is not that of a success.
     Status(u16),
     /// A body that is not what was stored.
     WrongBytes,
-    /// An answer that makes no sense.
+    /// An answer that cannot be understood.
     BadAnswer,
 }
 
@@ -119,24 +124,24 @@ impl fmt::Display for Class {
     }
 }
 
-/// A request that failed.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In which way.
+    /// Class of the failure.
     pub class: Class,
-    /// What was said.
+    /// Text of the error.
     pub text: String,
-    /// How long the server wants to be left alone.
+    /// Time after which the server wants the next request.
     pub wait: Option<Duration>,
 }
 
 impl Failure {
-    /// One that says nothing about when to come back.
+    /// A failure without a time to wait.
     pub fn new(class: Class, text: impl Into<String>) -> Failure {
         Failure { class, text: text.into(), wait: None }
     }
 
-    /// From an error of a socket.
+    /// Makes a failure of an error of a socket.
     pub fn of(error: &io::Error) -> Failure {
         let class = match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => Class::Refused,
@@ -146,7 +151,7 @@ impl Failure {
                 Class::Unreachable
             }
             Some(_) => Class::Here,
-            // of the library for TLS
+            // from the library for TLS
             None if error.kind() == io::ErrorKind::UnexpectedEof => Class::Closed,
             None => Class::Tls,
         };

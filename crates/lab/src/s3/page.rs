@@ -1,4 +1,4 @@
-//! A run as a page with plots.
+//! A run as an HTML page with plots.
 
 use super::Op;
 use super::run::{Measured, OpMeasured, Report};
@@ -58,7 +58,7 @@ pub const HEAD: [&str; 14] = [
     "holds",
 ];
 
-/// A row for each operation of each step; what is of the whole step is in its first row.
+/// A row for each operation of each step. The values of the whole step are in its first row.
 pub fn rows(report: &Report) -> Vec<Vec<String>> {
     let mut steps: Vec<&Measured> = report.steps.iter().collect();
     steps.sort_by_key(|step| step.connections);
@@ -127,7 +127,7 @@ fn setting(report: &Report, utc: Utc) -> String {
     )
 }
 
-/// What holds, in a sentence.
+/// A sentence that says which load holds.
 pub fn verdict(report: &Report) -> String {
     let mut bound = format!("at most {} failed", percent(report.errors_max));
     if let Some(us) = report.p99_max_us {
@@ -148,7 +148,7 @@ pub fn verdict(report: &Report) -> String {
     }
 }
 
-/// What became of idle connections.
+/// A sentence about the idle connections.
 pub fn idle(report: &Report) -> Option<String> {
     let idle = report.idle.as_ref()?;
     let each = idle
@@ -234,7 +234,7 @@ fn distribution(report: &Report, op: Op) -> Chart {
     }
 }
 
-/// Each class of each step.
+/// Each failure class of each step.
 pub fn failure_rows(report: &Report) -> Vec<Vec<String>> {
     let row = |step: &Measured| {
         let connections = step.connections.to_string();

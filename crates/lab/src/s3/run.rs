@@ -1,4 +1,5 @@
-//! A whole run: try the endpoint, fill it, hold idle connections, step by step more connections, find what it bears, clean up.
+//! A whole run: try the endpoint, fill it, hold idle connections, measure with more connections
+//! step by step, search the most that it bears, clean up.
 
 use super::Op;
 use super::crew::{Crew, Hand, SoFar};
@@ -20,105 +21,108 @@ use std::time::Duration;
 
 /// File descriptors of a process that are not for the connections of a step.
 const OTHER_FILES: u64 = 256;
-/// Objects that are put before, where something is to be read and nobody says how many.
+/// Objects that are put before the first step if something is to be read and no number is given.
 const FILL: u64 = 1000;
-/// Halvings of the gap between what holds and what does not.
+/// How often the search halves the gap between a number of connections that holds and one that does
+/// not.
 const HALVES: u32 = 6;
-/// From one step to the next.
+/// Pause between two steps.
 const REST: Duration = Duration::from_secs(1);
-/// After the last idle connection was opened: what they take is asked then. A server may give up buffers of who is quiet for a while.
+/// Pause after the last idle connection was opened, before the server's memory is read. A server
+/// may free the buffers of a quiet connection only after a while.
 const IDLE_REST: Duration = Duration::from_secs(10);
-/// The part of a processor that says that the load itself was the limit.
+/// A process that uses more than this part of a processor is itself the limit of the load.
 const BUSY: f64 = 0.9;
 
-/// Which numbers of connections there are.
+/// The numbers of connections of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loads {
-    /// These, one after the other.
+    /// These numbers, one after the other.
     Steps(Vec<u64>),
-    /// From the first, doubled up to the second until one does not hold; then halves.
+    /// Doubled from the first number up to the second until one does not hold; then the gap is
+    /// halved.
     Search(u64, u64),
 }
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where.
+    /// Where the load goes.
     pub target: Target,
     /// Numbers of connections.
     pub loads: Loads,
-    /// Operations by weight.
+    /// Operations with their weights.
     pub mix: Vec<(Op, u32)>,
-    /// Sizes in bytes by weight.
+    /// Sizes in bytes with their weights.
     pub sizes: Vec<(u64, u32)>,
-    /// How long requests of a step begin.
+    /// Time in which requests of a step may begin.
     pub each: Duration,
-    /// How many begin in a step at most.
+    /// Most requests that may begin in a step.
     pub requests: Option<u64>,
-    /// How long each client rests after an answer.
+    /// Pause of a client after each answer.
     pub pause: Duration,
-    /// How long a request may take.
+    /// Time that a request may take.
     pub patience: Duration,
-    /// Up to which part of requests that fail a load holds.
+    /// Part of the requests that may fail in a load that holds.
     pub errors_max: f64,
-    /// Up to which p99 one holds.
+    /// p99 of each operation that a load which holds may have at most.
     pub p99_max: Option<Duration>,
-    /// Connections that do nothing, held all the time.
+    /// Number of idle connections, held during the whole run.
     pub idle: u64,
     /// Objects put before the first step.
     pub fill: Option<u64>,
-    /// Objects there may be at a time.
+    /// Most objects at a time.
     pub objects: u64,
-    /// Bytes that they may have.
+    /// Most bytes that the objects may have together.
     pub space_bytes: u64,
-    /// Processes at least; there are more where file descriptors run out.
+    /// Least number of processes. There are more if file descriptors run out.
     pub processes: u64,
     /// Addresses that connections come from.
     pub sources: Vec<IpAddr>,
     /// Processes of the server, on this machine.
     pub server: Vec<u32>,
-    /// Whether to make the bucket, and to remove it in the end.
+    /// Whether to make the bucket first, and to remove it at the end.
     pub make_bucket: bool,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Which kind of answer this is.
+    /// The kind of this answer in the JSON output.
     pub reply: &'static str,
-    /// What was measured.
+    /// URL of the endpoint that was measured.
     pub url: String,
-    /// When, milliseconds since 1970.
+    /// Start of the run, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Operations by weight.
+    /// Operations with their weights.
     pub mix: Vec<(Op, u32)>,
-    /// Sizes in bytes by weight.
+    /// Sizes in bytes with their weights.
     pub sizes: Vec<(u64, u32)>,
-    /// How long a client rests after an answer, milliseconds.
+    /// Pause of a client after each answer, in milliseconds.
     pub pause_ms: u64,
-    /// How long a request may take, milliseconds.
+    /// Time that a request may take, in milliseconds.
     pub patience_ms: u64,
-    /// Up to which part of requests that fail a load holds.
+    /// Part of the requests that may fail in a load that holds.
     pub errors_max: f64,
-    /// Up to which p99 one holds, microseconds.
+    /// p99 that a load which holds may have at most, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_max_us: Option<f64>,
-    /// Processors of this machine, and processes that made the load.
+    /// Number of processors of this machine.
     pub processors: usize,
-    /// As above.
+    /// Number of processes that made the load.
     pub processes: u64,
-    /// Putting objects before the first step, when there was something to put.
+    /// Results of putting objects before the first step, if there were any to put.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Measured>,
-    /// Connections that did nothing.
+    /// The idle connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
-    /// The steps, in the order in which they were made.
+    /// The steps, in their order.
     pub steps: Vec<Measured>,
     /// The most connections that held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<u64>,
-    /// The fewest that did not.
+    /// The fewest connections that did not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails: Option<u64>,
     /// Whether the run was stopped before its end.
@@ -128,87 +132,88 @@ pub struct Report {
     pub left: Option<String>,
 }
 
-/// Connections that did nothing.
+/// Results of the idle connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Idle {
-    /// How many there were to be.
+    /// Number of connections that were asked for.
     pub connections: u64,
-    /// How many were opened and answered once.
+    /// Connections that were opened and got one answer.
     pub open: u64,
-    /// How many were still open after the last step.
+    /// Connections that were still open after the last step.
     pub open_in_the_end: u64,
-    /// What could not be opened or was not answered, by class.
+    /// Connections that could not be opened or got no answer, by class.
     pub errors: BTreeMap<String, (u64, String)>,
-    /// What the server's memory grew by, for each that was open, once they had done nothing for a while.
+    /// Growth of the server's memory for each open connection, in bytes, after a while without
+    /// requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_bytes_each: Option<f64>,
 }
 
-/// What came of one number of connections.
+/// Results with one number of connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// How many there were to be.
+    /// Number of connections that were asked for.
     pub connections: u64,
-    /// How long rates are of, seconds.
+    /// Time over which the rates are computed, in seconds.
     pub seconds: f64,
-    /// Requests that succeeded, those included that ended later.
+    /// Requests that succeeded, including those that ended after that time.
     pub succeeded: u64,
     /// Requests and connections that failed.
     pub failed: u64,
-    /// The part of all that failed.
+    /// The part of all requests that failed.
     pub error_rate: f64,
-    /// Failures by class, with what the first one said.
+    /// Failures by class, with the text of the first one.
     pub errors: BTreeMap<String, (u64, String)>,
-    /// Clients that asked, and whose every request failed.
+    /// Clients that sent requests of which every one failed.
     pub never_served: u64,
-    /// By operation.
+    /// Results by operation.
     pub ops: BTreeMap<Op, OpMeasured>,
-    /// Processors that the load itself took, of all processes.
+    /// Processors that all processes of the load used together.
     pub load_processors: f64,
-    /// Whether that was the limit: then the endpoint can do more.
+    /// Whether the load was the limit: then the endpoint can do more.
     pub load_was_the_limit: bool,
     /// The part of this machine's processors that was in use.
     pub machine_busy: f64,
-    /// Processors that the server took.
+    /// Processors that the server used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_processors: Option<f64>,
-    /// Memory of the server after it.
+    /// Resident memory of the server after the step, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_rss_bytes: Option<u64>,
-    /// Whether it holds.
+    /// Whether this number of connections holds.
     pub holds: bool,
 }
 
-/// What came of one operation.
+/// Results of one operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpMeasured {
-    /// Successes a second.
+    /// Successes per second.
     pub rate: f64,
-    /// MiB a second.
+    /// MiB per second.
     pub mib_s: f64,
-    /// Latencies.
+    /// Latencies of all successes.
     #[serde(flatten)]
     pub latency: Summary,
-    /// 99.9 % of them were at most this.
+    /// Latency that 99.9 % of them did not exceed, in microseconds.
     pub p999_us: f64,
-    /// Latency in microseconds, and which part was at most that: for a drawing.
+    /// Pairs of a latency in microseconds and the part that took at most that long, for a plot.
     #[serde(skip)]
     pub distribution: Vec<(f64, f64)>,
 }
 
-/// How far a run is.
+/// How far a run has come.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// In what, for a person.
+    /// The current phase, for a person to read.
     pub phase: String,
-    /// Of `total`, in whatever the phase counts.
+    /// Part of `total` that is done, in the unit of the phase.
     pub done: u64,
-    /// 0: not known.
+    /// The whole, or 0 if it is not known.
     pub total: u64,
 }
 
 impl Plan {
-    /// Connections at most.
+    /// The most connections of any step.
     pub fn most(&self) -> u64 {
         let steps = match &self.loads {
             Loads::Steps(steps) => steps.iter().copied().max().unwrap_or(1),
@@ -248,11 +253,11 @@ impl Plan {
         Ok((0..processes).map(order).collect())
     }
 
-    /// Objects that each process puts before.
+    /// Objects that each process puts before the first step.
     fn fill_each(&self, processes: u64, objects: u64) -> u64 {
         let reads = self.mix.iter().any(|(op, weight)| *op != Op::Put && *weight > 0);
         let asked = self.fill.unwrap_or(if reads { FILL } else { 0 });
-        // What idle connections and readers ask for must be there, of each process.
+        // Idle connections and readers ask for objects of their own process: each has one at least.
         let least = u64::from(reads || self.idle > 0);
         asked.div_ceil(processes).max(least).min(objects)
     }
@@ -261,12 +266,12 @@ impl Plan {
 /// The hard limit of open files of a process.
 fn open_files_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct is valid for the call; without success it says 0.
+    // SAFETY: the struct is valid for the call. If the call fails, its values stay 0.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     limit.rlim_max
 }
 
-/// Part of `all` that number `n` of `parts` has.
+/// The part of `all` that number `n` of `parts` gets.
 fn share(all: u64, n: u64, parts: u64) -> u64 {
     all / parts + u64::from(n < all % parts)
 }
@@ -280,12 +285,12 @@ pub fn run(
     plan: &Plan,
     stop: &Stop,
     launch: &dyn Fn() -> io::Result<Hand>,
-    tell: &mut dyn FnMut(&Progress),
+    record: &mut dyn FnMut(&Progress),
 ) -> Result<Report, Refused> {
     let orders = plan.orders(env)?;
     let crew = Crew::start(env, &orders, launch).map_err(|e| broken(&e))?;
     let (processes, objects) = (orders.len() as u64, orders[0].objects);
-    let mut run = Run { env, plan, stop, crew, processes, tell };
+    let mut run = Run { env, plan, stop, crew, processes, record };
     run.all("asking for the first time", &[Command::Try { make_bucket: plan.make_bucket }])?;
     let mut report = Report {
         reply: "s3",
@@ -322,7 +327,7 @@ struct Run<'a> {
     stop: &'a Stop,
     crew: Crew,
     processes: u64,
-    tell: &'a mut dyn FnMut(&Progress),
+    record: &'a mut dyn FnMut(&Progress),
 }
 
 impl Run<'_> {
@@ -349,12 +354,12 @@ impl Run<'_> {
             if let Some(idle) = &mut report.idle {
                 idle.open_in_the_end = quiet;
             }
-            // What was cut short says nothing.
+            // A step that was cut short says nothing.
             if self.stop.asked() {
                 break;
             }
             if let Some(search) = &mut search {
-                search.tell(connections, measured.holds);
+                search.record(connections, measured.holds);
             }
             report.steps.push(measured);
         }
@@ -365,10 +370,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One command for each process, with what all of them made of it.
+    /// Sends one command to each process and returns the outcomes of all.
     fn all(&mut self, phase: &str, commands: &[Command]) -> Result<Vec<Outcome>, Refused> {
         let mut watch =
-            |sofar: SoFar| (self.tell)(&Progress { phase: phase.into(), done: sofar.done, total: 0 });
+            |sofar: SoFar| (self.record)(&Progress { phase: phase.into(), done: sofar.done, total: 0 });
         let outcomes = self.crew.ask(commands, Some(self.stop), &mut watch).map_err(|e| broken(&e))?;
         match outcomes.iter().find_map(|outcome| outcome.cannot.clone()) {
             Some(why) => Err(Refused(format!("{}: {why}", self.plan.target.url()))),
@@ -380,7 +385,7 @@ impl Run<'_> {
         let total = each * self.processes;
         let before = self.before();
         let mut watch = |sofar: SoFar| {
-            (self.tell)(&Progress { phase: "putting objects".into(), done: sofar.done, total })
+            (self.record)(&Progress { phase: "putting objects".into(), done: sofar.done, total })
         };
         let commands = vec![Command::Fill { objects: each }; self.processes as usize];
         let outcomes = self.crew.ask(&commands, Some(self.stop), &mut watch).map_err(|e| broken(&e))?;
@@ -423,7 +428,7 @@ impl Run<'_> {
         let open = |n| Command::Open { connections: share(connections, n, processes) };
         let commands: Vec<Command> = (0..processes).map(open).collect();
         let opened = self.all(&format!("opening {connections} connections"), &commands)?;
-        // The first so many have a connection at all.
+        // Each of the first `working` processes has a connection at least.
         let working = connections.min(processes);
         let lasts = self.plan.each;
         let step = |n| Command::Step {
@@ -437,7 +442,7 @@ impl Run<'_> {
             let failed = if sofar.failed > 0 { format!(", {} failed", sofar.failed) } else { String::new() };
             let phase = format!("{connections} connections: {} answers{failed}", sofar.done);
             let (done, total) = (sofar.elapsed.as_millis() as u64 / 100, lasts.as_millis() as u64 / 100);
-            (self.tell)(&Progress { phase, done: done.min(total), total });
+            (self.record)(&Progress { phase, done: done.min(total), total });
         };
         let outcomes = self.crew.ask(&commands, Some(self.stop), &mut watch).map_err(|e| broken(&e))?;
         let mut measured = self.measured(connections, &outcomes, &opened, before);
@@ -485,13 +490,13 @@ impl Run<'_> {
         }
     }
 
-    /// Removes everything; says what is left.
+    /// Removes everything. Returns what could not be removed.
     fn sweep(&mut self, order: &Order) -> Option<String> {
         let commands = [Command::Sweep { remove_bucket: self.plan.make_bucket }];
         let mut watch = |sofar: SoFar| {
-            (self.tell)(&Progress { phase: "removing objects".into(), done: sofar.done, total: 0 });
+            (self.record)(&Progress { phase: "removing objects".into(), done: sofar.done, total: 0 });
         };
-        // Not stopped by a stop: a second one ends the process.
+        // A stop does not end this. A second one ends the process.
         let why = match self.crew.ask(&commands, None, &mut watch) {
             Ok(outcomes) => outcomes.into_iter().find_map(|outcome| outcome.cannot)?,
             Err(e) => e.to_string(),
@@ -500,7 +505,7 @@ impl Run<'_> {
     }
 }
 
-/// What things were like before a step.
+/// The state of the machine and of the server before a step.
 struct Before {
     cpu: CpuTimes,
     server: Option<Usage>,
@@ -514,7 +519,8 @@ fn broken(error: &io::Error) -> Refused {
     ))
 }
 
-/// Whether a load holds: something succeeded, few enough failed, and soon enough.
+/// Whether a load holds: some requests succeeded, few enough failed, and none of the p99 is too
+/// long.
 pub fn holds(measured: &Measured, errors_max: f64, p99_max: Option<Duration>) -> bool {
     let slow = |max: Duration| measured.ops.values().any(|op| op.latency.p99_us > max.as_micros() as f64);
     measured.succeeded > 0 && measured.error_rate <= errors_max && !p99_max.is_some_and(slow)

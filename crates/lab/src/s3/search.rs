@@ -1,9 +1,11 @@
-//! Which number of connections comes next: twice as many until an endpoint does not bear them, then halves of the gap.
+//! Chooses the next number of connections: doubles it until an endpoint does not bear them, then
+//! halves the gap.
 
-/// The gap between what holds and what does not that is small enough: one part in so many.
+/// The gap between a number that holds and one that does not is small enough at one part in this
+/// many.
 const FINE: u64 = 20;
 
-/// A search for the highest load that holds. Pure.
+/// A search for the highest load that holds. It does no I/O.
 #[derive(Clone, Debug)]
 pub struct Search {
     from: u64,
@@ -14,12 +16,13 @@ pub struct Search {
 }
 
 impl Search {
-    /// From `from` connections to at most `to`, with so many halvings of the gap in the end.
+    /// A search from `from` connections to at most `to`, with `halves` halvings of the gap at the
+    /// end.
     pub fn new(from: u64, to: u64, halves: u32) -> Search {
         Search { from: from.clamp(1, to.max(1)), to: to.max(1), good: None, bad: None, halves }
     }
 
-    /// How many connections to try; `None` when it is over.
+    /// The next number of connections to try. `None` when the search is over.
     pub fn next(&self) -> Option<u64> {
         let Some(bad) = self.bad else {
             return match self.good {
@@ -32,8 +35,8 @@ impl Search {
         (self.halves > 0 && gap > (bad / FINE).max(1)).then_some(good + gap / 2)
     }
 
-    /// What came of so many.
-    pub fn tell(&mut self, connections: u64, holds: bool) {
+    /// Records the result of a number of connections.
+    pub fn record(&mut self, connections: u64, holds: bool) {
         self.halves -= u32::from(self.bad.is_some()).min(self.halves);
         if holds {
             self.good = self.good.max(Some(connections));
@@ -42,12 +45,12 @@ impl Search {
         }
     }
 
-    /// The most that held.
+    /// The most connections that held.
     pub fn good(&self) -> Option<u64> {
         self.good
     }
 
-    /// The fewest that did not hold.
+    /// The fewest connections that did not hold.
     pub fn bad(&self) -> Option<u64> {
         self.bad
     }
@@ -57,13 +60,13 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// What is tried where up to `holds` connections hold.
+    /// The numbers that are tried where up to `holds` connections hold.
     fn tried(mut search: Search, holds: u64) -> (Vec<u64>, Search) {
         let mut tried = Vec::new();
         while let Some(connections) = search.next() {
             assert!(tried.len() < 100, "does not end: {tried:?}");
             tried.push(connections);
-            search.tell(connections, connections <= holds);
+            search.record(connections, connections <= holds);
         }
         (tried, search)
     }

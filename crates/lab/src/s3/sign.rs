@@ -1,7 +1,9 @@
-//! Signatures of the AWS (version 4), for a generator that makes tens of thousands a second on a part of one processor.
+//! AWS signatures (version 4), for a generator that makes tens of thousands per second on a part of
+//! one processor.
 //!
-//! Client libraries derive the key of the day for each request and build maps of headers; here the key is kept and there are
-//! always the same headers. Tested with the examples that AWS publishes.
+//! Client libraries derive the key of the day for each request and build maps of headers. This
+//! signer keeps the key, and its headers are always the same. Its tests are the examples that AWS
+//! publishes.
 
 use leeward_env::dates::civil;
 use leeward_env::hex;
@@ -10,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
 
-/// What stands for the digest of a body that is not signed.
+/// Stands for the digest of a body that is not signed.
 pub const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-/// The digest of no body.
+/// The digest of an empty body.
 pub const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Who asks.
+/// The keys that sign.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     /// Access key id.
@@ -32,38 +34,38 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// What is signed of a request.
+/// The signed parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// `PUT`.
+    /// HTTP method, such as `PUT`.
     pub method: &'a str,
-    /// From the first slash, percent-encoded.
+    /// Path from the first slash, percent-encoded.
     pub path: &'a str,
-    /// `name=value` joined by `&`, by name, percent-encoded.
+    /// `name=value` pairs joined by `&`, sorted by name, percent-encoded.
     pub query: &'a str,
     /// Digest of the body in hex, or [`UNSIGNED`].
     pub payload: &'a str,
-    /// Bytes of the body, of a request that has one.
+    /// Bytes of the body, if the request has one.
     pub length: Option<u64>,
 }
 
-/// Signs in the name of one key for one host.
+/// Signs with one key for one host.
 pub struct Signer {
     keys: Keys,
     region: String,
     host: String,
-    /// Days since 1970 that `key` and `scope` are of.
+    /// Day to which `key` and `scope` belong, counted from 1970.
     day: u64,
     key: hmac::Key,
     scope: String,
-    /// Seconds since 1970 that `date` is of.
+    /// Second to which `date` belongs, counted from 1970.
     second: u64,
     date: String,
     canonical: Vec<u8>,
 }
 
 impl Signer {
-    /// For requests with this `Host` header.
+    /// A signer of requests with this `Host` header.
     pub fn new(keys: Keys, region: &str, host: &str) -> Signer {
         Signer {
             keys,
@@ -78,7 +80,7 @@ impl Signer {
         }
     }
 
-    /// Appends the head of a request, to its empty line; `now` in seconds since 1970.
+    /// Appends the head of a request with its empty line. `now` is in seconds since 1970.
     pub fn head(&mut self, out: &mut Vec<u8>, now: u64, request: &Request<'_>) {
         self.set_time(now);
         let Request { method, path, query, payload, length } = *request;
@@ -155,7 +157,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// 2013-05-24, which the examples of AWS are of.
+    /// 2013-05-24, the date of the examples of AWS.
     const THEN: u64 = 1_369_353_600;
 
     fn example(query: &str) -> String {

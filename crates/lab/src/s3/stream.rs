@@ -1,4 +1,4 @@
-//! A connection: plain or secure, from a chosen address.
+//! A connection, plain or with TLS, from a chosen address.
 
 use super::target::Target;
 use super::{Class, Failure};
@@ -18,25 +18,25 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A connection that is open.
+/// An open connection.
 pub enum Stream {
-    /// TCP.
+    /// Plain TCP.
     Plain(TcpStream),
-    /// TLS over it; large, and most connections are plain.
+    /// TLS over TCP. It is boxed because it is large, and most connections are plain.
     Secure(Box<TlsStream<TcpStream>>),
 }
 
-/// What makes connections to one endpoint.
+/// Makes connections to one endpoint.
 pub struct Connector {
     address: SocketAddr,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
 impl Connector {
-    /// For a target at this address.
+    /// A connector to a target at this address.
     ///
     /// # Errors
-    /// Certificates that cannot be read, or a name that none can be for.
+    /// Certificates that cannot be read, or a host name that no certificate can have.
     pub fn new(target: &Target, address: SocketAddr) -> Result<Connector, Refused> {
         let tls = target.tls.then(|| {
             let name = ServerName::try_from(target.host.clone());
@@ -47,7 +47,7 @@ impl Connector {
         Ok(Connector { address, tls: tls.transpose()? })
     }
 
-    /// Connects.
+    /// Opens a connection.
     ///
     /// # Errors
     /// Any class but those of answers. It has no time limit of its own.
@@ -76,7 +76,8 @@ impl Connector {
     }
 }
 
-/// Lets the system choose the port when it knows the other end: a port is then free as long as no connection to the same place has it.
+/// Lets the system choose the port when it knows the other end: then a port is free if no
+/// connection to the same address and port uses it.
 fn choose_port_late(socket: &TcpSocket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: a valid descriptor, and an int with its size.
@@ -118,7 +119,7 @@ fn config(authorities: Option<&Path>) -> Result<rustls::ClientConfig, Refused> {
 }
 
 impl Stream {
-    /// Reads what is there.
+    /// Reads the bytes that have arrived.
     pub fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
@@ -138,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// Lets all go that was written.
+    /// Flushes everything that was written.
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(_) => Poll::Ready(Ok(())),
@@ -146,7 +147,8 @@ impl Stream {
         }
     }
 
-    /// Whether the other end still has it open, as far as is known, and has said nothing that nobody asked for.
+    /// Whether the other end still has the connection open, as far as is known, and has sent
+    /// nothing that was not asked for.
     pub fn is_quiet(&self) -> bool {
         let socket = match self {
             Stream::Plain(stream) => stream,
@@ -158,7 +160,8 @@ impl Stream {
         let got = unsafe {
             libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
         };
-        // A secure connection may have been sent something that is not for us, such as a ticket.
+        // On a TLS connection the other end may have sent something that is not for us, such as a
+        // ticket.
         let spoken = got > 0 && matches!(self, Stream::Secure(_));
         spoken || got < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
     }

@@ -1,4 +1,4 @@
-//! Where the load goes: an endpoint, a bucket, a prefix in it.
+//! Where the load goes: an endpoint, a bucket and a prefix in it.
 
 use super::sign::Keys;
 use crate::Refused;
@@ -6,44 +6,44 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-/// An endpoint with one bucket, path style.
+/// An endpoint with one bucket, addressed in path style.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Whether by TLS.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// Name or address of the host, without brackets.
     pub host: String,
-    /// Port.
+    /// Port of the endpoint.
     pub port: u16,
-    /// Bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Where in it, without slashes at the ends; may be empty.
+    /// Prefix in the bucket, without slashes at its ends; may be empty.
     pub prefix: String,
     /// Region that requests are signed for.
     pub region: String,
-    /// Who asks.
+    /// Keys that requests are signed with.
     pub keys: Keys,
-    /// Certificates of authorities (PEM), if not those of the system.
+    /// Authorities' certificates (PEM), instead of those of the system.
     pub authorities: Option<PathBuf>,
 }
 
 /// The parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Whether it is https.
+    /// Whether the scheme is https.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// Name or address of the host, without brackets.
     pub host: String,
-    /// Port.
+    /// Port of the endpoint.
     pub port: u16,
-    /// Bucket.
+    /// Name of the bucket.
     pub bucket: String,
-    /// Prefix.
+    /// Prefix in the bucket.
     pub prefix: String,
 }
 
 impl Parts {
-    /// Reads `http://HOST:PORT/BUCKET/PREFIX`; without port 80 or 443 are meant.
+    /// Parses `http://HOST:PORT/BUCKET/PREFIX`. Without a port it is 80 or 443.
     ///
     /// # Errors
     /// A sentence that says what to write.
@@ -72,7 +72,7 @@ impl Parts {
         };
         let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
         let prefix = prefix.trim_matches('/');
-        // What needs no encoding: names of ours are in signatures as they are.
+        // Only characters that need no encoding: signatures have our names as they are.
         let plain = |part: &str| {
             !part.is_empty()
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -95,7 +95,7 @@ impl Parts {
 }
 
 impl Target {
-    /// The `Host` header: without the port that everybody expects.
+    /// The `Host` header, without a port that is the scheme's own.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match (self.tls, self.port) {
@@ -104,14 +104,14 @@ impl Target {
         }
     }
 
-    /// As a person reads it, without keys.
+    /// The URL, without keys.
     pub fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         format!("{scheme}://{}/{}{slash}{}", self.authority(), self.bucket, self.prefix)
     }
 
-    /// The first of the host's addresses.
+    /// The first address of the host.
     ///
     /// # Errors
     /// A sentence with the next step.
@@ -123,8 +123,8 @@ impl Target {
     }
 }
 
-/// The address that the connection with this number of this process comes from: on the loopback network there are many, and each
-/// has ports of its own. `None`: the system chooses.
+/// The source address of connection number `n` of a process. The loopback network has many
+/// addresses, and each has its own ports. `None`: the system chooses.
 pub fn source(to: SocketAddr, of: &[IpAddr], worker: u64, connection: u64) -> Option<IpAddr> {
     if !of.is_empty() {
         return Some(of[connection as usize % of.len()]);

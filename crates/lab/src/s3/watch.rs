@@ -1,18 +1,18 @@
-//! What the processes of a server on this machine take: memory and processor time, from `/proc`.
+//! Memory and processor time of a server's processes on this machine, from `/proc`.
 
 use serde::Serialize;
 use std::fs;
 
-/// Of all watched processes together.
+/// Sums over all watched processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
-    /// Resident memory. What the kernel has for their sockets is not in it.
+    /// Resident memory, in bytes. Socket buffers in the kernel do not count.
     pub rss_bytes: u64,
-    /// Processor time since they started, seconds.
+    /// Processor time since the processes started, in seconds.
     pub cpu_s: f64,
 }
 
-/// What these processes take now; `None` when one of them is not there.
+/// Reads what these processes use now. Returns `None` if one of them does not exist.
 pub fn usage(pids: &[u32]) -> Option<Usage> {
     let mut all = pids.iter().map(|pid| {
         let read = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
@@ -30,7 +30,7 @@ fn rss(status: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The name of a process may have blanks and brackets in it.
+/// Cuts at the last bracket: the name of a process may have blanks and brackets in it.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

@@ -1,5 +1,6 @@
-//! One process of a load: it reads commands from standard input, a line of JSON each, and says what came of them. It ends when
-//! standard input does, which it also does when the one who started it dies.
+//! One process of a load. It reads commands from standard input, a line of JSON each, and writes
+//! the outcome of each. It ends when standard input ends. That also happens when the process that
+//! started it dies.
 
 use super::load::{Client, Load, Step};
 use super::target::Target;
@@ -15,35 +16,35 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// How often it says how far it is.
+/// Interval at which it reports its progress.
 const TICK: Duration = Duration::from_millis(250);
-/// How long what is on its way may take after a stop.
+/// Time that requests in flight may take after a stop.
 const STOP_MAX: Duration = Duration::from_secs(3);
-/// Clients that put and remove objects before and after.
+/// Clients that put objects before the steps and remove them afterwards.
 const HELPERS: usize = 64;
-/// How often what fails is tried again before and after.
+/// Number of tries that putting and removing have.
 const TRIES: u32 = 5;
-/// Commands and answers that may be sent at most: an hour is never reached.
+/// A limit of time that is never reached: a command takes less than an hour.
 const FOREVER: Duration = Duration::from_secs(86_400);
 
-/// What a process is for.
+/// The first line that a process reads: its part of the load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// Where the load goes.
     pub target: Target,
-    /// Which of the processes this is, from 0.
+    /// Number of this process, from 0.
     pub number: u64,
-    /// What all names of the run begin with, without a slash at the end.
+    /// The beginning of all names of the run, without a slash at the end.
     pub run: String,
-    /// Objects that this process may have there at a time.
+    /// Most objects that this process may have at a time.
     pub objects: u64,
-    /// Sizes in bytes, by their weights.
+    /// Sizes in bytes with their weights.
     pub sizes: Vec<(u64, u32)>,
-    /// How long a client rests after an answer, milliseconds.
+    /// Pause of a client after each answer, in milliseconds.
     pub pause_ms: u64,
-    /// How long a request may take with making its connection, milliseconds.
+    /// Time that a request may take, with opening its connection, in milliseconds.
     pub patience_ms: u64,
-    /// Addresses that connections come from; none: as it fits.
+    /// Addresses that connections come from. If there is none, the system chooses.
     pub sources: Vec<IpAddr>,
 }
 
@@ -53,7 +54,7 @@ impl Order {
         format!("{}/w{}/{object:08}", self.run, self.number)
     }
 
-    /// Size of an object: always the same, so that who reads knows what comes.
+    /// Size of an object. It never changes, so a reader knows what to expect.
     pub fn size_of(&self, object: u64) -> u64 {
         pick(&self.sizes, object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).unwrap_or(0)
     }
@@ -67,7 +68,8 @@ impl Order {
     }
 }
 
-/// One of these, as often as its weight says, by a number that is even over its range; `None` where nothing has a weight.
+/// Picks one of the elements, each as often as its weight says, with a number that is evenly
+/// distributed. Returns `None` if no element has a weight.
 pub(super) fn pick<T: Copy>(of: &[(T, u32)], number: u64) -> Option<T> {
     let all: u64 = of.iter().map(|(_, weight)| u64::from(*weight)).sum();
     let mut at = number.checked_rem(all)?;
@@ -80,68 +82,68 @@ pub(super) fn pick<T: Copy>(of: &[(T, u32)], number: u64) -> Option<T> {
     None
 }
 
-/// What a process is told.
+/// A command to a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Command {
-    /// Put an object, get it, list it, remove it; make the bucket before if it is to.
+    /// Make the bucket if so asked. Then put an object, get it and ask for its attributes.
     Try {
         /// Whether to make the bucket.
         make_bucket: bool,
     },
-    /// Have this many connections that do nothing, and keep them.
+    /// Hold this many idle connections.
     Idle {
-        /// How many.
+        /// Number of connections.
         connections: u64,
     },
     /// Put objects, to be read later.
     Fill {
-        /// How many there must be.
+        /// Number of objects that there must be.
         objects: u64,
     },
-    /// Have this many connections, no more and no fewer.
+    /// Have exactly this many connections.
     Open {
-        /// How many.
+        /// Number of connections.
         connections: u64,
     },
-    /// Let them ask.
+    /// Let the connections send requests.
     Step {
-        /// Operations by weight.
+        /// Operations with their weights.
         mix: Vec<(Op, u32)>,
-        /// For how long requests begin, milliseconds.
+        /// Time in which requests may begin, in milliseconds.
         lasts_ms: u64,
-        /// How many begin at most.
+        /// Most requests that may begin.
         requests: Option<u64>,
     },
-    /// Remove all that the run has put, whichever process did.
+    /// Remove all objects of the run, whichever process has put them.
     Sweep {
-        /// Whether to remove the bucket then.
+        /// Whether to remove the bucket afterwards.
         remove_bucket: bool,
     },
-    /// Begin no more requests; what was asked last is answered soon.
+    /// Begin no more requests. The outcome of the current command follows soon.
     Stop,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Seconds in which what is `in_time` was done.
+    /// Time to which `in_time` refers, in seconds.
     pub seconds: f64,
-    /// Processor time that the process took, seconds.
+    /// Processor time that the process used, in seconds.
     pub cpu_s: f64,
-    /// Requests that succeeded.
+    /// Requests that succeeded, by operation.
     pub ops: BTreeMap<Op, Counted>,
-    /// Requests and connections that failed, by class, and what the first one said.
+    /// Requests and connections that failed, by class, with the text of the first one.
     pub errors: BTreeMap<String, (u64, String)>,
-    /// Clients that asked and never got an answer that was right.
+    /// Clients that sent requests and never got a right answer.
     pub unserved: u64,
-    /// Connections that were made before the step.
+    /// Connections that were opened before the step.
     pub opened: u64,
-    /// Connections that do nothing and are still open; of `idle`.
+    /// Idle connections that are still open.
     pub quiet: u64,
-    /// Objects that are there; of `fill`.
+    /// Objects that this process has put.
     pub objects: u64,
-    /// Why it could not be done.
+    /// Why the command could not be carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cannot: Option<String>,
 }
@@ -149,28 +151,28 @@ pub struct Outcome {
 /// Successes of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
-    /// Those that were over while the step lasted.
+    /// Successes that ended while the step lasted.
     pub in_time: u64,
     /// Bytes that these moved.
     pub bytes: u64,
-    /// All of them: microseconds, and how often.
+    /// All successes: pairs of a latency in microseconds and its count.
     pub latencies: Vec<(u64, u64)>,
 }
 
-/// What a process says.
+/// A line that a process writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Line {
-    /// How far it is with the last command: successes and failures.
+    /// Progress of the current command: numbers of successes and failures.
     Tick(u64, u64),
-    /// It is done.
+    /// The command is done.
     Done(Box<Outcome>),
 }
 
-/// Serves until the input ends. The first line is an [`Order`], each other one a [`Command`].
+/// Serves until the input ends. The first line is an [`Order`], each further line a [`Command`].
 ///
 /// # Errors
-/// When nobody can be told any more.
+/// The order cannot be read, or the output is closed.
 pub fn serve(env: &Env, input: impl Read + Send + 'static, output: impl Write) -> io::Result<()> {
     let mut lines = BufReader::new(input).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(()) };
@@ -186,7 +188,7 @@ pub fn serve(env: &Env, input: impl Read + Send + 'static, output: impl Write) -
         }
     });
     let served = LocalSet::new().block_on(&runtime, Worker::serve(env, order, commands, output));
-    // A name that is being looked up must not hold up the end.
+    // A name lookup that still runs must not delay the end.
     runtime.shutdown_background();
     served
 }
@@ -213,7 +215,7 @@ impl<W: Write> Worker<W> {
             Ok(load) => Rc::new(load),
             Err(Refused(why)) => {
                 let mut output = output;
-                // Whatever is asked, that is the answer.
+                // This is the answer to the first command, whichever it is.
                 let _ = commands.recv().await;
                 return say(
                     &mut output,
@@ -245,7 +247,7 @@ impl<W: Write> Worker<W> {
         Ok(())
     }
 
-    /// Runs a command with ticks; a stop ends it soon.
+    /// Runs a command and reports its progress. A stop ends it soon.
     async fn obey(&mut self, command: Command) -> io::Result<Done> {
         let load = self.load.clone();
         load.resume();
@@ -280,7 +282,7 @@ impl<W: Write> Worker<W> {
 }
 
 struct Done {
-    /// At most this long counts.
+    /// The command's time counts at most this long, in seconds.
     seconds: f64,
     cannot: Option<String>,
 }
@@ -295,11 +297,11 @@ async fn perform(
     match command {
         Command::Try { make_bucket } => {
             done.cannot =
-                attempt(load, make_bucket).await.err().map(|(what, failure)| complaint(&what, &failure));
+                attempt(load, make_bucket).await.err().map(|(what, failure)| error_text(&what, &failure));
         }
         Command::Idle { connections } => {
             load.open(idle, connections as usize).await;
-            *idle = load.greet(std::mem::take(idle)).await;
+            *idle = load.warm_up(std::mem::take(idle)).await;
         }
         Command::Fill { objects } => {
             let mut helpers = Vec::new();
@@ -325,7 +327,7 @@ async fn perform(
     }
 }
 
-/// One of each, so that what is wrong is said before there is any load.
+/// Sends a request of each kind, so that mistakes are reported before there is any load.
 async fn attempt(load: &Rc<Load>, make_bucket: bool) -> Result<(), (String, Failure)> {
     let mut client = load.client();
     if make_bucket {
@@ -336,7 +338,7 @@ async fn attempt(load: &Rc<Load>, make_bucket: bool) -> Result<(), (String, Fail
     }
     for op in [Op::Put, Op::Get, Op::Head] {
         if let Err(failure) = load.one(&mut client, &load.on(op, 0)).await {
-            // Nothing of a run that never was is left, as far as that is possible.
+            // A run that does not begin leaves nothing behind, as far as that is possible.
             if op != Op::Put {
                 let _ = load.one(&mut client, &load.on(Op::Delete, 0)).await;
             }
@@ -346,7 +348,7 @@ async fn attempt(load: &Rc<Load>, make_bucket: bool) -> Result<(), (String, Fail
     Ok(())
 }
 
-fn complaint(what: &str, failure: &Failure) -> String {
+fn error_text(what: &str, failure: &Failure) -> String {
     let text = if failure.text.is_empty() { String::new() } else { format!(" ({})", failure.text) };
     let next = match failure.class {
         Class::Refused | Class::Unreachable | Class::TimeOut => "is the endpoint there?",
@@ -358,7 +360,7 @@ fn complaint(what: &str, failure: &Failure) -> String {
     format!("{what}: {}{text}: {next}", failure.class)
 }
 
-/// Removes page by page, until there is none, or nothing goes any more.
+/// Removes the run's objects page by page, until there is none or none can be removed any more.
 async fn sweep(load: &Rc<Load>, remove_bucket: bool) -> Option<String> {
     let mut clients: Vec<Client> = (0..HELPERS).map(|_| load.client()).collect();
     let mut tries = TRIES;
@@ -370,7 +372,7 @@ async fn sweep(load: &Rc<Load>, remove_bucket: bool) -> Option<String> {
                 continue;
             }
             Ok((found, _)) => format!("{found} objects or more cannot be removed"),
-            Err(failure) => complaint("what is left cannot be listed", &failure),
+            Err(failure) => error_text("what is left cannot be listed", &failure),
         };
         tries -= 1;
         if tries == 0 {
@@ -379,7 +381,7 @@ async fn sweep(load: &Rc<Load>, remove_bucket: bool) -> Option<String> {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     if remove_bucket && let Err(failure) = load.one(&mut clients[0], &load.bucket(Op::Delete)).await {
-        return Some(complaint("the bucket cannot be removed", &failure));
+        return Some(error_text("the bucket cannot be removed", &failure));
     }
     None
 }
@@ -390,7 +392,7 @@ fn say(output: &mut impl Write, line: &Line) -> io::Result<()> {
     output.write_all(&bytes).and_then(|()| output.flush())
 }
 
-/// Processor time of this process so far.
+/// Processor time of this process so far, in seconds.
 fn cpu_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid struct to write to.

@@ -38,8 +38,8 @@ pub enum Way {
     Dies,
 }
 
-/// What a server decides by.
-pub struct Asked<'a> {
+/// A request, as far as the server decides by it.
+pub struct Request<'a> {
     /// How many requests there were before.
     pub n: usize,
     pub method: &'a str,
@@ -49,7 +49,7 @@ pub struct Asked<'a> {
     pub open: usize,
 }
 
-type Decide = dyn Fn(&Asked<'_>) -> Way + Send + Sync;
+type Decide = dyn Fn(&Request<'_>) -> Way + Send + Sync;
 
 pub struct Server {
     pub port: u16,
@@ -60,20 +60,20 @@ struct Shared {
     decide: Box<Decide>,
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     connections: Mutex<Vec<TcpStream>>,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     over: AtomicBool,
     port: u16,
 }
 
 impl Server {
-    pub fn start(decide: impl Fn(&Asked<'_>) -> Way + Send + Sync + 'static) -> Server {
+    pub fn start(decide: impl Fn(&Request<'_>) -> Way + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let shared = Arc::new(Shared {
             decide: Box::new(decide),
             objects: Mutex::default(),
             connections: Mutex::default(),
-            asked: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             port,
         });
@@ -136,9 +136,9 @@ impl Shared {
         while let Some((method, target, length)) = head(&mut reader) {
             let (path, query) = target.split_once('?').unwrap_or((&target, ""));
             let key = path.strip_prefix("/bucket").unwrap_or(path).trim_start_matches('/').to_string();
-            let n = self.asked.fetch_add(1, Ordering::SeqCst);
-            let asked = Asked { n, method: &method, object: !key.is_empty(), open: self.open() };
-            let way = (self.decide)(&asked);
+            let n = self.requests.fetch_add(1, Ordering::SeqCst);
+            let request = Request { n, method: &method, object: !key.is_empty(), open: self.open() };
+            let way = (self.decide)(&request);
             if let Way::SaysEarly(status) = way {
                 let _ = answer(stream, status, "Connection: close\r\n", BUSY);
                 let _ = stream.shutdown(Shutdown::Write);

@@ -6,7 +6,7 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size::{self, Limit};
 use crate::system;
-use leeward_fs::flows::{FlowRecord, FlowSettings, InForce, Principal, WEIGHT_MAX, WEIGHT_USUAL};
+use leeward_fs::flows::{EffectiveLimits, FlowRecord, FlowSettings, UserOrGroup, WEIGHT_MAX, WEIGHT_USUAL};
 use leeward_volume::admin::{self, FlowInfo};
 use serde::Serialize;
 use serde_json::json;
@@ -120,17 +120,17 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
 }
 
 /// A user, or a group with @ before it.
-fn parse(who: &str) -> Result<Principal, Fail> {
+fn parse(who: &str) -> Result<UserOrGroup, Fail> {
     match who.strip_prefix('@') {
-        Some(group) => system::group(group).map(Principal::Group),
-        None => system::owner(who).map(|owner| Principal::User(owner.uid)),
+        Some(group) => system::group(group).map(UserOrGroup::Group),
+        None => system::owner(who).map(|owner| UserOrGroup::User(owner.uid)),
     }
 }
 
-fn name(who: Principal) -> String {
+fn name(who: UserOrGroup) -> String {
     match who {
-        Principal::User(uid) => system::user_name(uid),
-        Principal::Group(gid) => format!("@{}", system::group_name(gid)),
+        UserOrGroup::User(uid) => system::user_name(uid),
+        UserOrGroup::Group(gid) => format!("@{}", system::group_name(gid)),
     }
 }
 
@@ -184,7 +184,7 @@ fn show(invocation: &Invocation, user: &str) -> Result<(), Fail> {
         settings.set(who, FlowRecord { weight, ops_per_sec, bytes_per_sec });
     }
     let groups = system::groups_of(uid);
-    let InForce { weight, ops_per_sec, bytes_per_sec } = settings.in_force(uid, &groups);
+    let EffectiveLimits { weight, ops_per_sec, bytes_per_sec } = settings.in_force(uid, &groups);
     let shown = Shown { user: system::user_name(uid), uid, groups, weight, ops_per_sec, bytes_per_sec };
     output::show(invocation.format, &shown, || {
         let groups: Vec<String> = shown.groups.iter().map(|gid| system::group_name(*gid)).collect();

@@ -7,7 +7,7 @@ use crate::fail::{Fail, text};
 use crate::output::{self, Side, Table};
 use crate::progress::Bar;
 use crate::{size, system, when};
-use leeward_bucket::{Keys, Place};
+use leeward_bucket::{Keys, Location};
 use leeward_lab::s3::crew::Hand;
 use leeward_lab::s3::run::{self, Loads, Plan, Report};
 use leeward_lab::s3::sign;
@@ -232,7 +232,7 @@ fn target(url: &str, ca: Option<PathBuf>) -> Result<Target, Fail> {
     let wrong = |e: leeward_bucket::Error| Fail::new(e.to_string());
     let is_bucket = url.starts_with("s3://");
     // of another URL only the region counts; any name of a bucket does to ask for it
-    let place = Place::find(if is_bucket { url } else { "s3://any" }).map_err(wrong)?;
+    let place = Location::find(if is_bucket { url } else { "s3://any" }).map_err(wrong)?;
     let keys = Keys::find(place.url.profile.as_deref()).map_err(wrong)?;
     let region = place.region.clone().unwrap_or_else(|| REGION.into());
     let url = if is_bucket {

@@ -252,9 +252,10 @@ fn holds_any(u: &SnapUsage) -> bool {
 
 fn together(u: &SnapUsage) -> String {
     format!(
-        "volume {}: {} hold {} together; {} wait for trim\n",
+        "volume {}: {} {} {}; {} wait for trim\n",
         u.volume,
         size::counted(u.snapshots, "snapshot", "snapshots"),
+        if u.snapshots == 1 { "holds" } else { "together hold" },
         size::bytes(u.held_bytes),
         size::bytes(u.waiting_bytes)
     )

@@ -3,7 +3,7 @@
 use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::{mounts, output, system, when};
-use leeward_auth::{ACTIVITIES, CellPath, Signer, Wish};
+use leeward_auth::{ACTIVITIES, CellPath, Signer, TokenRequest};
 use leeward_volume::admin;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ fn create(
     let activities: Vec<String> = ACTIVITIES.iter().filter(|n| given(n)).map(ToString::to_string).collect();
     let until_secs = (invocation.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
     let at = CellPath::parse(&path).map_err(|e| Fail::new(format!("{path}: {e}")))?;
-    let wish = Wish { path: Some(at), activities: Some(activities.clone()), until_secs };
+    let wish = TokenRequest { path: Some(at), activities: Some(activities.clone()), until_secs };
     let signer = Signer { number: key.number, secret: &key.secret, generation: key.generation, user: name };
     let token =
         signer.mint(invocation.env.random(), "leeward", &wish).map_err(|e| Fail::new(e.to_string()))?;

@@ -1,6 +1,6 @@
-//! Which buckets there are: the cell's records; and what users may do about them.
+//! The buckets of the S3 door: the cell's records, and what users may do with them.
 
-use leeward_door::{Files, Path, Tree, W, Who, X};
+use leeward_door::{Files, Path, Principal, Tree, W, X};
 use leeward_env::Door;
 use leeward_fs::Error;
 use leeward_fs::buckets::is_name;
@@ -13,21 +13,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// See the module's head.
+/// The buckets of a cell.
 pub struct CellBuckets {
     cell: Arc<Cell>,
     files: Files,
     threads: Handle,
-    /// The directory that users make buckets in; empty: they do not.
+    /// The directory in which users make buckets; empty: they cannot.
     new_in: String,
-    /// Records as they were last, and what was made of them.
+    /// The records at the last look, and the buckets made from them.
     known: Mutex<Known>,
 }
 
 type Known = (Arc<Records>, Arc<BTreeMap<String, Arc<Bucket>>>);
 
 impl CellBuckets {
-    /// Those of a cell. `new_in`: the directory that users make buckets in; empty: they do not.
+    /// The buckets of a cell. `new_in`: the directory in which users make buckets; empty: they
+    /// cannot.
     pub fn new(cell: &Arc<Cell>, files: &Files, threads: &Handle, new_in: String) -> CellBuckets {
         let known = Mutex::default();
         CellBuckets { cell: cell.clone(), files: files.clone(), threads: threads.clone(), new_in, known }
@@ -59,8 +60,8 @@ impl CellBuckets {
         })
     }
 
-    /// The directory that a user's buckets are made in, and the name of one there.
-    fn place(&self, who: &Who, name: &str) -> Result<(Tree, Path), BucketError> {
+    /// The directory in which a user's buckets are made, and the name of one there.
+    fn place(&self, who: &Principal, name: &str) -> Result<(Tree, Path), BucketError> {
         if self.new_in.is_empty() {
             let why = "Users make no buckets here: an operator publishes a directory with lee bucket create";
             return Err(BucketError::Refused(format!("{why} {name} --path DIR.")));
@@ -74,8 +75,8 @@ impl CellBuckets {
         Ok((self.files.tree(who, Door::S3, &base), at))
     }
 
-    /// What only the owner of its directory may do.
-    async fn own(&self, who: &Who, name: &str) -> Result<Arc<Bucket>, BucketError> {
+    /// A bucket whose directory this user owns: only the owner may change it.
+    async fn own(&self, who: &Principal, name: &str) -> Result<Arc<Bucket>, BucketError> {
         let bucket = self.get(name).ok_or(BucketError::Unknown)?;
         let tree = self.files.tree(who, Door::S3, &bucket.path);
         let found = tree.stat(&Path::default(), &[]).await.map_err(refused)?;
@@ -117,13 +118,13 @@ impl Buckets for CellBuckets {
         self.known().values().cloned().collect()
     }
 
-    async fn create(&self, who: &Who, name: &str) -> Result<(), BucketError> {
+    async fn create(&self, who: &Principal, name: &str) -> Result<(), BucketError> {
         let (tree, at) = self.place(who, name)?;
         if self.get(name).is_some() {
             let own = self.own(who, name).await;
             return Err(own.map_or(BucketError::Taken, |_| BucketError::Yours));
         }
-        // its owner's alone, until he opens it
+        // only its owner may enter, until the owner opens it
         tree.make_private_dir(&at).await.map_err(refused)?;
         let path = tree.base().join(&at).to_string();
         let made = self.ask(admin::BucketCreate { name: name.into(), path, public: false }).await;
@@ -134,7 +135,7 @@ impl Buckets for CellBuckets {
         made
     }
 
-    async fn remove(&self, who: &Who, name: &str) -> Result<(), BucketError> {
+    async fn remove(&self, who: &Principal, name: &str) -> Result<(), BucketError> {
         let bucket = self.get(name).ok_or(BucketError::Unknown)?;
         let (tree, at) = self.place(who, name)?;
         if bucket.path != tree.base().join(&at) {
@@ -143,7 +144,8 @@ impl Buckets for CellBuckets {
         }
         match tree.remove_dir(&at).await {
             Ok(()) => {}
-            // it was removed before, and the record was not: who might make it again may have the name
+            // the directory was removed before, and the record was not: another user may make a
+            // bucket of this name
             Err(Error::NotFound) => {
                 tree.access(&Path::default(), W | X).await.map_err(refused)?;
             }
@@ -152,7 +154,7 @@ impl Buckets for CellBuckets {
         self.ask(admin::BucketRemove { name: name.into() }).await
     }
 
-    async fn set_public(&self, who: &Who, name: &str, policy: PublicPolicy) -> Result<(), BucketError> {
+    async fn set_public(&self, who: &Principal, name: &str, policy: PublicPolicy) -> Result<(), BucketError> {
         let bucket = self.own(who, name).await?;
         let open = policy == PublicPolicy::Read;
         let tree = self.files.tree(who, Door::S3, &bucket.path);
@@ -161,7 +163,7 @@ impl Buckets for CellBuckets {
         self.ask(admin::BucketSet { name: name.into(), public, cors: None }).await
     }
 
-    async fn set_cors(&self, who: &Who, name: &str, cors: &str) -> Result<(), BucketError> {
+    async fn set_cors(&self, who: &Principal, name: &str, cors: &str) -> Result<(), BucketError> {
         self.own(who, name).await?;
         self.ask(admin::BucketSet { name: name.into(), public: None, cors: Some(cors.into()) }).await
     }

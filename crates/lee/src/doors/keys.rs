@@ -1,24 +1,24 @@
-//! Who has an S3 key: the cell's records, and the user database behind them.
+//! The owners of S3 keys: the cell's records, and the user database behind them.
 
 use leeward_auth::{Authority, Refusal, Verdict};
-use leeward_door::Who;
+use leeward_door::Principal;
 use leeward_door::listen::Certificate;
 use leeward_env::Wait;
 use leeward_s3::{Found, Keys, NotFound};
 use std::sync::Arc;
 
-/// See the module's head.
+/// The S3 keys of a cell.
 pub struct CellKeys(Arc<Authority>);
 
 impl CellKeys {
-    /// Those that this authority knows.
+    /// The keys that this authority knows.
     pub fn new(authority: &Arc<Authority>) -> CellKeys {
         CellKeys(authority.clone())
     }
 }
 
 impl CellKeys {
-    /// Asks at once, and where the user database has to be asked on a thread that may wait for it.
+    /// Asks at once; if the user database has to be asked, again on a thread that may wait for it.
     async fn ask<T: Send + 'static>(
         &self,
         ask: impl Fn(&Authority, Wait) -> Result<T, Refusal> + Send + 'static,
@@ -47,7 +47,7 @@ impl Keys for CellKeys {
         Ok(Found { secret: secret.reveal().into(), who: who(&verdict) })
     }
 
-    async fn certified(&self, certificate: &Certificate) -> Result<Who, NotFound> {
+    async fn certified(&self, certificate: &Certificate) -> Result<Principal, NotFound> {
         let certificate = certificate.clone();
         let names = move |authority: &Authority, wait| {
             authority.certificate(&certificate.names().collect::<Vec<_>>(), certificate.until_secs, wait)
@@ -56,7 +56,7 @@ impl Keys for CellKeys {
     }
 }
 
-fn who(verdict: &Verdict) -> Who {
+fn who(verdict: &Verdict) -> Principal {
     let who = &verdict.who;
-    Who::new(&who.name, who.uid, who.gid(), who.other_gids())
+    Principal::new(&who.name, who.uid, who.gid(), who.other_gids())
 }

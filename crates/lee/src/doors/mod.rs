@@ -1,7 +1,8 @@
-//! The doors of a served cell: where they are, who is let in, what they have done.
+//! The doors of a served cell: their addresses, their users, their figures.
 //!
-//! Addresses are taken before the cell is opened ([`bind`]), so that a port that is in use is told at once; doors are answered when it is
-//! mounted ([`Bound::open`]) and closed before it is.
+//! Addresses are bound before the cell is opened ([`bind`]), so that a port in use is reported at
+//! once. Doors are opened when the cell is mounted ([`Bound::open`]) and closed before it is
+//! unmounted.
 
 mod buckets;
 mod keys;
@@ -13,7 +14,7 @@ use crate::{srr, system};
 use buckets::CellBuckets;
 use keys::CellKeys;
 use leeward_auth::Authority;
-use leeward_dav::{Dav, Reach, Remote, Settings, Transfers};
+use leeward_dav::{AllowedServers, Dav, Remote, Settings, Transfers};
 use leeward_door::Files;
 use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site, TlsFiles, Turns};
 use leeward_env::Env;
@@ -27,28 +28,29 @@ use tokio::runtime::Runtime;
 
 /// The access log, beside the log.
 const ACCESS_LOG: &str = "access.log";
-/// Threads for what has to ask the cell or the user database, besides one for each issuer of tokens, who may be slow.
+/// Threads for requests that have to ask the cell or the user database, besides one for each issuer
+/// of tokens, which may be slow.
 const BLOCKING_THREADS: usize = 8;
-/// How long requests at work may take to end.
+/// Time for running requests to end.
 const END_WAIT: Duration = Duration::from_secs(10);
 
-/// Where doors are wanted.
+/// The wanted addresses of doors.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Addresses of the S3 door, as [`listen::parse`] reads them.
     pub s3: Vec<String>,
     /// Addresses of the HTTP door.
     pub http: Vec<String>,
-    /// Certificate and key, where they are to be encrypted.
+    /// Certificate, if doors are to be encrypted.
     pub certificate: Option<PathBuf>,
-    /// See `certificate`.
+    /// Key of the certificate.
     pub key: Option<PathBuf>,
-    /// Those that sign certificates of clients.
+    /// Authorities that sign certificates of clients.
     pub clients: Option<PathBuf>,
 }
 
 impl Wanted {
-    /// The same, and what it does not say as the settings say it.
+    /// These addresses; those that are not given come from the settings.
     pub fn or(&self, config: &CellSettings) -> Wanted {
         let or =
             |own: &Vec<String>, other: &Vec<String>| if own.is_empty() { other.clone() } else { own.clone() };
@@ -79,16 +81,16 @@ impl Wanted {
     }
 }
 
-/// Addresses that are had.
+/// Addresses that are bound.
 pub struct Bound {
     s3: Option<listen::Bound>,
     http: Option<listen::Bound>,
 }
 
-/// Takes the addresses.
+/// Binds the addresses.
 ///
 /// # Errors
-/// When one cannot be had.
+/// When one cannot be bound.
 pub fn bind(wanted: &Wanted) -> Result<Bound, Fail> {
     let tls = wanted.tls()?;
     let door = |flag: &str, addresses: &[String]| {
@@ -108,7 +110,7 @@ fn take(addresses: &[String], tls: Option<&TlsFiles>) -> Result<Option<listen::B
     listen::Bound::take(&all, tls.cloned()).map(Some)
 }
 
-/// What doors are given.
+/// What doors need of the process.
 pub struct Inside<'a> {
     /// Clock and threads.
     pub env: &'a Env,
@@ -116,22 +118,22 @@ pub struct Inside<'a> {
     pub cell: &'a Arc<Cell>,
     /// The gate before it.
     pub gate: &'a Gate,
-    /// Who may come in.
+    /// Decides who may use a door.
     pub authority: &'a Arc<Authority>,
     /// Its settings.
     pub config: &'a CellSettings,
-    /// Where it is.
+    /// Directory of the cell.
     pub dir: &'a CellDir,
 }
 
-/// Doors that are answered, until they are dropped.
+/// Doors that are served, until this is dropped.
 pub struct Doors {
     serving: Vec<Serving>,
     runtime: Option<Runtime>,
 }
 
 impl Bound {
-    /// Answers from now on.
+    /// Opens the doors.
     ///
     /// # Errors
     /// Certificate and key cannot be used, or the access log cannot be opened.
@@ -195,7 +197,8 @@ fn report(inside: &Inside<'_>) -> leeward_dav::Report {
     })
 }
 
-/// Tokens are asked for there, so there is a key to sign them with from now on.
+/// Opens the HTTP door, and makes sure that there is a key to sign tokens with: clients ask for
+/// tokens there.
 fn http(
     inside: &Inside<'_>,
     files: &Files,
@@ -206,8 +209,9 @@ fn http(
     inside.authority.set_accounts(inside.cell.accounts());
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = inside.config;
-    let reach = Reach::new(&config.transfers_networks, &config.transfers_ports, config.transfers_local)
-        .map_err(|e| Fail::new(format!("transfers-networks: {e}")))?;
+    let reach =
+        AllowedServers::new(&config.transfers_networks, &config.transfers_ports, config.transfers_local)
+            .map_err(|e| Fail::new(format!("transfers-networks: {e}")))?;
     let remote =
         Remote::new(trusted.as_deref(), reach).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
@@ -221,7 +225,7 @@ fn http(
 }
 
 impl Doors {
-    /// Where they are: the door's name and its URL.
+    /// Names of the doors and their URLs.
     pub fn urls(&self) -> Vec<(String, String)> {
         let of = |s: &Serving| {
             let name = s.figures().door().name().to_owned();
@@ -230,7 +234,7 @@ impl Doors {
         self.serving.iter().flat_map(of).collect()
     }
 
-    /// What they have done.
+    /// Figures of the doors.
     pub fn figures(&self) -> Vec<Arc<Figures>> {
         self.serving.iter().map(|s| s.figures().clone()).collect()
     }

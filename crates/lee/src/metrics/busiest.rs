@@ -1,15 +1,18 @@
-//! Which of many have series of their own: the busiest, so that a site with a thousand volumes does not make a million series.
+//! Chooses the keys that have series of their own: the busiest, so that a site with a thousand
+//! volumes does not make a million series.
 //!
-//! Who is busiest changes, but a counter must not go back, and what `other` counts must not jump. So only what is added between two
-//! updates is passed on: to the own series of who has one, else to `other`. A series that somebody gets later begins at zero; one
-//! that is given up ends. A place is given up only to who is twice as busy of late, so that series do not come and go.
+//! The busiest keys change, but a counter must not decrease, and the counts of `other` must not
+//! jump. So only the increase between two updates is passed on: to the key's own series if it has
+//! one, else to `other`. A series that a key gets later begins at zero; one that is given up ends.
+//! A key loses its series only to one that was twice as busy recently, so that series do not come
+//! and go.
 
 use super::OTHER;
 use std::collections::BTreeMap;
 
 /// Most series of their own.
 pub const SHOWN_MAX: usize = 100;
-/// What an earlier update counts for in who is busy, at each later one.
+/// Weight of an earlier update in the measure of activity, at each later one.
 const FADING: f64 = 0.9;
 
 /// `N` counts for each of many `K`.
@@ -19,11 +22,11 @@ pub struct Busiest<K, const N: usize> {
 }
 
 struct Known<const N: usize> {
-    /// The counts at the last update, and what was added since the one before.
+    /// The counts at the last update, and the increase since the one before.
     last: [u64; N],
     added: [u64; N],
     shown: Option<[u64; N]>,
-    /// What was added of late, all counts together.
+    /// Recent increase, all counts together.
     busy: f64,
 }
 
@@ -34,8 +37,8 @@ impl<K, const N: usize> Default for Busiest<K, N> {
 }
 
 impl<K: Copy + Ord, const N: usize> Busiest<K, N> {
-    /// Takes the counts of now and gives those that are shown, by label, `other` last. `label`: `None` for what can have no series
-    /// of its own.
+    /// Takes the current counts and returns those to show, by label, `other` last. `label`: `None`
+    /// for keys that cannot have a series of their own.
     pub fn update(
         &mut self,
         counts: impl Iterator<Item = (K, [u64; N])>,
@@ -84,7 +87,7 @@ impl<K: Copy + Ord, const N: usize> Busiest<K, N> {
         }
     }
 
-    /// Those with a series of their own or those without, the busiest last.
+    /// Keys with a series of their own or those without, the busiest last.
     fn ranked(&self, labels: &BTreeMap<K, String>, shown: bool) -> Vec<(f64, K)> {
         let all = labels.keys().map(|key| (self.known[key].busy, *key));
         let mut ranked: Vec<_> = all.filter(|(_, key)| self.known[key].shown.is_some() == shown).collect();

@@ -1,5 +1,6 @@
-//! Tests of the files that belong to the table of metrics: `docs/METRICS.md` is made of it; the dashboard and the alerts in
-//! `contrib/` use what is in it; each alert has its page, and the pages name commands that there are.
+//! Tests of the files that belong to the table of metrics: `docs/METRICS.md` is made from it; the
+//! dashboard and the alerts in `contrib/` use its metrics; each alert has its page, and the pages
+//! name existing commands.
 
 use super::busiest::SHOWN_MAX;
 use super::table::{Kind, METRICS, Metric};
@@ -29,11 +30,15 @@ fn unit(metric: &Metric) -> &'static str {
 fn document() -> String {
     let (first, last) = (Histogram::bounds().next(), Histogram::bounds().last());
     let mut out = format!(
-        "# Metrics\n\n<!-- Made by `{WRITE}=1 cargo test -p lee metrics::files` of crates/lee/src/metrics/table.rs: change that. -->\n\n\
-`lee up CELL --metrics 9547` answers Prometheus at `http://127.0.0.1:9547/metrics`; `--metrics [::1]:9547` and other addresses, several of\n\
-them, are possible, as are `metrics = [\"127.0.0.1:9547\"]` in `CELL/leeward.toml` (the command line wins). `lee status` shows where they are.\n\
-The page is plain HTTP and open to all who reach the address; it has names of volumes and numbers of users, no names of files. Keep it on\n\
-loopback, or in a network of the administrators.\n\n\
+        "# Metrics\n\n\
+<!-- Made by `{WRITE}=1 cargo test -p lee metrics::files` from crates/lee/src/metrics/table.rs:\n\
+change that. -->\n\n\
+`lee up CELL --metrics 9547` serves Prometheus at `http://127.0.0.1:9547/metrics`. Other addresses,\n\
+such as `--metrics [::1]:9547`, and several of them, are possible, as is\n\
+`metrics = [\"127.0.0.1:9547\"]` in `CELL/leeward.toml` (the command line wins). `lee status` shows\n\
+the addresses. The page is plain HTTP and open to everybody who reaches the address. It has names of\n\
+volumes and numbers of users, no names of files. Keep it on loopback, or in a network of the\n\
+administrators.\n\n\
 \x20   # prometheus.yml\n\
 \x20   rule_files: [/etc/prometheus/leeward/alerts.yml]      # contrib/prometheus/alerts.yml\n\
 \x20   scrape_configs:\n\
@@ -41,12 +46,14 @@ loopback, or in a network of the administrators.\n\n\
 \x20       static_configs: [{{targets: [\"127.0.0.1:9547\"]}}]\n\n\
 The dashboard for Grafana is `contrib/grafana/leeward.json` (import it and choose the data source).\n\n\
 ## How many series\n\n\
-Volumes and users have series of their own up to the {SHOWN_MAX} busiest of each; the others count together as `other`. A series begins at 0 when its\n\
-volume or user gets a place, and ends when it loses it to one that is twice as busy of late; what `other` counts never jumps. A volume that is\n\
-called `other` or `snapshots` is shown with a slash before its name. `user` is a number. Pools have 20 series each, and a\n\
-cell has 256 pools at most. All other labels have a fixed, small set of values. A cell has some 400 series at first, and never more than some\n\
-6,500 besides those of its pools.\n\n\
-Counters and histograms count since the process began to serve. Buckets of histograms are powers of two, from {} µs to {} s.\n\n\
+The {SHOWN_MAX} busiest volumes and the {SHOWN_MAX} busiest users have series of their own; the others count together\n\
+as `other`. A series begins at 0 when its volume or user gets it. It ends when another one that was\n\
+twice as busy recently takes its place. The counts of `other` never jump. A volume with the name\n\
+`other` or `snapshots` is shown with a slash before its name. `user` is a number. Pools have 20\n\
+series each, and a cell has at most 256 pools. All other labels have a fixed, small set of values. A\n\
+cell has some 400 series at first, and never more than some 6,500 besides those of its pools.\n\n\
+Counters and histograms count since the process began to serve. Buckets of histograms are powers of\n\
+two, from {} µs to {} s.\n\n\
 ## What there is\n\n| name | type | unit | labels | what |\n|---|---|---|---|---|\n",
         first.unwrap_or_default() * 1e6,
         last.unwrap_or_default().round(),
@@ -100,7 +107,8 @@ fn names_keep_the_rules() {
     }
 }
 
-/// Names of metrics in an expression, without what a histogram adds to them; panics when there is no such metric.
+/// Names of metrics in an expression, without what a histogram adds to them; panics when there is
+/// no such metric.
 fn check_expression(place: &str, expr: &str) {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut used = 0;
@@ -120,7 +128,7 @@ fn check_expression(place: &str, expr: &str) {
     }
 }
 
-/// Every place in the dashboard that has this key.
+/// All values of this key in the dashboard.
 fn all_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
     match value {
         Value::Object(map) => {
@@ -166,7 +174,8 @@ fn the_dashboard_uses_metrics_that_there_are() {
     assert!(wanted.iter().all(|w| rows.contains(w)), "{rows:?}");
 }
 
-/// The rules by name, each with its keys, from the part of YAML that the file keeps to: a key a line, values on the same line.
+/// The rules by name, each with its keys, from the part of YAML that the file uses: a key a line,
+/// values on the same line.
 fn alerts() -> BTreeMap<String, BTreeMap<String, String>> {
     let mut alerts: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     let mut current = String::new();
@@ -221,7 +230,7 @@ fn every_alert_has_what_it_needs() {
     );
 }
 
-/// Commands, links and metrics that a page names are there.
+/// Commands, links and metrics on a page must exist.
 fn check_commands(name: &str, page: &str) {
     for code in page.split('`').skip(1).step_by(2) {
         if code.contains("leeward_") {
@@ -247,7 +256,7 @@ fn check_commands(name: &str, page: &str) {
     }
 }
 
-/// In prose a histogram may be named as such.
+/// In prose a histogram may be named without a suffix.
 fn check_expression_or_name(place: &str, code: &str) {
     if !METRICS.iter().any(|m| m.name == code) {
         check_expression(place, code);

@@ -1,7 +1,7 @@
 //! A web server of one page, for a scraper: HTTP/1.1, GET only, one request a connection.
 //!
-//! Bounded: connections at once, bytes of a request, and the time that a client may take in all. It knows nothing of what it serves:
-//! a function gives the page.
+//! Limited: connections at once, bytes of a request, and the time of a client in all. It knows
+//! nothing of the content: a function makes the page.
 
 use crate::fail::{Fail, text};
 use leeward_env::{Env, Nanos};
@@ -15,14 +15,14 @@ use std::time::Duration;
 const CONNECTIONS_MAX: usize = 8;
 /// Longest request, with its headers.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// How long a client may take to ask, nanoseconds.
+/// Time for a client to send its request, nanoseconds.
 const ASK_NANOS_MAX: Nanos = 5_000_000_000;
-/// How long it may take for a write of the answer to go on.
+/// Time for a write of the answer to make progress.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
-/// What to wait when the system has no descriptor left for a connection.
+/// Pause when the system has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the page is.
+/// Path of the page.
 const PATH: &str = "/metrics";
 
 /// An address on the command line or in the settings: `9547` and `:9547` mean loopback.
@@ -39,25 +39,25 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// The addresses that are had, and not answered yet.
+/// Addresses that are bound and not served yet.
 pub struct Listeners(Vec<TcpListener>);
 
 impl Listeners {
-    /// Takes the addresses; a port 0 becomes a free one.
+    /// Binds the addresses; a port 0 becomes a free one.
     ///
     /// # Errors
-    /// When one cannot be had.
+    /// When one cannot be bound.
     pub fn bind(addresses: &[SocketAddr]) -> Result<Listeners, Fail> {
         let bind = |address: &SocketAddr| TcpListener::bind(address).map_err(|e| refused(*address, &e));
         addresses.iter().map(bind).collect::<Result<_, _>>().map(Listeners)
     }
 
-    /// Where the page is to be found.
+    /// URLs of the page.
     pub fn urls(&self) -> Vec<String> {
         self.0.iter().filter_map(|l| l.local_addr().ok()).map(|at| format!("http://{at}{PATH}")).collect()
     }
 
-    /// Answers until the process ends. `index`: what is at `/`, as HTML.
+    /// Serves until the process ends. `index`: the page at `/`, as HTML.
     pub fn serve(
         self,
         env: &Env,
@@ -88,17 +88,17 @@ fn refused(address: SocketAddr, e: &io::Error) -> Fail {
     Fail::new(format!("--metrics {address} {why}"))
 }
 
-/// One of the connections at once, until it is dropped: also when the page panics.
-struct Place(Arc<AtomicUsize>);
+/// A connection that counts as open, until this is dropped: also when the page panics.
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Place {
+impl ConnectionGuard {
+    fn take(open: &Arc<AtomicUsize>) -> ConnectionGuard {
         open.fetch_add(1, Ordering::AcqRel);
-        Place(open.clone())
+        ConnectionGuard(open.clone())
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -120,14 +120,14 @@ impl Site {
                 self.env.sleep(ACCEPT_PAUSE);
                 continue;
             };
-            let place = Place::take(&self.open);
+            let place = ConnectionGuard::take(&self.open);
             if self.open.load(Ordering::Acquire) > CONNECTIONS_MAX {
                 continue;
             }
             let site = self.clone();
             let answered = self.env.try_spawn("metrics-call", move || {
                 let _place = place;
-                // who went away has no answer to miss
+                // a client that went away misses no answer
                 let _ = site.answer(&client);
             });
             if let Err(e) = answered {
@@ -293,7 +293,7 @@ mod tests {
         let address = served();
         let connect = || TcpStream::connect(address).expect("connected");
         let mut silent: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
-        // all of them are accepted in turn, so this one is after them
+        // connections are accepted in turn, so this one is after them
         assert_eq!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"), "");
         drop(silent.pop());
         let end = Env::real().now() + ASK_NANOS_MAX;

@@ -1,10 +1,12 @@
 //! Metrics for Prometheus: `lee up --metrics ADDRESS`.
 //!
-//! [`table`] is the one list of what there is: name, kind, labels, help and where the value comes from. The text that a scraper reads
-//! (`text`) and `docs/METRICS.md` are both made of it. [`http`] answers; it knows nothing of metrics. [`busiest`] bounds the series:
-//! of volumes and of users the busiest have their own, the others count together.
+//! [`table`] is the one list of metrics: name, kind, labels, help and the source of the value. The
+//! text for a scraper (`text`) and `docs/METRICS.md` are both made from it. [`http`] serves it, and
+//! knows nothing of metrics. [`busiest`] limits the series: the busiest volumes and users have
+//! their own, the others count together.
 //!
-//! Nothing is collected between scrapes: the layers count for themselves, and a scrape reads the counts.
+//! Nothing is collected between scrapes: the layers count for themselves, and a scrape reads the
+//! counts.
 
 mod busiest;
 #[cfg(test)]
@@ -29,16 +31,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 pub use text::CONTENT_TYPE;
 
-/// The label of what has no series of its own.
+/// The label of keys without a series of their own.
 const OTHER: &str = "other";
-/// The label of what is read in snapshots, of all volumes.
+/// The label of reads in snapshots, of all volumes.
 const SNAPSHOTS: &str = "snapshots";
 /// Counts of a volume: buckets, then nanoseconds, errors, bytes read, bytes written.
 const OF_VOLUME: usize = BUCKETS + 4;
-/// Counts of a user: nanoseconds waited by cause, then those that others waited behind him.
+/// Counts of a user: nanoseconds waited by cause, then those that others waited behind the user.
 const OF_USER: usize = Cause::ALL.len() + 1;
 
-/// Where metrics come from.
+/// The source of metrics.
 pub struct Source {
     cell: Arc<Cell>,
     gate: Gate,
@@ -70,7 +72,7 @@ pub struct Scrape {
     took_nanos: u64,
 }
 
-/// What was done in a volume.
+/// Counts of operations in a volume.
 struct OfVolume {
     latency: Histogram,
     errors: u64,
@@ -85,7 +87,7 @@ impl Source {
         Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new() }
     }
 
-    /// And of these doors.
+    /// Adds the figures of these doors.
     pub fn set_doors(&mut self, doors: Vec<Arc<DoorFigures>>) {
         self.doors = doors;
     }
@@ -97,7 +99,7 @@ impl Source {
 
     fn scrape(&self) -> Scrape {
         let begun = self.env.now();
-        // one scrape after the other: what is shown of the busiest follows from the scrape before
+        // one scrape at a time: the busiest keys depend on the scrape before
         let mut busy = self.busy.lock();
         let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_ceiling, waiting_for_thread } =
             self.gate.totals();
@@ -128,7 +130,8 @@ impl Source {
     }
 }
 
-/// What a volume is called; `None` when it is not there any more. Names of volumes have no slash, which keeps them apart from ours.
+/// The name of a volume; `None` when it does not exist any more. Names of volumes have no slash,
+/// which keeps them apart from labels of ours.
 fn volume_label(names: &BTreeMap<u32, String>, id: u32) -> Option<String> {
     if id >= VIEW_FIRST {
         return Some(SNAPSHOTS.into());

@@ -1,8 +1,8 @@
-//! What this process takes of the machine, from /proc; what cannot be read counts as 0.
+//! Resources that this process uses, from /proc; a value that cannot be read is 0.
 
 use std::fs;
 
-/// See the module's head.
+/// Resources that the process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Processor time, seconds.
@@ -16,17 +16,18 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// As of now.
+    /// The current values.
     pub fn now() -> Usage {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // SAFETY: these only ask.
+        // SAFETY: these calls only read settings.
         let (ticks, page) = unsafe { (libc::sysconf(libc::_SC_CLK_TCK), libc::sysconf(libc::_SC_PAGESIZE)) };
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
         parse(&stat, ticks.max(1) as f64, page.max(0) as u64, descriptors)
     }
 }
 
-/// The line of `stat`, see proc(5); the name of the program in it may have spaces and ends with the last parenthesis.
+/// The line of `stat`, see proc(5); the name of the program in it may have spaces and ends with the
+/// last parenthesis.
 fn parse(stat: &str, ticks_per_sec: f64, page_bytes: u64, descriptors: u64) -> Usage {
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or(vec![], |(_, rest)| rest.split(' ').collect());
     // numbers as in the manual, where the state is the third

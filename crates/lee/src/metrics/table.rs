@@ -1,7 +1,7 @@
-//! All metrics there are. `docs/METRICS.md` is made of this table, too.
+//! The table of all metrics. `docs/METRICS.md` is made from it, too.
 //!
-//! Names end in their unit (`_seconds`, `_bytes`), those of counters in `_total`. Labels have few values: kinds of operations, classes,
-//! causes, calls; volumes and users are bounded by `busiest`.
+//! Names end in their unit (`_seconds`, `_bytes`), those of counters in `_total`. Labels have few
+//! values: kinds of operations, classes, causes, calls; volumes and users are limited by `busiest`.
 
 use super::Scrape;
 use super::text::Lines;
@@ -10,12 +10,12 @@ use leeward_env::waits::Cause;
 use leeward_volume::admin::PoolInfo;
 use leeward_volume::{CallFigures, Condition, GateFigures, Health, TierHealth};
 
-/// What a metric is to Prometheus.
+/// Type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows while the process runs.
     Counter,
-    /// As of now.
+    /// The current value.
     Gauge,
     /// Counts by duration.
     Histogram,
@@ -40,7 +40,7 @@ pub struct Metric {
     pub kind: Kind,
     /// Labels besides those that Prometheus adds.
     pub labels: &'static [&'static str],
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// Gives its values.
     pub values: fn(&Scrape, &mut Lines<'_>),
@@ -94,7 +94,7 @@ pub const METRICS: &[Metric] = &[
     .by(&["door", "operation", "class"]),
     histogram(
         "leeward_volume_operation_seconds",
-        "The same by volume; \"snapshots\" is all that is read in snapshots, \"other\" the volumes that are less busy.",
+        "Time from the arrival of an operation to its answer, by volume; \"snapshots\": all reads in snapshots, \"other\": the less busy volumes.",
         |s, out| s.volumes.iter().for_each(|(door, name, v)| out.histogram(&[door.name(), name], &v.latency)),
     )
     .by(&["door", "volume"]),
@@ -113,17 +113,17 @@ pub const METRICS: &[Metric] = &[
     })
     .by(&["door", "volume"]),
     // doors
-    gauge("leeward_door_connections", "Connections to a door that are open, by address family.", |s, out| {
+    gauge("leeward_door_connections", "Open connections to a door, by address family.", |s, out| {
         for_families(s, |d, f, labels| out.count(labels, d.open(f)));
     })
     .by(&["door", "family"]),
-    counter("leeward_door_connections_total", "Connections to a door so far.", |s, out| {
+    counter("leeward_door_connections_total", "Connections that a door has accepted.", |s, out| {
         for_families(s, |d, f, labels| out.count(labels, d.accepted(f)));
     })
     .by(&["door", "family"]),
     counter(
         "leeward_door_requests_total",
-        "Requests at a door, by the class of the answer's status; 499 counts as 4xx: the client went away.",
+        "Requests at a door, by the class of the answer's status. 4xx includes 499: the client went away.",
         |s, out| {
             for_families(s, |d, f, labels| {
                 for (class, count) in STATUS.iter().zip(d.requests(f)) {
@@ -141,29 +141,29 @@ pub const METRICS: &[Metric] = &[
         for_families(s, |d, f, labels| out.count(labels, d.bytes(f).1));
     })
     .by(&["door", "family"]),
-    gauge("leeward_door_uploads", "Uploads in parts that are begun and not ended.", |s, out| {
+    gauge("leeward_door_uploads", "Uploads in parts that have begun and not ended.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().uploads));
     })
     .by(&["door"]),
-    gauge("leeward_door_upload_bytes", "Bytes in parts of uploads that are not ended.", |s, out| {
+    gauge("leeward_door_upload_bytes", "Bytes in parts of uploads that have not ended.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.unfinished().bytes));
     })
     .by(&["door"]),
-    counter("leeward_door_refused_connections_total", "Connections that were refused as there were too many.", |s, out| {
+    counter("leeward_door_refused_connections_total", "Connections that were refused because there were too many.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.refused()));
     })
     .by(&["door"]),
-    counter("leeward_door_timeouts_total", "Connections that were cut off as the client took too long.", |s, out| {
+    counter("leeward_door_timeouts_total", "Connections that were cut because the client took too long.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.timed_out()));
     })
     .by(&["door"]),
-    counter("leeward_door_handshake_failures_total", "Handshakes of TLS that came to nothing.", |s, out| {
+    counter("leeward_door_handshake_failures_total", "TLS handshakes that failed.", |s, out| {
         s.doors.iter().for_each(|d| out.count(&[d.door().name()], d.handshakes_failed()));
     })
     .by(&["door"]),
     counter(
         "leeward_door_user_requests_total",
-        "Requests by user and bucket (none at the HTTP door), those that came late together as \"other\".",
+        "Requests by user and bucket (none at the HTTP door). Pairs beyond the limit count together as \"other\".",
         |s, out| {
             for_pairs(s, |door, pair| {
                 for (class, count) in STATUS.iter().zip(pair.requests).filter(|(_, count)| *count > 0) {
@@ -181,7 +181,7 @@ pub const METRICS: &[Metric] = &[
     })
     .by(&["door", "user", "bucket", "direction"]),
     // waits
-    counter("leeward_wait_seconds_total", "What operations of a user (by number) waited, by cause.", |s, out| {
+    counter("leeward_wait_seconds_total", "Time that operations of a user (by number) waited, by cause.", |s, out| {
         for (user, counts) in &s.users {
             Cause::ALL.iter().zip(counts).for_each(|(cause, nanos)| out.nanos(&[user, cause.name()], *nanos));
         }
@@ -189,7 +189,7 @@ pub const METRICS: &[Metric] = &[
     .by(&["user", "cause"]),
     counter(
         "leeward_waited_behind_seconds_total",
-        "What operations of all users waited behind this one (by number), where it is known behind whom.",
+        "Time that operations of all users waited behind this user (by number), as far as that is known.",
         |s, out| s.users.iter().for_each(|(user, counts)| out.nanos(&[user], counts[Cause::ALL.len()])),
     )
     .by(&["user"]),
@@ -206,10 +206,10 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_dirty_limit_bytes", "Most file data in memory that is not in a store yet.", |s, out| {
         out.count(&[], s.figures.dirty_bytes_max);
     }),
-    histogram("leeward_commit_seconds", "How long commits of metadata took, also those that failed.", |s, out| {
+    histogram("leeward_commit_seconds", "Duration of metadata commits, failed ones included.", |s, out| {
         out.histogram(&[], &s.figures.commits);
     }),
-    counter("leeward_commit_errors_total", "Commits that failed; they are tried again when the disk was full.", |s, out| {
+    counter("leeward_commit_errors_total", "Commits that failed. A commit is tried again if the disk was full.", |s, out| {
         out.count(&[], s.figures.commit_errors);
     }),
     counter("leeward_committed_records_total", "Records that commits wrote.", |s, out| {
@@ -221,20 +221,20 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_broken", "1 when nothing can be changed until the cell is opened again.", |s, out| {
         out.count(&[], u64::from(s.figures.broken));
     }),
-    gauge("leeward_orphans", "Files that are removed and still open.", |s, out| {
+    gauge("leeward_orphans", "Removed files that are still open.", |s, out| {
         out.count(&[], s.figures.stats.orphans);
     }),
     // the metadata engine
-    gauge("leeward_journal_bytes", "Journal of the metadata on disk.", |s, out| {
+    gauge("leeward_journal_bytes", "Size of the metadata journal on disk.", |s, out| {
         out.count(&[], s.figures.engine.journal_bytes);
     }),
-    gauge("leeward_journal_usual_bytes", "A journal of more bytes is out of the ordinary; 0: the cell has no journal.", |s, out| {
+    gauge("leeward_journal_usual_bytes", "Above this size the journal is unusually long; 0: the cell has no journal.", |s, out| {
         out.count(&[], s.figures.engine.journal_bytes_usual);
     }),
-    gauge("leeward_table_bytes", "Tables of the metadata on disk.", |s, out| {
+    gauge("leeward_table_bytes", "Size of the metadata tables on disk.", |s, out| {
         out.count(&[], s.figures.engine.table_bytes);
     }),
-    gauge("leeward_memtable_bytes", "Metadata in memory that waits to be flushed to tables; the journal has it.", |s, out| {
+    gauge("leeward_memtable_bytes", "Metadata in memory that waits to be flushed to tables. The journal has it.", |s, out| {
         out.count(&[], s.figures.engine.memtable_bytes);
     }),
     gauge("leeward_memtables_sealed", "Tables in memory that are full and wait to be flushed.", |s, out| {
@@ -248,37 +248,37 @@ pub const METRICS: &[Metric] = &[
     }),
     counter(
         "leeward_commit_slowed_seconds_total",
-        "Time for which commits were held up so that flush and compaction could follow.",
+        "Time by which commits were delayed so that flush and compaction could keep up.",
         |s, out| out.nanos(&[], s.figures.engine.slowed_nanos),
     ),
     // caches
-    histogram("leeward_record_load_seconds", "How long records were loaded that were not in memory.", |s, out| {
+    histogram("leeward_record_load_seconds", "Duration of loads of records that were not in memory.", |s, out| {
         out.histogram(&[], &s.figures.record_loads);
     }),
-    gauge("leeward_record_cache_bytes", "Records in memory.", |s, out| {
+    gauge("leeward_record_cache_bytes", "Size of the cache of records.", |s, out| {
         out.count(&[], s.figures.record_cache_bytes.0);
     }),
-    gauge("leeward_record_cache_limit_bytes", "Most records in memory.", |s, out| {
+    gauge("leeward_record_cache_limit_bytes", "Limit of the cache of records.", |s, out| {
         out.count(&[], s.figures.record_cache_bytes.1);
     }),
-    counter("leeward_cache_hits_total", "Pieces of file data that were wanted and in the cache.", |s, out| {
+    counter("leeward_cache_hits_total", "Units of file data that readers found in the cache.", |s, out| {
         out.count(&[], s.figures.cache.hits);
     }),
-    counter("leeward_cache_misses_total", "Pieces of file data that were wanted and fetched from a store.", |s, out| {
+    counter("leeward_cache_misses_total", "Units of file data that had to be fetched from a store.", |s, out| {
         out.count(&[], s.figures.cache.misses);
     }),
-    gauge("leeward_cache_bytes", "The cache of file data.", |s, out| out.count(&[], s.figures.cache.bytes)),
-    gauge("leeward_cache_limit_bytes", "Most bytes in the cache of file data.", |s, out| {
+    gauge("leeward_cache_bytes", "Size of the cache of file data.", |s, out| out.count(&[], s.figures.cache.bytes)),
+    gauge("leeward_cache_limit_bytes", "Limit of the cache of file data.", |s, out| {
         out.count(&[], s.figures.cache.bytes_max);
     }),
     // the cache on disk
-    counter("leeward_disk_cache_hits_total", "Parts of objects that were wanted and in the cache on disk.", |s, out| {
+    counter("leeward_disk_cache_hits_total", "Parts of objects that readers found in the cache on disk.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.hits));
     }),
-    counter("leeward_disk_cache_misses_total", "Parts of objects that were wanted and not there; the store was asked.", |s, out| {
+    counter("leeward_disk_cache_misses_total", "Parts of objects that were not in the cache on disk and came from the store.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.misses));
     }),
-    counter("leeward_disk_cache_bad_total", "Parts that were there and damaged; the store was asked.", |s, out| {
+    counter("leeward_disk_cache_bad_total", "Parts that were damaged in the cache on disk and came from the store.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bad));
     }),
     counter("leeward_disk_cache_errors_total", "Calls of the cache's disk that failed or took too long.", |s, out| {
@@ -287,35 +287,35 @@ pub const METRICS: &[Metric] = &[
     counter("leeward_disk_cache_written_bytes_total", "Bytes written to the cache on disk.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.written_bytes));
     }),
-    gauge("leeward_disk_cache_bytes", "The cache on disk.", |s, out| {
+    gauge("leeward_disk_cache_bytes", "Size of the cache on disk.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bytes));
     }),
-    gauge("leeward_disk_cache_limit_bytes", "Most bytes in the cache on disk.", |s, out| {
+    gauge("leeward_disk_cache_limit_bytes", "Limit of the cache on disk.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| c.bytes_max));
     }),
-    gauge("leeward_disk_cache_failing", "1 while the cache's disk is left alone, because it failed.", |s, out| {
+    gauge("leeward_disk_cache_failing", "1 while the cache's disk is not used, because it failed.", |s, out| {
         out.count(&[], s.figures.disk_cache.map_or(0, |c| u64::from(c.resting)));
     }),
     // the store
-    histogram("leeward_store_seconds", "How long calls of the store took with their waits for a turn, also those that failed.", |s, out| {
+    histogram("leeward_store_seconds", "Duration of calls of the store with their waits for a turn, failed ones included.", |s, out| {
         calls(s, |name, c| out.histogram(&[name], &c.took));
     })
     .by(&["call"]),
-    counter("leeward_store_bytes_total", "Bytes put to the store and got from it.", |s, out| {
+    counter("leeward_store_bytes_total", "Bytes put to the store and read from it.", |s, out| {
         calls(s, |name, c| out.count(&[name], c.bytes));
     })
     .by(&["call"]),
     counter(
         "leeward_store_errors_total",
-        "Calls of the store that failed; an object that is missing is not counted here.",
+        "Calls of the store that failed. A missing object does not count.",
         |s, out| calls(s, |name, c| out.count(&[name], c.errors)),
     )
     .by(&["call"]),
-    gauge("leeward_store_window_bytes", "What the gates before the stores of a pool let be on its way at once.", |s, out| {
+    gauge("leeward_store_window_bytes", "Bytes that the gates before the stores of a pool allow in flight.", |s, out| {
         gates(s, |pool, g| out.count(&[pool], g.window_bytes));
     })
     .by(&["pool"]),
-    gauge("leeward_store_on_way_bytes", "What is on its way to the stores of a pool or from them.", |s, out| {
+    gauge("leeward_store_on_way_bytes", "Bytes in flight to and from the stores of a pool.", |s, out| {
         gates(s, |pool, g| out.count(&[pool], g.on_way_bytes));
     })
     .by(&["pool"]),
@@ -325,50 +325,50 @@ pub const METRICS: &[Metric] = &[
     .by(&["pool"]),
     counter(
         "leeward_store_waits_total",
-        "Slices of transfers that had to wait for their turn at the stores of a pool, since it was opened.",
+        "Slices of transfers that had to wait for their turn at the stores of a pool, since the pool was opened.",
         |s, out| gates(s, |pool, g| out.count(&[pool], g.waits)),
     )
     .by(&["pool"]),
-    counter("leeward_store_wait_seconds_total", "How long they waited.", |s, out| {
+    counter("leeward_store_wait_seconds_total", "Time that slices of transfers waited for their turn at the stores of a pool, since the pool was opened.", |s, out| {
         gates(s, |pool, g| out.nanos(&[pool], g.waited_nanos));
     })
     .by(&["pool"]),
-    counter("leeward_damaged_reads_total", "Reads of users that found stored data damaged.", |s, out| {
+    counter("leeward_damaged_reads_total", "Reads of users that found damaged data in a store.", |s, out| {
         out.count(&[], s.figures.damaged_reads);
     }),
     // space
     gauge("leeward_space_bytes", "Size of the file system that the cell is on.", |s, out| {
         out.count(&[], s.figures.df.total_bytes);
     }),
-    gauge("leeward_space_available_bytes", "What users may still write.", |s, out| {
+    gauge("leeward_space_available_bytes", "Bytes that users may still write.", |s, out| {
         out.count(&[], s.figures.df.available_bytes);
     }),
     gauge("leeward_segments", "Segments in the store.", |s, out| out.count(&[], s.figures.df.segments)),
-    gauge("leeward_segment_bytes", "Segments in the store, as stored.", |s, out| {
+    gauge("leeward_segment_bytes", "Size of the segments in the store, as stored.", |s, out| {
         out.count(&[], s.figures.df.segment_bytes);
     }),
-    gauge("leeward_live_bytes", "What is needed of them, before compression.", |s, out| {
+    gauge("leeward_live_bytes", "Live bytes in the segments, before compression.", |s, out| {
         out.count(&[], s.figures.df.live_bytes);
     }),
-    gauge("leeward_volumes", "Volumes.", |s, out| out.count(&[], s.figures.volumes)),
+    gauge("leeward_volumes", "Number of volumes.", |s, out| out.count(&[], s.figures.volumes)),
     gauge("leeward_quotas", "Quotas on volumes and directories.", |s, out| out.count(&[], s.figures.quotas)),
     gauge("leeward_quotas_nearly_full", "Quotas of which less than a twentieth is left.", |s, out| {
         out.count(&[], s.figures.quotas_nearly_full);
     }),
     // pools, of which a cell has 256 at most
-    gauge("leeward_pool_bytes", "Size of a pool: what data can fill.", |s, out| {
+    gauge("leeward_pool_bytes", "Size of a pool: bytes that data can fill.", |s, out| {
         pools(s, |p| out.count(&[&p.name], p.total_bytes));
     })
     .by(&["pool"]),
-    gauge("leeward_pool_available_bytes", "What users may still write to a pool.", |s, out| {
+    gauge("leeward_pool_available_bytes", "Bytes that users may still write to a pool.", |s, out| {
         pools(s, |p| out.count(&[&p.name], p.available_bytes));
     })
     .by(&["pool"]),
-    gauge("leeward_pool_stored_bytes", "Segments in a pool, as stored, without what its layout adds.", |s, out| {
+    gauge("leeward_pool_stored_bytes", "Size of the segments in a pool, as stored, without the redundancy of its layout.", |s, out| {
         pools(s, |p| out.count(&[&p.name], p.object_bytes));
     })
     .by(&["pool"]),
-    gauge("leeward_pool_away", "1 while too few stores of a pool are there to read it.", |s, out| {
+    gauge("leeward_pool_away", "1 while too few stores of a pool are available to read it.", |s, out| {
         pools(s, |p| out.count(&[&p.name], u64::from(p.away.is_some())));
     })
     .by(&["pool"]),
@@ -377,7 +377,7 @@ pub const METRICS: &[Metric] = &[
         health(s, |pool, h| out.count(&[pool], failing(h)));
     })
     .by(&["pool"]),
-    gauge("leeward_pool_stores_spare", "How many more stores of a pool may be lost before data is.", |s, out| {
+    gauge("leeward_pool_stores_spare", "How many more stores of a pool may fail before data is lost.", |s, out| {
         health(s, |pool, h| out.count(&[pool], h.may_lose.into()));
     })
     .by(&["pool"]),
@@ -393,7 +393,7 @@ pub const METRICS: &[Metric] = &[
         pools(s, |p| p.scrub.age_secs.iter().for_each(|secs| out.count(&[&p.name], *secs as u64)));
     })
     .by(&["pool"]),
-    gauge("leeward_scrub_late", "1 when that is more than twice the interval that was asked for.", |s, out| {
+    gauge("leeward_scrub_late", "1 when the last whole scrub of a pool began longer ago than twice the interval.", |s, out| {
         pools(s, |p| out.count(&[&p.name], u64::from(p.scrub.late)));
     })
     .by(&["pool"]),
@@ -402,11 +402,11 @@ pub const METRICS: &[Metric] = &[
         pools(s, |p| out.count(&[&p.name], lost(p)));
     })
     .by(&["pool"]),
-    gauge("leeward_tier_used_ratio", "How full the hot pool in front of this one is.", |s, out| {
+    gauge("leeward_tier_used_ratio", "Used part of the hot pool in front of this one.", |s, out| {
         tiers(s, |pool, t| out.number(&[pool], t.hot_used_percent as f64 / 100.0));
     })
     .by(&["pool"]),
-    gauge("leeward_tier_unflushed_bytes", "What is on the hot pool in front of this one only.", |s, out| {
+    gauge("leeward_tier_unflushed_bytes", "Bytes that are only on the hot pool in front of this one.", |s, out| {
         tiers(s, |pool, t| out.count(&[pool], t.unflushed_bytes));
     })
     .by(&["pool"]),
@@ -416,12 +416,12 @@ pub const METRICS: &[Metric] = &[
     .by(&["pool"]),
     gauge(
         "leeward_tier_pressure_ratio",
-        "Which part of what they write its writers have to flush themselves: at 1 they write at the speed of this pool.",
+        "The part of their writes that writers have to flush themselves. At 1 they write at the speed of this pool.",
         |s, out| tiers(s, |pool, t| out.number(&[pool], t.pressure_percent as f64 / 100.0)),
     )
     .by(&["pool"]),
     // backlog
-    gauge("leeward_reclaimable_bytes", "Space in segments that cleaning can give back.", |s, out| {
+    gauge("leeward_reclaimable_bytes", "Space in segments that cleaning can free.", |s, out| {
         out.count(&[], s.figures.df.reclaim_bytes);
     }),
     gauge("leeward_cleaning_segments", "Segments that are worth cleaning.", |s, out| {
@@ -430,7 +430,7 @@ pub const METRICS: &[Metric] = &[
     counter("leeward_cleaned_segments_total", "Segments that were cleaned.", |s, out| {
         out.count(&[], s.figures.cleaned_segments);
     }),
-    gauge("leeward_unreadable_records", "Damaged records that trim and recycle bins leave out: run `lee fsck`.", |s, out| {
+    gauge("leeward_unreadable_records", "Damaged records that trim and recycle bins skip: run `lee fsck`.", |s, out| {
         out.count(&[], s.figures.unreadable_records);
     }),
     gauge("leeward_trim_records", "Records of removed snapshots that wait to be freed.", |s, out| {
@@ -443,16 +443,16 @@ pub const METRICS: &[Metric] = &[
         out.count(&[], s.figures.volumes_removing);
     }),
     // snapshots
-    gauge("leeward_snapshots", "Snapshots.", |s, out| out.count(&[], s.figures.stats.snapshots)),
+    gauge("leeward_snapshots", "Number of snapshots.", |s, out| out.count(&[], s.figures.stats.snapshots)),
     gauge("leeward_snapshot_held_bytes", "File data that only snapshots hold.", |s, out| {
         out.count(&[], s.figures.snapshot_held_bytes);
     }),
-    gauge("leeward_late_schedules", "Schedules of snapshots that are late.", |s, out| {
+    gauge("leeward_late_schedules", "Snapshot schedules that are late.", |s, out| {
         out.count(&[], s.figures.stats.late_schedules);
     }),
     gauge(
         "leeward_clock_ahead_seconds",
-        "While a snapshot is locked: by how much the clock was set forward (below zero: back) since the start.",
+        "While a snapshot is locked: time by which the clock was set forward (below zero: back) since the start.",
         |s, out| out.number(&[], s.figures.stats.clock_ahead_secs as f64),
     ),
     // the process
@@ -460,7 +460,7 @@ pub const METRICS: &[Metric] = &[
         out.count(&[env!("CARGO_PKG_VERSION")], 1);
     })
     .by(&["version"]),
-    gauge("leeward_start_time_seconds", "When the process began to serve, since 1970.", |s, out| {
+    gauge("leeward_start_time_seconds", "Time when the process began to serve, since 1970.", |s, out| {
         out.number(&[], s.since as f64);
     }),
     counter("leeward_process_cpu_seconds_total", "Processor time of the process.", |s, out| {
@@ -473,7 +473,7 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_process_descriptors", "Open descriptors of the process.", |s, out| {
         out.count(&[], s.process.descriptors);
     }),
-    gauge("leeward_scrape_seconds", "How long it took to collect these values.", |s, out| {
+    gauge("leeward_scrape_seconds", "Time that it took to collect these values.", |s, out| {
         out.nanos(&[], s.took_nanos);
     }),
 ];

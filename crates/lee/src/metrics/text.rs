@@ -5,7 +5,7 @@ use super::table::{Kind, METRICS, Metric};
 use leeward_env::histogram::Histogram;
 use std::fmt::Write as _;
 
-/// What a client is told that it gets.
+/// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics of the table.

@@ -1,5 +1,5 @@
-//! Every key of `leeward.toml`, for the process that serves a cell: it tells the file system, the gate,
-//! the doors and the reports what is set there. Each default is right for most cells.
+//! Every key of `leeward.toml`, for the process that serves a cell: it passes the settings to the
+//! file system, the gate, the doors and the reports. Each default suits most cells.
 
 use leeward_auth::IssuerConfig;
 use leeward_volume::Config;
@@ -14,7 +14,7 @@ pub enum Jobs {
     /// Not at all.
     #[default]
     None,
-    /// By the cgroup of the process that asks: a job of a batch system, a container, a session.
+    /// By the cgroup of the calling process: a job of a batch system, a container, a session.
     Cgroup,
 }
 
@@ -32,75 +32,90 @@ pub struct CellSettings {
     pub metadata_cache_mib: u32,
     /// Longest time between a write and its commit without fsync. 10 to 60000.
     pub commit_interval_ms: u32,
-    /// Whether the gate shares the cell fairly between users. Without it requests are served as they come.
+    /// Whether the gate shares the cell fairly between users. Without it requests are served as
+    /// they come.
     pub fair: bool,
-    /// Most transfers on their way to or from one store (a directory, a bucket) at a time. 1 to 1024. Only with `fair`.
+    /// Most transfers to or from one store (a directory, a bucket) at a time. 1 to 1024. Only with
+    /// `fair`.
     pub store_transfers: u32,
-    /// A directory on a disk of this machine for a cache of file data of pools on object stores. Empty: none.
+    /// A directory on a disk of this machine for a cache of file data of pools on object stores.
+    /// Empty: none.
     pub disk_cache: String,
     /// Its size. 16 to 16777216.
     pub disk_cache_mib: u32,
-    /// How the jobs of a user are told apart: they share equally what he gets, and `lee top` shows them.
+    /// How the jobs of a user are told apart: they share equally what the user gets, and `lee top`
+    /// shows them.
     pub jobs: Jobs,
-    /// Where Prometheus finds metrics: ports of this machine only, or addresses with a port. None: nowhere.
+    /// Addresses for Prometheus: ports of this machine only, or addresses with a port. None: no
+    /// metrics.
     pub metrics: Vec<String>,
-    /// Where the S3 door is: ports of this machine only, addresses with a port, or `*:PORT`. None: nowhere.
+    /// Addresses of the S3 door: ports of this machine only, addresses with a port, or `*:PORT`.
+    /// None: no S3 door.
     pub s3: Vec<String>,
-    /// Names of the host at the S3 door: a name before one of them is a bucket. None: buckets are in paths only.
+    /// Names of the host at the S3 door: a name before one of them is a bucket. None: buckets are
+    /// in paths only.
     pub s3_domains: Vec<String>,
-    /// So long an upload in parts is kept to which nothing is added, days. 1 to 3650.
+    /// An upload in parts to which nothing is added is kept this long, days. 1 to 3650.
     pub upload_rest_days: u32,
-    /// The directory that users make buckets in, by S3's CreateBucket. Empty: only operators make any.
+    /// The directory in which users make buckets, by S3's CreateBucket. Empty: only operators make
+    /// any.
     pub s3_new_buckets: String,
-    /// Where HTTP and WebDAV are answered: ports of this machine only, addresses with a port, or `*:PORT`. None: nowhere.
+    /// Addresses of the HTTP and WebDAV door: ports of this machine only, addresses with a port, or
+    /// `*:PORT`. None: no such door.
     pub http: Vec<String>,
-    /// Whom third-party copies trust besides those whom the machine trusts: a file with certificates in PEM, or a directory of such.
+    /// CA certificates that third-party copies trust besides those of the machine: a file with
+    /// certificates in PEM, or a directory of such.
     pub tls_trusted: String,
     /// Third-party copies at a time. 1 to 10000.
     pub transfers_max: u32,
-    /// Networks that are not public and that third-party copies reach all the same, such as `"10.1.0.0/16"`. None: public addresses only.
+    /// Networks that are not public and that third-party copies reach all the same, such as
+    /// `"10.1.0.0/16"`. None: public addresses only.
     pub transfers_networks: Vec<String>,
     /// Ports that third-party copies reach. None: any.
     pub transfers_ports: Vec<u16>,
-    /// Whether third-party copies reach any address and port, also of this machine, and without TLS: for trials. Whoever may upload reaches all that listens there.
+    /// Whether third-party copies may reach any address and port, also of this machine, and without
+    /// TLS: for trials. Any user who may upload can then reach everything that listens there.
     pub transfers_local: bool,
-    /// The certificate that doors show, with those that sign it: a file in PEM format. Empty: doors are not encrypted, and of this machine only.
+    /// The certificate that doors show, with those that sign it: a file in PEM format. Empty: doors
+    /// are not encrypted, and of this machine only.
     pub tls_certificate: String,
-    /// Its key, in PEM format.
+    /// The certificate's key, in PEM format.
     pub tls_key: String,
-    /// Those that sign certificates of clients: a file with certificates in PEM format. Empty: doors ask for none.
+    /// Authorities that sign certificates of clients: a file with certificates in PEM format.
+    /// Empty: doors ask for none.
     pub tls_clients: String,
-    /// Users by the subjects of their certificates: `"CN=Alice Adams,O=Example,C=DE"` or `"/C=DE/O=Example/CN=Alice Adams"`.
+    /// Users by the subjects of their certificates: `"CN=Alice Adams,O=Example,C=DE"` or
+    /// `"/C=DE/O=Example/CN=Alice Adams"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tls_users: BTreeMap<String, String>,
-    /// Issuers whose tokens open the doors. None: nobody's.
+    /// Issuers whose tokens open the doors. None: no tokens of issuers are accepted.
     pub issuer: Vec<IssuerConfig>,
-    /// What the storage resource report says.
+    /// Settings of the storage resource report.
     pub srr: SrrConfig,
 }
 
-/// What `lee report srr` says of the site: `[srr]`.
+/// The site's part of `lee report srr`: `[srr]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SrrConfig {
     /// Name of the storage service. None: the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How much it is to be relied on.
+    /// How reliable it is.
     pub quality_level: QualityLevel,
-    /// Where it is reached.
+    /// Its endpoints.
     pub endpoint: Vec<SrrEndpoint>,
     /// Its shares. None: each volume is one, of the VO with its name.
     pub share: Vec<SrrShare>,
 }
 
-/// How much a storage service is to be relied on.
+/// How reliable a storage service is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QualityLevel {
-    /// It is being made.
+    /// Under development.
     Development,
-    /// It is being tried.
+    /// Under test.
     Testing,
     /// Before production.
     PreProduction,
@@ -109,7 +124,7 @@ pub enum QualityLevel {
     Production,
 }
 
-/// Where a storage service is reached: `[[srr.endpoint]]`.
+/// An endpoint of a storage service: `[[srr.endpoint]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SrrEndpoint {
@@ -121,7 +136,7 @@ pub struct SrrEndpoint {
     pub interface: String,
 }
 
-/// A part of the storage that is accounted by itself: `[[srr.share]]`.
+/// A part of the storage that is accounted separately: `[[srr.share]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SrrShare {
@@ -133,7 +148,7 @@ pub struct SrrShare {
     pub vos: Vec<String>,
 }
 
-/// Where servers of the grid answer by HTTPS: the usual one, XRootD, dCache, StoRM and dCache.
+/// Ports of HTTPS on servers of the grid: the usual one, XRootD, dCache, StoRM and dCache.
 const TRANSFERS_PORTS: [u16; 6] = [443, 1094, 1095, 2880, 8443, 8446];
 
 impl Default for CellSettings {
@@ -172,7 +187,7 @@ impl Default for CellSettings {
 }
 
 impl CellSettings {
-    /// What of it the file system is told.
+    /// The settings of the file system.
     pub fn engine(&self) -> Config {
         Config {
             compression: self.compression,

@@ -1,7 +1,8 @@
 //! The first block of a journal file: which file it is, and the key that its records carry.
 //!
-//! A file gets a new head, with a new random key, before it gets its name. So bytes that a user stored, and records
-//! of the file's earlier life, are never taken for records: they cannot hold the key.
+//! A file gets a new head, with a new random key, before it gets its name. So bytes that a user
+//! stored, and records of the file's earlier life, are never taken for records: they cannot contain
+//! the key.
 //!
 //! ```text
 //!  0  u32  magic "LwJH"
@@ -23,20 +24,22 @@ const CRC_FROM: usize = 8;
 /// Random bytes that only records of one file carry.
 pub(super) type FileKey = [u8; 16];
 
-/// See the module's head.
+/// The head of a journal file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub number: u64,
     pub key: FileKey,
-    /// The file before it, if that had records already: then it was there as long as this one had none.
+    /// The file before it, if that had records already: then it existed as long as this one had
+    /// none.
     pub after: u64,
 }
 
 impl Head {
-    /// For a file that is made now.
+    /// A head for a new file.
     pub fn new(env: &Env, number: u64, after: u64) -> Head {
         let mut key: FileKey = env.secret();
-        // a machine that is restored from an image may draw the same bytes again: the number is never the same
+        // a machine that is restored from an image may draw the same bytes again: the number is
+        // never the same
         key.iter_mut().zip(number.to_le_bytes()).for_each(|(byte, mixed)| *byte ^= mixed);
         Head { number, key, after }
     }

@@ -10,16 +10,16 @@
 //!          of the journal does; 0: not known
 //! 48  u32  length of the payload
 //! 52  u32  zero
-//! 56       payload: u32 number of writes, u32 number of rides, then
+//! 56       payload: u32 number of writes, u32 number of pieces of inline data, then
 //!            each write: u16 length of the key, u32 length of the value (2^32-1: the key is removed), key, value
-//!            each ride: u64 segment, u32 offset, u32 volume, u64 inode, u64 offset in the file, u32 length, bytes
+//!            each piece: u64 segment, u32 offset, u32 volume, u64 inode, u64 offset in the file, u32 length, bytes
 //! ```
 //!
-//! Version 1 ("LwJ1", cells of format 7 and older) is read and not written: in place of the key it has the u64 number
-//! of the file, it lacks the u64 at 40, and its files have no head.
+//! Version 1 ("LwJ1", cells of format 7 and older) is read and not written: in place of the key it
+//! has the u64 number of the file, it lacks the u64 at 40, and its files have no head.
 
 use super::head::FileKey;
-use crate::{Batch, Ride};
+use crate::{Batch, InlineData};
 use std::sync::Arc;
 
 const MAGIC: [u8; 4] = *b"LwJ2";
@@ -29,9 +29,9 @@ const HEADER_BYTES_1: usize = 40;
 const CRC_FROM: usize = 8;
 const REMOVED: u32 = u32::MAX;
 const WRITE_BYTES: usize = 2 + 4;
-const RIDE_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 4;
+const INLINE_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 4;
 
-/// What shows that a record belongs to its file.
+/// The mark that shows that a record belongs to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// Version 1: the file's number.
@@ -40,14 +40,14 @@ pub(super) enum Mark {
     Key(FileKey),
 }
 
-/// What stands before the payload, without magic, mark, checksum and length.
+/// The fields before the payload, without magic, mark, checksum and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Sequence number.
     pub seq: u64,
     /// Sequence number of the record before it.
     pub previous: u64,
-    /// The last one before it that wrote to the tables; 0: not known.
+    /// The last record before it that wrote to the tables; 0: not known.
     pub written: u64,
 }
 
@@ -59,20 +59,20 @@ pub(super) struct Found<'a> {
     pub len: usize,
 }
 
-/// Bytes of a ride in a record.
-pub(super) fn ride_bytes(ride: &Ride) -> usize {
-    RIDE_BYTES + ride.bytes.len()
+/// Bytes of inline data in a record.
+pub(super) fn inline_bytes(inline: &InlineData) -> usize {
+    INLINE_BYTES + inline.bytes.len()
 }
 
 /// Bytes that [`encode`] needs.
 pub(super) fn encoded_len(batch: &Batch) -> usize {
     let writes: usize =
         batch.writes.iter().map(|(k, v)| WRITE_BYTES + k.len() + v.as_ref().map_or(0, |v| v.len())).sum();
-    let rides: usize = batch.rides.iter().map(ride_bytes).sum();
-    HEADER_BYTES + 8 + writes + rides
+    let inline_data: usize = batch.inline_data.iter().map(inline_bytes).sum();
+    HEADER_BYTES + 8 + writes + inline_data
 }
 
-/// Lays a record into the first [`encoded_len`] bytes of `out`.
+/// Writes a record to the first [`encoded_len`] bytes of `out`.
 pub(super) fn encode(out: &mut [u8], key: &FileKey, header: Header, batch: &Batch) {
     let len = encoded_len(batch);
     let out = &mut out[..len];
@@ -86,19 +86,19 @@ pub(super) fn encode(out: &mut [u8], key: &FileKey, header: Header, batch: &Batc
     w.u32(u32::try_from(len - HEADER_BYTES).expect("a batch below 4 GiB"));
     w.u32(0);
     w.u32(batch.writes.len() as u32);
-    w.u32(batch.rides.len() as u32);
+    w.u32(batch.inline_data.len() as u32);
     for (key, value) in &batch.writes {
         w.u16(key.len() as u16);
         w.u32(value.as_ref().map_or(REMOVED, |v| v.len() as u32));
         w.bytes(key);
         w.bytes(value.as_deref().unwrap_or_default());
     }
-    batch.rides.iter().for_each(|ride| w.ride(ride));
+    batch.inline_data.iter().for_each(|inline| w.inline(inline));
     let crc = crc_fast::crc32_iscsi(&out[CRC_FROM..]);
     out[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The record at the start of `bytes`, if a whole one with this mark is there.
+/// The record at the start of `bytes`, if there is a whole one with this mark.
 pub(super) fn find(bytes: &[u8], mark: Mark) -> Option<Found<'_>> {
     let mut r = Reader { rest: bytes };
     let magic = r.array::<4>()?;
@@ -121,14 +121,14 @@ pub(super) fn find(bytes: &[u8], mark: Mark) -> Option<Found<'_>> {
     })
 }
 
-/// The batch in a payload; `None` where a payload whose checksum is right does not parse.
+/// The batch in a payload; `None` where a payload with the right checksum does not parse.
 pub(super) fn decode(payload: &[u8]) -> Option<Batch> {
     let mut r = Reader { rest: payload };
     read_batch(&mut r).filter(|_| r.rest.is_empty())
 }
 
 fn read_batch(r: &mut Reader<'_>) -> Option<Batch> {
-    let (writes, rides) = (r.u32()?, r.u32()?);
+    let (writes, inline_data) = (r.u32()?, r.u32()?);
     let mut batch = Batch::default();
     for _ in 0..writes {
         let (key, value) = (r.u16()?, r.u32()?);
@@ -136,23 +136,23 @@ fn read_batch(r: &mut Reader<'_>) -> Option<Batch> {
         let value = if value == REMOVED { None } else { Some(Arc::from(r.take(value as usize)?)) };
         batch.writes.push((key, value));
     }
-    for _ in 0..rides {
-        batch.rides.push(r.ride()?);
+    for _ in 0..inline_data {
+        batch.inline_data.push(r.inline()?);
     }
     Some(batch)
 }
 
-/// A ride alone, as in a record.
-pub(crate) fn encode_ride(ride: &Ride) -> Vec<u8> {
-    let mut out = vec![0; RIDE_BYTES + ride.bytes.len()];
-    Writer { out: &mut out, at: 0 }.ride(ride);
+/// Inline data alone, encoded as in a record.
+pub(crate) fn encode_inline(inline: &InlineData) -> Vec<u8> {
+    let mut out = vec![0; INLINE_BYTES + inline.bytes.len()];
+    Writer { out: &mut out, at: 0 }.inline(inline);
     out
 }
 
-/// The ride that [`encode_ride`] laid out.
-pub(crate) fn decode_ride(bytes: &[u8]) -> Option<Ride> {
+/// Decodes what [`encode_inline`] encoded.
+pub(crate) fn decode_inline(bytes: &[u8]) -> Option<InlineData> {
     let mut r = Reader { rest: bytes };
-    r.ride().filter(|_| r.rest.is_empty())
+    r.inline().filter(|_| r.rest.is_empty())
 }
 
 struct Writer<'a> {
@@ -174,15 +174,15 @@ impl Writer<'_> {
     fn u64(&mut self, n: u64) {
         self.bytes(&n.to_le_bytes());
     }
-    fn ride(&mut self, ride: &Ride) {
-        let (volume, inode, at) = ride.owner;
-        self.u64(ride.segment);
-        self.u32(ride.offset);
+    fn inline(&mut self, inline: &InlineData) {
+        let (volume, inode, at) = inline.owner;
+        self.u64(inline.segment);
+        self.u32(inline.offset);
         self.u32(volume);
         self.u64(inode);
         self.u64(at);
-        self.u32(ride.bytes.len() as u32);
-        self.bytes(&ride.bytes);
+        self.u32(inline.bytes.len() as u32);
+        self.bytes(&inline.bytes);
     }
 }
 
@@ -208,10 +208,10 @@ impl<'a> Reader<'a> {
     fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
-    fn ride(&mut self) -> Option<Ride> {
+    fn inline(&mut self) -> Option<InlineData> {
         let (segment, offset) = (self.u64()?, self.u32()?);
         let owner = (self.u32()?, self.u64()?, self.u64()?);
         let len = self.u32()?;
-        Some(Ride { segment, offset, owner, bytes: Arc::from(self.take(len as usize)?) })
+        Some(InlineData { segment, offset, owner, bytes: Arc::from(self.take(len as usize)?) })
     }
 }

@@ -1,9 +1,11 @@
-//! What `lsm-tree` leaves to its caller about its own files.
+//! Work on its own files that `lsm-tree` leaves to its caller.
 //!
-//! * Before opening: names must be durable (recovery removes files that the current manifest does not name, so the
-//!   manifest it reads must not be taken back by a power cut), and the manifest is compared with its checksum.
-//! * When it does not open, or cannot be read: which file is to blame. When it opens: that each table is in the file of its number.
-//! * After a flush or compaction that failed for want of space: its unfinished tables are removed.
+//! * Before opening: names are made durable. Recovery removes files that the current manifest does
+//!   not name, so a power cut must not take the manifest back that it reads. The manifest is
+//!   compared with its checksum.
+//! * When it does not open, or cannot be read: which file is damaged. When it opens: that each
+//!   table is in the file of its number.
+//! * After a flush or compaction that failed for lack of space: its unfinished tables are removed.
 
 use crate::{Error, Result};
 use lsm_tree::checksum::ChecksummedWriter;
@@ -56,7 +58,7 @@ fn damaged(what: String) -> Error {
     Error::Corrupt(format!("files of the tables: {what}"))
 }
 
-/// Tables without a manifest are not a new tree: it would remove them.
+/// Refuses tables without a manifest: they are no new tree, which would remove them.
 fn check_new(dir: &Path) -> Result<()> {
     match fs::read_dir(dir.join(TABLES)) {
         Ok(mut entries) => match entries.next() {
@@ -68,7 +70,8 @@ fn check_new(dir: &Path) -> Result<()> {
     }
 }
 
-/// The first table of the manifest that is not what was written, and what of it. Reads all of them to their ends.
+/// The first table of the manifest whose content is not what was written, and what is wrong. Reads
+/// all tables to their ends.
 pub(super) fn damaged_table(dir: &Path) -> Option<String> {
     let current = fs::read(dir.join(CURRENT)).ok()?;
     let version = u64::from_le_bytes(current.get(..8)?.try_into().ok()?);
@@ -85,15 +88,16 @@ pub(super) fn damaged_table(dir: &Path) -> Option<String> {
     None
 }
 
-/// Length of a file, and the checksum that a manifest has of it.
+/// Length of a file, and its checksum as in a manifest.
 fn checksum_of(path: &Path) -> io::Result<(u64, u128)> {
     let mut hasher = ChecksummedWriter::new(io::sink());
     let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
     Ok((bytes, hasher.checksum().into_u128()))
 }
 
-/// Numbers and checksums of the tables that a manifest names: levels u8, of each runs u8, of each tables u32, of each number u64,
-/// kind of checksum u8, checksum u128, sequence number u64.
+/// Numbers and checksums of the tables that a manifest names. Format: levels u8; for each, runs u8;
+/// for each, tables u32; for each, number u64, kind of checksum u8, checksum u128, sequence number
+/// u64.
 fn tables_of(manifest: &Path) -> io::Result<Vec<(u64, u128)>> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let archive = sfa::Reader::new(manifest).map_err(|_| invalid())?;
@@ -122,7 +126,8 @@ fn table_of(reader: &mut impl Read) -> io::Result<(u64, u128)> {
     Ok((u64::from_le_bytes(id), u128::from_le_bytes(checksum)))
 }
 
-/// The tree finds a table by the number in it and removes it by the name of its file: both must be one.
+/// The tree finds a table by the number in it and removes it by the name of its file: both must
+/// agree.
 pub(super) fn check_name(path: &Path, id: u64) -> Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if name == id.to_string() { Ok(()) } else { Err(damaged(format!("`{TABLES}/{name}` is table {id}"))) }

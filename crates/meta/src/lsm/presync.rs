@@ -1,9 +1,10 @@
-//! Syncs what a compaction writes while it writes it.
+//! Syncs the output of a compaction while it is written.
 //!
-//! `lsm-tree` syncs the last table of a compaction with its version lock held: readers and commits wait for as many
-//! bytes as the page cache collected. A compaction filter sees every record before and the end of the merge just
-//! before that lock is taken; this one keeps all records and syncs the newest table file now and then, so that
-//! little is left to wait for, and the disk sees an even stream instead of a flood.
+//! `lsm-tree` syncs the last table of a compaction with its version lock held: readers and commits
+//! wait for as many bytes as the page cache collected. A compaction filter sees every record before
+//! that, and the end of the merge just before the lock is taken. This filter keeps all records and
+//! syncs the newest table file now and then. So there is little left to wait for, and the disk gets
+//! an even stream instead of a flood.
 
 use lsm_tree::compaction::filter::Context;
 use lsm_tree::compaction::{CompactionFilter, Factory, ItemAccessor, Verdict};
@@ -19,7 +20,7 @@ pub(super) struct Presync {
 }
 
 impl Presync {
-    /// For the tree in this directory.
+    /// Filters for the tree in this directory.
     pub fn new(dir: &Path) -> Presync {
         Presync { tables: dir.join("tables") }
     }
@@ -41,8 +42,8 @@ struct Syncing {
 }
 
 impl Syncing {
-    /// The newest one is being written; when it is not ours but a flush's, that does no harm. Errors are left to
-    /// the sync that counts.
+    /// Syncs the newest file, which is being written. If it is a flush's and not ours, that does no
+    /// harm. Errors are left to the sync that counts.
     fn sync_newest(&self) {
         let names = std::fs::read_dir(&self.tables).into_iter().flatten().flatten();
         let newest = names.filter_map(|e| e.file_name().to_str()?.parse::<u64>().ok()).max();

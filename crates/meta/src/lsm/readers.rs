@@ -1,14 +1,15 @@
-//! Which moments readers may still look at.
+//! Which sequence numbers readers may still read at.
 //!
-//! A reader takes a snapshot number and then the tree's version for it. In between, old versions and records must
-//! not be collected: [`Readers::safe`] is a number below which no reader looks any more. Readers never wait: they
-//! count themselves into the slot of the current epoch; the maintainer turns the epoch only when the other slot is
-//! empty, so a number noted before a turn is safe once all readers of the epoch before it are gone.
+//! A reader takes a snapshot number and then the tree's version for it. In between, old versions
+//! and records must not be collected: [`Readers::safe`] is a number below which no reader reads any
+//! more. Readers never wait: they count themselves in the slot of the current epoch. The maintainer
+//! turns the epoch only when the other slot is empty. So a number noted before a turn is safe once
+//! all readers of the epoch before it are gone.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Readers under way.
+/// Active readers.
 #[derive(Default)]
 pub(super) struct Readers {
     epoch: AtomicU64,
@@ -23,7 +24,7 @@ struct Moments {
     noted: u64,
 }
 
-/// A reader under way.
+/// An active reader.
 pub(super) struct Reading<'a>(&'a AtomicU64);
 
 impl Drop for Reading<'_> {
@@ -33,7 +34,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Readers {
-    /// Numbers that are read while the result lives stay valid.
+    /// Registers a reader: numbers that are read while the result lives stay valid.
     pub fn enter(&self) -> Reading<'_> {
         loop {
             let epoch = self.epoch.load(SeqCst);
@@ -46,7 +47,8 @@ impl Readers {
         }
     }
 
-    /// A number that no reader is below, given that all who enter from now on read `visible` or more.
+    /// A number that no reader is below, given that all readers that enter from now on read
+    /// `visible` or more.
     pub fn safe(&self, visible: u64) -> u64 {
         let mut moments = self.moments.lock();
         for _ in 0..2 {

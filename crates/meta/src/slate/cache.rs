@@ -1,4 +1,4 @@
-//! Blocks, indexes and filters of tables that were read, in memory: one cache with one bound.
+//! Blocks, indexes and filters of tables that were read, in memory: one cache with one limit.
 
 use async_trait::async_trait;
 use quick_cache::Weighter;
@@ -6,9 +6,9 @@ use quick_cache::sync::Cache as QuickCache;
 use slatedb::Error;
 use slatedb::db_cache::{CachedEntry, CachedKey, DbCache};
 
-/// What an entry takes beside its bytes.
+/// Bytes that an entry takes in addition to its content.
 const ENTRY_BYTES: usize = 200;
-/// For the first guess of how many there will be.
+/// For the first guess of the number of entries.
 const BLOCK_BYTES: u64 = 4096;
 
 #[derive(Clone)]
@@ -20,7 +20,7 @@ impl Weighter<CachedKey, CachedEntry> for Bytes {
     }
 }
 
-/// See the module's head.
+/// SlateDB's cache, kept in ours.
 pub(super) struct Cache(QuickCache<CachedKey, CachedEntry, Bytes>);
 
 impl Cache {

@@ -3,7 +3,7 @@
 
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
-use leeward_fs::{Fs, Make, NodeId, Op, Over, Reply, Result};
+use leeward_fs::{Fs, Make, NodeId, Op, Precondition, Reply, Result};
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Batch, Kv, Value};
 use leeward_pool::DirStore;
@@ -38,7 +38,7 @@ impl SimCell {
         let (env, disk) = (Env::sim(1), SimDisk::new(1));
         let kv = engine(&env, &disk);
         kv.commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        kv.commit(&Batch { writes: records, rides: Vec::new() }).expect("the second commit");
+        kv.commit(&Batch { writes: records, inline_data: Vec::new() }).expect("the second commit");
         drop(kv);
         let cell = start(&env, &disk);
         SimCell { env, disk, cell }
@@ -154,7 +154,7 @@ impl SimCell {
     pub fn unlink(&self, path: &str) {
         let (dir, name) = path.rsplit_once('/').expect("a path");
         let dir = self.at(dir).expect("the directory is there");
-        self.call(Op::Unlink { dir, name: name.as_bytes(), over: Over::Any }).expect("unlinked");
+        self.call(Op::Unlink { dir, name: name.as_bytes(), over: Precondition::Any }).expect("unlinked");
     }
 
     pub fn list(&self, path: &str) -> Vec<String> {

@@ -40,7 +40,7 @@ impl Others {
             return;
         }
         for _ in 0..self.env.random() % 6 {
-            let _ = cell.step_beside(self.env.random()); // it fails when the disk has died
+            let _ = cell.step_other_threads(self.env.random()); // it fails when the disk has died
         }
         self.are_busy.store(false, Ordering::Relaxed);
     }

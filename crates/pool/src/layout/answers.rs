@@ -1,7 +1,9 @@
-//! Answers of stores' threads on their way to the one who waits for them.
+//! Carries answers from the stores' threads to the thread that waits for them.
 //!
-//! Who needs several answers sleeps until they are all there, or one is a failure: to be woken for each costs more than most reads take.
-//! What a call waited for its turn at its store was noted on the store's thread, where no operation is accounted for; so the answer says it.
+//! A caller that needs several answers sleeps until all are there, or one is a failure. A wake-up
+//! for each answer would cost more than most reads take. A call may have waited for its turn at its
+//! store. That wait is noted on the store's thread, where no operation is accounted for, so the
+//! answer carries it.
 
 use crate::AlignedBuf;
 use leeward_env::waits::{self, Cause};
@@ -10,17 +12,17 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// The longest that anything waits for stores that do not answer.
+/// The longest time that anything waits for stores that do not answer.
 pub(super) const PATIENCE: Nanos = 60_000_000_000;
 
 /// What is wrong with a piece.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It is not there.
+    /// The store does not have it.
     Missing,
-    /// It is not what was written; what it is.
+    /// The content is not what was written; the text says what it is.
     Bad(String),
-    /// It is of a later put than what is known of the object.
+    /// It is of a later put than the known one.
     Newer,
     /// The store does not answer, or not now.
     Away(String),
@@ -29,53 +31,53 @@ pub(super) enum Fault {
 /// Verified blocks of a piece.
 pub(super) type Blocks = std::result::Result<AlignedBuf, Fault>;
 
-/// How long a call waited until it was its turn, and behind whom.
+/// How long a call waited for its turn, and behind which flow.
 #[derive(Clone, Copy, Default)]
-pub(super) struct ForTurn {
+pub(super) struct TurnTime {
     nanos: Nanos,
     behind: Option<Flow>,
 }
 
-impl ForTurn {
-    /// Does what was asked for then.
-    pub(super) fn of<T>(env: &Env, asked: Nanos, call: impl FnOnce() -> T) -> (T, ForTurn) {
+impl TurnTime {
+    /// Makes the call; `asked` is when it was requested.
+    pub(super) fn of<T>(env: &Env, asked: Nanos, call: impl FnOnce() -> T) -> (T, TurnTime) {
         let for_thread = env.now().saturating_sub(asked);
         let before = waits::noted().of(Cause::Store);
         let done = call();
         let noted = waits::noted();
         let at_gate = noted.of(Cause::Store) - before;
         let behind = noted.behind(Cause::Store).filter(|_| at_gate > 0);
-        (done, ForTurn { nanos: for_thread + at_gate, behind })
+        (done, TurnTime { nanos: for_thread + at_gate, behind })
     }
 
-    /// Notes it for the operation of this thread, which waited so long for the answer.
+    /// Notes the wait for the operation of this thread, which waited `waited` for the answer.
     pub(super) fn note(self, waited: Nanos) {
         waits::note(Cause::Store, self.behind, self.nanos.min(waited));
     }
 }
 
-/// The answer to a request of this number.
+/// The answer to the request of this number.
 pub(super) struct Answer {
     pub(super) request: usize,
     pub(super) blocks: Blocks,
-    pub(super) for_turn: ForTurn,
+    pub(super) for_turn: TurnTime,
 }
 
-/// Where answers arrive.
+/// Receives the answers of threads.
 #[derive(Default)]
 pub(super) struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     enough: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InboxState {
     answers: Vec<Answer>,
-    /// So many are waited for.
+    /// Number of answers that the reader waits for.
     wanted: usize,
 }
 
-impl State {
+impl InboxState {
     fn is_enough(&self) -> bool {
         self.answers.len() >= self.wanted || self.answers.iter().any(|answer| answer.blocks.is_err())
     }
@@ -90,7 +92,8 @@ impl Inbox {
         }
     }
 
-    /// What has come, when it is so many, or a failure, or so late. In a simulation all have answered when they were asked.
+    /// The answers so far, as soon as there are `wanted`, or one is a failure, or it is `until`. In
+    /// a simulation every store answers within the request.
     pub(super) fn take(&self, env: &Env, wanted: usize, until: Nanos) -> Vec<Answer> {
         let mut state = self.state.lock();
         state.wanted = wanted;
@@ -109,7 +112,7 @@ impl Inbox {
     }
 }
 
-/// Waits for an answer until some time; for ever is not long here.
+/// Waits for an answer until `until`.
 pub(super) fn next_answer<T>(
     env: &Env,
     answers: &Receiver<T>,

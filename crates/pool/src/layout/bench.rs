@@ -1,4 +1,4 @@
-//! The processor's part of a layout by itself, for the measurement in `examples/layout_bench.rs`.
+//! The processor's part of a layout alone, for the measurement in `examples/layout_bench.rs`.
 
 use super::code::Code;
 use super::piece::{BLOCK, Cut, Head, Name, crc, cut_up, head_bytes, rebuild};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 20;
 
-/// What cutting up an object and what rebuilding lost pieces costs, as lines to print.
+/// The cost of cutting up an object and of rebuilding lost pieces, as lines to print.
 #[allow(clippy::disallowed_methods)] // a measurement
 pub fn processor(layout: Layout, body: &AlignedBuf) -> Vec<String> {
     if layout.parity() == 0 {
@@ -50,7 +50,7 @@ struct Processor<'a> {
 }
 
 impl<'a> Processor<'a> {
-    /// For an object that has something in each piece.
+    /// For an object that has data in each piece.
     fn new(layout: Layout, body: &'a AlignedBuf) -> Processor<'a> {
         let (data, parity) = (layout.data(), layout.parity());
         let code = Code::new(data, parity);

@@ -1,8 +1,10 @@
-//! Reed-Solomon over [`field`](super::field): which sums of products make parity of data, and any piece of any others.
+//! Reed-Solomon over [`field`](super::field): computes parity from data, and any piece from enough
+//! others.
 //!
-//! The code is the one that most libraries call Reed-Solomon: row r, column c of the matrix is r to the power of c,
-//! for as many rows as pieces; times the inverse of its upper square, so that the first pieces are the data as it is.
-//! Any `data` rows of it can be inverted. With one data piece all rows are 1: copies.
+//! The code is what most libraries call Reed-Solomon. Row r, column c of the matrix is r to the
+//! power of c, with as many rows as pieces. It is multiplied by the inverse of its upper square, so
+//! that the first pieces are the data unchanged. Any `data` rows of it can be inverted. With one
+//! data piece all rows are 1: copies.
 
 use super::field::{Rows, inverse, multiply, power};
 
@@ -26,12 +28,13 @@ impl Code {
         Code { data, matrix, parity }
     }
 
-    /// What makes the parity pieces of the data pieces.
+    /// The sums that compute the parity pieces from the data pieces.
     pub(crate) fn parity(&self) -> &Rows {
         &self.parity
     }
 
-    /// What makes the pieces `want` of the pieces `have`, of which there are as many as data pieces, all different.
+    /// The sums that compute the pieces `want` from the pieces `have`. `have` has as many pieces as
+    /// there are data pieces, all different.
     pub(crate) fn rebuild(&self, have: &[usize], want: &[usize]) -> Rows {
         assert_eq!(have.len(), self.data);
         let square = have.iter().map(|n| self.matrix[*n].clone()).collect();

@@ -1,9 +1,11 @@
-//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), and sums of products over long slices in it.
+//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d), and sums of products
+//! over long slices in it.
 //!
-//! All of erasure coding is [`Rows::apply`]: each output byte is a sum of input bytes, each times a constant. The
-//! product with a constant is linear over bits, so there are two fast ways, chosen at run time by what the processor
-//! has: one instruction that multiplies bytes by an 8x8 matrix of bits (GFNI), or two look-ups of half a byte each in
-//! a register (AVX2). Elsewhere a table is used. All three give the same bytes; tests compare them.
+//! All of erasure coding is [`Rows::apply`]: each output byte is a sum of input bytes, each times a
+//! constant. The product with a constant is linear over bits, so there are two fast ways. One uses
+//! an instruction that multiplies bytes by an 8x8 matrix of bits (GFNI). The other looks up half a
+//! byte at a time in a register (AVX2). The processor's features decide at run time. Elsewhere a
+//! table is used. All three give the same bytes; tests compare them.
 
 use std::sync::LazyLock;
 
@@ -57,7 +59,7 @@ pub(crate) const fn power(a: u8, n: usize) -> u8 {
     }
 }
 
-/// How slices are worked on.
+/// The implementation that works on slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Table,
@@ -69,7 +71,7 @@ pub(crate) enum Way {
 
 static BEST: LazyLock<Way> = LazyLock::new(|| ways().pop().unwrap_or(Way::Table));
 
-/// Those that this processor has, the fastest last.
+/// The implementations that this processor can run, the fastest last.
 pub(crate) fn ways() -> Vec<Way> {
     let mut ways = vec![Way::Table];
     #[cfg(target_arch = "x86_64")]
@@ -100,7 +102,8 @@ impl Rows {
         Rows { inputs, coefficients }
     }
 
-    /// Fills the outputs, which are equally long. Inputs may be shorter: zeros follow them. None may be longer.
+    /// Fills the outputs, which have the same length. An input may be shorter and counts as
+    /// followed by zeros. No input may be longer.
     pub(crate) fn apply(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         self.apply_by(*BEST, inputs, outputs);
     }
@@ -155,10 +158,11 @@ fn some_rows(way: Way, rows: &[Vec<u8>], inputs: &[&[u8]], outputs: &mut [&mut [
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! Whole vectors from the start of the slices; the rest is the caller's. Each returns how many bytes it did.
+    //! Each function processes whole vectors from the start of the slices and returns how many
+    //! bytes it did. The caller does the rest.
     //!
-    //! A group of outputs is kept in registers while all inputs are gone through: every input is read once, every
-    //! output written once.
+    //! A group of outputs stays in registers while all inputs are read: every input is read once,
+    //! every output written once.
 
     use super::{LANES, multiply};
     use std::arch::x86_64::*;
@@ -207,7 +211,8 @@ mod x86 {
         end
     }
 
-    /// The product with a constant as a matrix of bits, in the order that the instruction wants: row for bit 7 last.
+    /// The product with a constant as a matrix of bits, in the order that the instruction wants:
+    /// row for bit 7 last.
     fn bits(factor: u8) -> u64 {
         let mut rows = [0u8; 8];
         for bit in 0..8 {

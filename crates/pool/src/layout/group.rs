@@ -1,24 +1,25 @@
-//! `replica(n)` and `erasure(k+m)`: a group of stores of which each has one piece of each object.
+//! `replica(n)` and `erasure(k+m)`: a group of stores, each of which has one piece of each object.
 //!
-//! Piece `p` of segment `s` is on the store of slot `(s + p) % n`, so that load and parity go round. Everything that
-//! is asked of a store goes through its lane (its threads), so the slowest store is waited for only where nothing else
-//! will do. The parts: [`read`](super::read) (ranges, with reconstruction and racing), [`write`](super::write) (puts
-//! and deletes), [`survey`](super::survey) (which versions of an object there are), [`repair`](super::repair) and
+//! Piece `p` of segment `s` is on the store of slot `(s + p) % n`, so that load and parity go
+//! round. Every call of a store goes through its lane (its threads). So a caller waits for the
+//! slowest store only where it needs that store. The parts: [`read`](super::read) (ranges, with
+//! reconstruction and hedging), [`write`](super::write) (puts and deletes),
+//! [`survey`](super::survey) (which versions of an object there are), [`repair`](super::repair) and
 //! [`scrub`](super::scrub).
 //!
-//! Lock order: `steps` (a step in the background), then any one of the others; none of those is held over a call of a
-//! store.
+//! Lock order: `steps` (a step in the background), then any one of the others. None of the others
+//! is held over a call of a store.
 
 use super::answers::Fault;
 use super::code::Code;
 use super::health::{Condition, Health, Progress, Step};
-use super::known::{Info, Known};
-use super::lane::{Here, Takes};
+use super::known::{Info, PieceCache};
+use super::lane::{CallGuard, Takes};
 use super::notes::Notes;
 use super::piece::{self, Cut, Head, Name};
+use super::pool_store::PoolStore;
 use super::rebuilt::Rebuilt;
 use super::repairs::Repairs;
-use super::seat::Seat;
 use super::spec::{PoolSpec, StoreState};
 use super::{Member, Pool, Scrub};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
@@ -30,13 +31,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-/// The longest that a listing is waited for.
+/// The longest time to wait for a listing.
 const PATIENCE_LONG: Nanos = 900_000_000_000;
 /// Memory for pieces that is kept for the next put.
 const SPARE_BYTES_MAX: usize = 48 << 20;
 /// Smaller buffers are not worth keeping.
 const SPARE_BYTES_MIN: usize = 256 << 10;
-/// After so long without a put the spare memory is given back to the system.
+/// The spare memory is given back to the system after this time without a put.
 const IDLE: Nanos = 30_000_000_000;
 
 pub(crate) struct Group(pub(super) Arc<Core>);
@@ -47,28 +48,28 @@ pub(super) struct Core {
     pub(super) spec: PoolSpec,
     pub(super) code: Code,
     pub(super) slots: Vec<Slot>,
-    pub(super) known: Known,
+    pub(super) known: PieceCache,
     pub(super) rebuilt: Rebuilt,
     pub(super) notes: Mutex<Notes>,
     pub(super) steps: Mutex<Repairs>,
     pub(super) figures: Mutex<Figures>,
     stamp: AtomicU64,
-    /// Puts that failed: what was to be put, by its checksum, and its stamp.
+    /// Puts that failed: the checksum of the content that was put, and the stamp.
     pub(super) failed: Mutex<BTreeMap<ObjectId, (u64, u64)>>,
-    /// When something was put last.
+    /// Time of the last put.
     pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
-    /// Whether somebody calls a store on his own thread.
+    /// Whether a caller calls a store on its own thread now.
     calls_here: AtomicBool,
 }
 
-/// Leave to call a store on the own thread.
-pub(super) struct CallsHere<'a> {
+/// Permission to call a store on the caller's thread.
+pub(super) struct CallOnThisThread<'a> {
     calls_here: &'a AtomicBool,
-    _here: Here<'a>,
+    _here: CallGuard<'a>,
 }
 
-impl Drop for CallsHere<'_> {
+impl Drop for CallOnThisThread<'_> {
     fn drop(&mut self) {
         self.calls_here.store(false, Ordering::Release);
     }
@@ -76,9 +77,9 @@ impl Drop for CallsHere<'_> {
 
 /// A position in the group.
 pub(super) struct Slot {
-    pub(super) home: Arc<Seat>,
-    /// Being emptied into `home`.
-    pub(super) old: Option<Arc<Seat>>,
+    pub(super) home: Arc<PoolStore>,
+    /// The store that is being emptied into `home`.
+    pub(super) old: Option<Arc<PoolStore>>,
 }
 
 #[derive(Default)]
@@ -86,16 +87,17 @@ pub(super) struct Figures {
     pub(super) repair: Progress,
     pub(super) scrub: Progress,
     pub(super) searched: bool,
-    /// Pieces that wait on stores that are being emptied.
+    /// Pieces still on stores that are being emptied.
     pub(super) moves_waiting: u64,
 }
 
 impl Slot {
-    pub(super) fn seats(&self) -> impl Iterator<Item = &Arc<Seat>> {
+    pub(super) fn pool_stores(&self) -> impl Iterator<Item = &Arc<PoolStore>> {
         std::iter::once(&self.home).chain(&self.old)
     }
 
-    /// Asks where the piece is to be, then where it may still be, then again: it may have been moved between.
+    /// Asks the store where the piece belongs, then the one where it may still be, then the first
+    /// again: the piece may have been moved in between.
     pub(super) fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
         let Some(old) = &self.old else { return self.home.read(ask) };
         match self.home.read(&mut ask) {
@@ -110,11 +112,11 @@ impl Slot {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.seats().any(|seat| seat.is_open())
+        self.pool_stores().any(|pool_store| pool_store.is_open())
     }
 
     pub(super) fn may_ask(&self) -> bool {
-        self.seats().any(|seat| seat.may_ask())
+        self.pool_stores().any(|pool_store| pool_store.may_ask())
     }
 }
 
@@ -136,7 +138,7 @@ impl Core {
         Name { pool: self.spec.id, id, data, parity, piece: piece as u16 }
     }
 
-    /// Where a piece is to be.
+    /// The slot where a piece belongs.
     pub(super) fn slot(&self, id: ObjectId, piece: usize) -> &Slot {
         &self.slots[self.slot_number(id, piece)]
     }
@@ -146,13 +148,14 @@ impl Core {
         ((id.segment % n as u64) as usize + piece) % n
     }
 
-    /// Which piece of an object is in a slot.
+    /// The number of the piece that a slot has of an object.
     pub(super) fn piece_in(&self, id: ObjectId, slot: usize) -> usize {
         let n = self.slots.len();
         (slot + n - (id.segment % n as u64) as usize) % n
     }
 
-    /// Higher than any before, and than any that was read; than all of earlier runs unless the clock went back.
+    /// A new stamp. It is higher than any before and any that was read. It is higher than those of
+    /// earlier runs unless the clock went back.
     pub(super) fn next_stamp(&self) -> u64 {
         let wall = self.env.wall();
         let next = |last: u64| Some(wall.max(last + 1));
@@ -160,8 +163,9 @@ impl Core {
         wall.max(last.unwrap_or_default() + 1)
     }
 
-    /// Leave to read a piece on this thread. One user's read at a time in a pool: whatever stores hang, no more is held up.
-    pub(super) fn call_here<'a>(&'a self, ctx: &Ctx, slot: &'a Slot) -> Option<CallsHere<'a>> {
+    /// Permission to read a piece on this thread. A pool gives it to one user's read at a time, so
+    /// a store that hangs holds up no other read.
+    pub(super) fn call_here<'a>(&'a self, ctx: &Ctx, slot: &'a Slot) -> Option<CallOnThisThread<'a>> {
         if slot.old.is_some() || ctx.flow.work().is_some() || self.env.is_sim() {
             return None;
         }
@@ -172,11 +176,11 @@ impl Core {
         if here.is_none() {
             self.calls_here.store(false, Ordering::Release);
         }
-        Some(CallsHere { calls_here: &self.calls_here, _here: here? })
+        Some(CallOnThisThread { calls_here: &self.calls_here, _here: here? })
     }
 
-    /// Whether stores are asked one after the other: for work of ours while users ask for something. All at once they would take all
-    /// processors.
+    /// Whether stores are asked one after the other. This is so for background work while users
+    /// make requests: all stores at once would take all processors.
     pub(super) fn in_turn(&self, ctx: &Ctx) -> bool {
         ctx.flow.work().is_some() && self.activity.is_busy(self.env.now())
     }
@@ -201,7 +205,7 @@ impl Core {
         }
     }
 
-    /// When it was not used for a while.
+    /// Frees the spare memory when it was not used for a while.
     pub(super) fn give_back_spare(&self) {
         self.rebuilt.give_back(self.env.now());
         if self.env.now().saturating_sub(self.put_at.load(Ordering::Relaxed)) > IDLE {
@@ -244,7 +248,8 @@ impl Core {
         }
     }
 
-    /// The error when an object cannot be read: `have` good pieces were found, and these faults.
+    /// The error when an object cannot be read: `have` good pieces were found; the faults say what
+    /// is wrong with the others.
     pub(super) fn unreadable(
         &self,
         id: ObjectId,
@@ -268,11 +273,11 @@ impl Core {
         Error::Unavailable { id, have, need, why }
     }
 
-    /// Does something with a store on its own threads, and waits for it no longer than for any answer.
+    /// Calls a store on its own threads, and waits for it no longer than for any answer.
     pub(super) fn through<T: Send + 'static>(
         &self,
         ctx: &Ctx,
-        seat: &Seat,
+        pool_store: &PoolStore,
         patience: Nanos,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
@@ -280,31 +285,31 @@ impl Core {
         let job = move || {
             let _ = sender.send(job()); // or nobody waits
         };
-        seat.hand_over(ctx, Takes::Short, job).ok()?;
+        pool_store.hand_over(ctx, Takes::Short, job).ok()?;
         super::answers::next_answer(&self.env, &answers, self.env.now() + patience).ok()
     }
 
-    /// Asks all stores that can be asked the same, at once, and waits for all answers. Those that cannot be asked, as they rest or
-    /// hang, answer with an error.
+    /// Makes the same call of all stores that can be asked, at once, and waits for all answers.
+    /// Stores that rest or hang are not asked and give an error.
     pub(super) fn ask_all<T: Send + 'static>(
         self: &Arc<Self>,
         ctx: &Ctx,
-        seats: &[Arc<Seat>],
+        pool_stores: &[Arc<PoolStore>],
         takes: Takes,
         ask: impl Fn(&dyn Store) -> Result<T> + Clone + Send + 'static,
     ) -> Vec<Result<T>> {
         let (sender, answers) = channel();
-        for (n, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.may_ask()) {
-            let (ask, sender, asked) = (ask.clone(), sender.clone(), seat.clone());
+        for (n, pool_store) in pool_stores.iter().enumerate().filter(|(_, pool_store)| pool_store.may_ask()) {
+            let (ask, sender, asked) = (ask.clone(), sender.clone(), pool_store.clone());
             let job = move || {
                 let _ = sender.send((n, asked.call(ask))); // nobody may wait any more
             };
-            // who is busy does not answer
-            let _ = seat.hand_over(ctx, takes, job);
+            // a busy store gives no answer
+            let _ = pool_store.hand_over(ctx, takes, job);
         }
         drop(sender);
         let away = || Err(Error::Io(std::io::Error::other("it does not answer")));
-        let mut all: Vec<Result<T>> = seats.iter().map(|_| away()).collect();
+        let mut all: Vec<Result<T>> = pool_stores.iter().map(|_| away()).collect();
         let patience = if takes == Takes::Long { PATIENCE_LONG } else { super::answers::PATIENCE };
         let until = self.env.now() + patience;
         while let Ok((n, answer)) = super::answers::next_answer(&self.env, &answers, until) {
@@ -313,11 +318,12 @@ impl Core {
         all
     }
 
-    /// As many pieces as the object can be read from are durable at return.
+    /// Makes durable at least as many pieces as are needed to read the object.
     fn settle(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<()> {
-        let seats: Vec<Arc<Seat>> = self.slots.iter().flat_map(Slot::seats).cloned().collect();
+        let pool_stores: Vec<Arc<PoolStore>> =
+            self.slots.iter().flat_map(Slot::pool_stores).cloned().collect();
         let asker = *ctx;
-        let answers = self.ask_all(ctx, &seats, Takes::Short, move |store| store.settle(&asker, id));
+        let answers = self.ask_all(ctx, &pool_stores, Takes::Short, move |store| store.settle(&asker, id));
         let settled = answers.iter().filter(|answer| answer.is_ok()).count();
         match answers.into_iter().find_map(Result::err) {
             Some(e) if settled < self.data() => Err(e),
@@ -333,13 +339,13 @@ impl Core {
 }
 
 impl Group {
-    /// Of a checked spec with as many members as stores.
+    /// A group of these stores. The spec is checked, and has as many stores as there are members.
     pub(crate) fn new(env: &Env, activity: &Arc<Activity>, spec: &PoolSpec, members: Vec<Member>) -> Group {
-        let mut homes: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
-        let mut old: BTreeMap<u16, Arc<Seat>> = BTreeMap::new();
+        let mut homes: BTreeMap<u16, Arc<PoolStore>> = BTreeMap::new();
+        let mut old: BTreeMap<u16, Arc<PoolStore>> = BTreeMap::new();
         for (store, member) in spec.stores.iter().zip(members) {
             let of_kind = if store.state == StoreState::Draining { &mut old } else { &mut homes };
-            of_kind.insert(store.slot, Arc::new(Seat::new(env, store, member)));
+            of_kind.insert(store.slot, Arc::new(PoolStore::new(env, store, member)));
         }
         let slots = homes.into_iter().map(|(slot, home)| Slot { home, old: old.remove(&slot) }).collect();
         Group(Arc::new(Core {
@@ -348,7 +354,7 @@ impl Group {
             spec: spec.clone(),
             code: Code::new(spec.layout.data(), spec.layout.parity()),
             slots,
-            known: Known::new(),
+            known: PieceCache::new(),
             rebuilt: Rebuilt::default(),
             notes: Mutex::default(),
             steps: Mutex::default(),
@@ -387,8 +393,9 @@ impl Store for Group {
         self.0.delete(ctx, id)
     }
 
-    /// Also objects of which too little is left to be read, with a length that means nothing: leftovers. Objects whose
-    /// pieces are all on stores that do not answer are left out; an error only when none answers.
+    /// Lists also objects with too few pieces to be read, with a length that means nothing:
+    /// leftovers. Objects whose pieces are all on stores that do not answer are left out. It is an
+    /// error only when no store answers.
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
         let found = self.0.list_pieces(ctx)?;
         let mut all = Vec::with_capacity(found.pieces.len());
@@ -437,7 +444,8 @@ impl Pool for Group {
 
     fn health(&self) -> Health {
         let core = &self.0;
-        let mut stores: Vec<_> = core.slots.iter().flat_map(Slot::seats).map(|seat| seat.health()).collect();
+        let mut stores: Vec<_> =
+            core.slots.iter().flat_map(Slot::pool_stores).map(|pool_store| pool_store.health()).collect();
         mark_slow(&mut stores);
         let may_lose = core.may_lose();
         let (degraded_objects, lost_objects) = {
@@ -490,7 +498,7 @@ impl Scrub for Group {
     }
 }
 
-/// A store is slow when its reads take many times as long as those of the others, and long.
+/// Marks stores as slow whose reads take long, and many times as long as those of the others.
 fn mark_slow(stores: &mut [super::StoreHealth]) {
     const TIMES: u64 = 4;
     const NANOS_MIN: u64 = 10_000_000;
@@ -507,7 +515,7 @@ fn mark_slow(stores: &mut [super::StoreHealth]) {
     }
 }
 
-/// What the two have in common.
+/// The fields that both have.
 impl From<&Head> for Info {
     fn from(head: &Head) -> Info {
         Info { object_bytes: head.object_bytes, stamp: head.stamp }

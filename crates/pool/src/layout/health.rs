@@ -1,4 +1,4 @@
-//! How a pool and its stores are, for people and for metrics. Plain data.
+//! The state of a pool and its stores, for people and for metrics. Plain data.
 
 use super::spec::{Layout, StoreState};
 use crate::StoreFigures;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// As it should.
+    /// It works.
     Ok,
     /// It answers much later than the others.
     Slow,
-    /// It has no room.
+    /// It is full.
     Full,
-    /// Its last calls failed; it is asked again every now and then.
+    /// Its last calls failed; it is tried again now and then.
     Failing,
-    /// It could not be opened, or was given up.
+    /// It could not be opened, or an operator gave it up.
     Missing,
 }
 
@@ -25,27 +25,27 @@ pub enum Condition {
 pub struct StoreHealth {
     /// Position in the group.
     pub slot: u16,
-    /// What its label says.
+    /// Id of the store, as its label has it.
     pub id: String,
-    /// Where it is.
+    /// URL of the store.
     pub url: String,
-    /// What is to be done with it.
+    /// What the operator wants done with it.
     pub state: StoreState,
     /// How it behaves.
     pub condition: Condition,
-    /// Why it is not [`Condition::Ok`]: the last error, or how slow it is. Empty when it is.
+    /// Why it is not [`Condition::Ok`]: the last error, or how slow it is. Empty when it is Ok.
     pub why: String,
-    /// What was asked of it.
+    /// Counts of its calls.
     pub figures: StoreFigures,
-    /// Pieces that it gave and that were not what was written: damaged, old or others'.
+    /// Pieces read from it that were not what was written: damaged, old, or of another object.
     pub bad_pieces: u64,
-    /// Reads that were begun on other stores, too, because this one did not answer in time.
+    /// Reads that other stores were asked for, too, because this one did not answer in time.
     pub hedged: u64,
-    /// 95 of 100 reads take less, nanoseconds; 0: not known yet.
+    /// 95th percentile of its read times, nanoseconds; 0: not known yet.
     pub get_p95_nanos: u64,
 }
 
-/// How far a task in the background is.
+/// Progress of a background task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Objects done since the pool was assembled (repair), or in this pass (scrub).
@@ -58,22 +58,22 @@ pub struct Progress {
     pub written_bytes: u64,
 }
 
-/// How a pool is.
+/// The state of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// How objects are spread.
+    /// The layout.
     pub layout: Layout,
     /// Its stores.
     pub stores: Vec<StoreHealth>,
-    /// How many more stores may be lost, whichever they are, before data is. Stores that fail or are missing count
-    /// as lost, and so does what is known to be missing of the worst object.
+    /// How many more stores may be lost, whichever they are, before data is lost. Stores that fail
+    /// or are missing count as lost, and so do the pieces that the worst object is known to lack.
     pub may_lose: u16,
     /// Objects known to lack pieces.
     pub degraded_objects: u64,
-    /// Objects known to lack more than may be: they cannot be read until stores come back.
+    /// Objects known to lack too many pieces: they cannot be read until stores come back.
     pub lost_objects: u64,
-    /// Whether the pool was searched for missing pieces since it was assembled: before, the two counts above may be
-    /// too low.
+    /// Whether missing pieces were searched for since the pool was assembled. Before that the two
+    /// counts above may be too low.
     pub searched: bool,
     /// Rebuilding and moving of pieces.
     pub repair: Progress,
@@ -83,27 +83,27 @@ pub struct Health {
     pub tier: Option<Box<TierHealth>>,
 }
 
-/// How a hot pool in front of another one is.
+/// The state of a hot pool in front of another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierHealth {
-    /// Bytes that it can take, in all.
+    /// Bytes that it can take in all.
     pub hot_total_bytes: u64,
     /// Bytes that it can take now.
     pub hot_available_bytes: u64,
-    /// How full it is.
+    /// Used share of it, percent.
     pub hot_used_percent: u64,
-    /// Which part of what is put its writers have to flush themselves: 0 and they are not slowed, 100 and they write at the speed
-    /// of the cold pool.
+    /// The part of its puts that each writer has to flush itself, percent. At 0 writers are not
+    /// slowed; at 100 they write at the speed of the cold pool.
     pub pressure_percent: u64,
-    /// Whether the hot pool was listed: before, the counts below are too low.
+    /// Whether the hot pool was listed. Before that the counts below are too low.
     pub searched: bool,
-    /// Objects that are only there.
+    /// Objects that only the hot pool has.
     pub unflushed_objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub unflushed_bytes: u64,
     /// Bytes copied to the cold pool since the cell was opened.
     pub flushed_bytes: u64,
-    /// Bytes that are on both pools.
+    /// Bytes that both pools have.
     pub evictable_bytes: u64,
     /// Why the last attempt to copy something failed; empty when it did not.
     pub last_error: String,
@@ -111,15 +111,15 @@ pub struct TierHealth {
     pub hot: Health,
 }
 
-/// What one bounded step in the background did.
+/// What one bounded step of background work did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// There is more that can be done now. If not, the caller waits before the next step.
+    /// Whether more can be done now. If not, the caller waits before the next step.
     pub more: bool,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Pieces found bad or missing (scrub), or put in order (repair).
+    /// Pieces found bad or missing (scrub), or repaired (repair).
     pub pieces: u64,
 }

@@ -1,7 +1,8 @@
-//! What is remembered of objects, so that a read asks one store once: how long an object is and which stamp its pieces
-//! have, and the heads of pieces. One bound in bytes for both.
+//! A cache of facts about objects, so that a read asks one store once: an object's length, the
+//! stamp of its pieces, and the heads of pieces. One limit in bytes for both.
 //!
-//! What a reader learned is not remembered if anything was put or deleted meanwhile: it may be what was replaced.
+//! A fact that a reader found is not kept if anything was put or deleted meanwhile: it may be about
+//! an object that was replaced.
 
 use super::piece::Head;
 use crate::ObjectId;
@@ -12,9 +13,9 @@ use rustc_hash::FxHasher;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// Most bytes that are remembered.
+/// Most bytes in the cache.
 const BYTES_MAX: u64 = 16 << 20;
-/// First guess of how many entries that will be.
+/// First guess of the number of entries.
 const ENTRIES: usize = 1024;
 /// Bookkeeping of the cache itself, per entry.
 const ENTRY_BYTES: u64 = 64;
@@ -50,20 +51,23 @@ impl Weighter<Key, Value> for Bytes {
     }
 }
 
-pub(crate) struct Known {
+pub(crate) struct PieceCache {
     entries: Cache<Key, Value, Bytes, BuildHasherDefault<FxHasher>>,
-    /// Changes so far.
+    /// Number of changes so far.
     changes: Mutex<u64>,
 }
 
-/// The state of things when a reader began.
+/// The number of changes when a reader began.
 #[derive(Clone, Copy)]
 pub(crate) struct Moment(u64);
 
-impl Known {
-    pub(crate) fn new() -> Known {
+impl PieceCache {
+    pub(crate) fn new() -> PieceCache {
         let (hasher, lifecycle) = (BuildHasherDefault::default(), DefaultLifecycle::default());
-        Known { entries: Cache::with(ENTRIES, BYTES_MAX, Bytes, hasher, lifecycle), changes: Mutex::new(0) }
+        PieceCache {
+            entries: Cache::with(ENTRIES, BYTES_MAX, Bytes, hasher, lifecycle),
+            changes: Mutex::new(0),
+        }
     }
 
     pub(crate) fn moment(&self) -> Moment {
@@ -85,7 +89,7 @@ impl Known {
         }
     }
 
-    /// Learned by a reader that began then.
+    /// Keeps what a reader found that began at `since`.
     pub(crate) fn learn(&self, since: Moment, id: ObjectId, info: Info) {
         let changes = self.changes.lock();
         if *changes == since.0 {
@@ -93,12 +97,12 @@ impl Known {
         }
     }
 
-    /// A head is remembered in any case: it only counts for objects of its own stamp.
+    /// Keeps a head in any case: it counts only for objects of its own stamp.
     pub(crate) fn learn_piece(&self, id: ObjectId, piece: usize, head: &Arc<Head>) {
         self.entries.insert(Key::Piece(id, piece), Value::Piece(head.clone()));
     }
 
-    /// It was put, or is gone.
+    /// The object was put (`info`) or deleted.
     pub(crate) fn changed(&self, id: ObjectId, info: Option<Info>) {
         let mut changes = self.changes.lock();
         *changes += 1;
@@ -108,7 +112,7 @@ impl Known {
         }
     }
 
-    /// What is remembered of it turned out to be wrong.
+    /// Drops what is kept of an object, because it was wrong.
     pub(crate) fn forget(&self, id: ObjectId) {
         self.entries.remove(&Key::Object(id));
     }

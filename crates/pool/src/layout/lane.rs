@@ -1,11 +1,12 @@
-//! The threads that call one store, so that many are called at once, and one that hangs holds up nobody else. Who is next among those
-//! who wait for a thread is said by a [`FairQueue`], by the time that their calls took; how much of what they transfer is on its way at once,
-//! by the gate before the store.
+//! The threads that call one store. Many stores are called at once, and a store that hangs holds up
+//! nobody else. A [`FairQueue`] says which call gets a thread next, by the time that calls took.
+//! The gate before the store says how much they transfer at once.
 //!
-//! Threads are started when needed, up to a bound, and end when there was nothing to do for a while. Where the system refuses one, those
-//! that there are do the work; without any a call is refused as if the store were busy, and the next one tries again. In a simulation
-//! there are none: what is handed over is done at once, on the caller's thread. While nothing is going on, somebody else may have leave
-//! to call the store himself ([`Lane::call_here`]).
+//! Threads are started when needed, up to a limit, and end after a while without work. Where the
+//! system refuses a new thread, the existing ones do the work. Without any thread the call is
+//! refused as if the store were busy, and the next call tries again. In a simulation there are no
+//! threads: the call runs at once on the caller's thread. While no call runs, a caller may get
+//! permission to call the store on its own thread ([`Lane::call_here`]).
 
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_gate::{FairQueue, Line};
@@ -17,21 +18,21 @@ use std::time::Duration;
 const THREADS_MAX: usize = 4;
 /// Calls that wait for a thread; more are refused.
 const QUEUE_MAX: usize = 64;
-/// After so long without work a thread ends.
+/// A thread ends after this time without work.
 const IDLE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a call may take before something is wrong.
+/// How long a call may take before the store counts as hanging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// It moves an object at most.
+    /// It moves at most one object.
     Short,
     /// It grows with the store: a listing.
     Long,
 }
 
-/// The queue is full, as the store does not keep up or hangs; or there is no thread for it.
+/// The queue is full because the store is slow or hangs, or there is no thread for the call.
 pub(crate) struct Busy;
 
 pub(crate) struct Lane {
@@ -41,34 +42,34 @@ pub(crate) struct Lane {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LaneState>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LaneState {
     jobs: FairQueue<(Takes, Job)>,
     threads: usize,
     idle: usize,
-    /// When the calls were begun that run and ought to be short.
+    /// Start times of the running short calls.
     begun: Vec<Nanos>,
     closed: bool,
 }
 
-/// Leave to call the store on another thread than its own; counts as one of its calls.
-pub(crate) struct Here<'a> {
+/// Permission to call the store on the caller's thread; counts as one of its calls.
+pub(crate) struct CallGuard<'a> {
     shared: &'a Shared,
     begun: Nanos,
 }
 
-impl Drop for Here<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.shared.state.lock().ended(self.begun);
     }
 }
 
-impl State {
-    /// A short call that was begun then is over.
+impl LaneState {
+    /// A short call that began at `begun` has ended.
     fn ended(&mut self, begun: Nanos) {
         if let Some(n) = self.begun.iter().position(|at| *at == begun) {
             self.begun.swap_remove(n);
@@ -81,7 +82,8 @@ impl Lane {
         Lane { env: env.clone(), shared: Arc::default() }
     }
 
-    /// Does it soon, on another thread. `Takes::Long`: nobody wonders if it takes its time.
+    /// Runs the job soon on another thread. With `Takes::Long` it may run long without counting as
+    /// hanging.
     pub(crate) fn hand_over(
         &self,
         ctx: &Ctx,
@@ -112,25 +114,25 @@ impl Lane {
         Ok(())
     }
 
-    /// Leave to make a short call on this thread, while no other is made.
-    pub(crate) fn call_here(&self) -> Option<Here<'_>> {
+    /// Permission to make a short call on this thread, while no other call runs.
+    pub(crate) fn call_here(&self) -> Option<CallGuard<'_>> {
         let mut state = self.shared.state.lock();
         let is_quiet = state.jobs.is_empty() && state.idle == state.threads && state.begun.is_empty();
         is_quiet.then(|| {
             let begun = self.env.now();
             state.begun.push(begun);
-            Here { shared: &self.shared, begun }
+            CallGuard { shared: &self.shared, begun }
         })
     }
 
-    /// Since when the longest call runs, of those that ought to be short.
+    /// Start time of the oldest running short call.
     pub(crate) fn oldest(&self) -> Option<Nanos> {
         self.shared.state.lock().begun.iter().copied().min()
     }
 }
 
 impl Drop for Lane {
-    /// What has not begun is dropped, what runs is left to itself.
+    /// Drops calls that have not begun, and leaves running ones to themselves.
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
@@ -215,7 +217,7 @@ mod tests {
         let mut all: Vec<i32> = done.iter().take(3).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2]);
-        // while one is there, its calls wait for it
+        // while a call runs on a caller's thread, other calls wait for it
         let (block, blocked) = channel::<()>();
         lane.hand_over(&ctx, Takes::Short, move || assert!(blocked.recv().is_err())).ok().unwrap();
         env.refuse_threads(u64::MAX);

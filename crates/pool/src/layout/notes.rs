@@ -1,7 +1,7 @@
-//! What is to be put in order, as far as it is known: pieces that are missing or bad, and pieces of deleted objects
-//! that could not be deleted. In memory: after a restart a listing finds it again.
+//! What has to be repaired, as far as it is known: pieces that are missing or bad, and pieces of
+//! deleted objects that could not be deleted. In memory: after a restart a listing finds it again.
 //!
-//! Pieces are bits: piece `n` is bit `n`.
+//! A set of pieces is a bit mask: piece `n` is bit `n`.
 
 use crate::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,23 +10,25 @@ use std::ops::Bound;
 #[derive(Default)]
 pub(crate) struct Notes {
     missing: BTreeMap<ObjectId, u64>,
-    /// How many objects lack so many pieces.
+    /// Number of objects by the number of pieces that they lack.
     lacking: BTreeMap<u32, u64>,
     leftovers: BTreeMap<ObjectId, u64>,
-    /// Pieces whose put nobody waits for any more, by the stamp of the put.
+    /// Pieces whose put is still running though nobody waits for it, by object and stamp of the
+    /// put.
     late: BTreeMap<(ObjectId, u64), u64>,
     /// Objects that cannot be read.
     lost: BTreeSet<ObjectId>,
-    /// Objects that the pool's owner misses: of what has too few pieces only he knows that it is no leftover.
+    /// Objects that the pool's owner misses. Of an object with too few pieces only the owner knows
+    /// that it is no leftover.
     missed: BTreeSet<ObjectId>,
-    /// What is being repaired, and whether it was put or deleted meanwhile.
+    /// The object under repair, and whether it was put or deleted meanwhile.
     repairing: Option<(ObjectId, bool)>,
 }
 
-/// What became of a put that nobody waited for.
+/// What a piece is worth whose put ended late.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Late {
-    /// It is as good as any other.
+pub(crate) enum LatePut {
+    /// It belongs to the object as it is now.
     Welcome,
     /// The object was deleted or put again.
     Unwanted,
@@ -41,7 +43,8 @@ fn set(map: &mut BTreeMap<ObjectId, u64>, id: ObjectId, pieces: u64) {
 }
 
 impl Notes {
-    /// The object was put; these pieces of it are not there, and of these it is not known yet.
+    /// The object was put. Pieces in `missing` are not there; of pieces in `late` it is not known
+    /// yet.
     pub(crate) fn put(&mut self, id: ObjectId, stamp: u64, missing: u64, late: u64) {
         self.disturb(id);
         self.lost.remove(&id);
@@ -54,7 +57,7 @@ impl Notes {
         }
     }
 
-    /// The object was deleted, but for these pieces.
+    /// The object was deleted, except for the pieces in `failed`.
     pub(crate) fn deleted(&mut self, id: ObjectId, failed: u64) {
         self.disturb(id);
         self.lost.remove(&id);
@@ -64,9 +67,9 @@ impl Notes {
         set(&mut self.leftovers, id, failed | late);
     }
 
-    /// A put that nobody waited for ended.
-    pub(crate) fn arrived(&mut self, id: ObjectId, stamp: u64, piece: usize, stored: bool) -> Late {
-        let Some(late) = self.late.get_mut(&(id, stamp)) else { return Late::Unwanted };
+    /// A put of a piece ended for which nobody waited.
+    pub(crate) fn arrived(&mut self, id: ObjectId, stamp: u64, piece: usize, stored: bool) -> LatePut {
+        let Some(late) = self.late.get_mut(&(id, stamp)) else { return LatePut::Unwanted };
         *late &= !(1 << piece);
         if *late == 0 {
             self.late.remove(&(id, stamp));
@@ -74,7 +77,7 @@ impl Notes {
         if stored {
             self.repaired(id, 1 << piece);
         }
-        Late::Welcome
+        LatePut::Welcome
     }
 
     /// These pieces are missing or bad.
@@ -84,36 +87,36 @@ impl Notes {
         }
     }
 
-    /// These pieces are in order.
+    /// These pieces are good.
     pub(crate) fn repaired(&mut self, id: ObjectId, pieces: u64) {
         let left = self.missing_of(id) & !pieces;
         self.set_missing(id, left);
     }
 
-    /// It cannot be read now.
+    /// The object cannot be read now.
     pub(crate) fn lose(&mut self, id: ObjectId) {
         if !self.is_deleted(id) {
             self.lost.insert(id);
         }
     }
 
-    /// It can be read.
+    /// The object can be read.
     pub(crate) fn found(&mut self, id: ObjectId) {
         self.lost.remove(&id);
         self.missed.remove(&id);
     }
 
-    /// The owner misses these, and no others.
+    /// The owner misses these objects, and no others.
     pub(crate) fn misses(&mut self, ids: Vec<ObjectId>) {
         self.missed = ids.into_iter().collect();
     }
 
-    /// All after this one were looked at: no others of them cannot be read.
+    /// All objects after `after` were checked: of those, only `ids` cannot be read.
     pub(crate) fn only_lost(&mut self, after: Option<ObjectId>, ids: &BTreeSet<ObjectId>) {
         self.lost.retain(|id| Some(*id) <= after || ids.contains(id));
     }
 
-    /// The first object that lacks something, or cannot be read.
+    /// The first object that lacks a piece, or cannot be read.
     pub(crate) fn first_wrong(&self) -> Option<ObjectId> {
         let missing = self.missing.keys().next();
         missing.into_iter().chain(self.lost.first()).min().copied()
@@ -124,7 +127,7 @@ impl Notes {
         self.lost.union(&self.missed).count() as u64
     }
 
-    /// There is no such object.
+    /// The object does not exist.
     pub(crate) fn drop_object(&mut self, id: ObjectId) {
         self.set_missing(id, 0);
         self.lost.remove(&id);
@@ -148,7 +151,7 @@ impl Notes {
         self.missing.get(&id).copied().unwrap_or_default()
     }
 
-    /// Whether it was deleted, though stores that did not answer then may still have it.
+    /// Whether the object was deleted, though stores that did not answer then may still have it.
     pub(crate) fn is_deleted(&self, id: ObjectId) -> bool {
         self.leftovers.contains_key(&id)
     }
@@ -169,7 +172,7 @@ impl Notes {
         next(&self.missing, after, useful)
     }
 
-    /// The same for leftovers.
+    /// The next leftover after `after` for which `useful` holds.
     pub(crate) fn next_leftover(
         &self,
         after: Option<ObjectId>,
@@ -191,7 +194,7 @@ impl Notes {
         self.repairing = Some((id, false));
     }
 
-    /// Whether the object was left alone meanwhile.
+    /// Ends a repair. Returns whether the object was neither put nor deleted meanwhile.
     pub(crate) fn end_repair(&mut self) -> bool {
         self.repairing.take().is_some_and(|(_, disturbed)| !disturbed)
     }

@@ -1,14 +1,15 @@
-//! Pieces: what a store of a redundant pool keeps of an object, to the byte. Numbers are little-endian, a block is
-//! 4096 bytes.
+//! Pieces: what a store of a redundant pool keeps of an object, to the byte. Numbers are
+//! little-endian, a block is 4096 bytes.
 //!
 //! ```text
 //! piece = head, blocks
 //! head  = 64 bytes, one checksum for each block, zeros up to the next multiple of 4096
 //! ```
 //!
-//! An object of B blocks is cut into data pieces of P = B / k blocks, rounded up, the last one shorter; so a short range
-//! lies in one of them. Data pieces without a block are not stored. Each of the m parity pieces has P blocks, and is
-//! computed as if the data were followed by zeros. Copies are pieces with k = 1.
+//! An object of B blocks is cut into data pieces of P = B / k blocks, rounded up, the last one
+//! shorter; so a short range lies in one of them. Data pieces without a block are not stored. Each
+//! of the m parity pieces has P blocks, and is computed as if the data were followed by zeros.
+//! Copies are pieces with k = 1.
 //!
 //! | at | bytes | |
 //! |---|---|---|
@@ -38,9 +39,9 @@ pub(crate) const BLOCK: usize = ALIGN;
 const MAGIC: &[u8; 8] = b"lee-piec";
 const FORMAT: u16 = 1;
 const FIXED_BYTES: usize = 64;
-/// What is worked on at a time, of each piece, so that it stays in the processor's cache.
+/// Bytes of each piece that are worked on at a time, so that they stay in the processor's cache.
 const STRIP_BYTES: usize = 16 << 10;
-/// No object is longer: bounds what a damaged head can make us do.
+/// No object is longer. Limits the work that a damaged head can cause.
 const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) fn crc(bytes: &[u8]) -> u32 {
@@ -101,7 +102,7 @@ pub(crate) fn blocks_of(stored_bytes: u64) -> Option<usize> {
     (blocks + head_bytes(blocks) / BLOCK == all).then_some(blocks)
 }
 
-/// Whose a piece is.
+/// The object and piece that a head belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) pool: u32,
@@ -111,7 +112,7 @@ pub(crate) struct Name {
     pub(crate) piece: u16,
 }
 
-/// What the head of a piece says, beside its name.
+/// What the head of a piece says in addition to its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) object_bytes: u64,
@@ -141,7 +142,7 @@ impl Head {
         head[60..64].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Length of the head of which this is the first block, if it is one.
+    /// Length of the head that begins with this block, if it is one.
     pub(crate) fn length(first: &[u8]) -> Result<usize, String> {
         if first.len() < BLOCK || first[..8] != MAGIC[..] {
             return Err("it is no piece of an object".into());
@@ -157,7 +158,7 @@ impl Head {
         Ok(head_bytes(blocks))
     }
 
-    /// Reads a whole head, and checks that it is the wanted one. The checksum in `head` is cleared.
+    /// Reads a whole head, and checks that it is the wanted one. Clears the checksum in `head`.
     pub(crate) fn decode(name: &Name, head: &mut [u8]) -> Result<Head, String> {
         let wanted = u32_at(head, 60);
         head[60..64].fill(0);
@@ -187,7 +188,7 @@ impl Head {
         Ok(Head { object_bytes, stamp, crcs })
     }
 
-    /// Whether these are the blocks from `first` on.
+    /// Whether the checksums match these blocks, from block `first` on.
     pub(crate) fn holds(&self, first: usize, blocks: &[u8]) -> bool {
         let sums = self.crcs[first..].iter();
         blocks.len() / BLOCK <= sums.len()
@@ -203,7 +204,7 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
 }
 
-/// A piece in the making: its buffer and the checksums of the blocks that are complete.
+/// A piece under construction: its buffer and the checksums of the complete blocks.
 struct Making {
     buf: AlignedBuf,
     head_bytes: usize,
@@ -240,8 +241,8 @@ impl Making {
     }
 }
 
-/// All stored pieces of an object, in order. `buffer` gives memory of some length and any content. In `name` the
-/// piece means nothing.
+/// All stored pieces of an object, in order. `buffer` gives memory of a length, with any content.
+/// The piece number in `name` is ignored.
 pub(crate) fn cut_up(
     code: &Code,
     name: Name,
@@ -272,7 +273,8 @@ pub(crate) fn cut_up(
         .collect()
 }
 
-/// Pieces `want` of the blocks of others (data pieces without blocks among them, as empty slices).
+/// Computes the pieces `want` from the blocks of others (data pieces without blocks are given as
+/// empty slices).
 pub(crate) fn rebuild(
     code: &Code,
     name: Name,
@@ -284,7 +286,7 @@ pub(crate) fn rebuild(
     let cut = Cut { data: name.data.into(), parity: name.parity.into(), object_bytes: head.object_bytes };
     let full = cut.full_blocks() * BLOCK;
     let rows = code.rebuild(&pieces, want);
-    // a short piece is computed in full length: what is too much is zeros
+    // a short piece is computed in full length: the excess is zeros
     let mut made: Vec<Making> = want.iter().map(|_| Making::new(full / BLOCK, &AlignedBuf::zeroed)).collect();
     for from in (0..full).step_by(STRIP_BYTES) {
         let to = full.min(from + STRIP_BYTES);
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!((blocks_of(0), blocks_of(5000)), (None, None));
     }
 
-    /// The bytes of a piece, for ever.
+    /// The bytes of a piece, which never change.
     #[test]
     fn golden() {
         let whole = body(1, 5 * BLOCK);

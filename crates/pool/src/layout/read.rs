@@ -1,42 +1,44 @@
 //! Reading ranges of objects from a group of stores.
 //!
-//! A range is cut where pieces end. Each part is asked of the one store that has it; blocks are verified before they
-//! are believed. When the store fails, lies, or takes longer than 95 of 100 of its reads did, the same blocks of
-//! enough other pieces are asked for as well, and the part is computed of those; what comes first wins. Stores that
-//! rest, and pieces that are noted as missing, are asked last: before an object is said to be unreadable everybody
-//! was asked. Work of ours asks one after the other while users ask for something.
+//! A range is cut where pieces end. Each part is read from the one store that has it, and its
+//! blocks are verified before use. When the store fails, lies, or takes longer than 95 of 100 of
+//! its reads did, the same blocks of enough other pieces are read as well, and the part is computed
+//! from those. The first result wins. Resting stores, and pieces that are noted as missing, are
+//! asked last: before an object counts as unreadable every store was asked. While users make
+//! requests, background work asks one store after the other.
 //!
-//! Stores are asked on their own threads, but for the last one that is asked: where that is as quick as a solid state
-//! disk, and nobody else does so in this pool, it is read on the thread that wants it, as a hand-over takes as long as such a read.
-//! If it hangs at just that time it holds up this one read for as long as it hangs.
+//! Stores are called on their own threads, except for the last call. That one runs on the caller's
+//! thread if the store is as quick as a solid state disk and no other caller does so in this pool:
+//! a hand-over takes as long as such a read. If the store hangs at just that time, it holds up this
+//! one read for as long as it hangs.
 
-use super::answers::{Answer, Blocks, Fault, ForTurn, Inbox, PATIENCE};
+use super::answers::{Answer, Blocks, Fault, Inbox, PATIENCE, TurnTime};
 use super::group::Core;
 use super::known::Info;
 use super::lane::Takes;
 use super::piece::{BLOCK, Cut, Head};
-use super::seat::{HEDGE_MAX, HEDGE_MIN};
+use super::pool_store::{HEDGE_MAX, HEDGE_MIN};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A store that nothing is known of is given so long before others are asked, too.
+/// A store of unknown speed gets this time before others are asked, too.
 const HEDGE: Nanos = 100_000_000;
-/// What more a store is given for each block asked for: most reads are short.
+/// The additional time that a store gets for each block: most reads are short.
 const HEDGE_PER_BLOCK: Nanos = 40_000;
-/// A range is long when it is more than such a part of its object.
+/// A range is long when it is more than this part (one in `LONG_PART`) of its object.
 const LONG_PART: u64 = 4;
-/// How often a read begins anew because the object was put again meanwhile.
+/// How often a read starts again because the object was put again meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// Blocks of one piece that are wanted.
 pub(super) struct Part {
-    /// For copies any is as good.
+    /// The piece; with copies any piece will do.
     piece: usize,
     blocks: Range<usize>,
-    /// Pieces that are not to be asked for.
+    /// Pieces that must not be used.
     without: u64,
 }
 
@@ -45,41 +47,41 @@ impl Part {
         Part { piece, blocks, without: 0 }
     }
 
-    /// A part for which these pieces are not to be asked for.
+    /// The part, without the use of these pieces.
     pub(super) fn without(self, pieces: u64) -> Part {
         Part { without: pieces, ..self }
     }
 
-    /// Blocks of the range that another piece has: the last data piece is shorter.
+    /// The blocks of the range that another piece has: the last data piece is shorter.
     fn range_in(&self, cut: &Cut, piece: usize) -> Range<usize> {
         let end = cut.blocks(piece);
         self.blocks.start.min(end)..self.blocks.end.min(end)
     }
 
-    /// Data pieces that have nothing in this range: zeros, which everybody has.
+    /// Data pieces that have no data in this range: they are zeros.
     fn zeros(&self, cut: &Cut) -> impl Iterator<Item = usize> {
         (0..cut.data).filter(|piece| self.range_in(cut, *piece).is_empty())
     }
 }
 
-/// One call of a store. Parts share them.
+/// One call of a store. Several parts may use it.
 struct Request {
     piece: usize,
     blocks: Range<usize>,
-    state: State,
+    state: RequestState,
 }
 
-enum State {
-    /// Until when it is not late.
+enum RequestState {
+    /// The call counts as late from then on.
     Waiting(Nanos),
-    /// Others are asked as well.
+    /// Late: others are asked as well.
     Late,
     Here(AlignedBuf),
     Failed,
 }
 
 impl Request {
-    /// Whether it gets all that a part needs of its piece.
+    /// Whether the call reads all that a part needs of its piece.
     fn covers(&self, part: &Part, cut: &Cut) -> bool {
         let wanted = part.range_in(cut, self.piece);
         self.blocks.start <= wanted.start && wanted.end <= self.blocks.end
@@ -87,7 +89,7 @@ impl Request {
 }
 
 /// What a call is to read.
-struct Asked {
+struct BlockRequest {
     request: usize,
     piece: usize,
     blocks: Range<usize>,
@@ -105,14 +107,15 @@ pub(super) struct Reading<'a> {
     faults: BTreeMap<usize, Fault>,
     /// Pieces that are noted as missing: asked last.
     noted: u64,
-    /// The last call, which nobody makes yet.
-    held: Option<Asked>,
+    /// The last call, which has not been made yet.
+    held: Option<BlockRequest>,
     inbox: Arc<Inbox>,
-    /// One is asked after the other.
+    /// Stores are asked one after the other.
     in_turn: bool,
-    /// What is known of the object comes from all stores: pieces of a later put are those of one that failed.
+    /// All stores were asked for the object's versions: a piece of a later put belongs to a put
+    /// that failed.
     surveyed: bool,
-    /// The object was put again: what is known of it is old.
+    /// The object was put again: what is known of it is outdated.
     outdated: bool,
 }
 
@@ -143,13 +146,13 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Takes blocks that were had already, the whole piece.
+    /// Takes a whole piece that was read before.
     pub(super) fn give(&mut self, piece: usize, blocks: AlignedBuf) {
-        let state = State::Here(blocks);
+        let state = RequestState::Here(blocks);
         self.requests.push(Request { piece, blocks: 0..self.cut.blocks(piece), state });
     }
 
-    /// Until all parts can be made, or one cannot. False when it cannot.
+    /// Runs until all parts can be made, or one cannot. False when one cannot.
     pub(super) fn run(&mut self) -> bool {
         let give_up = self.core.env.now() + PATIENCE;
         loop {
@@ -168,7 +171,7 @@ impl<'a> Reading<'a> {
                 return false;
             }
             let late_at = |request: &Request| match request.state {
-                State::Waiting(late_at) => Some(late_at),
+                RequestState::Waiting(late_at) => Some(late_at),
                 _ => None,
             };
             let until = self.requests.iter().filter_map(late_at).min().unwrap_or(give_up).min(give_up);
@@ -179,12 +182,13 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// How many answers make a difference: all that are needed, or the first when one is late.
+    /// How many answers to wait for: all that are needed, or the first one when a call is late.
     fn wanted(&self) -> usize {
         let lacking: Vec<&Part> = self.parts.iter().filter(|part| self.lacks(part) > 0).collect();
-        let is_late = |r: &Request| matches!(r.state, State::Late);
+        let is_late = |r: &Request| matches!(r.state, RequestState::Late);
         let is_needed = |r: &&Request| {
-            matches!(r.state, State::Waiting(_)) && lacking.iter().any(|part| r.covers(part, &self.cut))
+            matches!(r.state, RequestState::Waiting(_))
+                && lacking.iter().any(|part| r.covers(part, &self.cut))
         };
         if self.requests.iter().any(is_late) { 1 } else { self.requests.iter().filter(is_needed).count() }
     }
@@ -192,9 +196,9 @@ impl<'a> Reading<'a> {
     fn take(&mut self, request: usize, blocks: Blocks) {
         let request = &mut self.requests[request];
         match blocks {
-            Ok(blocks) => request.state = State::Here(blocks),
+            Ok(blocks) => request.state = RequestState::Here(blocks),
             Err(fault) => {
-                request.state = State::Failed;
+                request.state = RequestState::Failed;
                 self.outdated |= matches!(fault, Fault::Newer) && !self.surveyed;
                 self.faults.insert(request.piece, fault);
             }
@@ -204,21 +208,21 @@ impl<'a> Reading<'a> {
     fn mark_late(&mut self) {
         let now = self.core.env.now();
         for request in &mut self.requests {
-            if matches!(request.state, State::Waiting(late_at) if late_at <= now) {
-                request.state = State::Late;
+            if matches!(request.state, RequestState::Waiting(late_at) if late_at <= now) {
+                request.state = RequestState::Late;
                 self.core.slot(self.id, request.piece).home.is_late();
             }
         }
     }
 
-    /// The call that gets what a part needs of a piece; there may be several, the best.
+    /// The call that reads what a part needs of a piece. There may be several: the best.
     fn request(&self, part: &Part, piece: usize) -> Option<&Request> {
         let covers = |r: &&Request| r.piece == piece && r.covers(part, &self.cut);
         let worth = |r: &&Request| match r.state {
-            State::Here(_) => 3,
-            State::Waiting(_) => 2,
-            State::Late => 1,
-            State::Failed => 0,
+            RequestState::Here(_) => 3,
+            RequestState::Waiting(_) => 2,
+            RequestState::Late => 1,
+            RequestState::Failed => 0,
         };
         self.requests.iter().filter(covers).max_by_key(worth)
     }
@@ -231,7 +235,7 @@ impl<'a> Reading<'a> {
 
     /// How many more pieces a part needs.
     fn lacks(&self, part: &Part) -> usize {
-        let is_here = |r: &Request| matches!(r.state, State::Here(_));
+        let is_here = |r: &Request| matches!(r.state, RequestState::Here(_));
         if self.request(part, part.piece).is_some_and(is_here) {
             return 0;
         }
@@ -239,17 +243,18 @@ impl<'a> Reading<'a> {
         self.cut.data.saturating_sub(here + part.zeros(&self.cut).count())
     }
 
-    /// Whether anything may still come.
+    /// Whether an answer may still come.
     fn waits(&self, part: &Part) -> bool {
-        self.calls(part).any(|r| matches!(r.state, State::Waiting(_) | State::Late))
+        self.calls(part).any(|r| matches!(r.state, RequestState::Waiting(_) | RequestState::Late))
     }
 
-    /// Whether the next is asked only when the one before has answered, or is late.
+    /// Whether the next call is made only when the one before has answered, or is late.
     fn holds_back(&self) -> bool {
-        self.in_turn && self.requests.iter().any(|r| matches!(r.state, State::Waiting(_)))
+        self.in_turn && self.requests.iter().any(|r| matches!(r.state, RequestState::Waiting(_)))
     }
 
-    /// Asks for what is needed that is not on its way: first the piece itself, then others.
+    /// Makes the calls that are needed and not under way: first for the piece itself, then for
+    /// others.
     fn ask_more(&mut self, n: usize) {
         let part = &self.parts[n];
         if self.lacks(part) == 0 || self.holds_back() {
@@ -258,12 +263,12 @@ impl<'a> Reading<'a> {
         let own = part.piece;
         match self.request(part, own) {
             None if part.without >> own & 1 == 0 && self.is_good(own) => return self.ask(n, own),
-            Some(Request { state: State::Waiting(_), .. }) => return,
+            Some(Request { state: RequestState::Waiting(_), .. }) => return,
             _ => {}
         }
         loop {
             let part = &self.parts[n];
-            let hopes = self.calls(part).filter(|r| matches!(r.state, State::Waiting(_))).count();
+            let hopes = self.calls(part).filter(|r| matches!(r.state, RequestState::Waiting(_))).count();
             if self.lacks(part) <= hopes || self.holds_back() {
                 return;
             }
@@ -276,7 +281,8 @@ impl<'a> Reading<'a> {
         self.noted >> piece & 1 == 0 && self.core.slot(self.id, piece).may_ask()
     }
 
-    /// A piece that was not asked for; one that is noted or on a resting store only when there is no other.
+    /// A piece that was not asked for. One that is noted as missing, or is on a resting store, only
+    /// when there is no other.
     fn candidate(&self, part: &Part) -> Option<usize> {
         let left = || {
             self.cut.stored().filter(|piece| {
@@ -295,18 +301,18 @@ impl<'a> Reading<'a> {
             self.core.slot(self.id, piece).home.read_p95().unwrap_or(HEDGE).clamp(HEDGE_MIN, HEDGE_MAX);
         let late_at = self.core.env.now() + patience + blocks.len() as Nanos * HEDGE_PER_BLOCK;
         let request = self.requests.len();
-        self.requests.push(Request { piece, blocks: blocks.clone(), state: State::Waiting(late_at) });
-        if let Some(before) = self.held.replace(Asked { request, piece, blocks }) {
+        self.requests.push(Request { piece, blocks: blocks.clone(), state: RequestState::Waiting(late_at) });
+        if let Some(before) = self.held.replace(BlockRequest { request, piece, blocks }) {
             self.hand_over(before);
         }
     }
 
-    fn hand_over(&mut self, Asked { request, piece, blocks }: Asked) {
+    fn hand_over(&mut self, BlockRequest { request, piece, blocks }: BlockRequest) {
         let (core, ctx, id, info) = (self.core.clone(), *self.ctx, self.id, self.info);
         let (inbox, asked) = (self.inbox.clone(), core.env.now());
         let job = move || {
             let read = || core.read_blocks(&ctx, id, &info, piece, blocks);
-            let (blocks, for_turn) = ForTurn::of(&core.env, asked, read);
+            let (blocks, for_turn) = TurnTime::of(&core.env, asked, read);
             inbox.send(Answer { request, blocks, for_turn }); // perhaps nobody waits any more
         };
         let home = &self.core.slot(self.id, piece).home;
@@ -315,7 +321,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Makes the last call, here if that is wise. True when it has ended.
+    /// Makes the last call, on this thread if that is wise. True when it has ended.
     fn call_held(&mut self) -> bool {
         let Some(asked) = self.held.take() else { return false };
         let (core, request) = (self.core, asked.request);
@@ -325,14 +331,14 @@ impl<'a> Reading<'a> {
         } else {
             self.hand_over(asked);
         }
-        !matches!(self.requests[request].state, State::Waiting(_))
+        !matches!(self.requests[request].state, RequestState::Waiting(_))
     }
 
-    /// Blocks of a piece that a part needs, if they are here.
+    /// The blocks of a piece that a part needs, if they were read.
     fn here(&self, part: &Part, piece: usize) -> Option<&[u8]> {
         let wanted = part.range_in(&self.cut, piece);
         match self.request(part, piece)? {
-            Request { blocks, state: State::Here(buf), .. } => {
+            Request { blocks, state: RequestState::Here(buf), .. } => {
                 let from = (wanted.start - blocks.start) * BLOCK;
                 Some(&buf[from..from + wanted.len() * BLOCK])
             }
@@ -340,7 +346,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The blocks of a part that can be made.
+    /// Passes on the blocks of a part that can be made.
     fn make(&self, part: &Part, out: &mut dyn FnMut(&[u8])) {
         if let Some(blocks) = self.here(part, part.piece) {
             return out(blocks);
@@ -356,8 +362,8 @@ impl<'a> Reading<'a> {
         self.core.give_buffer(made);
     }
 
-    /// Fills `buf` with what was read, from this offset in the object on, and notes what went wrong. Returns how many
-    /// bytes had to be computed.
+    /// Fills `buf` with what was read, from this offset in the object on, and notes the faults.
+    /// Returns how many bytes had to be computed.
     fn deliver(self, offset: u64, buf: &mut [u8]) -> u64 {
         self.note_faults();
         let ranges = self.core.ranges(&self.cut, offset..offset + buf.len() as u64);
@@ -368,7 +374,7 @@ impl<'a> Reading<'a> {
             let from = bytes.start - part.blocks.start * BLOCK;
             let len = out.len();
             self.make(part, &mut |blocks| out.copy_from_slice(&blocks[from..from + len]));
-            // of copies any is read as it is
+            // any copy is read as it is
             computed +=
                 if self.cut.data > 1 && self.here(part, part.piece).is_none() { len as u64 } else { 0 };
         }
@@ -377,17 +383,17 @@ impl<'a> Reading<'a> {
         computed
     }
 
-    /// Notes what was found wrong with pieces of an object that is there.
+    /// Notes the faults of pieces of an object that exists.
     pub(super) fn note_faults(&self) {
         let wrong = self.faults.iter().filter(|(_, fault)| fault.is_loss() || matches!(fault, Fault::Newer));
         let pieces = wrong.fold(0, |all, (piece, _)| all | 1 << piece);
         self.core.notes.lock().missing(self.id, pieces);
     }
 
-    /// What was had, by piece, and what went wrong.
+    /// The pieces that were read, and the faults of the others.
     pub(super) fn into_parts(self) -> (BTreeMap<usize, AlignedBuf>, BTreeMap<usize, Fault>) {
         let had = self.requests.into_iter().filter_map(|request| match request.state {
-            State::Here(blocks) => Some((request.piece, blocks)),
+            RequestState::Here(blocks) => Some((request.piece, blocks)),
             _ => None,
         });
         (had.collect(), self.faults)
@@ -398,7 +404,7 @@ impl<'a> Reading<'a> {
             return Error::NotFound(self.id);
         };
         for request in &self.requests {
-            if matches!(request.state, State::Waiting(_) | State::Late) {
+            if matches!(request.state, RequestState::Waiting(_) | RequestState::Late) {
                 self.faults.insert(request.piece, Fault::Away("it does not answer".into()));
             }
         }
@@ -428,7 +434,7 @@ impl Core {
             reading.surveyed = attempts > 0;
             if reading.run() {
                 let computed = reading.deliver(offset, buf);
-                // a long range reads what it computes from anyway
+                // a long range reads all that it is computed from anyway
                 let short = buf.len() as u64 * LONG_PART < info.object_bytes;
                 if computed > 0 && short && self.rebuilt.computed(now, id, &info, offset..end, computed) {
                     self.read_whole(ctx, id, &info);
@@ -437,7 +443,7 @@ impl Core {
             }
             attempts += 1;
             self.known.forget(id);
-            // what was known of the object may be what is wrong
+            // the fault may be in what was known of the object
             let newer = reading.faults.values().any(|fault| matches!(fault, Fault::Newer));
             let again = newer || attempts == 1;
             if !again || attempts >= ATTEMPTS {
@@ -446,7 +452,7 @@ impl Core {
         }
     }
 
-    /// For those who read on in an object of which much has to be computed.
+    /// Reads a whole object for callers that read on in it, when much of it has to be computed.
     fn read_whole(self: &Arc<Self>, ctx: &Ctx, id: ObjectId, info: &Info) {
         let bytes = info.object_bytes as usize;
         let mut whole = self.rebuilt.spare(info.object_bytes).unwrap_or_else(|| AlignedBuf::zeroed(bytes));
@@ -457,7 +463,7 @@ impl Core {
         }
     }
 
-    /// Where a range is: pieces, and bytes among their blocks.
+    /// The pieces that a range is in, and the bytes within their blocks.
     fn ranges(&self, cut: &Cut, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let (cut, mut at) = (*cut, range.start);
         std::iter::from_fn(move || {
@@ -481,7 +487,7 @@ impl Core {
         self.ranges(&cut, range).map(part).collect()
     }
 
-    /// The first copy whose store does its work.
+    /// The first copy whose store works.
     fn best_copy(&self, id: ObjectId) -> usize {
         let noted = self.notes.lock().missing_of(id);
         let good = |piece: &usize| noted >> piece & 1 == 0 && !self.slot(id, *piece).home.is_failing();

@@ -1,9 +1,10 @@
-//! Objects that were read whole because parts of them have to be computed again and again.
+//! A cache of objects that were read whole because parts of them have to be computed again and
+//! again.
 //!
-//! A part on a dead store costs as many reads as there are data pieces. Who reads on and on through an object would
-//! pay that for every part on every dead store, for blocks that he reads anyway a little earlier or later. So when
-//! enough of an object was computed, or two ranges one after the other, it is read as a whole, once, and the last few
-//! such objects are kept for a while.
+//! A part on a dead store costs as many reads as there are data pieces. A sequential reader would
+//! pay that for every part on every dead store, for blocks that it reads anyway a little earlier or
+//! later. So when enough of an object was computed, or two ranges one after the other, the object
+//! is read as a whole, once, and the last few such objects are kept for a while.
 
 use super::known::Info;
 use crate::{AlignedBuf, ObjectId};
@@ -14,9 +15,9 @@ use std::sync::Arc;
 
 /// Objects that are watched or kept.
 const OBJECTS_MAX: usize = 4;
-/// When such a part of an object was computed, it is read whole.
+/// An object is read whole when this part (one in `PART`) of it was computed.
 const PART: u64 = 16;
-/// Unused for so long, they are dropped.
+/// Objects unused for this time are dropped.
 const IDLE: Nanos = 10_000_000_000;
 
 #[derive(Default)]
@@ -24,9 +25,9 @@ pub(crate) struct Rebuilt(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    /// The one used last is the last.
+    /// In the order of use, the last used at the end.
     entries: Vec<Entry>,
-    /// Memory of one that had to go.
+    /// Memory of an object that was dropped.
     spare: Option<AlignedBuf>,
 }
 
@@ -53,7 +54,8 @@ impl Rebuilt {
         Some(whole)
     }
 
-    /// So much of this range of it was computed. True when it is to be read whole now.
+    /// Counts that `range` was computed from other pieces. True when the object should be read
+    /// whole now.
     pub(crate) fn computed(
         &self,
         now: Nanos,
@@ -85,7 +87,7 @@ impl Rebuilt {
         spare.take_if(|buf| buf.len() as u64 == bytes)
     }
 
-    /// It was read whole.
+    /// Keeps an object that was read whole.
     pub(crate) fn keep(&self, id: ObjectId, info: &Info, whole: AlignedBuf) {
         let entries = &mut self.0.lock().entries;
         if let Some(entry) = entries.iter_mut().find(|e| e.id == id && e.stamp == info.stamp) {
@@ -93,7 +95,7 @@ impl Rebuilt {
         }
     }
 
-    /// Gives memory back that nobody uses any more.
+    /// Frees the memory of objects that nobody uses any more.
     pub(crate) fn give_back(&self, now: Nanos) {
         let mut kept = self.0.lock();
         kept.entries.retain(|entry| now.saturating_sub(entry.used) <= IDLE);

@@ -1,21 +1,22 @@
-//! Putting in order what a group of stores lacks, one object a step.
+//! Repairs a group of stores, one object a step.
 //!
-//! The first step lists all stores: that finds what earlier runs left undone, and what is on stores that are to be
-//! emptied. Then, in turn: pieces of deleted objects that are still there are deleted; objects that lack pieces are
-//! rebuilt; pieces are moved off stores that are draining. An object is rebuilt from as many pieces as are needed,
-//! each read once; a piece that is only suspected is read, too, and left alone if it is good.
+//! The first step lists all stores. That finds what earlier runs left undone, and what is on stores
+//! that are to be emptied. Then, in turn: remaining pieces of deleted objects are deleted, objects
+//! that lack pieces are rebuilt, and pieces are moved off stores that are draining. An object is
+//! rebuilt from as many pieces as are needed, each read once. A piece that is only suspected to be
+//! bad is read, too, and left alone if it is good.
 //!
-//! A step that finds its object put or deleted meanwhile takes back what it did: what it wrote may be a version that is
-//! not wanted any more.
+//! A step that finds its object put or deleted meanwhile takes back what it did: what it wrote may
+//! be an outdated version.
 
 use super::answers::{Fault, PATIENCE};
 use super::group::{Core, Slot};
 use super::health::Step;
 use super::lane::Takes;
 use super::piece::{BLOCK, blocks_of, head_bytes, rebuild};
+use super::pool_store::{PoolStore, Stored};
 use super::read::{Part, Reading};
 use super::repairs::Repairs;
-use super::seat::{Seat, Stored};
 use super::survey::Survey;
 use crate::label::LABEL;
 use crate::{AlignedBuf, Error, ObjectId, Result};
@@ -23,7 +24,7 @@ use leeward_env::{Ctx, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// A store that is to be emptied and cannot be listed is listed again after so long.
+/// After this time a store is listed again that is to be emptied and could not be listed.
 const LIST_AGAIN: Nanos = 300_000_000_000;
 
 /// What a listing of all stores found.
@@ -35,7 +36,7 @@ pub(super) struct Found {
     moves: VecDeque<(usize, ObjectId)>,
 }
 
-/// What a store that does not answer is taken to say.
+/// The answer that a store without answer is taken to give.
 fn silent<T>() -> Result<T> {
     Err(Error::Io(std::io::Error::other("it does not answer")))
 }
@@ -43,16 +44,17 @@ fn silent<T>() -> Result<T> {
 impl Core {
     /// Lists all stores.
     pub(super) fn list_pieces(self: &Arc<Self>, ctx: &Ctx) -> Result<Found> {
-        let (at, seats): (Vec<_>, Vec<_>) = self
+        let (at, pool_stores): (Vec<_>, Vec<_>) = self
             .slots
             .iter()
             .enumerate()
             .flat_map(|(n, slot)| {
-                slot.seats().map(move |seat| ((n, Arc::ptr_eq(seat, &slot.home)), seat.clone()))
+                slot.pool_stores()
+                    .map(move |pool_store| ((n, Arc::ptr_eq(pool_store, &slot.home)), pool_store.clone()))
             })
             .unzip();
         let asked = *ctx;
-        let answers = self.ask_all(ctx, &seats, Takes::Long, move |store| store.list(&asked));
+        let answers = self.ask_all(ctx, &pool_stores, Takes::Long, move |store| store.list(&asked));
         let mut found = Found { pieces: BTreeMap::new(), answered: 0, moves: VecDeque::new() };
         let mut error = None;
         let mut silent = 0u64;
@@ -83,7 +85,7 @@ impl Core {
         }
     }
 
-    /// Length of an object, from the lengths of its pieces where these say it.
+    /// Length of an object, from the lengths of its pieces where these determine it.
     pub(super) fn length_by_list(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -102,7 +104,7 @@ impl Core {
         }
     }
 
-    /// Notes what a listing says is missing, and what is to be moved.
+    /// Notes the missing pieces and the pieces to be moved that a listing shows.
     fn search(self: &Arc<Self>, ctx: &Ctx, repairs: &mut Repairs) -> Result<()> {
         let found = self.list_pieces(ctx)?;
         let all: u64 = (0..self.slots.len()).fold(0, |all, n| all | 1 << n);
@@ -190,7 +192,10 @@ impl Core {
 
     /// Deletes what is left of one deleted object.
     fn sweep(self: &Arc<Self>, ctx: &Ctx, repairs: &mut Repairs) -> Option<Step> {
-        let (now, open) = (self.env.now(), self.slots_to_ask(|slot| slot.seats().any(|seat| seat.can_ask())));
+        let (now, open) = (
+            self.env.now(),
+            self.slots_to_ask(|slot| slot.pool_stores().any(|pool_store| pool_store.can_ask())),
+        );
         let (id, pieces) = repairs.leftovers.next(now, |after, passes| {
             self.notes.lock().next_leftover(after, |id, pieces| passes(id) && self.is_in(open, id, pieces))
         })?;
@@ -227,11 +232,11 @@ impl Core {
         step
     }
 
-    /// The object was deleted or put while it was repaired.
+    /// Takes a repair back: the object was deleted or put meanwhile.
     fn undo(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) {
         match self.survey_info(ctx, id) {
             Ok(_) => {
-                // put again: pieces of before are found out by their stamp
+                // put again: old pieces are recognized by their stamp
                 let survey = self.survey(ctx, id);
                 let wrong = self.wrong_pieces(id, &survey);
                 self.notes.lock().missing(id, wrong);
@@ -310,7 +315,8 @@ impl Core {
         Ok(good)
     }
 
-    /// Moves one piece off a store that is being emptied. No pieces in the step: it could not be done now.
+    /// Moves one piece off a store that is being emptied. A step without pieces: it could not be
+    /// done now.
     fn move_piece(self: &Arc<Self>, ctx: &Ctx, slot: usize, id: ObjectId) -> Step {
         let mut step = Step { more: true, ..Step::default() };
         self.notes.lock().begin_repair(id);
@@ -328,8 +334,8 @@ impl Core {
         step
     }
 
-    /// Moves one piece, unless the right one is there already. What is on the old store is deleted only after a piece that is
-    /// as good was read on the new one.
+    /// Moves one piece, unless the right one is there already. The piece on the old store is
+    /// deleted only after a piece that is as good was read on the new one.
     fn take_over(&self, ctx: &Ctx, slot: usize, id: ObjectId) -> Result<u64> {
         let Slot { home, old: Some(old) } = &self.slots[slot] else { return Ok(0) };
         let Some(body) = old.read_all(ctx, id)? else { return Ok(0) }; // deleted meanwhile
@@ -350,14 +356,14 @@ impl Core {
                 bytes = body.len() as u64;
             }
             (None, None) => {
-                // repair puts another one in its place: then this one goes
+                // repair puts another piece in its place: then this one goes
                 let _ = self.bad(&self.slots[slot], String::new()); // counted
                 self.notes.lock().missing(id, 1 << piece);
                 return Err(doubt(old, id, "the piece is damaged"));
             }
         }
         if bytes == 0 {
-            // what is here may be of a process that was killed before it synced it
+            // the piece here may be of a process that was killed before it synced it
             home.call(|store| store.settle(ctx, id))?;
         }
         old.call(|store| store.delete(ctx, id))?;
@@ -375,6 +381,6 @@ impl Core {
     }
 }
 
-fn doubt(seat: &Seat, id: ObjectId, what: &str) -> Error {
-    Error::Io(std::io::Error::other(format!("{}: {id:?}: {what}", seat.url())))
+fn doubt(pool_store: &PoolStore, id: ObjectId, what: &str) -> Error {
+    Error::Io(std::io::Error::other(format!("{}: {id:?}: {what}", pool_store.url())))
 }

@@ -1,10 +1,10 @@
-//! What the steps of repair have before them, and whose turn is next.
+//! The work that repair and scrub have before them, and which object is next.
 
 use crate::ObjectId;
 use leeward_env::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What could not be put in order is tried again after so long.
+/// A failed repair is tried again after this time.
 const TRY_AGAIN: Nanos = 30_000_000_000;
 /// What the steps have before them.
 #[derive(Default)]
@@ -12,25 +12,26 @@ pub(super) struct Repairs {
     pub(super) searched: bool,
     /// Pieces on stores that are being emptied, by slot.
     pub(super) moves: VecDeque<(usize, ObjectId)>,
-    /// When those stores are listed again, to see whether anything is left on them; nothing: they are empty.
+    /// When the draining stores are listed again, to see whether anything is left on them; `None`:
+    /// they are empty.
     pub(super) moves_listed_at: Option<Nanos>,
     pub(super) missing: Turn,
     pub(super) leftovers: Turn,
-    /// Objects that this pass of scrubbing has before it, the last one first.
+    /// Objects that this scrub pass has still to read, the last one first.
     pub(super) scrub: Option<Vec<ObjectId>>,
-    /// It began after this one.
+    /// The pass began after this object.
     pub(super) scrub_after: Option<ObjectId>,
-    /// Up to here all is in order.
+    /// Everything up to this object is good.
     pub(super) scrubbed: Option<ObjectId>,
-    /// Those that it could not read.
+    /// Objects that the pass could not read.
     pub(super) unreadable: BTreeSet<ObjectId>,
 }
 
-/// Who is next, so that one that cannot be put in order does not hold up the others.
+/// Which object is next. One that cannot be repaired does not hold up the others.
 #[derive(Default)]
 pub(super) struct Turn {
     pub(super) last: Option<ObjectId>,
-    /// When those were tried for which it did not work.
+    /// Objects whose repair failed, and when.
     pub(super) tried: BTreeMap<ObjectId, Nanos>,
 }
 
@@ -41,7 +42,7 @@ impl Repairs {
         self.unreadable.clear();
     }
 
-    /// Everything was looked at anew: what did not work lately may work now.
+    /// Allows all retries: everything was looked at anew, and what failed lately may work now.
     pub(super) fn try_all_again(&mut self) {
         self.missing.tried.clear();
         self.leftovers.tried.clear();
@@ -49,7 +50,7 @@ impl Repairs {
 }
 
 impl Turn {
-    /// The next that `find` finds among those after some object which this lets pass.
+    /// The next object that `find` finds among those whose retry is due.
     pub(super) fn next<T>(
         &mut self,
         now: Nanos,

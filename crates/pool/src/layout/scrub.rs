@@ -1,4 +1,5 @@
-//! Reading all that a group of stores has, one object a step, and noting what is missing or bad.
+//! Reads all pieces of a group of stores, one object a step, and notes those that are missing or
+//! bad.
 
 use super::answers::Fault;
 use super::group::Core;
@@ -43,7 +44,7 @@ impl Core {
         Ok(step)
     }
 
-    /// Objects of which a listing has too few pieces, and all heads say the same.
+    /// Objects of which a listing has too few pieces, and whose heads all agree.
     pub(super) fn lacking(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -57,7 +58,7 @@ impl Core {
         Ok(expected.iter().copied().filter(lacks).collect())
     }
 
-    /// Reads all pieces of an object. Nothing when it cannot be read.
+    /// Reads all pieces of an object. `None` when it cannot be read.
     fn scrub_object(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Step> {
         let mut step = Step::default();
         let survey = self.survey(ctx, id);
@@ -75,7 +76,7 @@ impl Core {
         let good = cut.stored().filter(|piece| wrong >> piece & 1 == 0 && survey.heads.contains_key(piece));
         let (good, asked) = (good.collect::<Vec<_>>(), *ctx);
         let read = move |core: &Core, piece| core.read_blocks(&asked, id, &info, piece, 0..cut.blocks(piece));
-        // who is busy is read in the next pass
+        // a busy store's pieces are read in the next pass
         self.ask_for_pieces(ctx, id, good, read, |piece, blocks| {
             match blocks {
                 Ok(blocks) => {

@@ -1,19 +1,21 @@
-//! `single`: one store keeps each object as it is, without anything of ours around it. What was stored before there
-//! were layouts is a `single` pool.
+//! `single`: one store keeps each object as it is, without any additions. A store from the time
+//! before layouts is a `single` pool.
 //!
-//! Nothing is verified when it is read: an object's checksums are the data log's, and there is no second copy to turn to.
-//! While a draining store is being emptied into the active one, objects are looked for on both.
+//! Reads verify nothing here: an object's checksums belong to the data log, and there is no second
+//! copy to turn to. While a draining store is being emptied into the active one, objects are looked
+//! for on both.
 //!
-//! **Emptying a store** deletes the only other copy of each object. So an object is deleted there only after the same bytes were
-//! read back from the active store, or another object of its name that is whole ([`IsWhole`]). Whatever else a store answers
-//! leaves both copies as they are: an error says nothing about an object, and a length says little, as a put that was
-//! interrupted may have left a torn object under its name.
+//! **Emptying a store** deletes the only other copy of each object. So an object is deleted there
+//! only after the same bytes, or another whole object of its name ([`IsWhole`]), were read back
+//! from the active store. Whatever else a store answers leaves both copies as they are. An error
+//! says nothing about an object, and a length says little, as an interrupted put may have left a
+//! torn object under its name.
 //!
-//! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures` and those of the
-//! seats.
+//! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures`
+//! and those of the stores.
 
 use super::health::{Health, Progress, Step};
-use super::seat::Seat;
+use super::pool_store::PoolStore;
 use super::spec::{Layout, PoolSpec, StoreState};
 use super::{IsWhole, Member, Pool};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
@@ -24,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Single {
     spec: PoolSpec,
-    home: Seat,
-    /// Being emptied into `home`.
-    old: Option<Seat>,
+    home: PoolStore,
+    /// The store that is being emptied into `home`.
+    old: Option<PoolStore>,
     /// Objects still to be moved, the last one first.
     drain: Mutex<Vec<(ObjectId, u64)>>,
     figures: Mutex<Figures>,
@@ -37,17 +39,17 @@ pub(crate) struct Single {
 struct Figures {
     repair: Progress,
     searched: bool,
-    /// What its owner misses.
+    /// Objects that the owner misses.
     missed: BTreeSet<ObjectId>,
 }
 
 impl Single {
-    /// Of a checked spec with as many members as stores.
+    /// A pool of these stores. The spec is checked, and has as many stores as there are members.
     pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>, is_whole: IsWhole) -> Single {
         let (mut home, mut old) = (None, None);
         for (store, member) in spec.stores.iter().zip(members) {
-            let seat = Some(Seat::new(env, store, member));
-            *(if store.state == StoreState::Draining { &mut old } else { &mut home }) = seat;
+            let pool_store = Some(PoolStore::new(env, store, member));
+            *(if store.state == StoreState::Draining { &mut old } else { &mut home }) = pool_store;
         }
         Single {
             spec: spec.clone(),
@@ -59,10 +61,11 @@ impl Single {
         }
     }
 
-    /// Asks where the object is to be, then where it may still be, then again: it may have been moved between.
+    /// Asks the store where the object belongs, then the one where it may still be, then the first
+    /// again: the object may have been moved in between.
     fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
         let missing = match (self.home.read(&mut ask), &self.old) {
-            // a copy that was interrupted is short
+            // an interrupted copy is short
             (Err(e @ (Error::NotFound(_) | Error::Short(_))), Some(_)) => e,
             (other, _) => return other,
         };
@@ -74,7 +77,7 @@ impl Single {
     }
 
     /// Moves an object from the old store, unless it is here already.
-    fn take_over(&self, ctx: &Ctx, old: &Seat, id: ObjectId) -> Result<Step> {
+    fn take_over(&self, ctx: &Ctx, old: &PoolStore, id: ObjectId) -> Result<Step> {
         let mut step = Step { more: true, ..Step::default() };
         let Some(body) = old.read_all(ctx, id)? else { return Ok(step) }; // deleted meanwhile
         let there = self.home.read_all(ctx, id)?;
@@ -96,18 +99,18 @@ impl Single {
             }
         }
         if step.pieces == 0 {
-            // what is here may be of a process that was killed before it synced it
+            // the object here may be of a process that was killed before it synced it
             self.home.call(|store| store.settle(ctx, id))?;
         }
         old.call(|store| store.delete(ctx, id))?;
         Ok(step)
     }
 
-    /// Which of two objects counts that are not the same; `there`: what the active store has.
+    /// Which of two different objects of one name counts. `there`: what the active store has.
     fn judge(
         &self,
         ctx: &Ctx,
-        old: &Seat,
+        old: &PoolStore,
         id: ObjectId,
         body: &[u8],
         there: Option<&[u8]>,
@@ -122,7 +125,7 @@ impl Single {
             let (here, old) = (self.home.url(), old.url());
             return Err(doubt(format!("{id:?} is damaged on {here}, and otherwise on {old}: both stay")));
         }
-        // damaged as it is, it is moved; unless it was read wrong
+        // it is moved though it is damaged, unless it was read wrong
         match old.read_all(ctx, id)?.as_deref() == Some(body) {
             true => Ok(Counts::Old),
             false => Err(doubt(format!("{}: {id:?} is not the same when read again", old.url()))),
@@ -195,11 +198,11 @@ impl Pool for Single {
     }
 
     fn health(&self) -> Health {
-        let seats = std::iter::once(&self.home).chain(&self.old);
+        let pool_stores = std::iter::once(&self.home).chain(&self.old);
         let figures = self.figures.lock();
         Health {
             layout: Layout::Single,
-            stores: seats.map(Seat::health).collect(),
+            stores: pool_stores.map(PoolStore::health).collect(),
             may_lose: 0,
             degraded_objects: 0,
             lost_objects: figures.missed.len() as u64,

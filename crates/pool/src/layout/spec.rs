@@ -1,4 +1,4 @@
-//! What a pool is made of: its layout and its stores, as the cell keeps it in a record.
+//! What a pool is made of: its layout and its stores, as the cell keeps them in a record.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,22 +10,23 @@ pub const STORES_MAX: usize = 64;
 /// Most copies of a replicated pool.
 pub const COPIES_MAX: u8 = 8;
 
-/// How an object is spread over the stores of a pool. Written as `single`, `replica(2)`, `erasure(11+3)`.
+/// How an object is spread over the stores of a pool. Written as `single`, `replica(2)`,
+/// `erasure(11+3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Layout {
-    /// One store has all, as it is.
+    /// One store has the whole object.
     Single,
-    /// Each store has all.
+    /// Each store has the whole object.
     Replica {
-        /// How many, from 2 on.
+        /// Number of copies, from 2 on.
         copies: u8,
     },
-    /// Each store has one piece; any `data` of them are enough.
+    /// Each store has one piece; any `data` pieces are enough to read.
     Erasure {
         /// Pieces that an object is cut into.
         data: u8,
-        /// Pieces computed from these: so many may be lost.
+        /// Pieces computed from these; this many may be lost.
         parity: u8,
     },
 }
@@ -120,9 +121,9 @@ impl From<Layout> for String {
 pub enum StoreState {
     /// It is written and read.
     Active,
-    /// What is on it is being moved to the active store of the same slot; it is read, not written.
+    /// Its pieces are being moved to the active store of the same slot; it is read, not written.
     Draining,
-    /// It is given up: never asked; what was on it is rebuilt when an active store takes the slot.
+    /// It is given up and never called. Its pieces are rebuilt when an active store takes the slot.
     Missing,
 }
 
@@ -131,11 +132,11 @@ pub enum StoreState {
 pub struct StoreSpec {
     /// Position in the group, from 0.
     pub slot: u16,
-    /// What its label says: 128 random bits in hex, for ever.
+    /// Id of the store, as its label has it: 128 random bits in hex, for ever.
     pub id: String,
-    /// Where it is, such as `file:///disk7` or `s3://bucket/prefix`. For messages.
+    /// URL such as `file:///disk7` or `s3://bucket/prefix`. For messages.
     pub url: String,
-    /// What is to be done with it.
+    /// What the operator wants done with it.
     pub state: StoreState,
 }
 
@@ -148,15 +149,16 @@ pub struct PoolSpec {
     pub name: String,
     /// How objects are spread.
     pub layout: Layout,
-    /// Each slot of the layout has one store, and while that is being filled from an old one, the old one besides.
+    /// The stores: one per slot of the layout, and while a store is being filled from an old one,
+    /// the old one as well.
     pub stores: Vec<StoreSpec>,
 }
 
 impl PoolSpec {
-    /// Whether a pool can be made of it.
+    /// Checks that a pool can be made of this spec.
     ///
     /// # Errors
-    /// Which says what is wrong.
+    /// The text says what is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |why: String| Err(SpecError(format!("pool {}: {why}", self.name)));
         self.layout.check()?;

@@ -1,8 +1,8 @@
-//! Which versions of an object there are, and how many pieces of each.
+//! Finds out which versions of an object there are, and how many pieces of each.
 //!
-//! Usually the head of one piece says all (length and stamp). Where it cannot be had, or another piece contradicts it,
-//! all heads are read: the object is the latest put of which there are enough pieces. A put that was interrupted before
-//! it had enough is no object.
+//! Usually the head of one piece tells length and stamp. Where it cannot be read, or another piece
+//! contradicts it, all heads are read. The object is then the latest put of which there are enough
+//! pieces. A put that was interrupted before it had enough pieces is no object.
 
 use super::answers::Fault;
 use super::answers::{PATIENCE, next_answer};
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// When enough answers are there, the others are given so long.
+/// When enough answers are there, the others get this much more time.
 const GRACE: Nanos = 500_000_000;
-/// Where one is asked after the other, the next is asked after so long at the latest.
+/// Where stores are asked one after the other, the next is asked after this time at the latest.
 const TURN: Nanos = 50_000_000;
 
 /// What all stores say of an object.
@@ -49,7 +49,7 @@ impl Core {
         self.survey_info(ctx, id)
     }
 
-    /// The head of the first piece, which every object has, unless that takes too long.
+    /// The head of the first piece, which every object has, unless reading it takes too long.
     fn first_head(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Option<Arc<Head>> {
         let (core, ctx) = (self.clone(), *ctx);
         let answer = self.through(&ctx, &self.slot(id, 0).home, GRACE, move || core.read_head(&ctx, id, 0));
@@ -58,7 +58,7 @@ impl Core {
         Some(head)
     }
 
-    /// The same by asking all stores.
+    /// Length and stamp of an object, from all stores.
     pub(super) fn survey_info(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<Info> {
         let since = self.known.moment();
         let survey = self.survey(ctx, id);
@@ -89,8 +89,9 @@ impl Core {
         survey
     }
 
-    /// Asks the stores of these pieces the same, and takes their answers as they come; `take` says when there are enough, and then the
-    /// others are not waited for much longer. Who is busy, or does not answer in time, is left out.
+    /// Makes the same call of the stores of these pieces, and passes their answers to `take` as
+    /// they come. `take` says when there are enough; then the others get little more time. Stores
+    /// that are busy, or do not answer in time, are left out.
     pub(super) fn ask_for_pieces<T: Send + 'static>(
         self: &Arc<Self>,
         ctx: &Ctx,

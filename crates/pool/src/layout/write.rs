@@ -1,24 +1,31 @@
 //! Puts and deletes over a group of stores.
 //!
-//! A put is acknowledged when every store has its piece, or has failed, and there are enough pieces to read the object.
-//! So with `m` stores dead it needs all others: redundancy is given up for availability, and what is missing is noted
-//! for repair. A store that has neither stored its piece nor failed is left behind when one piece more than needed is
-//! durable, so that one more loss loses nothing, and it has had several times as long as those had.
+//! A put is acknowledged when every store has stored its piece or failed, and there are enough
+//! pieces to read the object. So with `m` stores dead it needs all others. Redundancy is given up
+//! for availability, and the missing pieces are noted for repair. A store that has neither stored
+//! its piece nor failed is left behind when two things hold: one piece more than needed is durable,
+//! so that one more loss loses nothing, and the store has had several times as long as the others
+//! took.
 //!
-//! A store that keeps what it has ([`crate::Store::put`]) refuses a piece of another put. Then the whole put is refused: pieces of two
-//! puts make no object, and what was stored of this one is taken back. Who wants another put's object gone says so (`replace`), and each piece is swapped. A put that failed and is repeated with the same bytes has the same stamp, hence the same pieces, which such a store takes. One for which there is no room is not
-//! repeated with the same bytes, as some may not be needed any more then: it leaves nothing behind.
+//! A store that keeps existing objects ([`crate::Store::put`]) refuses a piece of another put. Then
+//! the whole put is refused: pieces of two puts make no object, and the stored pieces of this put
+//! are taken back. A caller that wants another put's object replaced says so (`replace`), and each
+//! piece is swapped. A failed put that is repeated with the same bytes has the same stamp, hence
+//! the same pieces, which such a store accepts. A put that fails for lack of space may not be
+//! repeated with the same bytes, as some data may not be needed any more then. So it leaves nothing
+//! behind.
 //!
-//! A delete is done when no more stores have failed to do it than may be lost; those are told later, and until then the
-//! object counts as deleted. For another process what they have is a leftover, even if it is enough to read.
+//! A delete is done when no more stores have failed to do it than may be lost. Those stores are
+//! told later, and until then the object counts as deleted. For another process their pieces are
+//! leftovers, even if they are enough to read.
 
 use super::answers::Fault;
-use super::answers::ForTurn;
+use super::answers::TurnTime;
 use super::answers::{PATIENCE, next_answer};
 use super::group::Core;
 use super::known::Info;
 use super::lane::Takes;
-use super::notes::Late;
+use super::notes::LatePut;
 use super::piece::{Cut, cut_up};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
@@ -26,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Stores that have not answered are given at least so long when enough others have.
+/// When enough stores have answered, the others get at least this much time.
 const STRAGGLE: Nanos = 500_000_000;
 /// And this many times as long as those took.
 const STRAGGLE_TIMES: u64 = 4;
@@ -48,14 +55,14 @@ struct Writing<'a> {
     stored: u64,
     waiting: u64,
     failed: Vec<(usize, Error)>,
-    /// Pieces whose stores rest: they are asked if it does not go without them.
+    /// Pieces whose stores rest: these are asked if the put does not succeed without them.
     held: Vec<(usize, AlignedBuf)>,
-    /// When enough was durable to leave the others behind, and how long that took.
+    /// When enough pieces were durable to leave the other stores behind, and how long that took.
     enough: Option<Nanos>,
-    /// Pieces of other puts are replaced.
+    /// Whether pieces of other puts are replaced.
     replaces: bool,
-    sender: Sender<(usize, Result<()>, ForTurn)>,
-    answers: Receiver<(usize, Result<()>, ForTurn)>,
+    sender: Sender<(usize, Result<()>, TurnTime)>,
+    answers: Receiver<(usize, Result<()>, TurnTime)>,
 }
 
 impl Writing<'_> {
@@ -69,7 +76,7 @@ impl Writing<'_> {
                 false => core.put_piece(&ctx, id, piece, &body),
                 true => core.replace_piece(&ctx, id, piece, &body),
             };
-            let (result, for_turn) = ForTurn::of(&core.env, asked, put);
+            let (result, for_turn) = TurnTime::of(&core.env, asked, put);
             core.give_buffer(body);
             let stored = result.is_ok();
             if sender.send((piece, result, for_turn)).is_err() {
@@ -97,7 +104,7 @@ impl Writing<'_> {
         self.stored.count_ones() as usize
     }
 
-    /// When those that have not answered are left behind.
+    /// When stores that have not answered are left behind.
     fn leave_at(&self) -> Nanos {
         match self.enough {
             Some(at) => at + STRAGGLE.max(STRAGGLE_TIMES * at.saturating_sub(self.begun)),
@@ -105,7 +112,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Until all have answered, or are left behind.
+    /// Runs until all stores have answered, or are left behind.
     fn run(&mut self, pieces: Vec<(usize, AlignedBuf)>) {
         for (piece, body) in pieces {
             let home = &self.core.slot(self.id, piece).home;
@@ -125,7 +132,7 @@ impl Writing<'_> {
     }
 
     fn collect(&mut self) {
-        let (asked, mut last) = (self.core.env.now(), ForTurn::default());
+        let (asked, mut last) = (self.core.env.now(), TurnTime::default());
         while self.waiting != 0
             && let Ok((piece, result, for_turn)) = next_answer(&self.core.env, &self.answers, self.leave_at())
         {
@@ -135,7 +142,7 @@ impl Writing<'_> {
         last.note(self.core.env.now().saturating_sub(asked));
     }
 
-    /// Whether the object can be read; what is not there is noted.
+    /// Returns whether the object can be read, and notes the missing pieces.
     fn finish(mut self) -> Result<()> {
         if self.count() < self.cut.needed() || self.is_refused() {
             return Err(self.error());
@@ -157,7 +164,7 @@ impl Writing<'_> {
         self.failed.iter().any(|(_, e)| matches!(e, Error::Exists(_)))
     }
 
-    /// Whether nothing but want of room kept a store from taking its piece.
+    /// Whether lack of space is the only reason why stores did not take their pieces.
     fn is_only_full(&self) -> bool {
         self.failed.iter().all(|(_, e)| matches!(e, Error::Full))
     }
@@ -183,7 +190,8 @@ impl Writing<'_> {
 }
 
 impl Core {
-    /// Puts an object; `replaces`: also in place of another of this name, on stores that keep what they have, too.
+    /// Puts an object. `replaces`: also in place of another of this name, on stores that keep
+    /// existing objects.
     pub(super) fn put(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -217,13 +225,13 @@ impl Core {
         let (refused, full) = (matches!(put, Err(Error::Exists(_))), matches!(put, Err(Error::Full)));
         self.note_put(id, body, stamp, put.is_ok() || refused || full && only_full);
         if refused || full {
-            // they might pass for the object, or be in the way of what is put when there is room again
+            // they might pass for the object, or be in the way of the put when there is room again
             self.delete_pieces(ctx, id, stored);
         }
         put
     }
 
-    /// The stamp of a put: that of the attempt before, if that failed and was to put the same.
+    /// The stamp of a put: that of the failed attempt before, if that had the same content.
     fn stamp_for(&self, id: ObjectId, body: &AlignedBuf) -> u64 {
         let failed = self.failed.lock().get(&id).copied();
         match failed {
@@ -266,11 +274,11 @@ impl Core {
         Ok(())
     }
 
-    /// A put of a piece ended that nobody waited for.
+    /// The put of a piece ended for which nobody waited.
     fn came_late(&self, ctx: &Ctx, id: ObjectId, stamp: u64, piece: usize, stored: bool) {
         let late = self.notes.lock().arrived(id, stamp, piece, stored);
         let wanted = self.known.object(id).is_some() || self.failed.lock().contains_key(&id);
-        if late == Late::Unwanted && stored && !wanted {
+        if late == LatePut::Unwanted && stored && !wanted {
             // deleted meanwhile; if it was put again instead, or will be, the piece is that put's
             let _ = self.slot(id, piece).home.call(|store| store.delete(ctx, id)); // else it is a leftover
         }
@@ -292,7 +300,7 @@ impl Core {
         Ok(())
     }
 
-    /// Deletes some pieces wherever they may be; those that may be left.
+    /// Deletes pieces wherever they may be. Returns those that may be left.
     pub(super) fn delete_pieces(
         self: &Arc<Self>,
         ctx: &Ctx,
@@ -300,12 +308,14 @@ impl Core {
         pieces: u64,
     ) -> Vec<(usize, Error)> {
         let wanted = (0..self.slots.len()).filter(|piece| pieces >> piece & 1 == 1);
-        let (at, seats): (Vec<usize>, Vec<_>) = wanted
-            .flat_map(|piece| self.slot(id, piece).seats().map(move |seat| (piece, seat.clone())))
-            .filter(|(_, seat)| !seat.is_given_up())
+        let (at, pool_stores): (Vec<usize>, Vec<_>) = wanted
+            .flat_map(|piece| {
+                self.slot(id, piece).pool_stores().map(move |pool_store| (piece, pool_store.clone()))
+            })
+            .filter(|(_, pool_store)| !pool_store.is_given_up())
             .unzip();
         let ctx = *ctx;
-        let answers = self.ask_all(&ctx, &seats, Takes::Short, move |store| store.delete(&ctx, id));
+        let answers = self.ask_all(&ctx, &pool_stores, Takes::Short, move |store| store.delete(&ctx, id));
         let mut failed: Vec<(usize, Error)> =
             at.into_iter().zip(answers).filter_map(|(piece, a)| Some((piece, a.err()?))).collect();
         failed.dedup_by_key(|(piece, _)| *piece);
@@ -314,7 +324,7 @@ impl Core {
 }
 
 impl Fault {
-    /// Whether the store says that the piece is not there or not good, as opposed to saying nothing.
+    /// Whether the store says that the piece is missing or bad, as opposed to giving no answer.
     pub(super) fn is_loss(&self) -> bool {
         matches!(self, Fault::Missing | Fault::Bad(_))
     }

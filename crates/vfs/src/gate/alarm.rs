@@ -1,23 +1,25 @@
-//! The thread that runs what a ceiling held back when it may go on. It is there while somebody is held back.
+//! The thread that runs requests that a ceiling held back, when they may go on. It exists while a
+//! request is held back.
 
-use super::{Gate, State};
+use super::{Gate, GateState};
 use leeward_env::Nanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// After this time with nobody held back the thread ends.
+/// After this time without held requests the thread ends.
 const IDLE: Duration = Duration::from_secs(5);
 
 impl Gate {
-    /// Sees to it that somebody looks when the first whom a ceiling holds back may go on.
-    pub(super) fn watch_ceilings(&self, state: &mut State) {
+    /// Makes sure that the thread checks when the first request that a ceiling holds back may go
+    /// on.
+    pub(super) fn watch_ceilings(&self, state: &mut GateState) {
         if let Some(until) = state.queue.held_until() {
             self.look_at(state, until);
         }
     }
 
-    /// Sees to it that somebody looks for what may run at this time.
-    pub(super) fn look_at(&self, state: &mut State, at: Nanos) {
+    /// Makes sure that the thread checks at this time.
+    pub(super) fn look_at(&self, state: &mut GateState, at: Nanos) {
         match state.alarm_at.replace(state.alarm_at.map_or(at, |earlier| earlier.min(at))) {
             Some(earlier) if earlier <= at => (),
             Some(_) => _ = self.0.alarm.notify_one(),
@@ -25,7 +27,7 @@ impl Gate {
                 let gate = self.clone();
                 let start = || self.0.env.spawn("gate-alarm", move || gate.watch());
                 if catch_unwind(AssertUnwindSafe(start)).is_err() {
-                    // the system refuses a thread: whoever comes next tries again
+                    // the system refuses a thread: the next request tries again
                     state.alarm_at = None;
                 }
             }

@@ -1,14 +1,15 @@
-//! What the gate finds out about users and processes: in the background, while requests go on with what is known.
+//! What the gate asks about users and processes: in the background, while requests go on with what
+//! is known.
 
 use super::Gate;
 use leeward_env::{Class, Ctx, Flow, Nanos};
 use leeward_gate::{Line, Share};
 
-/// In whose name: what is small and rare comes before what others wait for.
+/// The line of the questions: they are small and rare, and come before what others wait for.
 const LINE: Line = Line { flow: Flow::SYSTEM, class: Class::Interactive };
 
 impl Gate {
-    /// What a user gets, as far as it is known.
+    /// Weight and ceilings of a user, as far as they are known.
     pub fn share_of(&self, uid: u32) -> Share {
         let mut state = self.0.state.lock();
         let owner = state.owners.of(uid);
@@ -20,7 +21,7 @@ impl Gate {
         share
     }
 
-    /// The job of who asks, as far as it is known.
+    /// The job of the caller, as far as it is known.
     pub(super) fn job_of(&self, ctx: &Ctx, now: Nanos) -> u32 {
         if !self.0.options.jobs || ctx.pid == 0 {
             return 0;

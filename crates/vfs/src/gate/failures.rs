@@ -1,4 +1,4 @@
-//! The log of failures that are nobody's fault but ours or the store's.
+//! The log of failures that are caused by us or the store, not by a caller.
 
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Error, Op};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Failures that are logged in one second; a damaged store would otherwise fill the log.
 const LOGGED_PER_SEC_MAX: u64 = 10;
 
-/// Where failures that are nobody's fault but ours or the store's are told.
+/// Logs failures that are caused by us or the store, not by a caller.
 pub(super) struct FailureLog {
     env: Env,
     second: AtomicU64,

@@ -1,11 +1,11 @@
 //! Threads that run the turns of doors.
 //!
 //! A door's thread has sockets to serve and runs no turns, and the threads that may wait
-//! (`waiting`) may all do so. A slot must not be held by a turn that waits for a thread. So these
-//! threads take a turn, and with it a slot, only when they run. There are as many as slots at most,
-//! so one of them is free, or can be started, whenever a slot is.
+//! (`waiting`) may all be waiting. A slot must not be held by a turn that waits for a thread. So
+//! these threads take a turn, and with it a slot, only when they run. There are as many as slots at
+//! most, so one of them is free, or can be started, whenever a slot is.
 
-use super::{Gate, Queued, State};
+use super::{Gate, GateState, Queued};
 use leeward_env::Nanos;
 use leeward_gate::Turn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// How many there are. One that was woken counts as idle until it runs.
+/// How many threads there are. One that was woken counts as idle until it runs.
 #[derive(Default)]
 pub(super) struct Runners {
     threads: usize,
@@ -22,15 +22,15 @@ pub(super) struct Runners {
 }
 
 impl Gate {
-    /// Has a thread of its own run what may run now. A turn comes back when the system refuses the
+    /// Runs waiting requests on a thread of its own. A turn comes back when the system refuses the
     /// only thread: the caller runs it.
     #[must_use]
-    pub(super) fn run_elsewhere(&self, state: &mut State, now: Nanos) -> Option<(Turn, Queued)> {
+    pub(super) fn run_elsewhere(&self, state: &mut GateState, now: Nanos) -> Option<(Turn, Queued)> {
         if self.wake_runner(state, now) { None } else { state.next(self.0.options, now) }
     }
 
-    /// Whether there is a thread for what may run now, or nothing may.
-    fn wake_runner(&self, state: &mut State, now: Nanos) -> bool {
+    /// Whether there is a thread for the next request, or none may run now.
+    fn wake_runner(&self, state: &mut GateState, now: Nanos) -> bool {
         state.queue.advance(now);
         if !state.queue.has_ready() || state.running() >= state.slots(self.0.options, now) {
             return true;

@@ -7,14 +7,14 @@ use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::state::Effect;
 use leeward_env::Ctx;
-use leeward_fs::flows::{FlowRecord, FlowSettings, Principal, WEIGHT_MAX};
+use leeward_fs::flows::{FlowRecord, FlowSettings, UserOrGroup, WEIGHT_MAX};
 use serde::{Deserialize, Serialize};
 
 /// The settings of a user or a group at the gate; `None`: not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowInfo {
     /// Whose.
-    pub who: Principal,
+    pub who: UserOrGroup,
     /// Share relative to other users.
     pub weight: Option<u32>,
     /// Most operations in a second; 0: no ceiling, whatever is set for groups.
@@ -38,7 +38,7 @@ impl Reply for FlowInfos {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowSet {
     /// Whose.
-    pub who: Principal,
+    pub who: UserOrGroup,
     /// Share relative to other users; `None`: as it was.
     pub weight: Option<u32>,
     /// Most operations in a second; 0: no ceiling; `None`: as it was.
@@ -67,7 +67,7 @@ impl Request for FlowSet {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowReset {
     /// Whose.
-    pub who: Principal,
+    pub who: UserOrGroup,
 }
 
 impl Request for FlowReset {
@@ -101,7 +101,7 @@ impl Shard {
 
     fn put_flow(
         &self,
-        who: Principal,
+        who: UserOrGroup,
         change: impl Fn(FlowRecord) -> FlowRecord,
     ) -> Result<FlowRecord, Failure> {
         let put = self.transact(&Ctx::system(), |tx| {
@@ -120,7 +120,7 @@ impl Shard {
     }
 }
 
-fn info(who: Principal, record: FlowRecord) -> FlowInfo {
+fn info(who: UserOrGroup, record: FlowRecord) -> FlowInfo {
     let FlowRecord { weight, ops_per_sec, bytes_per_sec } = record;
     FlowInfo { who, weight, ops_per_sec, bytes_per_sec }
 }

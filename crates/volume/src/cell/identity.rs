@@ -1,5 +1,6 @@
-//! What says that a directory, or a prefix of a bucket, is a cell: a page of JSON named `cell`, written last. While the cell is being made it is
-//! there as `cell.new`, written first: without the one or the other nothing that is there is ours.
+//! The file that makes a directory, or a prefix of a bucket, a cell: a page of JSON named `cell`,
+//! written last. While the cell is being made the file is `cell.new`, written first. A directory
+//! with neither of them has nothing of ours.
 
 use crate::admin::Failure;
 use crate::cell::failure;
@@ -13,24 +14,24 @@ use serde::{Deserialize, Serialize};
 pub const FORMAT: u32 = 8;
 /// The first format whose journal has version 2.
 pub(crate) const FORMAT_JOURNAL_2: u32 = 8;
-/// Its name.
+/// Name of the file that has the identity.
 pub(crate) const NAME: &str = "cell";
-/// Its name while the cell is being made, or gets another format.
+/// Name of that file while the cell is being made, or gets another format.
 pub(crate) const NEW: &str = "cell.new";
 
-/// What a cell is.
+/// The identity of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
     leeward: String,
-    /// See [`FORMAT`].
+    /// The format, see [`FORMAT`].
     pub format: u32,
-    /// 32 hex digits; the labels of stores have them.
+    /// 32 hex digits, also in the labels of stores.
     pub id: String,
     created_secs: i64,
 }
 
 impl Identity {
-    /// Of a new cell.
+    /// The identity of a new cell.
     pub fn new(env: &Env) -> Identity {
         Identity {
             leeward: "cell".into(),
@@ -40,12 +41,13 @@ impl Identity {
         }
     }
 
-    /// As it is stored.
+    /// The stored form.
     pub fn to_text(&self) -> Result<String, Failure> {
         Ok(serde_json::to_string_pretty(self).map_err(|e| failure(e.to_string()))? + "\n")
     }
 
-    /// Reads it; `at` is what it was read from, `cell` what it is about. Refuses a newer format.
+    /// Parses the stored form; `at` is where it was read from, `cell` the cell's name for messages.
+    /// Refuses a newer format.
     pub fn parse(text: &[u8], at: &str, cell: &str) -> Result<Identity, Failure> {
         let identity: Identity = serde_json::from_slice(text)
             .map_err(|e| failure(format!("{at} is damaged ({e}): restore it from a backup")))?;
@@ -58,7 +60,8 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same cell in our format, where it has an older one: what is written from now on is not for older programs.
+    /// The same cell in our format, if it has an older one: older programs cannot read what is
+    /// written from now on.
     pub fn upgraded(self) -> Option<Identity> {
         (self.format < FORMAT).then_some(Identity { format: FORMAT, ..self })
     }
@@ -74,7 +77,8 @@ pub(crate) fn check(dir: &HeldDir) -> Result<Identity, Failure> {
     Identity::parse(&text, &path.display().to_string(), &name.to_string())
 }
 
-/// Gives an older cell our format. Durably: a process that was killed may have renamed the file, and not synced the name.
+/// Gives an older cell our format. Durably: a process that was killed may have renamed the file,
+/// and not synced the name.
 pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
     let Some(upgraded) = identity.clone().upgraded() else {
         let synced = RealDisk::open(dir.path()).and_then(|disk| disk.sync_dir(""));
@@ -84,13 +88,13 @@ pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure>
     finish(dir)
 }
 
-/// Whether the making of a cell was begun here and not finished.
+/// Whether the creation of a cell was begun here and not finished.
 pub(crate) fn is_begun(dir: &HeldDir) -> bool {
     let text = std::fs::read(dir.path().join(NEW));
     text.is_ok_and(|text| serde_json::from_slice::<Identity>(&text).is_ok())
 }
 
-/// Says, durably, what the directory is going to be.
+/// Records, durably, that the directory will be a cell.
 pub(crate) fn begin(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
     let text = identity.to_text()?;
     let write = || {
@@ -102,7 +106,7 @@ pub(crate) fn begin(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
     write().map_err(|e| unwritten(dir, NEW, &e))
 }
 
-/// The same of what another process has said, which may have been killed before it synced it.
+/// Makes durable what another process has recorded, which may have been killed before it synced it.
 pub(crate) fn begin_again(dir: &HeldDir) -> Result<(), Failure> {
     let sync = || {
         let disk = RealDisk::open(dir.path())?;
@@ -112,7 +116,7 @@ pub(crate) fn begin_again(dir: &HeldDir) -> Result<(), Failure> {
     sync().map_err(|e| unwritten(dir, NEW, &e))
 }
 
-/// From now on it is that, and all names in it are durable.
+/// Completes the creation; all names in the directory are durable.
 pub(crate) fn finish(dir: &HeldDir) -> Result<(), Failure> {
     let rename = || {
         let disk = RealDisk::open(dir.path())?;

@@ -1,7 +1,7 @@
 //! A cell: one installation on one directory or in one bucket, with its threads.
 //!
-//! `DIR/cell` says what the directory is; `DIR/meta` holds the metadata engine, `DIR/data` the segments. [`crate::remote`] has the
-//! same for a bucket.
+//! `DIR/cell` identifies it; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
+//! [`crate::remote`] has the same for a bucket.
 
 pub(crate) mod identity;
 pub(crate) mod turns;
@@ -37,7 +37,7 @@ use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::{Engine, Error, Fs, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
-use leeward_meta::{Batch, Kv, Ride};
+use leeward_meta::{Batch, InlineData, Kv};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,25 +50,26 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Of a cell that no directory names, as in tests.
+/// The id of a cell without a directory, as in tests.
 const NO_ID: &str = "00000000000000000000000000000000";
-/// The file that holds space back for removal on a full disk, see [`Kv::reserve`].
+/// The file that holds the space reserve for removal on a full disk, see [`Kv::reserve`].
 const RESERVE: &str = "meta/reserve";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 /// Directories that only a cell has.
 const PARTS: [&str; 2] = ["meta", "data"];
-/// Tries for the lock of a cell that somebody may just be asking about, and the time between them.
+/// Tries for the lock of a cell that another process may be probing, and the time between them.
 const LOCK_TRIES: u32 = 5;
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// How often a store that is away is tried when the cell is closed.
 const AWAY_STEP: Duration = Duration::from_secs(1);
-/// Who publishes is woken when there is something to publish.
+/// Longest sleep of the publishing thread; it is woken when there is something to publish.
 const PUBLISH_LOOK: Duration = Duration::from_secs(60);
-/// Segments whose rides are in memory at a time when a cell is opened: at most 16 MiB each.
+/// Segments whose inline data is in memory at a time when a cell is opened: at most 16 MiB each.
 const RESTORED_AT_ONCE: usize = 4;
-/// Turns of the maintenance thread without a commit (a commit thread wakes it several times a second) that count as idle.
+/// Turns of the maintenance thread without a commit (a commit thread wakes it several times a
+/// second) that count as idle.
 const IDLE_TURNS: u64 = 20;
 
 /// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
@@ -76,9 +77,9 @@ pub struct Cell {
     pub(crate) shard: Arc<Shard>,
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held as long as the cache on disk is ours.
+    /// Held as long as this process owns the cache on disk.
     pub(crate) cache_lock: Mutex<Option<File>>,
-    /// Held as long as a cell in a directory is ours.
+    /// Held as long as this process owns a cell in a directory.
     dir_lock: Mutex<Option<File>>,
 }
 
@@ -87,20 +88,21 @@ pub(crate) fn failure(message: String) -> Failure {
 }
 
 impl Cell {
-    /// Makes a new cell in an existing, empty directory (files of the caller's, such as `leeward.toml` and `lock`, do
-    /// not count). Its root belongs to the calling user. Nothing that is there is removed.
+    /// Makes a new cell in an existing, empty directory (files of the caller's, such as
+    /// `leeward.toml` and `lock`, do not count). Its root belongs to the calling user. Nothing that
+    /// exists is removed.
     pub fn create(env: &Env, dir: &Path, config: &Config) -> std::result::Result<(), Failure> {
         Self::create_in_dir(env, &hold(dir)?, config)
     }
 
-    /// The same in a directory that is held.
+    /// Makes a new cell in a directory that is held.
     pub fn create_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<(), Failure> {
         let at = |e: std::io::Error| Failure {
             message: format!("cannot make a cell in {}: {e}", dir.name().display()),
             errno: e.raw_os_error().unwrap_or(0),
         };
         let begun = Self::check_new(dir)?;
-        // what is here before the rest says that the rest is ours
+        // this file, written before the rest, says that the rest is ours
         match begun {
             true => identity::begin_again(dir)?,
             false => identity::begin(dir, &Identity::new(env))?,
@@ -124,8 +126,8 @@ impl Cell {
         sync_names(dir.path()).map_err(at)
     }
 
-    /// Whether a cell may be made in this directory: it is empty, but for files of the caller's, or the making of one was
-    /// interrupted there: then it is `true`.
+    /// Whether a cell may be made in this directory: it is empty, except for files of the caller's,
+    /// or an earlier creation was interrupted there: then the result is `true`.
     fn check_new(dir: &HeldDir) -> std::result::Result<bool, Failure> {
         let name = dir.name().display();
         if Self::exists(dir.path()) {
@@ -152,7 +154,7 @@ impl Cell {
                 )));
             }
         }
-        // nothing was ever stored in a cell whose making was interrupted
+        // nothing was ever stored in a cell whose creation was interrupted
         let stored = std::fs::read_dir(dir.path().join("data")).is_ok_and(|mut found| found.next().is_some());
         if stored {
             return Err(failure(parts_without_identity(&name.to_string(), "data")));
@@ -165,7 +167,7 @@ impl Cell {
         dir.join(identity::NAME).is_file()
     }
 
-    /// Refuses a directory where neither a cell is nor one can be made. Changes nothing.
+    /// Refuses a directory that neither is a cell nor can become one. Changes nothing.
     pub fn check_place(dir: &Path) -> std::result::Result<(), Failure> {
         if Self::exists(dir) { Ok(()) } else { Self::check_new(&hold(dir)?).map(drop) }
     }
@@ -175,7 +177,8 @@ impl Cell {
         Self::open_in_dir(env, &hold(dir)?, config)
     }
 
-    /// The same in a directory that is held: whatever becomes of its path, the cell stays in it.
+    /// Opens a cell in a directory that is held: whatever happens to its path, the cell stays in
+    /// it.
     pub fn open_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
         let identity = identity::check(dir)?;
         let at = |e: Error| Failure {
@@ -194,13 +197,14 @@ impl Cell {
         Ok(cell)
     }
 
-    /// A cell on any engine and store; with a simulated environment no threads run, and [`Cell::step`] does their work.
+    /// A cell on any engine and store; in a simulated environment no threads run, and
+    /// [`Cell::step`] does their work.
     pub fn start(env: &Env, kv: Box<dyn Kv>, store: Arc<dyn Store>, config: &Config) -> Result<Arc<Cell>> {
         Self::start_with(env, kv, store, config, (NO_ID, Arc::new(Stores)))
     }
 
-    /// The same of a cell with this id (32 hex digits, which the labels of stores have) and another way to open the stores of
-    /// pools.
+    /// A cell with this id (32 hex digits, which the labels of stores have) and another way to open
+    /// the stores of pools.
     pub fn start_with(
         env: &Env,
         kv: Box<dyn Kv>,
@@ -211,7 +215,7 @@ impl Cell {
         Self::start_threads(env, kv, store, config, with, stores::put_threads(false))
     }
 
-    /// The same with so many segments on their way to each pool at a time.
+    /// A cell with this many put threads for each pool.
     pub(crate) fn start_threads(
         env: &Env,
         kv: Box<dyn Kv>,
@@ -260,7 +264,7 @@ impl Cell {
             cell.spawn("publish", Shard::publish_turn);
             cell.spawn("upkeep", Shard::upkeep_turn);
             cell.spawn("maintain", Shard::maintain_turn);
-            cell.spawn("pools", Shard::care_turn);
+            cell.spawn("pools", Shard::pool_repair_turn);
             cell.spawn("scrub", Shard::scrub_turn);
             // a listing may take minutes: closing does not wait for it
             drop(cell.start_thread("search", Shard::search_turn));
@@ -301,15 +305,16 @@ impl Cell {
         STEPS[(choice % STEPS.len() as u64) as usize](&self.shard)
     }
 
-    /// In simulations: what other threads may do at any moment, while this one waits for a store: commit, fold statistics,
-    /// move records to the tables, and (as an fsync does) commit content that need not wait.
-    pub fn step_beside(&self, choice: u64) -> Result<bool> {
+    /// In simulations: what other threads may do at any moment, while this one waits for a store:
+    /// commit, fold statistics, move records to the tables, and (as an fsync does) commit content
+    /// that need not wait.
+    pub fn step_other_threads(&self, choice: u64) -> Result<bool> {
         const BESIDE: [Step; 4] =
-            [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::ride_step];
+            [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::inline_step];
         BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
     }
 
-    /// Where front ends say that users ask for something.
+    /// Where front ends report requests of users.
     pub fn activity(&self) -> &Arc<Activity> {
         self.shard.gate.activity()
     }
@@ -333,7 +338,7 @@ impl Cell {
     ) -> std::result::Result<R::Reply, Failure> {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
         // the caller finds the change in the mounted tree
-        self.shard.wait_heard();
+        self.shard.wait_applied();
         reply
     }
 
@@ -345,11 +350,11 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AnyReply, Failure> {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        self.shard.wait_heard();
+        self.shard.wait_applied();
         reply
     }
 
-    /// What the cell did since it was opened, and how it is now.
+    /// Counts of the cell since it was opened, and its current state.
     pub fn figures(&self) -> Figures {
         self.shard.figures()
     }
@@ -359,17 +364,17 @@ impl Cell {
         self.shard.volume_names()
     }
 
-    /// What operators said about users and groups at the gate.
+    /// Settings for users and groups at the gate.
     pub fn flow_settings(&self) -> FlowSettings {
         self.shard.flow_settings()
     }
 
-    /// What is published at the S3 door, as of now.
+    /// The current buckets of the S3 door.
     pub fn buckets(&self) -> Arc<Buckets> {
         self.shard.buckets()
     }
 
-    /// Who may come in by a door, as of now.
+    /// The current users and keys for doors.
     pub fn accounts(&self) -> Arc<Accounts> {
         self.shard.accounts()
     }
@@ -379,7 +384,8 @@ impl Cell {
         self.shard.lock().uploads.clone()
     }
 
-    /// Sees to it that there is a key to sign tokens with; durable when this returns. [`Cell::accounts`] has it then.
+    /// Makes sure that there is a key to sign tokens with; durable when this returns.
+    /// [`Cell::accounts`] has it then.
     ///
     /// # Errors
     /// When it cannot be made durable.
@@ -397,12 +403,12 @@ impl Cell {
         self.shard.path_of(node)
     }
 
-    /// Why nothing of the cell can be used any more, where another process has taken it over.
+    /// Why the cell can no longer be used, if another process has taken it over.
     pub fn lost(&self) -> Option<String> {
         self.shard.kv.lost()
     }
 
-    /// A store that is away is waited for: nothing in memory is given up because of it.
+    /// Waits for a store that is away: nothing in memory is dropped because of it.
     fn close_log(&self) -> leeward_data::Result<()> {
         loop {
             match self.shard.log.close() {
@@ -415,7 +421,8 @@ impl Cell {
         }
     }
 
-    /// Makes everything durable and ends the threads. Later calls fail. Idempotent. A cell that was lost is only left.
+    /// Makes everything durable and ends the threads. Later calls fail. Idempotent. A cell that was
+    /// lost is only left.
     pub fn close(&self) -> std::result::Result<(), Failure> {
         if self.closing.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -424,7 +431,7 @@ impl Cell {
         self.shard.committer.unpublished.wake();
         self.shard.upkeep.wake();
         self.shard.maintenance.wake();
-        self.shard.care.wake();
+        self.shard.pool_repair.wake();
         self.shard.scrubbing.end();
         self.shard.search.wake();
         for thread in self.threads.lock().drain(..) {
@@ -458,7 +465,8 @@ impl Cell {
         Ok(())
     }
 
-    /// What somebody must look at, in words: why nothing can be changed any more, or why written data does not get to the disk.
+    /// Problems that an operator must look at, in words: why nothing can be changed any more, or
+    /// why written data does not reach the disk.
     pub fn troubles(&self) -> Vec<String> {
         let broken = self.shard.broken().map(|why| {
             format!("nothing can be changed any more: {why}: repair what is below, then lee down and lee up")
@@ -504,8 +512,8 @@ fn hold(dir: &Path) -> std::result::Result<HeldDir, Failure> {
     })
 }
 
-/// Locks a cell. The lock is on a directory that only the owner can open, so nobody else can take it, and that cannot be
-/// removed without the cell, so no second process gets in.
+/// Locks a cell. The lock is on a directory that only the owner can open, so nobody else can take
+/// it, and that cannot be removed without the cell, so no second process gets in.
 fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<File, Failure> {
     let failed = |e: std::io::Error| Failure {
         message: format!("{}: meta cannot be locked: {e}", dir.name().display()),
@@ -516,7 +524,7 @@ fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<File, Failure> {
         match meta.try_lock() {
             Ok(()) => return Ok(meta),
             Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
-            // some network file systems lock no directories; there the file `lock` alone counts
+            // some network file systems lock no directories; there only the file `lock` counts
             Err(TryLockError::Error(e)) if cannot_lock(&e) => return Ok(meta),
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
@@ -531,13 +539,13 @@ fn cannot_lock(e: &std::io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EBADF | libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL))
 }
 
-/// What a power cut leaves of a file that was just being written.
+/// Whether a file is what a power cut leaves of one that was just being written.
 fn is_blank_file(path: &Path) -> bool {
     let small = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() < 4096);
     small && std::fs::read(path).is_ok_and(|text| text.iter().all(|b| *b == 0))
 }
 
-/// What to say of a place that has a part of a cell, and not what says that it is one.
+/// The error for a place that has a part of a cell, but not its identity.
 pub(crate) fn parts_without_identity(place: &str, part: &str) -> String {
     format!(
         "{place} has {part} of a cell, but not the file `cell`, which says that it is one: is it a backup that is not wholly restored? \
@@ -561,7 +569,7 @@ fn open_engine(
     let space = disk.space()?;
     let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 4 << 20) & !0xfff;
     if space.available_bytes < 4 * file_bytes {
-        // opening a cell on a full disk takes some space: that is what it is held back for
+        // opening a cell on a full disk takes some space: the reserve is there for that
         let reserve = disk.open(RESERVE, leeward_env::disk::Caching::Buffered);
         reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
     }
@@ -604,7 +612,7 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
             (keys::volume(0), Some(root.encode())),
             (keys::inode(NodeId::ROOT), Some(dir.encode())),
         ],
-        rides: Vec::new(),
+        inline_data: Vec::new(),
     }
 }
 
@@ -631,7 +639,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
     }
 }
 
-/// This error; of damage, with the file that is damaged, where that can be found. It may take long.
+/// The error; for damage, with the damaged file, if it can be found. It may take long.
 pub(crate) fn naming_damage(kv: &dyn Kv, e: Error) -> Error {
     match e {
         Error::Corrupt(what) => Error::Corrupt(kv.damaged_file().unwrap_or(what)),
@@ -649,7 +657,7 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
         Ok(())
     })?;
-    st.moves.look_again();
+    st.moves.recheck();
     each(&*moment, keys::table_range(Table::Volume), |key, v| {
         st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);
         Ok(())
@@ -734,10 +742,10 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     Ok(st)
 }
 
-/// A part of the work in the background; `true` when there was something to do.
+/// A part of the background work; `true` when there was something to do.
 type Step = fn(&Shard) -> Result<bool>;
 
-/// All of it, in the order of [`Cell::step`].
+/// All parts, in the order of [`Cell::step`].
 const STEPS: [Step; 18] = [
     |shard| {
         shard.log.seal_older(Duration::ZERO);
@@ -763,13 +771,14 @@ const STEPS: [Step; 18] = [
     Shard::trim_step,
     Shard::clean_step,
     |shard| Ok(shard.search_step()),
-    |shard| Ok(shard.care_step()),
+    |shard| Ok(shard.pool_repair_step()),
     |shard| Ok(shard.scrub_if_due()),
     Shard::move_step,
 ];
 
 impl Shard {
-    /// Puts what is sealed, until that makes no progress: a put that failed is tried again at the next step.
+    /// Puts all sealed segments, until that makes no progress: a failed put is tried again at the
+    /// next step.
     fn put_all(&self) -> bool {
         let mut did = false;
         loop {
@@ -790,8 +799,8 @@ impl Shard {
         self.commit_if_dirty().map(|()| false)
     }
 
-    /// Commits the content of some files that may ride in the journal.
-    fn ride_step(&self) -> Result<bool> {
+    /// Commits the content of some files that may be inline data in the journal.
+    fn inline_step(&self) -> Result<bool> {
         let some: Vec<NodeId> = self.lock().files.keys().copied().take(4).collect();
         let ctx = Ctx { wait: Wait::Never, ..Ctx::system() };
         for node in some {
@@ -803,24 +812,25 @@ impl Shard {
         self.commit_step()
     }
 
-    /// After opening: rides become segments, orphans are found, leftovers of the last run are noted as garbage.
+    /// After opening: inline data becomes segments, orphans are found, leftovers of the last run
+    /// are noted as garbage.
     fn recover(&self) -> Result<()> {
         self.open_pools();
-        let riding: BTreeSet<u64> = self.kv.ride_segments().into_iter().collect();
+        let riding: BTreeSet<u64> = self.kv.inline_segments().into_iter().collect();
         let unsealed: BTreeMap<u64, SegmentRecord> = {
             let st = self.lock();
             st.segments.iter().filter(|(_, r)| !r.sealed).map(|(segment, r)| (segment, *r)).collect()
         };
-        let (with_rides, without): (Vec<_>, Vec<_>) =
+        let (with_inline_data, without): (Vec<_>, Vec<_>) =
             unsealed.iter().partition(|(segment, _)| riding.contains(segment));
         for (segment, record) in without {
-            self.recover_without_rides(*segment, record);
+            self.recover_without_inline_data(*segment, record);
         }
-        for some in with_rides.chunks(RESTORED_AT_ONCE) {
-            self.recover_with_rides(some)?;
+        for some in with_inline_data.chunks(RESTORED_AT_ONCE) {
+            self.recover_with_inline_data(some)?;
         }
         for segment in riding.iter().filter(|segment| !unsealed.contains_key(segment)) {
-            self.kv.release_ride(*segment);
+            self.kv.release_inline(*segment);
         }
         self.find_orphans()?;
         self.find_bins()?;
@@ -829,9 +839,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Nothing of the segment is in the journal: its object was put without anybody noting so, or nothing is left that refers
-    /// to it.
-    fn recover_without_rides(&self, segment: u64, record: &SegmentRecord) {
+    /// The journal has no inline data of the segment: its object was put without being recorded, or
+    /// nothing refers to it any more.
+    fn recover_without_inline_data(&self, segment: u64, record: &SegmentRecord) {
         if record.live_bytes == 0 {
             self.lock().segments.touch(segment); // the next commit removes the record
         } else if !self.is_away(record.pool) {
@@ -839,14 +849,15 @@ impl Shard {
         } // else it is taken when the pool is there
     }
 
-    /// What rides in the journal becomes objects, where those that were on their way to the store are not there as a whole.
-    fn recover_with_rides(&self, segments: &[(&u64, &SegmentRecord)]) -> Result<()> {
-        let mut rides: BTreeMap<u64, Vec<Ride>> = BTreeMap::new();
-        for ride in self.kv.rides(&segments.iter().map(|(segment, _)| **segment).collect())? {
-            rides.entry(ride.segment).or_default().push(ride);
+    /// Makes objects of the inline data in the journal, for segments whose objects are not there as
+    /// a whole.
+    fn recover_with_inline_data(&self, segments: &[(&u64, &SegmentRecord)]) -> Result<()> {
+        let mut inline_data: BTreeMap<u64, Vec<InlineData>> = BTreeMap::new();
+        for inline in self.kv.inline_data(&segments.iter().map(|(segment, _)| **segment).collect())? {
+            inline_data.entry(inline.segment).or_default().push(inline);
         }
         for (segment, record) in segments {
-            let pieces = in_order(rides.remove(segment).unwrap_or_default());
+            let pieces = in_order(inline_data.remove(segment).unwrap_or_default());
             let info = self.restore_segment(record.pool, **segment, &pieces)?;
             if info.data_bytes < record.live_bytes {
                 tracing::error!(
@@ -860,8 +871,9 @@ impl Shard {
         Ok(())
     }
 
-    /// The object of a segment of which these pieces are known: in pool 0 where its own pool does not take it, and from there it
-    /// is moved when that does. So the journal waits for no pool. An object that is there is not written over.
+    /// Makes the object of a segment from these pieces: in pool 0 where its own pool does not take
+    /// it. It is moved from there when that pool does. So the journal waits for no pool. An
+    /// existing object is not overwritten.
     fn restore_segment(
         &self,
         pool: PoolId,
@@ -905,7 +917,7 @@ impl Shard {
 
     /// One turn of the maintenance thread.
     fn maintain_turn(&self) {
-        // beside the upkeep thread: a flush need not wait for a long compaction
+        // in parallel with the upkeep thread: a flush need not wait for a long compaction
         let mut busy = did("metadata upkeep", self.engine_step());
         // writers wait for the space, if they have not given up
         let _hurry = (self.space(0).1 == 0).then(|| self.gate.activity().hurry());
@@ -928,7 +940,7 @@ impl Shard {
         }
     }
 
-    /// After some seconds without a commit the engine may tidy up.
+    /// After some seconds without a commit the engine may free space and memory.
     fn rest_when_idle(&self, commits_before: u64) {
         let quiet = &self.counters.quiet_turns;
         if self.counters.commits.load(Ordering::Relaxed) != commits_before {
@@ -955,10 +967,10 @@ fn did(what: &str, done: Result<bool>) -> bool {
     })
 }
 
-/// Rides as pieces: a later one for the same place wins.
-fn in_order(rides: Vec<Ride>) -> Vec<(u32, leeward_data::Owner, Arc<[u8]>)> {
+/// Inline data as pieces: a later one for the same place wins.
+fn in_order(inline_data: Vec<InlineData>) -> Vec<(u32, leeward_data::Owner, Arc<[u8]>)> {
     let mut pieces: BTreeMap<u32, (leeward_data::Owner, Arc<[u8]>)> = BTreeMap::new();
-    for r in rides {
+    for r in inline_data {
         let (volume, inode, offset) = r.owner;
         let longer = pieces.get(&r.offset).is_none_or(|(_, b)| b.len() <= r.bytes.len());
         if longer {

@@ -1,8 +1,10 @@
-//! Background work among users: each step waits for its turn, and rests afterwards while users ask for something. What only calls stores
-//! has its turns at their gates, and rests there, or after the step ([`Shard::rested`]).
+//! Background work among users: each step waits for its turn, and rests afterwards while users make
+//! requests. A step that only calls stores has its turns at their gates, and rests there, or after
+//! the step ([`Shard::rested`]).
 //!
-//! A step may hold the lock of the state for as long as it takes, so it is small. While it waits or rests no lock is held but
-//! [`Shard::housekeeping`]; who needs that hurries us ([`leeward_env::Activity::hurry`]), and until then everything is done at once.
+//! A step may hold the lock of the state for as long as it takes, so it is small. While it waits or
+//! rests no lock is held except [`Shard::housekeeping`]. A caller that needs that lock ends the
+//! rests ([`leeward_env::Activity::hurry`]), and meanwhile everything is done at once.
 
 use crate::shard::Shard;
 use crate::state::State;
@@ -14,13 +16,15 @@ use std::sync::atomic::Ordering;
 const OWN_COMMIT_RECORDS: usize = 256;
 
 impl Shard {
-    /// Who does this work, and pays for it: the owner of the volume, or the system itself.
+    /// The flow that does this work, and pays for it: the owner of the volume, or the system
+    /// itself.
     pub(crate) fn work_ctx(&self, work: Work, volume: Option<u32>) -> Ctx {
         let owner = volume.and_then(|id| self.lock().volumes.get(&id).map(|v| Flow { uid: v.uid, job: 0 }));
         Ctx { flow: owner.unwrap_or(Flow::SYSTEM).of_work(work), ..Ctx::system() }
     }
 
-    /// Runs a step of background work in this volume when it is its turn. `ctx`: from [`Shard::work_ctx`].
+    /// Runs a step of background work in this volume when it is its turn. `ctx`: from
+    /// [`Shard::work_ctx`].
     pub(crate) fn in_turn<T>(&self, ctx: &Ctx, volume: u32, step: impl FnOnce() -> T) -> T {
         let activity = self.gate.activity();
         let turns = self.turns.lock().clone().filter(|_| !activity.is_hurried());
@@ -37,7 +41,8 @@ impl Shard {
         value
     }
 
-    /// Runs a step that calls stores below their gates, and rests after it while users ask for something.
+    /// Runs a step that calls stores below their gates, and rests after it while users make
+    /// requests.
     pub(crate) fn rested<T>(&self, ctx: &Ctx, step: impl FnOnce() -> T) -> T {
         let (value, worked) = self.timed(step);
         if self.config.fair {
@@ -46,23 +51,24 @@ impl Shard {
         value
     }
 
-    /// Waits until nobody else cleans, frees or moves: who does so hurries.
+    /// Waits until nobody else cleans, frees or moves; ends the rests of that work meanwhile.
     pub(crate) fn alone(&self) -> MutexGuard<'_, ()> {
         let _hurry = self.gate.activity().hurry();
         self.housekeeping.lock()
     }
 
-    /// Beside users this work commits what it has changed before that is much: their commits need not carry it. How long it took.
+    /// Beside users this work commits its changes before they are many: users' commits need not
+    /// carry them. Returns how long that took.
     fn commit_work(&self, ctx: &Ctx) -> Nanos {
         let changed = |st: &State| st.running.by_flow.get(&ctx.flow).copied().unwrap_or(0);
         if !self.gate.activity().is_busy(self.env.now()) || changed(&self.lock()) < OWN_COMMIT_RECORDS {
             return 0;
         }
-        // what goes wrong is told by the next commit
+        // an error is reported by the next commit
         self.timed(|| self.commit_now(ctx)).1
     }
 
-    /// How much a step does at once, of a `whole` that is as much as pays.
+    /// The size of a step, of a `whole` that is the largest that pays.
     pub(crate) fn step_size(&self, whole: usize) -> usize {
         self.gate.activity().step(self.env.now(), whole)
     }

@@ -1,4 +1,4 @@
-//! Where threads that commit meet: one leads, others wait and are carried along.
+//! Where threads that commit meet: one leads, others wait, and their changes are committed with it.
 
 use crate::format::inode::Reserved;
 use crate::format::keys::Key;
@@ -7,22 +7,22 @@ use crate::wake::Wake;
 use leeward_data::Object;
 use leeward_env::Flow;
 use leeward_env::limits::RUNNING_RECORDS_MAX;
-use leeward_meta::{Appended, Batch, Ride};
+use leeward_meta::{Appended, Batch, InlineData};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where committers meet.
+/// The state that committers share.
 #[derive(Default)]
 pub struct Committer {
     pub(crate) progress: Mutex<Progress>,
     pub(crate) changed: Condvar,
     /// A frozen transaction that could not be written; only the leader touches it.
     pub(crate) unwritten: Mutex<Option<FrozenTx>>,
-    /// What is durable and not published yet, the oldest first.
+    /// Transactions that are durable and not published yet, the oldest first.
     pub(crate) durable: Mutex<VecDeque<DurableTx>>,
-    /// Held by who publishes.
+    /// Held while publishing.
     pub(crate) publishing: Mutex<()>,
     /// Wakes the thread that publishes.
     pub unpublished: Wake,
@@ -37,20 +37,20 @@ pub(crate) struct Progress {
     pub(crate) committed: u64,
     pub(crate) led: bool,
     pub(crate) wanted: bool,
-    /// Who changed most of what was committed last.
+    /// The flow that changed most of the last commit.
     pub(crate) most: Option<Flow>,
 }
 
 pub(crate) struct FrozenTx {
     pub(crate) id: u64,
     pub(crate) records: Frozen,
-    pub(crate) rides: Vec<Ride>,
+    pub(crate) inline_data: Vec<InlineData>,
     pub(crate) garbage: Vec<Object>,
-    /// Segments whose rides may go when it is durable.
+    /// Segments whose inline data may go when it is durable.
     pub(crate) released: Vec<u64>,
-    /// Names of objects that are reserved by it, or were.
+    /// Names of objects that it reserves, or that were reserved before.
     pub(crate) reserved: Reserved,
-    /// Who changed most of it.
+    /// The flow that changed most of it.
     pub(crate) most: Option<Flow>,
 }
 
@@ -65,14 +65,14 @@ impl FrozenTx {
     pub(crate) fn batch(&self) -> Batch {
         let records = self.records.iter().filter(|(_, s)| !s.is_nothing());
         let mut writes: Vec<(Key, _)> = records.map(|(k, s)| (k.clone(), s.value.clone())).collect();
-        // what lies together goes to the tables together
+        // neighbouring keys go to the tables together
         writes.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        Batch { writes, rides: self.rides.clone() }
+        Batch { writes, inline_data: self.inline_data.clone() }
     }
 }
 
 impl Committer {
-    /// The running transaction has so many records now; from `large` on it had better be committed.
+    /// The running transaction has this many records now; from `large` on it should be committed.
     pub fn hint(&self, records: usize, large: usize) {
         if records >= RUNNING_RECORDS_MAX {
             self.behind.store(true, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Committer {
         }
     }
 
-    /// Whether changes come in so much faster than they are committed that they must wait.
+    /// Whether changes come in so much faster than commits that they must wait.
     pub fn is_behind(&self) -> bool {
         self.behind.load(Ordering::Relaxed)
     }
@@ -107,19 +107,20 @@ impl Committer {
         std::mem::take(&mut self.garbage.lock())
     }
 
-    /// Gives back what could not be deleted now.
+    /// Returns objects that could not be deleted now.
     pub fn return_garbage(&self, objects: Vec<Object>) {
         self.garbage.lock().extend(objects);
     }
 
-    /// What may be deleted now, or when what could not be committed is durable. While committing stands still.
+    /// Objects that may be deleted now, or when the transaction is durable that could not be
+    /// committed. Call while commits are paused.
     pub fn garbage_so_far(&self) -> Vec<Object> {
         let mut all = self.garbage.lock().clone();
         all.extend(self.unwritten.lock().iter().flat_map(|tx| &tx.garbage));
         all
     }
 
-    /// Waits until nobody leads, and does.
+    /// Waits until nobody leads, and leads.
     pub(crate) fn lead(&self, mut p: MutexGuard<'_, Progress>) -> Lead<'_> {
         while p.led {
             self.changed.wait(&mut p);
@@ -129,11 +130,11 @@ impl Committer {
     }
 }
 
-/// Who has it leads; dropped, the next one may.
+/// The right to lead; when it is dropped, the next thread may.
 pub(crate) struct Lead<'a>(&'a Committer);
 
 impl Lead<'_> {
-    /// All up to this transaction is durable.
+    /// Everything up to this transaction is durable.
     pub(crate) fn ends_with(self, id: u64) {
         self.0.progress.lock().committed = id;
     }

@@ -1,10 +1,12 @@
 //! Commit of the running transaction: frozen, written as one batch, published.
 //!
-//! One thread at a time leads (whoever needs it first: an fsync commits by itself, without a hand-over); others wait and are
-//! carried along. When the batch is durable, who waits is told, and the next one may lead. Then the transaction is *published*: readers
-//! find its records in the engine and in the cache. That is done in order, of a large one by a thread of its own, as no user waits for it.
-//! Records point to durable data only, so a commit waits for no data. A batch that did not fit the store is kept and tried
-//! again before anything newer.
+//! One thread at a time leads (the first that needs a commit: an fsync commits by itself, without a
+//! hand-over). Others wait, and their changes are committed with it. When the batch is durable,
+//! waiting threads are told, and the next one may lead. Then the transaction is *published*:
+//! readers find its records in the engine and in the cache. Publishing goes in order; a separate
+//! thread publishes large transactions, as no user waits for that. Records point to durable data
+//! only, so a commit waits for no data. A batch that did not fit the store is kept and tried again
+//! before anything newer.
 
 pub(crate) mod committer;
 
@@ -21,16 +23,18 @@ use leeward_meta::{Appended, Batch};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// Durable transactions that wait to be published, from which on who leads does that first: it bounds what is in memory.
+/// If this many durable transactions wait to be published, the leader publishes first: this limits
+/// memory.
 const UNPUBLISHED_MAX: usize = 2;
-/// A transaction with no more records is published by who committed it: that is done before another thread is there.
+/// A transaction with no more records is published by the thread that committed it: that takes less
+/// time than waking another thread.
 const PUBLISHED_AT_ONCE: usize = 64;
 
 impl State {
     /// Whether there is nothing to commit.
     pub fn is_clean(&self) -> bool {
         self.running.records.is_empty()
-            && self.running.rides.is_empty()
+            && self.running.inline_data.is_empty()
             && !self.unfolded.is_dirty()
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
@@ -40,8 +44,8 @@ impl State {
             && self.released.is_empty()
     }
 
-    /// Puts what is kept beside records into records, and makes the running transaction the committing one.
-    /// `clock`: what the locks of snapshots go by, where there are any.
+    /// Moves the state beside records into records, and makes the running transaction the
+    /// committing one. `clock`: the time for locks of snapshots, if there are any.
     fn freeze(&mut self, cache: &RecordCache, clock: Option<i64>) -> FrozenTx {
         self.clock_due = false;
         if let Some(now) = clock {
@@ -78,7 +82,7 @@ impl State {
         let id = self.running_id;
         self.running_id += 1;
         let (released, reserved) = (std::mem::take(&mut self.released), self.segments.reserved());
-        FrozenTx { id, records, rides: running.rides, garbage, released, reserved, most }
+        FrozenTx { id, records, inline_data: running.inline_data, garbage, released, reserved, most }
     }
 }
 
@@ -103,11 +107,11 @@ impl State {
     }
 }
 
-/// A panic while it is held ends in a cell that nothing can be changed in: what was frozen is gone, and later transactions would say that
-/// it is durable.
-struct BreaksDown<'a>(&'a Shard);
+/// A panic while this is held stops all changes of the cell: the frozen transaction is lost, and
+/// later transactions would claim that it is durable.
+struct BreakOnPanic<'a>(&'a Shard);
 
-impl Drop for BreaksDown<'_> {
+impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.break_down("a commit panicked");
@@ -116,7 +120,7 @@ impl Drop for BreaksDown<'_> {
 }
 
 impl Shard {
-    /// Returns when everything that had returned before the call is durable.
+    /// Returns when every change is durable whose operation had returned before the call.
     pub(crate) fn commit_now(&self, ctx: &Ctx) -> Result<()> {
         let (done, waited) = self.timed(|| self.commit_up_to_now(ctx));
         let most = self.committer.progress.lock().most;
@@ -147,7 +151,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Commits if there is anything to commit, and returns when the work of the commit is done too.
+    /// Commits if there is anything to commit, and returns when the work after the commit is done
+    /// too.
     pub(crate) fn commit_if_dirty(&self) -> Result<()> {
         let dirty = {
             let st = self.lock();
@@ -156,16 +161,17 @@ impl Shard {
         if dirty { self.commit_whole() } else { Ok(()) }
     }
 
-    /// [`Shard::commit_now`], and all is where it belongs: readers of the engine see it, and what it frees is known.
+    /// [`Shard::commit_now`], and publishes: readers of the engine see the commit, and the garbage
+    /// that it makes is known.
     pub(crate) fn commit_whole(&self) -> Result<()> {
         self.commit_now(&Ctx::system())?;
         self.publish_all();
         Ok(())
     }
 
-    /// One transaction, until it is durable. What is published is `Committer::durable` then.
+    /// Commits one transaction, until it is durable. `Committer::durable` has it then.
     fn commit_one(&self, lead: Lead<'_>) -> Result<()> {
-        let _no_other = BreaksDown(self);
+        let _no_other = BreakOnPanic(self);
         let c = &self.committer;
         if let Some(why) = &self.lock().broken {
             return Err(Error::Io(why.clone()));
@@ -192,7 +198,7 @@ impl Shard {
         }
     }
 
-    /// Publishes what is durable, here if it is quickly done.
+    /// Publishes durable transactions, on this thread if that is quick.
     fn publish_soon(&self, records: usize) {
         let c = &self.committer;
         if self.env.is_sim() {
@@ -217,7 +223,7 @@ impl Shard {
         }
     }
 
-    /// Readers find a transaction's records where clean ones are.
+    /// Publishes a transaction: readers find its records where clean ones are.
     fn publish(&self, DurableTx { tx, batch, appended }: DurableTx) {
         self.kv.insert(appended, &batch);
         let records = batch.writes.len() as u64;
@@ -232,11 +238,12 @@ impl Shard {
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.counters.committed_records.fetch_add(records, Ordering::Relaxed);
         self.committer.garbage.lock().extend(tx.garbage);
-        tx.released.into_iter().for_each(|segment| self.kv.release_ride(segment));
+        tx.released.into_iter().for_each(|segment| self.kv.release_inline(segment));
     }
 
-    /// Keeps others from committing while `f` runs, and all is published: what is committed stands still.
-    pub(crate) fn standing_still<T>(&self, f: impl FnOnce() -> T) -> T {
+    /// Keeps others from committing while `f` runs, with everything published: the committed state
+    /// does not change.
+    pub(crate) fn with_commits_paused<T>(&self, f: impl FnOnce() -> T) -> T {
         let _lead = self.committer.lead(self.committer.progress.lock());
         self.publish_all();
         f()
@@ -252,7 +259,7 @@ impl Shard {
         st.freeze(&self.cache, (clock < locked_until).then_some(clock))
     }
 
-    /// Makes a batch durable; when the disk is full, with the space that is held back for this.
+    /// Makes a batch durable; when the disk is full, with the help of the space reserve.
     fn append(&self, batch: &Batch) -> Result<Appended> {
         let result = match self.kv.append(batch) {
             Err(leeward_meta::Error::Full) => {
@@ -269,7 +276,7 @@ impl Shard {
         })
     }
 
-    /// The files' paths matter to people, their numbers do not.
+    /// A file's path for messages, rather than its number.
     pub(crate) fn describe(&self, node: NodeId) -> String {
         self.path_of(node).unwrap_or_else(|| format!("inode {node:?}"))
     }

@@ -1,4 +1,5 @@
-//! How users, their S3 keys and the keys that tokens are signed with are stored, and how many there may be.
+//! How users, their S3 keys and the keys that tokens are signed with are stored, and how many there
+//! may be.
 
 use crate::format::stored::Stored;
 use leeward_fs::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
@@ -21,8 +22,8 @@ const HAS_NUMBERS: u8 = 1;
 const DISABLED: u8 = 2;
 
 impl Stored for UserRecord {
-    /// The encoding: version, flags (1: has numbers, 2: disabled), generation u32, created i64; with numbers: user id u32,
-    /// number of groups u16, groups u32 each.
+    /// The encoding: version, flags (1: has numbers, 2: disabled), generation u32, created i64;
+    /// with numbers: user id u32, number of groups u16, groups u32 each.
     fn encode(&self) -> Value {
         let flags = u8::from(self.numbers.is_some()) * HAS_NUMBERS + u8::from(self.disabled) * DISABLED;
         let mut out = vec![VERSION, flags];
@@ -53,7 +54,8 @@ impl Stored for UserRecord {
 }
 
 impl Stored for KeyRecord {
-    /// The encoding: version, 0, created i64, user (length u8, bytes), secret (length u8, bytes), label to the end.
+    /// The encoding: version, 0, created i64, user (length u8, bytes), secret (length u8, bytes),
+    /// label to the end.
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, 0];
         out.extend_from_slice(&self.created_secs.to_be_bytes());
@@ -95,7 +97,7 @@ impl Stored for SigningRecord {
     }
 }
 
-/// Takes an encoding apart.
+/// Reads an encoding field by field.
 struct Reader<'a> {
     bytes: &'a [u8],
     what: &'static str,

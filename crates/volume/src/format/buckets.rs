@@ -1,7 +1,9 @@
-//! Buckets: names under which directories are published at the S3 door. A volume gets one of its name when it is made.
+//! Buckets: names under which directories are published at the S3 door. A new volume gets one of
+//! its name.
 //!
-//! A bucket is a record and nothing else: making or removing one changes no file. It names a path, not an inode: what is at the path counts, and
-//! who may do what there is the business of the files' modes and ACLs.
+//! A bucket is a record and nothing else: making or removing one changes no file. It names a path,
+//! not an inode: whatever is at the path counts, and the files' modes and ACLs say who may do what
+//! there.
 
 use leeward_fs::{Error, Result};
 use leeward_meta::Value;
@@ -18,12 +20,12 @@ pub const BUCKETS_MAX: usize = 100_000;
 const VERSION: u8 = 1;
 const FLAG_PUBLIC: u8 = 1;
 
-/// What is published under a name.
+/// The directory that is published under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketRecord {
     /// The directory, from the cell's root, with `/` at the beginning.
     pub path: String,
-    /// Seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub created_secs: i64,
     /// Whether anybody may read, as user `nobody`.
     pub public: bool,

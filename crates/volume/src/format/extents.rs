@@ -1,8 +1,9 @@
-//! Extents of one window of a file: which range of the file is which range of which segment.
+//! Extents of one window of a file: which range of the file is in which range of which segment.
 //!
-//! A file is cut into windows of [`WINDOW`] bytes; the extents of a window are one record (window 0 of a file with few
-//! extents lives in the inode record). So every change of file content is a change of few records that are found by key.
-//! Invariants: sorted by offset, no overlap, none empty, all within the window, neighbours that continue each other are one.
+//! A file is cut into windows of [`WINDOW`] bytes; the extents of a window are one record (window 0
+//! of a file with few extents is in the inode record). So every change of file content is a change
+//! of few records that are found by key. Invariants: sorted by offset, no overlap, none empty, all
+//! within the window, neighbours that continue each other are one.
 
 use leeward_data::Addr;
 use std::ops::Range;
@@ -25,7 +26,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What follows so many bytes of it.
+    /// The source of the bytes after the first `bytes`.
     pub(crate) fn skip(self, bytes: u32) -> Source {
         match self {
             Source::Data(a) => Source::Data(Addr { segment: a.segment, offset: a.offset + bytes }),
@@ -41,13 +42,13 @@ impl Source {
 /// One extent; offsets are relative to the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte.
+    /// First byte of the extent.
     pub offset: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
-    /// Where they are.
+    /// Where the bytes are stored.
     pub source: Source,
-    /// The epoch in which they came to be here; 1 for what is no data.
+    /// The epoch in which the data came here; 1 for extents without data.
     pub birth: u32,
 }
 
@@ -68,7 +69,8 @@ pub struct Extents(Vec<Extent>);
 /// Bytes of one encoded extent, without and with its birth.
 const ENCODED: usize = 20;
 const ENCODED_BORN: usize = 24;
-/// Set in the count: the record's birth follows, and each extent has its own at the end. Otherwise all are 1.
+/// Set in the count: the record's birth follows, and each extent has its own at the end. Otherwise
+/// all are 1.
 const BORN: u32 = 1 << 31;
 
 impl Extents {
@@ -77,7 +79,7 @@ impl Extents {
         self.0.iter()
     }
 
-    /// How many.
+    /// Number of extents.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -101,7 +103,8 @@ impl Extents {
             .map(move |e| e.cut(e.offset.max(range.start), e.end().min(range.end)))
     }
 
-    /// Puts `source` (`None`: a hole) at `range`, in epoch `birth`; `dropped` hears of each part that was there before.
+    /// Puts `source` (`None`: a hole) at `range`, in epoch `birth`; calls `dropped` with each part
+    /// that was there before.
     pub fn replace(
         &mut self,
         range: Range<u32>,
@@ -148,9 +151,9 @@ impl Extents {
         }
     }
 
-    /// Appends the encoding of a record of epoch `birth`: count u32, then per extent offset u32, len u32, segment u64
-    /// (0: unwritten), offset u32; big-endian. Where any birth is not 1: [`BORN`] in the count, `birth` after it, and the
-    /// birth u32 of each extent at its end.
+    /// Appends the encoding of a record of epoch `birth`: count u32, then per extent offset u32,
+    /// len u32, segment u64 (0: unwritten), offset u32; big-endian. Where any birth is not 1:
+    /// [`BORN`] in the count, `birth` after it, and the birth u32 of each extent at its end.
     pub fn encode(&self, birth: u32, out: &mut Vec<u8>) {
         let born = birth != 1 || self.0.iter().any(|e| e.birth != 1);
         let count = self.0.len() as u32;
@@ -188,8 +191,8 @@ impl Extents {
         Self::parts(bytes).map(|(birth, ..)| birth)
     }
 
-    /// Allocated bytes of a range, straight from the encoding of a record that was written by [`Extents::encode`]: a write
-    /// into a file of many extents asks this each time.
+    /// Allocated bytes of a range, directly from the encoding of a record that was written by
+    /// [`Extents::encode`]: each write into a file of many extents needs this.
     pub fn allocated_encoded(bytes: &[u8], range: Range<u32>) -> u64 {
         let Some((_, list, each)) = Self::parts(bytes) else { return 0 };
         let extent = |n: usize| {
@@ -207,7 +210,7 @@ impl Extents {
         touching.map(|(start, end)| u64::from(end.min(range.end) - start.max(range.start))).sum()
     }
 
-    /// How many extents touch a range, straight from the encoding.
+    /// How many extents touch a range, directly from the encoding.
     pub fn count_encoded(bytes: &[u8], range: Range<u32>) -> usize {
         let Some((_, list, each)) = Self::parts(bytes) else { return 0 };
         let u32_at = |n: usize, at: usize| {
@@ -250,7 +253,8 @@ impl Extents {
     }
 }
 
-/// Cuts a file range at window borders: window, range within it, and how far into the file range it starts.
+/// Cuts a file range at window borders: window, range within it, and how far into the file range it
+/// starts.
 pub fn windows(range: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>, u64)> {
     let mut at = range.start;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! How what operators said about users and groups at the gate is stored.
+//! How the settings of users and groups at the gate are stored.
 
 use crate::format::stored::Stored;
 use leeward_fs::flows::FlowRecord;
@@ -11,7 +11,8 @@ const SAYS_OPS: u8 = 2;
 const SAYS_BYTES: u8 = 4;
 
 impl Stored for FlowRecord {
-    /// The encoding: version, what is said u8, weight u32, operations u64, bytes u64; 0 where nothing is said.
+    /// The encoding: version, which settings there are u8, weight u32, operations u64, bytes u64; 0
+    /// where there is none.
     fn encode(&self) -> Value {
         let says = u8::from(self.weight.is_some()) * SAYS_WEIGHT
             + u8::from(self.ops_per_sec.is_some()) * SAYS_OPS

@@ -1,17 +1,18 @@
-//! Records of inodes, names, volumes, segments, quotas and statistics, and their encodings (big-endian, hand-laid, with a
-//! version byte; golden bytes in `tests/golden.rs`; described in docs/FORMAT.md).
+//! Records of inodes, names, volumes, segments, quotas and statistics, and their encodings
+//! (big-endian, hand-laid, with a version byte; golden bytes in `tests/golden.rs`; described in
+//! docs/FORMAT.md).
 
 use crate::format::extents::Extents;
 use leeward_data::{Object, PoolId};
-use leeward_fs::flows::Principal;
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Attr, Error, Kind, NodeId, Result, Time};
 use leeward_meta::Value;
 use leeward_pool::{StoreState, TierOptions};
 
-/// What only some kinds of inode have.
+/// The part of an inode that depends on its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A directory with so many names in it.
+    /// A directory with this many names in it.
     Dir {
         /// Names.
         entries: u64,
@@ -36,7 +37,7 @@ pub enum Body {
 pub struct Inode {
     /// Type.
     pub kind: Kind,
-    /// 07777.
+    /// Mode, 07777.
     pub mode: u32,
     /// Links.
     pub nlink: u32,
@@ -50,21 +51,22 @@ pub struct Inode {
     pub size: u64,
     /// Allocated bytes.
     pub allocated: u64,
-    /// Access, modification, change, birth.
+    /// Times of access, modification, change, birth.
     pub times: [Time; 4],
     /// The directory that its usage counts in (for a directory: its parent). 0 for a volume's root.
     pub parent: u64,
-    /// The name in `parent` that it got last, as a hint: whoever goes by it looks whether that name leads here. Not kept when
-    /// names come and go otherwise than by creation and renaming, and not there in records of before format 3.
+    /// The last name that it got in `parent`, as a hint: code that uses it checks whether that name
+    /// leads here. It is not updated when names come and go otherwise than by creation and
+    /// renaming, and records from before format 3 have none.
     pub name: Option<Box<[u8]>>,
-    /// Whether it has, or had, several names: then there are records of how many in which directory.
+    /// Whether it has, or had, several names: then records count them by directory.
     pub linked: bool,
     /// Whether it has no name and is in the recycle bin: it still counts in `parent`.
     pub binned: bool,
     /// How many extended attributes it has.
     pub xattrs: u32,
-    /// Number of the pool that new data of it, and of what is made below it, goes to; 0: the volume's. One that is not in
-    /// [`Properties::dir_pools`] means nothing.
+    /// Number of the pool for its new data, and for files made below it; 0: the volume's. A number
+    /// that is not in [`Properties::dir_pools`] means nothing.
     pub pool: u8,
     /// Epoch of the volume in which this version of the record was written.
     pub birth: u32,
@@ -85,19 +87,19 @@ pub mod time {
 }
 
 const VERSION: u8 = 1;
-/// Of records that have a birth which their first version had not.
+/// Version of records that have a birth which their first version had not.
 const VERSION_BORN: u8 = 2;
-/// Of inodes that know a name of theirs.
+/// Version of inodes with a name.
 const VERSION_NAMED: u8 = 2;
-/// Of inodes that name a pool.
+/// Version of inodes with a pool.
 const VERSION_POOL: u8 = 3;
-/// Of volumes with properties that are not the defaults.
+/// Version of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
-/// Of segments that say whose they are and where.
+/// Version of segments with their volume and pool.
 const VERSION_PLACED: u8 = 2;
-/// Of pools that have a hot one in front.
+/// Version of pools with a hot pool in front.
 const VERSION_TIERED: u8 = 2;
-/// Where the birth is in an encoded inode.
+/// Offset of the birth in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
@@ -139,7 +141,7 @@ impl Inode {
         self.nlink > 0 || self.binned
     }
 
-    /// Names in a directory; 0 for others.
+    /// Names in a directory; 0 for other kinds.
     pub fn entries(&self) -> u64 {
         match self.body {
             Body::Dir { entries } => entries,
@@ -264,12 +266,12 @@ impl Inode {
     }
 }
 
-/// Which inode a name stands for.
+/// The inode that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dentry {
     /// The inode; of another volume where one is attached.
     pub node: NodeId,
-    /// Its type.
+    /// Type of the inode.
     pub kind: Kind,
 }
 
@@ -280,14 +282,15 @@ pub struct StoredDentry {
     pub dentry: Dentry,
     /// Epoch in which this version was written.
     pub birth: u32,
-    /// Whether an entry on the deadlist says that the name was not there before `birth`.
+    /// Whether an entry on the deadlist says that the name did not exist before `birth`.
     pub noted: bool,
 }
 
 const FLAG_NOTED: u8 = 0x80;
 
 impl StoredDentry {
-    /// The encoding: version 1, kind, node; or, when the birth is not 1, version 2, kind and flag, node, birth.
+    /// The encoding: version 1, kind, node; or, when the birth is not 1, version 2, kind and flag,
+    /// node, birth.
     pub fn encode(self) -> Value {
         let mut out = [0u8; 14];
         out[1] = self.dentry.kind as u8;
@@ -320,7 +323,7 @@ impl StoredDentry {
 }
 
 impl Dentry {
-    /// Reads what a stored name stands for.
+    /// Reads the inode that a stored name leads to.
     pub fn decode(bytes: &[u8]) -> Result<Dentry> {
         StoredDentry::decode(bytes).map(|s| s.dentry)
     }
@@ -336,7 +339,7 @@ pub fn xattr_value(tag: u8, stored: &[u8]) -> &[u8] {
     if tag == crate::format::keys::tag::XATTR { stored.get(4..).unwrap_or_default() } else { stored }
 }
 
-/// The epoch in which a versioned record was written; `None` for what has no versions.
+/// The epoch in which a versioned record was written; `None` for a record without versions.
 pub fn birth_of(tag: u8, value: &[u8]) -> Result<u32> {
     use crate::format::keys::tag;
     let found = match tag {
@@ -353,7 +356,7 @@ fn u32_at(value: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(value.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Recursive statistics: what is below a directory, without itself.
+/// Recursive statistics: figures of everything below a directory, without itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Allocated bytes.
@@ -417,7 +420,7 @@ pub struct VolumeRecord {
     pub next_inode: u64,
     /// The epoch that changes belong to; each snapshot ends one.
     pub epoch: u32,
-    /// Seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub created_secs: i64,
     /// The directory it is attached in; 0 for the root volume.
     pub attached_dir: NodeId,
@@ -425,11 +428,11 @@ pub struct VolumeRecord {
     pub attached_name: Box<[u8]>,
     /// Whether it is being freed.
     pub removing: bool,
-    /// What its owner chose.
+    /// Settings of the volume.
     pub properties: Properties,
 }
 
-/// What can be set on a volume.
+/// Settings of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the directory of snapshots in each directory.
@@ -438,13 +441,13 @@ pub struct Properties {
     pub snapshot_dir_visible: bool,
     /// Most snapshots.
     pub snapshots_max: u32,
-    /// Whether the quota of the root directory counts what only snapshots hold.
+    /// Whether the quota of the root directory counts data that only snapshots hold.
     pub quota_counts_snapshots: bool,
-    /// Who may take and remove snapshots besides root and the owner.
-    pub snapshot_rights: Vec<Principal>,
-    /// How many days the recycle bin keeps what was removed; 0: there is none.
+    /// Users and groups that may take and remove snapshots, besides root and the owner.
+    pub snapshot_rights: Vec<UserOrGroup>,
+    /// How many days the recycle bin keeps removed files; 0: there is none.
     pub bin_days: u16,
-    /// Whether doors let anybody read what its modes let others read, also without a credential.
+    /// Whether doors let everybody read what file modes let others read, also without a credential.
     pub public: bool,
     /// The pool of its data.
     pub pool: PoolId,
@@ -476,8 +479,9 @@ const PROPERTY_DIR_POOLS: u8 = 16;
 const PROPERTY_PUBLIC: u8 = 32;
 
 impl Properties {
-    /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group u8, id u32), and, where
-    /// flagged, days of the recycle bin u16, pool u32, number u8 and pools of directories u8 each.
+    /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group
+    /// u8, id u32), and, where flagged, days of the recycle bin u16, pool u32, number u8 and pools
+    /// of directories u8 each.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
@@ -492,8 +496,8 @@ impl Properties {
         out.extend_from_slice(&(self.snapshot_rights.len() as u16).to_be_bytes());
         for who in &self.snapshot_rights {
             let (kind, id) = match who {
-                Principal::User(id) => (0, id),
-                Principal::Group(id) => (1, id),
+                UserOrGroup::User(id) => (0, id),
+                UserOrGroup::Group(id) => (1, id),
             };
             out.push(kind);
             out.extend_from_slice(&id.to_be_bytes());
@@ -520,9 +524,9 @@ impl Properties {
             .map(|_| {
                 let [kind] = r.take()?;
                 let id = r.u32()?;
-                Some(if kind == 0 { Principal::User(id) } else { Principal::Group(id) })
+                Some(if kind == 0 { UserOrGroup::User(id) } else { UserOrGroup::Group(id) })
             })
-            .collect::<Option<Vec<Principal>>>()?;
+            .collect::<Option<Vec<UserOrGroup>>>()?;
         let bin_days = if flags & PROPERTY_BIN != 0 { u16::from_be_bytes(r.take()?) } else { 0 };
         let pool = if flags & PROPERTY_POOL != 0 { r.u32()? } else { 0 };
         let mut dir_pools = Vec::new();
@@ -545,7 +549,8 @@ impl Properties {
 }
 
 impl VolumeRecord {
-    /// The encoding: version 2 has the properties before the name, version 1 (with the defaults) does not.
+    /// The encoding: version 2 has the properties before the name, version 1 (with the defaults)
+    /// does not.
     pub fn encode(&self) -> Value {
         let plain = self.properties == Properties::default();
         let mut out = vec![if plain { VERSION } else { VERSION_PROPERTIES }, u8::from(self.removing)];
@@ -601,16 +606,17 @@ pub struct SnapshotRecord {
     pub dir: u64,
     /// Name in that directory's directory of snapshots.
     pub name: Box<[u8]>,
-    /// Who took it.
+    /// User id of the user who took it.
     pub uid: u32,
-    /// When.
+    /// Time when it was taken.
     pub time: Time,
     /// Nobody may remove it before this second since 1970; 0: not locked.
     pub locked_until_secs: i64,
 }
 
 impl SnapshotRecord {
-    /// The encoding: version, dir u64, uid u32, seconds i64, nanoseconds u32, locked until i64, name.
+    /// The encoding: version, dir u64, uid u32, seconds i64, nanoseconds u32, locked until i64,
+    /// name.
     pub fn encode(&self) -> Value {
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.dir.to_be_bytes());
@@ -637,10 +643,10 @@ impl SnapshotRecord {
     }
 }
 
-/// Something in the recycle bin.
+/// An entry of the recycle bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinRecord {
-    /// Who removed it.
+    /// User id of the user who removed it.
     pub uid: u32,
     /// Its last name, in the directory that its inode still counts in.
     pub name: Box<[u8]>,
@@ -675,11 +681,13 @@ pub struct SegmentRecord {
     pub object_bytes: u64,
     /// Generation of the object.
     pub generation: u32,
-    /// Whether the object is durable in the pool; before that its live bytes ride in the journal.
+    /// Whether the object is durable in the pool; before that its live bytes are inline data in the
+    /// journal.
     pub sealed: bool,
-    /// The pool that the object is in, or is to go to.
+    /// The pool that the object is in, or will be put to.
     pub pool: PoolId,
-    /// Whose data it holds, or holds most of; `None`: that was not noted when it was written, which may have been for several.
+    /// The volume whose data it holds, or holds most of; `None`: not recorded when it was written,
+    /// and it may have data of several.
     pub volume: Option<u32>,
 }
 
@@ -696,7 +704,8 @@ impl SegmentRecord {
         Object { pool: self.pool, segment, generation: self.generation }
     }
 
-    /// The encoding: version 2 has pool and volume at the end, version 1 (in pool 0, volume not noted) does not.
+    /// The encoding: version 2 has pool and volume at the end, version 1 (in pool 0, volume not
+    /// noted) does not.
     pub fn encode(self) -> Value {
         let plain = self.pool == 0 && self.volume.is_none();
         let mut out = vec![if plain { VERSION } else { VERSION_PLACED }, u8::from(self.sealed)];
@@ -739,7 +748,7 @@ pub struct PoolRecord {
     pub layout: String,
     /// Its stores.
     pub stores: Vec<StoreRecord>,
-    /// What is in front of it.
+    /// The hot pool in front of it.
     pub tier: Option<TierRecord>,
 }
 
@@ -748,27 +757,28 @@ pub struct PoolRecord {
 pub struct TierRecord {
     /// The hot pool.
     pub hot: PoolId,
-    /// When what is moved.
+    /// When data is flushed and evicted.
     pub options: TierOptions,
 }
 
 /// A store of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreRecord {
-    /// Its place in the layout, from 0.
+    /// Its position in the layout, from 0.
     pub slot: u16,
-    /// What its label says: random, for ever.
+    /// Id of the store, as in its label: random, for ever.
     pub id: u128,
-    /// Where it is.
+    /// URL of the store.
     pub url: String,
-    /// What is to be done with it.
+    /// What the operator wants done with it.
     pub state: StoreState,
 }
 
 impl PoolRecord {
-    /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id u128, state u8, length u16
-    /// and URL), in version 2 the hot pool in front of it (pool u32, shares in percent from which on it flushes and evicts u8
-    /// each, 1 when it is ending u8), name.
+    /// The encoding: version, flags 0, length u8 and layout, number u16 and stores (slot u16, id
+    /// u128, state u8, length u16 and URL), in version 2 the hot pool in front of it (pool u32,
+    /// shares in percent from which on it flushes and evicts u8 each, 1 when it is ending u8),
+    /// name.
     pub fn encode(&self) -> Value {
         let mut out = vec![if self.tier.is_some() { VERSION_TIERED } else { VERSION }, 0];
         out.push(self.layout.len() as u8);
@@ -838,7 +848,7 @@ impl StoreRecord {
     }
 }
 
-/// Up to which names of objects may be given out: what the cell's counters say.
+/// The limits of names of objects that may be used: from the cell's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// Numbers of segments are below this.
@@ -847,13 +857,14 @@ pub struct Reserved {
     pub generations: u32,
 }
 
-/// The cell's counters: what may be given out next. A [`Pair`]: generations reserved in the upper and next volume in the
-/// lower half of the first number, segment numbers reserved up to in the second.
+/// The cell's counters: the next numbers to use. As a [`Pair`]: generations reserved in the upper
+/// and next volume in the lower half of the first number, segment numbers reserved up to in the
+/// second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The next volume's number.
     pub next_volume: u32,
-    /// Names of objects that were or may be given out.
+    /// Names of objects that were or may be used.
     pub reserved: Reserved,
 }
 
@@ -872,7 +883,8 @@ impl Counters {
     }
 }
 
-/// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's [`Counters`].
+/// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's
+/// [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pair(pub u64, pub u64);
 
@@ -897,7 +909,7 @@ impl Pair {
     }
 }
 
-/// Takes an encoding apart.
+/// Reads an encoding field by field.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {

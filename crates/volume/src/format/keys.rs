@@ -1,12 +1,14 @@
-//! Keys of the shard's records: big-endian, `volume u32 | inode u64 | tag u8 | rest`, so that one inode's records are
-//! neighbours and one directory's names are one scan in name order. Encodings are part of the format (docs/FORMAT.md).
+//! Keys of the shard's records: big-endian, `volume u32 | inode u64 | tag u8 | rest`, so that one
+//! inode's records are neighbours and one directory's names are one scan in name order. Encodings
+//! are part of the format (docs/FORMAT.md).
 //!
-//! Volume numbers from [`SYSTEM`] up are not volumes but the shard's own tables. Versions of records that only snapshots see
-//! are in the history of their volume, under the record's key and the epoch in which they died; the deadlist of a volume
-//! orders what died by the epochs that see it. Numbers from [`leeward_fs::VIEW_FIRST`] up to [`leeward_fs::VIEW_END`] are never stored: they name
-//! snapshots in node numbers and cached keys, see `snapshots.rs`.
+//! Volume numbers from [`SYSTEM`] up are not volumes but the shard's own tables. Versions of
+//! records that only snapshots see are in the history of their volume, under the record's key and
+//! the epoch in which they died. The deadlist of a volume orders its entries by the epochs that see
+//! them. Numbers from [`leeward_fs::VIEW_FIRST`] up to [`leeward_fs::VIEW_END`] are never stored:
+//! they name snapshots in node numbers and cached keys, see `snapshots.rs`.
 
-use leeward_fs::flows::Principal;
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{NodeId, VIEW_END};
 use std::sync::Arc;
 
@@ -49,7 +51,8 @@ pub mod tag {
     pub const DENTRY: u8 = 0x30;
     /// Extents of one window of a file.
     pub const EXTENTS: u8 = 0x40;
-    /// An extended attribute as it was written before there were snapshots: without a birth, that is with birth 1.
+    /// An extended attribute as it was written before there were snapshots: without a birth, that
+    /// is with birth 1.
     pub const XATTR_PLAIN: u8 = 0x50;
     /// An extended attribute.
     pub const XATTR: u8 = 0x51;
@@ -151,12 +154,12 @@ pub fn pool(id: u32) -> Key {
     build(TABLE_POOL, u64::from(id), 0, &[])
 }
 
-/// How often a pool is scrubbed, and how that went.
+/// How often a pool is scrubbed, and the result of the last scrub.
 pub fn scrub(pool: u32) -> Key {
     build(TABLE_SCRUB, u64::from(pool), 0, &[])
 }
 
-/// How far a scrub of a pool is that is not over.
+/// The position of an unfinished scrub of a pool.
 pub fn scrub_place(pool: u32) -> Key {
     build(TABLE_SCRUB_PLACE, u64::from(pool), 0, &[])
 }
@@ -166,7 +169,8 @@ pub fn schedule(dir: NodeId) -> Key {
     build(TABLE_SCHEDULE, dir.0, 0, &[])
 }
 
-/// What went to a volume's recycle bin with this stamp (nanoseconds since 1970, unique in the volume, in the order of removal).
+/// An entry of a volume's recycle bin by its stamp (nanoseconds since 1970, unique in the volume,
+/// in the order of removal).
 pub fn binned(node: NodeId, stamp: u64) -> Key {
     let mut rest = [0u8; 16];
     rest[..8].copy_from_slice(&stamp.to_be_bytes());
@@ -185,21 +189,21 @@ pub fn unfolded(dir: NodeId) -> Key {
     build(TABLE_UNFOLDED, dir.0, 0, &[])
 }
 
-/// What was said about the flows of a user or a group.
-pub fn flow(who: Principal) -> Key {
+/// The settings of a user or a group at the gate.
+pub fn flow(who: UserOrGroup) -> Key {
     let id = match who {
-        Principal::User(uid) => u64::from(uid),
-        Principal::Group(gid) => 1 << 32 | u64::from(gid),
+        UserOrGroup::User(uid) => u64::from(uid),
+        UserOrGroup::Group(gid) => 1 << 32 | u64::from(gid),
     };
     build(TABLE_FLOW, id, 0, &[])
 }
 
 /// The user or group in a key of flows.
-pub fn parse_flow(key: &[u8]) -> Option<Principal> {
+pub fn parse_flow(key: &[u8]) -> Option<UserOrGroup> {
     let id = table_id(key);
     match id >> 32 {
-        0 => Some(Principal::User(id as u32)),
-        1 => Some(Principal::Group(id as u32)),
+        0 => Some(UserOrGroup::User(id as u32)),
+        1 => Some(UserOrGroup::Group(id as u32)),
         _ => None,
     }
 }
@@ -261,7 +265,8 @@ pub fn segment(segment: u64) -> Key {
     build(TABLE_SEGMENT, segment, 0, &[])
 }
 
-/// That `node` uses (in `window`) data at `offset` of a segment that was written for somebody else.
+/// A back reference: `node` uses (in `window`) data at `offset` of a segment that was written for
+/// another file.
 pub fn backref(segment: u64, offset: u32, node: NodeId, window: u32) -> Key {
     let mut rest = [0u8; 16];
     rest[..4].copy_from_slice(&offset.to_be_bytes());
@@ -280,7 +285,7 @@ pub fn snapshot(volume: u32, epoch: u32) -> Key {
     build(TABLE_SNAPSHOT, u64::from(volume) << 32 | u64::from(epoch), 0, &[])
 }
 
-/// What is on a volume's deadlist under one pair of epochs.
+/// The tally of a volume's deadlist under one pair of epochs.
 pub fn tally(volume: u32, pair: EpochPair) -> Key {
     build(TABLE_TALLY, u64::from(volume) << 32 | u64::from(pair.death), 0, &pair.birth.to_be_bytes())
 }
@@ -300,8 +305,8 @@ pub fn snapshot_ranges(volume: u32) -> [(Key, Key); 2] {
     [range(TABLE_SNAPSHOT), range(TABLE_TALLY)]
 }
 
-/// Since when something was (birth) and when it was replaced or removed (death). A snapshot of epoch s sees it when
-/// birth <= s < death. Birth 0: it was not there before.
+/// The epochs between which something existed. A snapshot of epoch s sees it when birth <= s <
+/// death. Birth 0: it did not exist before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EpochPair {
     /// First epoch that does not see it.
@@ -329,7 +334,8 @@ pub fn versions(key: &[u8], from: u32) -> (Key, Key) {
     (version(key, from), end.into())
 }
 
-/// Where the versions of the records from `from` on begin; `from` may be a key followed by a zero (the next key).
+/// Where the versions of the records from `from` on begin; `from` may be a key followed by a zero
+/// (the next key).
 pub fn versions_from(from: &[u8]) -> Key {
     let mut out = history_of(from);
     if parse(from).is_some_and(|p| p.tag != tag::EXTENTS && p.rest.last() == Some(&VERSION_OF)) {
@@ -358,7 +364,7 @@ pub fn history_range(volume: u32) -> (Key, Key) {
     (build(HISTORY | volume, 0, 0, &[]), build(HISTORY | (volume + 1), 0, 0, &[]))
 }
 
-/// What an entry of a deadlist says.
+/// An entry of a deadlist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dead {
     /// Versions of these records are in the history (birth 0: there were none before).
@@ -368,7 +374,7 @@ pub enum Dead {
 }
 
 impl Dead {
-    /// What the tally counts it for.
+    /// How many entries the tally counts it as.
     pub fn count(&self) -> usize {
         match self {
             Dead::Records(records) => records.len(),
@@ -384,13 +390,15 @@ fn dead_prefix(volume: u32, pair: EpochPair, kind: u8, rest: &[u8]) -> Key {
     build(DEADLIST | volume, u64::from(pair.death) << 32 | u64::from(pair.birth), kind, rest)
 }
 
-/// The entry of a record on the deadlist. The value is empty, or says which others died with it, see [`dead_with`].
+/// The entry of a record on the deadlist. The value is empty, or lists others that died with it,
+/// see [`dead_with`].
 pub fn dead_record(key: &[u8], pair: EpochPair) -> Key {
     let volume = volume_of(key);
     dead_prefix(volume, pair, DEAD_RECORD, &key[4..])
 }
 
-/// More records of the same volume that died under the same epochs: of each the length of the rest (u16) and the rest of its key.
+/// More records of the same volume that died under the same epochs: for each the length of the rest
+/// (u16) and the rest of its key.
 pub fn dead_with<'a>(others: impl IntoIterator<Item = &'a Key>) -> leeward_meta::Value {
     let mut out = Vec::new();
     for key in others {
@@ -400,7 +408,8 @@ pub fn dead_with<'a>(others: impl IntoIterator<Item = &'a Key>) -> leeward_meta:
     out.into()
 }
 
-/// The entry of data on the deadlist; the value is segment, offset, length, see [`dead_data_value`].
+/// The entry of data on the deadlist; the value is segment, offset, length, see
+/// [`dead_data_value`].
 pub fn dead_data(node: NodeId, offset: u64, pair: EpochPair) -> Key {
     let mut rest = [0u8; 16];
     rest[..8].copy_from_slice(&node.inode().to_be_bytes());
@@ -444,13 +453,13 @@ pub fn deadlist_range(volume: u32) -> (Key, Key) {
     (build(DEADLIST | volume, 0, 0, &[]), build(DEADLIST | (volume + 1), 0, 0, &[]))
 }
 
-/// The range of what died in the epochs `from..to`.
+/// The range of entries that died in the epochs `from..to`.
 pub fn deaths_range(volume: u32, from: u32, to: u32) -> (Key, Key) {
     let start = |death| build(DEADLIST | volume, u64::from(death) << 32, 0, &[]);
     (start(from), start(to))
 }
 
-/// Takes an entry of a deadlist apart.
+/// Parses an entry of a deadlist.
 pub fn parse_dead(key: &[u8], value: &[u8]) -> Option<(EpochPair, Dead)> {
     let volume = u32::from_be_bytes(key.get(..4)?.try_into().ok()?) & !DEADLIST;
     let epochs = table_id(key);
@@ -515,7 +524,7 @@ pub enum Table {
     Backref,
     /// Snapshots.
     Snapshot,
-    /// What is on deadlists, by epochs.
+    /// Tallies of deadlists, by epochs.
     Tally,
     /// Schedules of snapshots.
     Schedule,
@@ -525,7 +534,7 @@ pub enum Table {
     Unfolded,
     /// Pools.
     Pool,
-    /// What was said about flows.
+    /// Settings of users and groups at the gate.
     Flow,
     /// Buckets.
     Bucket,
@@ -537,7 +546,7 @@ pub enum Table {
     SigningKey,
     /// Scrubbing of pools.
     Scrub,
-    /// How far scrubs are that are not over.
+    /// Positions of unfinished scrubs.
     ScrubPlace,
     /// Uploads in parts.
     Upload,
@@ -572,15 +581,15 @@ pub fn table_range(table: Table) -> (Key, Key) {
 /// A decoded key of the volumes' part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed<'a> {
-    /// Whose record.
+    /// The inode that the record belongs to.
     pub node: NodeId,
-    /// Which kind, see [`tag`].
+    /// The kind of record, see [`tag`].
     pub tag: u8,
     /// Name or window.
     pub rest: &'a [u8],
 }
 
-/// Takes a key apart; `None` when it is too short.
+/// Parses a key; `None` when it is too short.
 pub fn parse(key: &[u8]) -> Option<Parsed<'_>> {
     let volume = u32::from_be_bytes(key.get(..4)?.try_into().ok()?);
     let inode = u64::from_be_bytes(key.get(4..12)?.try_into().ok()?);
@@ -595,7 +604,8 @@ pub fn table_id(key: &[u8]) -> u64 {
     key.get(4..12).and_then(|b| b.try_into().ok()).map_or(0, u64::from_be_bytes)
 }
 
-/// The volume that a record is of, also one of its history, its deadlist, or of a table with records of volumes.
+/// The volume that a record belongs to, also one of its history, its deadlist, or of a table with
+/// records of volumes.
 pub fn owner(key: &[u8]) -> Option<u32> {
     let id = table_id(key);
     match volume_of(key) {

@@ -17,7 +17,7 @@ pub(crate) use uploads::{plain_orphan, text};
 use crate::format::keys::Key;
 use leeward_meta::Moment;
 
-/// Shows `f` all records of a range as of one moment, a page at a time.
+/// Calls `f` with all records of a range as of one moment, a page at a time.
 pub(crate) fn each(
     moment: &dyn Moment,
     range: (Key, Key),

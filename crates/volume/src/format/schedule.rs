@@ -1,4 +1,4 @@
-//! Schedules of snapshots as they are stored, what they keep, and when they are due. Pure.
+//! Schedules of snapshots: their stored form, what they keep, and when they are due. Pure.
 
 use leeward_env::dates::{self, DAY_SECS};
 use leeward_fs::{Error, Result};
@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 const VERSION: u8 = 1;
 
-/// How many of the newest are kept: of as many hours, days, weeks (from Monday), months and years in which any was taken the
-/// newest one each.
+/// How many of the newest snapshots are kept: the newest one of each of as many hours, days, weeks
+/// (from Monday), months and years in which any was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep([u16; 5]);
 
@@ -47,7 +47,7 @@ impl fmt::Display for Keep {
     }
 }
 
-/// The hour, day, week, month or year (by its place in [`UNITS`]) that a time is in.
+/// The number of the hour, day, week, month or year (by its index in [`UNITS`]) that a time is in.
 fn period(unit: usize, secs: i64) -> i64 {
     let days = secs.div_euclid(DAY_SECS);
     let (year, month, _) = dates::civil(days);
@@ -61,7 +61,8 @@ fn period(unit: usize, secs: i64) -> i64 {
     }
 }
 
-/// Of these times, oldest first, those whose snapshots are not kept. What is not past yet says nothing and is kept.
+/// The times, of these oldest first, whose snapshots are not kept. Times in the future have no
+/// effect and are kept.
 pub fn expired(taken: &[i64], now: i64, keep: Keep) -> Vec<i64> {
     let past: Vec<i64> = taken.iter().copied().filter(|t| *t <= now).collect();
     let mut kept: Vec<i64> = past.last().copied().into_iter().collect();
@@ -85,13 +86,15 @@ pub fn slot(now: i64, interval_secs: u32) -> i64 {
     now - now.rem_euclid(i64::from(interval_secs.max(60)))
 }
 
-/// The multiple of the interval that is to be run for, if that did not happen since what ran last (or the beginning).
+/// The multiple of the interval that is due, if nothing ran for it since the last run (or the
+/// beginning).
 pub fn due(ran: i64, now: i64, interval_secs: u32) -> Option<i64> {
     let at = slot(now, interval_secs);
     (at != slot(ran, interval_secs)).then_some(at)
 }
 
-/// Whether the newest run (or, where there is none, the beginning) is longer ago than twice the interval.
+/// Whether the newest run (or, if there is none, the beginning) is longer ago than twice the
+/// interval.
 pub fn is_late(newest: Option<i64>, since: i64, interval_secs: u32, now: i64) -> bool {
     now - newest.unwrap_or(since) > 2 * i64::from(interval_secs)
 }
@@ -103,7 +106,7 @@ pub struct ScheduleRecord {
     pub interval_secs: u32,
     /// When it was made, seconds since 1970.
     pub since_secs: i64,
-    /// What is kept.
+    /// The snapshots to keep.
     pub keep: Keep,
 }
 
@@ -170,7 +173,7 @@ mod tests {
         let head = ["2026-10-18T23:00Z", "2026-10-25T23:00Z", "2026-10-31T23:00Z", "2026-11-01T23:00Z"];
         assert_eq!(&left[..4], head);
         assert_eq!(left[4], "2026-11-02T23:00Z");
-        // what is kept stays kept when it is asked again
+        // kept snapshots stay kept at the next run
         let again: Vec<i64> = hours.iter().copied().filter(|t| !gone.contains(t)).collect();
         assert_eq!(expired(&again, now, keep), Vec::<i64>::new());
     }

@@ -1,4 +1,5 @@
-//! What is stored of scrubbing pools: how often, how the last one went, and how far one is.
+//! The stored form of scrubbing: how often, the result of the last one, and the position of a
+//! running one.
 
 use crate::admin::{ScrubInfo, ScrubPass};
 use leeward_data::PoolId;
@@ -6,7 +7,8 @@ use leeward_fs::{Error, Result};
 use leeward_meta::Value;
 use leeward_pool::ObjectId;
 
-/// In place of a pool's number: what holds for those of which nothing else was said, also for those that are made later.
+/// In place of a pool's number: the setting for pools without one of their own, also for those made
+/// later.
 pub const ALL: PoolId = PoolId::MAX;
 
 const VERSION: u8 = 1;
@@ -22,22 +24,23 @@ const HAS_LAST: u8 = 2;
 pub struct Every {
     /// Seconds, a multiple of 60; 0: never.
     pub secs: u32,
-    /// When that was said, seconds since 1970.
+    /// When that was set, seconds since 1970.
     pub since_secs: i64,
 }
 
-/// What is stored of scrubbing a pool; of [`ALL`] only how often.
+/// The stored state of scrubbing a pool; of [`ALL`] only how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// What was said of it.
+    /// How often, if it was set.
     pub every: Option<Every>,
     /// The last whole scrub.
     pub last: Option<ScrubPass>,
 }
 
 impl ScrubRecord {
-    /// The encoding: version, flags (1: it was said how often, 2: there was a whole scrub), interval u32, since i64; begun and ended i64,
-    /// bytes, bad pieces, objects repaired, degraded, lost u64. What is not there is zeros.
+    /// The encoding: version, flags (1: `every` is set, 2: there was a whole scrub), interval u32,
+    /// since i64; begun and ended i64, bytes, bad pieces, objects repaired, degraded, lost u64.
+    /// Missing parts are zeros.
     pub fn encode(&self) -> Value {
         let flag = |there: bool, flag: u8| if there { flag } else { 0 };
         let every = self.every.unwrap_or(Every { secs: 0, since_secs: 0 });
@@ -90,14 +93,14 @@ const PLACE_VERSION: u8 = 1;
 
 const PLACE_BYTES: usize = 49;
 
-/// How far a scrub is that is not over.
+/// The position of an unfinished scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// When it began, seconds since 1970.
+    /// Time when it began, seconds since 1970.
     pub begun_secs: i64,
     /// The pool whose pieces were being read, of a tier one of the two; `u32::MAX`: segments.
     pub stage: PoolId,
-    /// The last object of those that were read, and are in order.
+    /// The object up to which all were read and good.
     pub after: ObjectId,
     /// Bytes read by then.
     pub bytes: u64,
@@ -108,7 +111,8 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// The encoding: version, stage u32, generation u32; segment u64, begun i64, bytes, bad pieces, objects repaired u64.
+    /// The encoding: version, stage u32, generation u32; segment u64, begun i64, bytes, bad pieces,
+    /// objects repaired u64.
     pub fn encode(&self) -> Value {
         let mut out = vec![PLACE_VERSION];
         out.extend_from_slice(&self.stage.to_be_bytes());

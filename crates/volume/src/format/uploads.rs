@@ -17,7 +17,8 @@ const VERSION_PART: u8 = 2;
 const FLAG_COMPLETE: u8 = 1;
 
 impl Stored for UploadRecord {
-    /// The encoding: version, flags, uid u32, time (seconds i64, nanoseconds u32), length of the key u16, key, note.
+    /// The encoding: version, flags, uid u32, time (seconds i64, nanoseconds u32), length of the
+    /// key u16, key, note.
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, u8::from(self.complete) * FLAG_COMPLETE];
         out.extend_from_slice(&self.uid.to_be_bytes());
@@ -43,7 +44,8 @@ impl Stored for UploadRecord {
 
 /// The record of an orphan: `None` for one that is no part.
 impl Stored for Option<PartRecord> {
-    /// The encoding: version; of a part also its number u32, upload u64, time (seconds i64, nanoseconds u32), bytes u64, note.
+    /// The encoding: version; of a part also its number u32, upload u64, time (seconds i64,
+    /// nanoseconds u32), bytes u64, note.
     fn encode(&self) -> Value {
         let Some(part) = self else { return [VERSION_ORPHAN][..].into() };
         let mut out = vec![VERSION_PART];

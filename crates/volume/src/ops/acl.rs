@@ -1,6 +1,8 @@
-//! POSIX ACLs as the kernel stores them in `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX ACLs as the kernel stores them in `system.posix_acl_access` and
+//! `system.posix_acl_default`.
 //!
-//! The kernel checks access by them; the file system keeps mode and ACL in step, and hands default ACLs down.
+//! The kernel checks access by them. The file system keeps mode and ACL consistent, and copies
+//! default ACLs to new inodes.
 
 use crate::format::inode::{Inode, encode_xattr};
 use crate::format::keys;
@@ -65,7 +67,7 @@ impl Acl {
         self.0.iter_mut().find(|e| e.tag == tag)
     }
 
-    /// The entry that the group bits of the mode show: the mask where there is one.
+    /// The entry that the group bits of the mode show: the mask, if there is one.
     fn group(&mut self) -> Option<&mut AclEntry> {
         let tag = if self.0.iter().any(|e| e.tag == MASK) { MASK } else { GROUP_OBJ };
         self.entry(tag)
@@ -92,13 +94,13 @@ impl Acl {
         user << 6 | group << 3 | other
     }
 
-    /// Whether mode bits say all of it.
+    /// Whether the mode bits express all of it.
     fn is_mode(&self) -> bool {
         self.0.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER))
     }
 }
 
-/// What a new inode gets from the default ACL of its directory.
+/// The ACLs that a new inode gets from the default ACL of its directory.
 pub(crate) struct Inherited {
     /// Mode after ACL or umask.
     pub mode: u32,
@@ -161,8 +163,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Before an ACL is stored: the mode follows it. Returns the value to store, `None` when the mode says it all.
-    /// setgid falls when somebody sets it who is not in the group: the new mode could give its rights to others.
+    /// Before an ACL is stored: the mode follows it. Returns the value to store, `None` when the
+    /// mode expresses all of it. setgid is cleared when a user sets the ACL who is not in the
+    /// group: the new mode could give the group's rights to others.
     pub(crate) fn stored_acl(
         &self,
         inode: &mut Inode,

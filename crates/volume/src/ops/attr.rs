@@ -70,7 +70,8 @@ impl Tx<'_> {
         Ok(Reply::Attr(attr))
     }
 
-    /// The directory above; of a volume's root the one it is attached in; of the cell's root itself.
+    /// The directory above; for a volume's root the one it is attached in; for the cell's root
+    /// itself.
     pub(crate) fn parent_of(&self, dir: NodeId, inode: &Inode) -> NodeId {
         if inode.parent != 0 {
             return NodeId::new(dir.volume(), inode.parent);
@@ -81,7 +82,8 @@ impl Tx<'_> {
         }
     }
 
-    /// One step of [`Op::SetAttr`](leeward_fs::Op::SetAttr); `None`: a large truncation is not finished.
+    /// One step of [`Op::SetAttr`](leeward_fs::Op::SetAttr); `None`: a large truncation is not
+    /// finished.
     fn set_attr(&mut self, node: NodeId, set: &SetAttr) -> TxResult<Option<Attr>> {
         let mut inode = self.inode(node)?;
         let before = inode.clone();
@@ -116,8 +118,8 @@ impl Tx<'_> {
         Ok(finished.then_some(attr))
     }
 
-    /// The next step on the way to `size`: frees windows from the end on, at most [`STEP_WINDOWS`], whatever the queue of
-    /// pending changes holds.
+    /// The next step on the way to `size`: frees windows from the end on, at most [`STEP_WINDOWS`],
+    /// whatever the queue of pending changes holds.
     fn resize_step(&self, node: NodeId, inode: &Inode, size: u64) -> TxResult<ResizeStep> {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooBig.into());
@@ -171,7 +173,7 @@ impl Tx<'_> {
     fn set_mode(&mut self, node: NodeId, inode: &mut Inode, set: &SetAttr) -> TxResult<()> {
         if let Some(mode) = set.mode {
             inode.mode = mode & 0o7777;
-            // of what comes by the mount the kernel has taken it away
+            // for changes through the mount the kernel has cleared it
             if self.ctx.door != Door::Mount && inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
                 inode.mode &= !0o2000;
             }

@@ -1,11 +1,11 @@
-//! Content of files: reading, writing, and how changes enter the records.
+//! Content of files: reads, writes, and moves changes into the records.
 
 use super::merge::MERGES_MAX;
 use crate::format::extents::{self, Extents, Source, WINDOW, window_of};
 use crate::format::inode::{Body, Inode, Stats};
 use crate::format::keys;
 use crate::shard::Shard;
-use crate::snapshots::versions::Place;
+use crate::snapshots::versions::DataPosition;
 use crate::state::pending::{Change, Pending};
 use crate::state::{ContentChange, Effect};
 use crate::tx::{Fail, Tx, TxResult};
@@ -39,7 +39,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Extents of a window, from the records (and what this operation has changed of them).
+    /// Extents of a window, from the records (and the changes of this operation).
     pub(crate) fn window(&self, node: NodeId, inode: &Inode, window: u32) -> TxResult<Extents> {
         if let Some(edited) = self.edits.get(&(node, window)) {
             return Ok(edited.clone());
@@ -56,8 +56,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Writes the changed windows of a file back into records. Owed before the inode is written, and before records are
-    /// searched for windows.
+    /// Writes the changed windows of a file back into records. Must be called before the inode is
+    /// written, and before records are searched for windows.
     pub(crate) fn settle_windows(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
         let mut changed: Vec<u32> = self.edits.keys().filter(|(n, _)| *n == node).map(|(_, w)| *w).collect();
         changed.sort_unstable();
@@ -87,7 +87,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Windows that have extents in the records, at most `limit`; the last ones with `reverse`. In order.
+    /// Windows that have extents in the records, at most `limit`; the last ones with `reverse`. In
+    /// order.
     pub(crate) fn windows_in(
         &self,
         node: NodeId,
@@ -112,7 +113,7 @@ impl Tx<'_> {
         Ok(found)
     }
 
-    /// What a range of the file is made of, pending changes included.
+    /// The pieces of a range of the file, pending changes included.
     pub(crate) fn view(&self, node: NodeId, inode: &Inode, range: Range<u64>) -> TxResult<Vec<Piece>> {
         let mut stored = Vec::new();
         self.view_records(node, inode, range.clone(), &mut stored)?;
@@ -197,7 +198,8 @@ impl Tx<'_> {
         Ok(sum)
     }
 
-    /// Windows that hold anything, pending changes included; at most `limit` of those in the records.
+    /// Windows that hold anything, pending changes included; at most `limit` of those in the
+    /// records.
     pub(crate) fn occupied(
         &self,
         node: NodeId,
@@ -240,10 +242,11 @@ impl Tx<'_> {
         self.st.pending_of(node).map_or((inode.size, inode.allocated), |p| (p.size, p.allocated))
     }
 
-    /// Changes of content by an operation: queued behind pending ones, or (when they bring no data) done at once.
-    /// `grows`: change of allocated bytes, charged here. `fills`: the holes that a Fill among them allocates. `windows`: how many
-    /// windows of the records they clear or fill. Writes `inode`. The operation's last step. A queue that is full is brought
-    /// into the records first, so that this takes bounded time.
+    /// Changes content: the changes are queued behind pending ones, or (when they bring no data)
+    /// done at once. `grows`: change of allocated bytes, charged here. `fills`: the holes that a
+    /// Fill among them allocates. `windows`: how many windows of the records they clear or fill.
+    /// Writes `inode`. The operation's last step. A full queue is moved into the records first, so
+    /// that this takes bounded time.
     pub(crate) fn change(
         &mut self,
         node: NodeId,
@@ -275,7 +278,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Brings one change into the records. Does not write the inode record.
+    /// Moves one change into the records. Does not write the inode record.
     fn apply_change(&mut self, node: NodeId, inode: &mut Inode, change: &Change) -> TxResult<()> {
         match change {
             Change::Write { offset, len, addr } => {
@@ -356,7 +359,7 @@ impl Tx<'_> {
         }
         for (e, addr) in dropped {
             let offset = u64::from(window) * WINDOW + u64::from(e.offset);
-            self.drop_data(Place { node, offset, birth: e.birth }, addr, e.len)?;
+            self.drop_data(DataPosition { node, offset, birth: e.birth }, addr, e.len)?;
         }
         inode.allocated = inode.allocated.saturating_add_signed(grown);
         if inode.is_counted() {
@@ -377,7 +380,8 @@ impl Tx<'_> {
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
         let mut inode = self.inode(node)?;
-        // without a name it is in no later snapshot, and its records may be of a later epoch than its content
+        // without a name it is in no later snapshot, and its records may be of a later epoch than
+        // its content
         if let (Some(pending), 1..) = (self.st.files.get(&node), inode.nlink) {
             self.set_as_of(node.volume(), pending.epoch);
         }
@@ -390,7 +394,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// setuid and setgid do not survive a change of content by others than root.
+    /// Clears setuid and setgid when a user other than root changes content.
     pub(crate) fn drop_privileges(&self, inode: &mut Inode) {
         if self.ctx.uid != 0 && inode.mode & 0o6000 != 0 {
             self.take_set_ids(inode);
@@ -405,7 +409,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Whether the caller is root or in the group of the inode: others cannot give its rights away.
+    /// Whether the caller is root or in the group of the inode: others cannot pass on its rights.
     pub(crate) fn may_set_gid(&self, inode: &Inode) -> bool {
         let ctx = self.ctx;
         ctx.uid == 0
@@ -432,7 +436,8 @@ impl Shard {
         let mut plan = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
         loop {
             match self.fetch(ctx, &plan) {
-                // the data may have moved on between the look and the read: overwritten and its segment removed
+                // the data may have moved between the look-up and the read: overwritten and its
+                // segment removed
                 Err(Error::Corrupt(what)) => {
                     let again = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
                     if again == plan {

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
 use leeward_data::Addr;
 use leeward_env::Ctx;
-use leeward_env::limits::{FILE_BYTES_MAX, RIDE_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_env::limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX, WRITE_BYTES_MAX};
 use leeward_fs::{Error, NodeId, Reply, Result};
 use std::ops::Range;
 
@@ -18,15 +18,15 @@ const STEP_BYTES: u64 = 64 << 20;
 /// Both ends of a copy.
 #[derive(Clone, Copy)]
 pub struct Copy {
-    /// From file.
+    /// The source file.
     pub from: NodeId,
-    /// From byte.
+    /// Offset in the source file.
     pub from_offset: u64,
-    /// To file.
+    /// The target file.
     pub to: NodeId,
-    /// To byte.
+    /// Offset in the target file.
     pub to_offset: u64,
-    /// How many.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -46,8 +46,8 @@ impl Tx<'_> {
         Ok(len)
     }
 
-    /// Shares one step's extents; `false` when that cannot be: some are not in records, as content is being written there, or the
-    /// place is in too many pieces already.
+    /// Shares one step's extents; `false` when that is impossible: some are not in records, as
+    /// content is being written there, or the target has too many pieces already.
     fn share(&mut self, c: &Copy) -> TxResult<bool> {
         let range = c.from_offset..c.from_offset + c.len;
         let is_written = self.st.pending_of(c.from).is_some_and(|p| p.within(range).next().is_some());
@@ -90,7 +90,8 @@ impl Tx<'_> {
             let source = match source {
                 Some(Source::Data(a)) => {
                     let addr = Addr { segment: a.segment, offset: a.offset + skip as u32 };
-                    // cleaning finds users of data by whom it was written for; this one it must be told of
+                    // cleaning finds users of data by the file it was written for; another user
+                    // needs a back reference
                     self.put(keys::backref(addr.segment, addr.offset, node, window), [1u8][..].into());
                     Some(Source::Data(addr))
                 }
@@ -108,7 +109,7 @@ impl Shard {
         Self::may_wait(ctx)?;
         let len = self.transact(ctx, |tx| tx.copy_len(c))?;
         let source = self.lock().live_node(c.from);
-        if source.volume() != c.to.volume() || len <= RIDE_BYTES_MAX as u64 {
+        if source.volume() != c.to.volume() || len <= INLINE_BYTES_MAX as u64 {
             return self.copy_bytes(ctx, &Copy { len, ..*c }).map(Reply::Written);
         }
         let mut done = 0;
@@ -125,7 +126,8 @@ impl Shard {
                 done += step.len;
                 continue;
             }
-            // somebody writes to one of them: what cannot be shared is copied, so that this ends all the same
+            // another operation writes to one of them: what cannot be shared is copied, so that
+            // this ends all the same
             let copied = self.copy_bytes(ctx, &step)?;
             done += copied;
             if copied < step.len {

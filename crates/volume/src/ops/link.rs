@@ -1,4 +1,5 @@
-//! Hard links, and where the usage of an inode with several names counts: in the directory of one of them.
+//! Hard links, and where the usage of an inode with several names counts: in the directory of one
+//! of them.
 
 use super::check_name;
 use crate::format::inode::{Inode, time};
@@ -67,7 +68,8 @@ impl Tx<'_> {
         Ok(count)
     }
 
-    /// A name of an inode that keeps others left `dir`. Does not write the inode record.
+    /// A name was removed from `dir`, of an inode that keeps others. Does not write the inode
+    /// record.
     pub(crate) fn unlink_from(&mut self, dir: NodeId, node: NodeId, inode: &mut Inode) -> TxResult<()> {
         let left = self.add_link(node, dir, -1)?;
         if left > 0 || inode.parent != dir.inode() {

@@ -1,4 +1,5 @@
-//! Listing directories. Reads the engine without the lock and merges what is not committed yet.
+//! Lists directories. Reads the engine without the lock and merges changes that are not committed
+//! yet.
 
 use crate::format::inode::{Dentry, Inode};
 use crate::format::keys::{self, Key, tag};
@@ -10,10 +11,10 @@ use leeward_fs::{Entry, Error, NodeId, Reply, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 
-/// Records that one look at the engine brings at most.
+/// Most records that one read of the engine returns.
 pub const PAGE: usize = 1024;
 
-/// Records, and where to go on (`None`: the range is done).
+/// Records, and where to continue (`None`: the range is done).
 pub(crate) type Page = (Vec<(Key, Value)>, Option<Key>);
 
 impl Shard {
@@ -63,7 +64,8 @@ impl Shard {
         Ok(Reply::Entries(entries))
     }
 
-    /// About `limit` records from `from` on, and where to go on (`None`: the range is done). As of one moment.
+    /// About `limit` records from `from` on, and where to continue (`None`: the range is done). As
+    /// of one moment.
     pub(crate) fn scan(&self, from: &Key, to: &Key, limit: usize) -> Result<Page> {
         if let Some(view) = keys::view_of(from) {
             return self.scan_view(view, from, to, limit);
@@ -75,7 +77,8 @@ impl Shard {
             if st.publish_seq != seq {
                 continue;
             }
-            // each source is cut where it is full; beyond the first cut nothing is known of that source
+            // each source is cut where it is full; beyond the first cut nothing is known of that
+            // source
             let mut end = (page.len() == limit).then(|| page[limit - 1].0.clone());
             let mut changed: BTreeMap<Key, Option<Value>> = BTreeMap::new();
             for overlay in st.overlays() {

@@ -1,4 +1,4 @@
-//! Making inodes: files, directories, links to names, devices.
+//! Makes inodes: files, directories, symbolic links, devices.
 
 use super::check_name;
 use crate::format::extents::Extents;
@@ -12,13 +12,13 @@ use leeward_fs::{Error, Kind, Make, NodeId, Reply};
 
 /// Arguments of [`Op::Make`](leeward_fs::Op::Make).
 pub struct NewNode<'a> {
-    /// In which directory.
+    /// The directory.
     pub dir: NodeId,
-    /// Under which name.
+    /// The name.
     pub name: &'a [u8],
-    /// What.
+    /// The kind of inode.
     pub make: Make<'a>,
-    /// 07777.
+    /// Mode, 07777.
     pub mode: u32,
     /// Bits to clear.
     pub umask: u32,
@@ -72,8 +72,8 @@ impl Tx<'_> {
         self.quota_dirs(dir)?.into_iter().try_for_each(|quota_dir| self.check_quota(quota_dir, by))
     }
 
-    /// An inode without a name as `dir` hands things down; its record is not written, its attributes are. `modes`: 07777 bits and
-    /// umask.
+    /// An inode without a name that inherits from `dir`; its record is not written, its attributes
+    /// are. `modes`: 07777 bits and umask.
     fn new_inode(
         &mut self,
         dir: NodeId,

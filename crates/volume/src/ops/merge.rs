@@ -1,8 +1,10 @@
-//! Many small pieces become one: who writes single bytes here and there must not make records that everybody waits for.
+//! Merges many small pieces into one: a user who writes single bytes here and there must not make
+//! so many records that everybody waits.
 //!
-//! A file is looked at in chunks of [`CHUNK_BYTES`]. An operation that would cut a chunk of more than [`CHUNK_PIECES_MAX`] pieces
-//! into more writes the chunk anew first, in blocks of [`BLOCK_BYTES`]: small holes between data become zeros, as on file systems
-//! that allocate whole blocks. So the extents of a window stay few, whoever writes them.
+//! A file is handled in chunks of [`CHUNK_BYTES`]. An operation that would cut a chunk of more than
+//! [`CHUNK_PIECES_MAX`] pieces into more rewrites the chunk first, in blocks of [`BLOCK_BYTES`].
+//! Small holes between data become zeros, as on file systems that allocate whole blocks. So the
+//! extents of a window stay few, whoever writes them.
 
 use super::content::Piece;
 use crate::format::extents::{self, Extents, Source};
@@ -16,21 +18,21 @@ use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Result};
 use std::ops::Range;
 
-/// What is looked at, and merged, at once.
+/// Bytes that are checked, and merged, at once.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Pieces of a chunk that are left as they are: data in pieces of 512 bytes.
+/// A chunk with up to this many pieces is left as it is: data in pieces of 512 bytes.
 const CHUNK_PIECES_MAX: usize = 128;
-/// What is merged begins and ends at a multiple of this.
+/// A merged range begins and ends at a multiple of this.
 const BLOCK_BYTES: u64 = 4 << 10;
 /// How often one operation merges before it goes on all the same: others may write there, too.
 pub(super) const MERGES_MAX: usize = 8;
 
-/// What a chunk is to become.
+/// The planned content of a chunk.
 #[derive(PartialEq, Eq)]
 struct Merge {
-    /// What is written anew: as it is now.
+    /// Pieces to rewrite, as they are now.
     data: Vec<Piece>,
-    /// What becomes reserved space, without holes.
+    /// The range that becomes reserved space, without holes.
     reserved: Option<Range<u64>>,
     /// Holes in either.
     holes: Vec<Range<u64>>,
@@ -77,7 +79,7 @@ impl Tx<'_> {
         }
     }
 
-    /// What a crowded chunk is to become; `None` when it is not crowded.
+    /// The planned content of a crowded chunk; `None` when it is not crowded.
     fn merge_of(&self, node: NodeId, inode: &Inode, chunk: &Range<u64>) -> TxResult<Option<Merge>> {
         if !self.is_crowded(node, inode, chunk)? {
             return Ok(None);
@@ -115,7 +117,7 @@ impl Tx<'_> {
         Ok(Some(Merge { data, reserved, holes }))
     }
 
-    /// Puts the merged chunk in place, if it is still what was read; `false`: it is not.
+    /// Puts the merged chunk in place, if it is unchanged since it was read; `false`: it is not.
     fn put_merged(
         &mut self,
         node: NodeId,
@@ -140,7 +142,8 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// Makes one piece of a crowded chunk, or leaves it: when others write there all the time, or it cannot be read.
+    /// Makes one piece of a crowded chunk, or leaves it: when others write there all the time, or
+    /// it cannot be read.
     pub(super) fn merge_chunk(&self, ctx: &Ctx, node: NodeId, chunk: Range<u64>) -> Result<()> {
         let pool = self.pool_of(ctx, node)?;
         for _ in 0..MERGES_MAX {
@@ -157,7 +160,7 @@ impl Shard {
             };
             let bytes = match self.fetch(ctx, &merge.data) {
                 Err(e @ Error::WouldBlock) => return Err(e),
-                // overwritten meanwhile, or damaged: what is to be written all the same does not need it
+                // overwritten meanwhile, or damaged: the caller's write does not need it
                 Err(_) => continue,
                 Ok(bytes) => bytes,
             };

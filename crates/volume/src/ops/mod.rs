@@ -1,4 +1,5 @@
-//! One file per group of operations. Each is a method of [`Shard`](crate::shard::Shard) or of [`Tx`].
+//! One file per group of operations. Each is a method of [`Shard`](crate::shard::Shard) or of
+//! [`Tx`].
 
 mod acl;
 mod attr;
@@ -27,7 +28,7 @@ use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::limits::NAME_BYTES_MAX;
 use leeward_fs::{Error, NodeId};
 
-/// The name is one that an entry may have.
+/// Checks that an entry may have this name.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > NAME_BYTES_MAX {
         return Err(Error::NameTooLong);
@@ -88,7 +89,8 @@ impl Tx<'_> {
         fits.map_err(|_| Fail::Quota { dir, by })
     }
 
-    /// Counts `by` in the quotas above `dir` whether it fits or not: what was there already must go somewhere.
+    /// Counts `by` in the quotas above `dir` whether it fits or not: existing usage must go
+    /// somewhere.
     pub(crate) fn charge_moved(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
         for quota_dir in self.quota_dirs(dir)? {
             self.charges.push((quota_dir, by));
@@ -96,7 +98,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Where the inode's usage counts.
+    /// The directory in which the inode's usage counts.
     pub(crate) fn counted_in(node: NodeId, inode: &Inode) -> NodeId {
         NodeId::new(node.volume(), inode.parent)
     }

@@ -1,4 +1,5 @@
-//! A file that was written without a name gets its place, whole: what `rename` does for those who have to write under another name first.
+//! Gives a file that was written without a name its name, whole: what `rename` does for programs
+//! that must write under another name first.
 
 use super::check_name;
 use crate::format::inode::{Dentry, Inode, time};
@@ -7,22 +8,23 @@ use crate::shard::Shard;
 use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
-use leeward_fs::{Error, Kind, NodeId, Over, Reply};
+use leeward_fs::{Error, Kind, NodeId, Precondition, Reply};
 
 /// Arguments of [`Op::Place`](leeward_fs::Op::Place).
 pub struct Placing<'a> {
-    /// Which file.
+    /// The file.
     pub node: NodeId,
-    /// In which directory.
+    /// The directory.
     pub dir: NodeId,
-    /// Under which name.
+    /// The name.
     pub name: &'a [u8],
-    /// What it may replace.
-    pub over: Over,
+    /// The inode that it may replace.
+    pub over: Precondition,
 }
 
 impl Tx<'_> {
-    /// [`Op::Place`](leeward_fs::Op::Place); `Err`: the content of this file must be in the records first.
+    /// [`Op::Place`](leeward_fs::Op::Place); `Err`: the content of this file must be in the records
+    /// first.
     fn place_file(&mut self, p: &Placing<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         self.live_dir(p.dir)?;
         check_name(p.name)?;
@@ -50,21 +52,21 @@ impl Tx<'_> {
         Ok(Ok(Reply::Attr(self.attr(p.node, &inode))))
     }
 
-    /// Whether what has a name is what an operation may take it from.
-    pub(crate) fn check_over(&self, old: Option<Dentry>, over: Over) -> TxResult<()> {
+    /// Checks what has a name against the operation's precondition.
+    pub(crate) fn check_over(&self, old: Option<Dentry>, over: Precondition) -> TxResult<()> {
         match (old, over) {
             (Some(old), _) if old.kind == Kind::Dir => Err(Error::IsDir.into()),
-            (_, Over::Any) | (None, Over::Nothing) => Ok(()),
-            (Some(_), Over::Nothing) => Err(Error::Exists.into()),
-            (Some(old), Over::This(node, changed)) if old.node == node => {
+            (_, Precondition::Any) | (None, Precondition::Nothing) => Ok(()),
+            (Some(_), Precondition::Nothing) => Err(Error::Exists.into()),
+            (Some(old), Precondition::This(node, changed)) if old.node == node => {
                 let same = self.inode(node)?.times[time::C] == changed;
                 if same { Ok(()) } else { Err(Error::Changed.into()) }
             }
-            (_, Over::This(..)) => Err(Error::Changed.into()),
+            (_, Precondition::This(..)) => Err(Error::Changed.into()),
         }
     }
 
-    /// Its usage counts in the directory from now on.
+    /// Counts its usage in the directory from now on.
     fn count_first_name(&mut self, p: &Placing<'_>, inode: &mut Inode) -> TxResult<()> {
         inode.nlink = 1;
         inode.parent = p.dir.inode();
@@ -86,7 +88,7 @@ impl Shard {
         self.place_and(ctx, p, |_| Ok(()))
     }
 
-    /// The same with something that comes true at the same moment.
+    /// [`Op::Place`](leeward_fs::Op::Place), with further changes in the same transaction.
     pub(crate) fn place_and(
         &self,
         ctx: &Ctx,

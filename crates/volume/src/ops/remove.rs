@@ -1,15 +1,15 @@
-//! Removing names, and inodes that lost their last one.
+//! Removes names, and inodes that lost their last one.
 
 use crate::format::inode::{Body, Dentry, Inode, Stats, time};
 use crate::format::keys;
 use crate::format::plain_orphan;
 use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
-use leeward_fs::{Error, Kind, NodeId, Over, Reply};
+use leeward_fs::{Error, Kind, NodeId, Precondition, Reply};
 
 impl Tx<'_> {
     /// [`Op::Unlink`](leeward_fs::Op::Unlink).
-    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8], over: Over) -> TxResult<Reply> {
+    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8], over: Precondition) -> TxResult<Reply> {
         let entry = self.removable(dir, name)?;
         self.check_over(Some(entry), over)?;
         self.remove_entry(dir, name, Kind::File)?;
@@ -28,7 +28,7 @@ impl Tx<'_> {
         Ok(Reply::Removed { node: entry.node, nlink: 0 })
     }
 
-    /// The entry, if it is not the attachment of a volume.
+    /// The entry, if no volume is attached there.
     pub(crate) fn removable(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Dentry> {
         self.live_dir(dir)?;
         if name == b"." {
@@ -48,7 +48,7 @@ impl Tx<'_> {
         Ok(entry)
     }
 
-    /// Takes a name out of its directory; `kind` tells directories from the rest.
+    /// Removes a name from its directory; `kind` tells directories from other entries.
     pub(crate) fn remove_entry(&mut self, dir: NodeId, name: &[u8], kind: Kind) -> TxResult<()> {
         let mut parent = self.inode(dir)?;
         parent.touch(self.now);
@@ -58,8 +58,8 @@ impl Tx<'_> {
         self.remove_dentry(dir, name)
     }
 
-    /// One link of a non-directory less. Returns how many are left. With the last one it goes to the recycle bin, if there is one
-    /// and `name` is given.
+    /// Removes one link of a non-directory. Returns how many are left. With the last one it goes to
+    /// the recycle bin, if there is one and `name` is given.
     pub(crate) fn drop_link(&mut self, dir: NodeId, node: NodeId, name: Option<&[u8]>) -> TxResult<u32> {
         let mut inode = self.inode(node)?;
         inode.times[time::C] = self.now;
@@ -106,12 +106,12 @@ impl Tx<'_> {
         self.release(node, &inode)
     }
 
-    /// An empty directory counts no longer where it did.
+    /// An empty directory no longer counts where it did.
     pub(crate) fn uncount_dir(&mut self, parent: NodeId, node: NodeId) -> TxResult<()> {
         let by = Stats { dirs: 1, ..Stats::default() };
         self.charge(parent, by.negated())?;
         self.add_stats(parent, by.negated());
-        self.hand_up_deltas(node, parent);
+        self.propagate_deltas(node, parent);
         self.remove(keys::stats(node));
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Tx<'_> {
         Usage { view: bytes(self.size_of(node, inode).1), records: bytes(inode.allocated) }
     }
 
-    /// The inode's usage counts no longer where it did.
+    /// The inode's usage no longer counts where it did.
     pub(crate) fn uncount(&mut self, node: NodeId, inode: &Inode, by: Usage) -> TxResult<()> {
         let dir = Self::counted_in(node, inode);
         self.charge(dir, by.view.negated())?;
@@ -136,7 +136,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// An inode without a name: freed now, or when the last reference goes.
+    /// Releases an inode without a name: it is freed now, or when the last reference goes.
     pub(crate) fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         if self.st.refs.get(node) > 0 {
             self.put(keys::orphan(node), plain_orphan());
@@ -147,7 +147,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Frees an inode that nobody can reach any more: at once when it is small, else in steps by reclaim.
+    /// Frees an inode that nobody can reach any more: at once when it is small, else in steps by
+    /// reclaim.
     pub(crate) fn free(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         self.then(Effect::Gone(node));
         self.as_of_last_change(node)?;
@@ -164,12 +165,13 @@ impl Tx<'_> {
             self.remove(keys::orphan(node));
             Ok(())
         } else {
-            self.put_freed(node, inode)
+            self.put_orphan(node, inode)
         }
     }
 
-    /// What is freed of an inode without a name is in no snapshot that was taken since it changed last. An inode that lost its
-    /// name in this operation has just changed; else freeing is all that the operation does.
+    /// An inode without a name is in no snapshot that was taken since it changed last: it is freed
+    /// as of that epoch. An inode that lost its name in this operation has just changed; else
+    /// freeing is all that the operation does.
     pub(crate) fn as_of_last_change(&mut self, node: NodeId) -> TxResult<()> {
         if let Some(record) = self.get(&keys::inode(node))? {
             self.set_as_of(node.volume(), Inode::decode(&record)?.birth);
@@ -178,7 +180,7 @@ impl Tx<'_> {
     }
 
     /// Leaves the rest to reclaim: the orphan record makes it survive a crash.
-    fn put_freed(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
+    fn put_orphan(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
         let mut inode = inode.clone();
         if let Body::File { inline, spilled: false, windows: false } = &mut inode.body {
             *inline = Default::default();
@@ -191,7 +193,7 @@ impl Tx<'_> {
     }
 }
 
-/// What an inode counts for.
+/// The usage of an inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// With pending changes: in quotas.

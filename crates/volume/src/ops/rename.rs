@@ -10,20 +10,21 @@ use leeward_fs::{Error, Kind, NodeId, RenameMode, Reply};
 /// Arguments of [`Op::Rename`](leeward_fs::Op::Rename).
 #[derive(Clone, Copy)]
 pub struct Rename<'a> {
-    /// From directory.
+    /// The old directory.
     pub from_dir: NodeId,
-    /// From name.
+    /// The old name.
     pub from_name: &'a [u8],
-    /// To directory.
+    /// The new directory.
     pub to_dir: NodeId,
-    /// To name.
+    /// The new name.
     pub to_name: &'a [u8],
-    /// About an existing target.
+    /// What to do about an existing target.
     pub mode: RenameMode,
 }
 
 impl Tx<'_> {
-    /// Finds both ends and checks all that can be refused. `None`: both names are the same inode, nothing to do.
+    /// Finds both ends and checks everything that can be refused. `None`: both names are the same
+    /// inode, nothing to do.
     fn rename_ends(&mut self, r: &Rename<'_>) -> TxResult<Option<(Dentry, Option<Dentry>)>> {
         if r.from_dir.volume() != r.to_dir.volume() {
             return Err(Error::CrossVolume.into());
@@ -77,14 +78,15 @@ impl Tx<'_> {
         }
     }
 
-    /// Whether content of a file must enter the records before the file gets a name. `staged`: files whose content did since
-    /// the operation began: what others write to them meanwhile is not waited for.
+    /// Whether content of a file must enter the records before the file gets a name. `staged`:
+    /// files whose content did since the operation began: content that others write to them
+    /// meanwhile is not waited for.
     pub(crate) fn must_be_staged(&self, node: NodeId, staged: &[NodeId]) -> bool {
         self.st.files.contains_key(&node) && !staged.contains(&node)
     }
 
-    /// [`Op::Rename`](leeward_fs::Op::Rename); `Err`: this file is to take the place of another one, and its content must be in the
-    /// records first.
+    /// [`Op::Rename`](leeward_fs::Op::Rename); `Err`: this file is to replace another one, and its
+    /// content must be in the records first.
     fn rename(&mut self, r: &Rename<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
         let Some((source, target)) = self.rename_ends(r)? else { return Ok(Ok(Reply::Done)) };
         if target.is_some() && self.must_be_staged(source.node, staged) {
@@ -93,7 +95,8 @@ impl Tx<'_> {
         let exchange = r.mode == RenameMode::Exchange;
         let moves_dir = source.kind == Kind::Dir || target.is_some_and(|t| t.kind == Kind::Dir);
         if r.from_dir != r.to_dir && moves_dir && self.st.quotas.in_volume(r.from_dir.volume()) {
-            // what a directory brings to other quotas is then exactly its statistics and pending content
+            // a directory's usage in other quotas is then exactly its statistics and pending
+            // content
             self.fold()?;
         }
         match target {
@@ -148,8 +151,8 @@ impl Tx<'_> {
         self.put_inode(entry.node, &inode)
     }
 
-    /// A directory counts in another one, with all below it. Does not write the inode record. Where there are quotas, statistics
-    /// must have been folded.
+    /// A directory counts in another one, with everything below it. Does not write the inode
+    /// record. Where there are quotas, statistics must have been folded.
     pub(crate) fn move_dir(
         &mut self,
         dir: NodeId,
@@ -169,7 +172,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// How many bytes more than the records say the files below `dir` have allocated. Only counted where quotas need it.
+    /// How many bytes more than the records say the files below `dir` have allocated. Only computed
+    /// where quotas need it.
     pub(crate) fn pending_below(&self, dir: NodeId) -> TxResult<i64> {
         let mut sum = 0;
         for (node, pending) in &self.st.files {
@@ -201,8 +205,9 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// [`Op::Rename`](leeward_fs::Op::Rename). Content of a file that replaces another one is committed with the new name, so that
-    /// a crash leaves the old file whole or the new file whole: the content that it has when the operation begins.
+    /// [`Op::Rename`](leeward_fs::Op::Rename). Content of a file that replaces another one is
+    /// committed with the new name, so that a crash leaves the old file whole or the new file
+    /// whole: the content that it has when the operation begins.
     pub(crate) fn rename(&self, ctx: &Ctx, r: &Rename<'_>) -> leeward_fs::Result<Reply> {
         let mut staged = Vec::new();
         loop {
@@ -218,7 +223,8 @@ impl Shard {
         }
     }
 
-    /// Purges the oldest of what is in the recycle bin below the directories that a rename moves; `false`: there is nothing.
+    /// Purges the oldest entry in the recycle bin below the directories that a rename moves;
+    /// `false`: there is none.
     fn purge_what_moves(&self, ctx: &Ctx, r: &Rename<'_>) -> leeward_fs::Result<bool> {
         for (dir, name) in [(r.from_dir, r.from_name), (r.to_dir, r.to_name)] {
             let moved = self.transact(ctx, |tx| tx.dentry(dir, name))?;
@@ -234,7 +240,7 @@ impl Shard {
     }
 }
 
-/// `.` and `..` are no places to rename from or to.
+/// The error for `.` and `..`, which cannot be renamed.
 fn not_a_place(e: Error) -> Error {
     if e == Error::Exists { Error::Busy } else { e }
 }

@@ -1,8 +1,9 @@
-//! The directory of snapshots that every directory has: taking, listing, finding, renaming and removing snapshots by the
-//! operations of a file system.
+//! The directory of snapshots that every directory has: takes, lists, finds, renames and removes
+//! snapshots by operations of the file system.
 //!
-//! Its node is that of its directory in the view [`View::Directory`]. Its entries are the snapshots taken of that directory, and
-//! those taken of directories above it, as `_NAME_INODE`, if it was below them then.
+//! Its node is that of its directory in the view [`View::Directory`]. Its entries are the snapshots
+//! taken of that directory, and, as `_NAME_INODE`, those of directories above that contained it
+//! then.
 
 use super::check_name;
 use crate::clock::Moment;
@@ -21,7 +22,8 @@ struct Shown {
     inherited: bool,
 }
 
-/// A snapshot that may show in a directory of snapshots: its name there, its epoch, and its directory if that is another.
+/// A snapshot that may show in a directory of snapshots: its name there, its epoch, and its
+/// directory if that is another.
 type Candidate = (Box<[u8]>, u32, Option<NodeId>);
 
 impl Tx<'_> {
@@ -46,13 +48,14 @@ impl Tx<'_> {
         NodeId::new(self.st.snapshots.number(view), dir.inode())
     }
 
-    /// Attributes of the directory of snapshots of `dir`. Who may do what in it is checked here, not by its mode.
+    /// Attributes of the directory of snapshots of `dir`. Rights in it are checked here, not by its
+    /// mode.
     pub(crate) fn snapshot_dir_attr(&self, node: NodeId, dir: NodeId) -> TxResult<Attr> {
         let attr = self.live_dir(dir)?.attr(node);
         Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, ..attr })
     }
 
-    /// Puts the directory of snapshots of `dir` among its entries. `entries`: those after `after`, all
+    /// Adds the directory of snapshots of `dir` to its entries. `entries`: those after `after`, all
     /// of them if they are fewer than `limit`.
     pub(crate) fn list_snapshot_dir(
         &mut self,
@@ -74,7 +77,7 @@ impl Tx<'_> {
         }
         let entry = Entry { name, node, kind: Kind::Dir, attr };
         match entries.binary_search_by(|e| e.name.cmp(&entry.name)) {
-            // a name from before the volume was set so
+            // a name from before the volume's directory of snapshots got this name
             Ok(at) => entries[at] = entry,
             Err(at) => entries.insert(at, entry),
         }
@@ -82,7 +85,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a view of it.
+    /// Answers a lookup of the directory of snapshots `node`; `dir`: the directory it is in, or a
+    /// view of it.
     pub(crate) fn look_up_snapshot_dir(&mut self, node: NodeId, dir: NodeId) -> TxResult<Reply> {
         let attr = self.snapshot_dir_attr(node, self.st.live_node(dir))?;
         self.show(node);
@@ -101,7 +105,8 @@ impl Tx<'_> {
         }
     }
 
-    /// The snapshots taken of `dir` and of the directories above it: name here, epoch, and the directory if it is another.
+    /// The snapshots taken of `dir` and of the directories above it: name here, epoch, and the
+    /// directory if it is another.
     fn candidates(&self, dir: NodeId) -> TxResult<Vec<Candidate>> {
         let (mut all, mut at) = (Vec::new(), dir);
         self.live_dir(dir)?;
@@ -156,7 +161,7 @@ impl Tx<'_> {
         Ok(self.shown(dir, name)?.epoch)
     }
 
-    /// What is at a path below `dir` in a snapshot.
+    /// The inode at a path below `dir` in a snapshot.
     pub(crate) fn in_snapshot(&mut self, dir: NodeId, epoch: u32, path: &[u8]) -> TxResult<NodeId> {
         let mut at = self.snapshot_root(dir, epoch);
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
@@ -185,7 +190,7 @@ impl Tx<'_> {
         Ok(Reply::Attr(attr))
     }
 
-    /// Whether who asks may take, change and remove snapshots of a volume.
+    /// Checks that the caller may take, change and remove snapshots of a volume.
     pub(crate) fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
         let v = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
         let uid = self.ctx.uid;
@@ -263,7 +268,7 @@ impl Tx<'_> {
         Ok(root)
     }
 
-    /// Gives a snapshot another name.
+    /// Renames a snapshot.
     pub(crate) fn rename_snapshot(
         &mut self,
         dir: NodeId,
@@ -278,7 +283,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Locks a snapshot until a second since 1970; 0 takes the lock away if it has run out.
+    /// Locks a snapshot until a second since 1970; 0 removes the lock if it has run out.
     pub(crate) fn lock_snapshot(
         &mut self,
         dir: NodeId,
@@ -303,14 +308,14 @@ fn inherited_name(name: &[u8], above: NodeId) -> Box<[u8]> {
     [&[INHERITED], name, number.as_bytes()].concat().into()
 }
 
-/// Takes [`inherited_name`] apart; only its one spelling.
+/// Parses [`inherited_name`], in exactly that form.
 fn parse_inherited(name: &[u8]) -> Option<(&[u8], NodeId)> {
     let end = name.iter().rposition(|b| *b == INHERITED).filter(|at| *at > 0)?;
     let above = NodeId(std::str::from_utf8(&name[end + 1..]).ok()?.parse().ok()?);
     (*inherited_name(&name[1..end], above) == *name).then_some((&name[1..end], above))
 }
 
-/// What is not in a snapshot is not there.
+/// Turns "stale" into "not found": an inode that is not in a snapshot does not exist there.
 fn gone(e: Fail) -> Fail {
     match e {
         Fail::Error(Error::Stale) => Error::NotFound.into(),
@@ -319,7 +324,7 @@ fn gone(e: Fail) -> Fail {
 }
 
 impl Shard {
-    /// The time that locks of snapshots go by, in seconds since 1970.
+    /// The time for locks of snapshots, in seconds since 1970.
     pub(crate) fn lock_clock(&self) -> i64 {
         self.clock_moment().now
     }
@@ -330,7 +335,8 @@ impl Shard {
         self.clock.look(&self.env, locked_until)
     }
 
-    /// While something is locked, the time is stored at least so often, also when nothing else is.
+    /// While a snapshot is locked, the time is stored at least this often, also when nothing else
+    /// is.
     pub(crate) fn watch_clock(&self, every_secs: i64) {
         let now = self.lock_clock();
         let mut st = self.lock();
@@ -340,31 +346,31 @@ impl Shard {
         }
     }
 
-    /// Takes a snapshot of a live directory that no front end asked for. Returns its epoch.
+    /// Takes a snapshot of a live directory, not on a front end's request. Returns its epoch.
     pub(crate) fn take(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<u32> {
         self.admit(ctx, &Op::Make { dir, name, make: Make::Dir, mode: 0, umask: 0 })?;
         let gids = ctx.groups();
         let epoch = self.transact(ctx, |tx| tx.take_snapshot(dir, name, &gids))?;
-        self.tell_snapshot(dir, name);
+        self.invalidate_snapshot(dir, name);
         Ok(epoch)
     }
 
-    /// Removes a snapshot of a live directory without being asked by a front end.
+    /// Removes a snapshot of a live directory, not on a front end's request.
     pub(crate) fn remove(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<()> {
         self.admit(ctx, &Op::RmDir { dir, name })?;
         let (gids, clock) = (ctx.groups(), self.lock_clock());
         self.transact(ctx, |tx| tx.remove_snapshot(dir, name, &gids, clock))?;
-        self.tell_snapshot(dir, name);
+        self.invalidate_snapshot(dir, name);
         self.maintenance.wake();
         Ok(())
     }
 
-    /// Tells front ends of a name in the directory of snapshots of `dir`.
-    pub(crate) fn tell_snapshot(&self, dir: NodeId, name: &[u8]) {
+    /// Tells front ends that a name in the directory of snapshots of `dir` changed.
+    pub(crate) fn invalidate_snapshot(&self, dir: NodeId, name: &[u8]) {
         let view = self.lock().snapshots.number(View::Directory { volume: dir.volume() });
         let node = NodeId::new(view, dir.inode());
-        self.tell_entry(node, name);
-        self.tell_inode(node);
+        self.invalidate_entry(node, name);
+        self.invalidate_inode(node);
     }
 
     /// Operations on snapshots and their directories; `None`: an ordinary one.
@@ -485,7 +491,8 @@ impl Shard {
             if entries.len() == limit {
                 break;
             }
-            // one at a time: a snapshot may be removed meanwhile, and records of each are to be loaded
+            // one at a time: a snapshot may be removed meanwhile, and records of each have to be
+            // loaded
             let node = self.transact(ctx, |tx| match above {
                 Some(above) if !tx.was_below(dir, above, epoch)? => Ok(None),
                 _ if tx.st.snapshots.get(dir.volume(), epoch).is_none() => Ok(None),

@@ -1,4 +1,5 @@
-//! fallocate and the searches for data and holes. Large ranges go in steps, so that nobody waits long.
+//! fallocate and the searches for data and holes. Large ranges go in steps, so that nobody waits
+//! long.
 
 use super::content::windows_touching;
 use super::merge::MERGES_MAX;
@@ -16,7 +17,7 @@ use std::ops::Range;
 const STEP_BYTES: u64 = 64 * WINDOW;
 
 impl Tx<'_> {
-    /// Allocates what of `range` is a hole.
+    /// Allocates the holes of `range`.
     fn reserve(
         &mut self,
         node: NodeId,
@@ -35,7 +36,7 @@ impl Tx<'_> {
         self.change(node, &mut inode, changes, grows as i64, holes, windows)
     }
 
-    /// The change of size that comes first, where the range is to be within the file.
+    /// The change of size that comes first, where the range must be within the file.
     fn grown(&self, node: NodeId, inode: &Inode, end: u64, keep_size: bool) -> Vec<Change> {
         match !keep_size && end > self.size_of(node, inode).0 {
             true => vec![Change::Resize { size: end }],
@@ -63,7 +64,7 @@ impl Tx<'_> {
         self.change(node, &mut inode, changes, is as i64 - was as i64, Vec::new(), count)
     }
 
-    /// The end of what a hole can be punched in.
+    /// The end of the range in which a hole can be punched.
     fn occupied_end(&self, node: NodeId) -> TxResult<u64> {
         let inode = self.file(node)?;
         let last = self.windows_in(node, &inode, 0..u32::MAX, 1, true)?.last().copied();
@@ -72,7 +73,8 @@ impl Tx<'_> {
         Ok(records.max(pending.unwrap_or(0)))
     }
 
-    /// The first data (or hole) in the occupied window at or after `offset`; `Err(next)`: look again from there.
+    /// The first data (or hole) in the occupied window at or after `offset`; `Err(next)`: search
+    /// again from there.
     fn search(&self, node: NodeId, offset: u64, what: Seek) -> TxResult<std::result::Result<u64, u64>> {
         let inode = self.file(node)?;
         let size = self.size_of(node, &inode).0;

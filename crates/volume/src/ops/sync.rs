@@ -4,15 +4,15 @@ use crate::shard::Shard;
 use crate::state::pending::Change;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
-use leeward_env::limits::RIDE_BYTES_MAX;
+use leeward_env::limits::INLINE_BYTES_MAX;
 use leeward_env::waits::{self, Cause};
 use leeward_fs::{Error, NodeId, Reply, Result};
-use leeward_meta::Ride;
+use leeward_meta::InlineData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pending changes that ride in the journal at most: each is a record of its own there.
-const RIDE_CHANGES_MAX: usize = 4096;
+/// Most pending changes that become inline data: each is a record of its own in the journal.
+const INLINE_CHANGES_MAX: usize = 4096;
 
 /// What must happen before the content of a file can be committed.
 enum Staged {
@@ -45,17 +45,17 @@ impl Shard {
         Ok(Reply::Done)
     }
 
-    /// Brings the content that `node` has now into the running transaction: little data rides along with the metadata, more
-    /// waits for its segments.
+    /// Moves the content that `node` has now into the running transaction: little data goes into
+    /// the journal with the metadata, more waits for its segments.
     pub(crate) fn stage(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
         if let Staged::Segments(segments) = self.transact(ctx, |tx| self.stage_step(tx, node))? {
             Self::may_wait(ctx)?;
-            // what comes in meanwhile is not waited for
+            // data written meanwhile is not waited for
             let wait = || segments.into_iter().try_for_each(|segment| self.log.wait_durable(ctx, segment));
             let (durable, waited) = self.timed(wait);
             waits::note(Cause::Put, None, waited);
             durable?;
-            // as a rule nothing is left to do
+            // usually nothing is left to do
             self.apply_content(ctx, node)?;
         }
         Ok(())
@@ -65,10 +65,10 @@ impl Shard {
         let Some(pending) = tx.st.files.get(&node) else { return Ok(Staged::Done) };
         let queue: Vec<(u64, Change)> = pending.queue().cloned().collect();
         let (bytes, changes) = pending.amount();
-        if bytes > RIDE_BYTES_MAX as u64 || changes > RIDE_CHANGES_MAX {
+        if bytes > INLINE_BYTES_MAX as u64 || changes > INLINE_CHANGES_MAX {
             return Ok(Staged::Segments(pending.segments()));
         }
-        let mut rides = Vec::new();
+        let mut inline_data = Vec::new();
         for (_, change) in &queue {
             if let Change::Write { offset, len, addr } = change {
                 if tx.st.is_stored(addr.segment) {
@@ -79,7 +79,7 @@ impl Shard {
                     return Ok(Staged::Segments(pending.segments()));
                 }
                 let owner = (node.volume(), node.inode(), *offset);
-                rides.push(Ride {
+                inline_data.push(InlineData {
                     segment: addr.segment,
                     offset: addr.offset,
                     owner,
@@ -88,12 +88,12 @@ impl Shard {
             }
         }
         tx.apply_queue(node, &queue)?;
-        tx.ride(rides);
+        tx.inline(inline_data);
         Ok(Staged::Done)
     }
 
-    /// Waits until the content that `node` has now is in its records. What is written meanwhile is not waited for: whoever
-    /// writes on and on would keep the caller for ever.
+    /// Waits until the content that `node` has now is in its records. Content written meanwhile is
+    /// not waited for: a writer that never stops would hold the caller for ever.
     pub(crate) fn drain(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
         let segments = match self.lock().files.get(&node) {
             None => return Ok(()),
@@ -103,7 +103,7 @@ impl Shard {
         segments
             .into_iter()
             .try_for_each(|segment| self.log.wait_durable(ctx, segment).map_err(Error::from))?;
-        // as a rule nothing is left to do
+        // usually nothing is left to do
         self.apply_content(ctx, node)
     }
 }

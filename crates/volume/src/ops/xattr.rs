@@ -1,10 +1,11 @@
 //! Extended attributes, stored and computed.
 //!
-//! Computed ones, readable on any directory and not listed: `leeward.rbytes`, `leeward.rfiles`, `leeward.rdirs`
-//! (recursive statistics, exact at the moment of reading), `leeward.left` (bytes that still fit by the quotas on it and above it,
-//! where there are any), `leeward.volume` (the volume's name, on anything), `leeward.public` (`1` on anything in a volume
-//! that anybody may read through doors) and `leeward.pool` (the pool that new data goes to, on anything). Root may set and remove the last one on directories: it is
-//! inherited by what is made in them from then on.
+//! Computed ones, readable on any directory and not listed: `leeward.rbytes`, `leeward.rfiles`,
+//! `leeward.rdirs` (recursive statistics, exact at the moment of reading), `leeward.left` (bytes
+//! that still fit by the quotas on it and above it, where there are any), `leeward.volume` (the
+//! volume's name, on anything), `leeward.public` (`1` on anything in a volume that anybody may read
+//! through doors) and `leeward.pool` (the pool for new data, on anything). Root may set and remove
+//! the last one on directories: files and directories made in them from then on inherit it.
 
 use super::acl;
 use crate::format::inode::{Inode, Stats, time, xattr_value};
@@ -103,7 +104,7 @@ impl Tx<'_> {
         Ok(stats)
     }
 
-    /// Names the pool that new data below a directory goes to; `None`: that of the volume.
+    /// Sets the pool for new data below a directory; `None`: that of the volume.
     fn set_dir_pool(&mut self, dir: NodeId, name: Option<&[u8]>) -> TxResult<Reply> {
         if self.ctx.uid != 0 {
             return Err(Error::NotPermitted.into());
@@ -131,7 +132,7 @@ impl Tx<'_> {
             return Ok(Reply::Names(Vec::new()));
         }
         let names = self.xattr_records(node, &inode)?;
-        // what only root may read, only root sees
+        // attributes that only root may read are listed only for root
         let seen = |name: &&[u8]| self.ctx.uid == 0 || !name.starts_with(b"trusted.");
         let parsed = names.iter().filter_map(|(k, _)| keys::parse(k)).map(|p| p.rest);
         Ok(Reply::Names(parsed.filter(seen).map(Box::from).collect()))
@@ -202,7 +203,7 @@ impl Tx<'_> {
         let mut inode = self.inode(node)?;
         check(name, inode.kind)?;
         if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {
-            // an ACL that is not there is as good as removed: so do the kernel's local file systems
+            // removing a missing ACL succeeds, as on the kernel's local file systems
             let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
             return if is_acl { Ok(Reply::Done) } else { Err(Error::NoData.into()) };
         }

@@ -1,4 +1,5 @@
-//! The cache of file data on a disk of this machine, from the settings. Disposable: without it everything works.
+//! The cache of file data on a disk of this machine, from the settings. Disposable: without it
+//! everything works.
 
 use crate::Config;
 use crate::cell::Cell;
@@ -10,11 +11,12 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-/// The file that the process locks whose cache it is.
+/// The file that the process which uses the cache locks.
 const LOCK: &str = "leeward.lock";
 
 impl Cell {
-    /// Begins to use the cache that the settings ask for, in a cell with this id. One that cannot be had is done without.
+    /// Begins to use the cache in the settings, in a cell with this id. If it cannot be opened the
+    /// cell runs without.
     pub(crate) fn use_disk_cache(&self, id: &str, own_is_remote: bool) {
         let (shard, config) = (&self.shard, &self.shard.config);
         if config.disk_cache.is_empty() {
@@ -22,7 +24,7 @@ impl Cell {
         }
         match open(&shard.env, id, config) {
             Ok((cache, lock)) => {
-                // what is on disks of this machine is not kept on another one
+                // data on disks of this machine is not cached on another disk
                 let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
                 shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
                 shard.log.use_disk_cache(Arc::new(cache));

@@ -1,14 +1,15 @@
-//! The pools of a cell while it runs: their stores, open or away, and the space in each.
+//! The pools of a running cell: their stores, open or away, and the space in each.
 //!
-//! Pool 0, `default`, is the directory of the cell itself: one store, always there. Others are made by an operator. One whose
-//! stores cannot be opened is *away*: its data answers EIO, everything else works, and it is tried again every few seconds.
+//! Pool 0, `default`, is the directory of the cell itself: one store, always there. An operator
+//! makes the others. A pool whose stores cannot be opened is *away*: its data answers EIO,
+//! everything else works, and opening is tried again every few seconds.
 //!
-//! A pool that is the hot one of a tier is none here: the tier is its cold pool, and away only when both are.
+//! The hot pool of a tier is no pool here: the tier is its cold pool, and away only when both are.
 //!
 //! Locks: each is held for a look or an exchange only, never over a call of a store.
 
-pub(crate) mod care;
 pub(crate) mod disk_cache;
+pub(crate) mod pool_repair;
 pub(crate) mod scrub_round;
 pub(crate) mod scrubs;
 pub(crate) mod stores;
@@ -21,7 +22,7 @@ use leeward_data::format::is_whole;
 use leeward_env::disk::Space;
 use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
-use leeward_pool::place::Place;
+use leeward_pool::location::StoreLocation;
 use leeward_pool::{
     CountedStore, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec, RestingStore,
     SpecError, Store, StoreSpec, StoreState, Tier, assemble,
@@ -39,10 +40,10 @@ pub const DEFAULT: &str = "default";
 /// Appends after which the free space is looked at again; on a small disk after fewer.
 const SPACE_EVERY_BYTES: u64 = 16 << 20;
 
-/// A store that has not answered for so long is not there.
+/// A store that has not answered for this time counts as missing.
 const OPEN_WAIT: Nanos = 15_000_000_000;
 
-/// How often it is tried to open a pool that is away.
+/// How often opening a pool that is away is tried.
 const OPEN_EVERY_NS: Nanos = 3_000_000_000;
 
 /// A store that is smaller is of no use: some segments must fit.
@@ -50,32 +51,32 @@ const STORE_BYTES_MIN: u64 = 16 << 20;
 
 /// Opens stores by their URLs.
 pub trait Opener: Send + Sync {
-    /// The store that is there. An error says what is wrong with it and what to do.
+    /// The open store. An error says what is wrong with it and what to do.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it cannot be opened.
     fn open(&self, url: &str) -> leeward_pool::Result<Arc<dyn Store>>;
 
-    /// What it fails together with; `None`: nothing is known.
-    fn place(&self, _url: &str) -> Option<Place> {
+    /// The disk or server of the store, which it would fail with; `None`: unknown.
+    fn place(&self, _url: &str) -> Option<StoreLocation> {
         None
     }
 }
 
 /// A pool whose stores are open, as far as they are needed.
 #[derive(Clone)]
-pub struct Opened {
+pub struct OpenPool {
     /// For data.
     pub store: Arc<CountedStore>,
-    /// The same with its layout; pool 0 has none.
+    /// The same pool with its layout; pool 0 has none.
     pub layout: Option<Arc<dyn Layered>>,
-    /// The same where it is a tier.
+    /// The same pool, if it is a tier.
     pub tier: Option<Arc<Tier>>,
     /// The gates before its stores; pool 0 has its own.
     pub gates: Vec<Arc<GatedStore>>,
-    /// Stores that are wanted and could not be had, with the reason.
+    /// Stores that should be there and could not be opened, with the reason.
     pub missing: Vec<String>,
-    /// Some of its data cannot be read: of a tier one pool is away.
+    /// Whether some of its data cannot be read: one pool of a tier is away.
     pub partly: bool,
 }
 
@@ -85,7 +86,7 @@ struct Members {
     members: Vec<Member>,
     gates: Vec<Arc<GatedStore>>,
     missing: Vec<String>,
-    /// There are enough to read it.
+    /// Whether there are enough to read the pool.
     readable: bool,
 }
 
@@ -98,30 +99,30 @@ impl Members {
     }
 }
 
-/// A pool with the hot one in front of it, if it has one, by numbers.
+/// Records of a pool and of the hot pool in front of it, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The pool.
+    /// Number of the pool.
     pub id: PoolId,
-    /// Its record.
+    /// Record of the pool.
     pub record: PoolRecord,
-    /// The record of the hot one, whose number is in the other.
+    /// Record of the hot pool. Its number is in the pool's record.
     pub hot: Option<PoolRecord>,
 }
 
 /// A pool's store, or why it is away, and what is known of its space.
 pub struct Pool {
-    opened: RwLock<Result<Opened, String>>,
+    opened: RwLock<Result<OpenPool, String>>,
     repair_at: AtomicU64,
     available_bytes: AtomicU64,
     total_bytes: AtomicU64,
-    /// Appended since the space was looked at.
+    /// Bytes appended since the space was checked.
     appended: AtomicU64,
     full: AtomicBool,
 }
 
 impl Pool {
-    fn new(opened: Result<Opened, String>) -> Pool {
+    fn new(opened: Result<OpenPool, String>) -> Pool {
         Pool {
             opened: RwLock::new(opened),
             repair_at: AtomicU64::new(0),
@@ -137,7 +138,7 @@ impl Pool {
         self.opened.read().as_ref().map(|o| o.store.clone()).map_err(Clone::clone)
     }
 
-    /// The same with its layout, where it has one and is there.
+    /// The pool with its layout, if it has one and is not away.
     pub fn layout(&self) -> Option<Arc<dyn Layered>> {
         self.opened.read().as_ref().ok()?.layout.clone()
     }
@@ -147,12 +148,12 @@ impl Pool {
         self.opened.read().as_ref().err().cloned()
     }
 
-    /// The tier, where it is one and is there.
+    /// The tier, if it is one and is not away.
     pub fn tier(&self) -> Option<Arc<Tier>> {
         self.opened.read().as_ref().ok()?.tier.clone()
     }
 
-    /// What the gates before its stores did and do, all together; nothing of pool 0.
+    /// The figures of the gates before its stores, added up; none for pool 0.
     pub fn gate_figures(&self) -> GateFigures {
         let opened = self.opened.read();
         opened.as_ref().map_or_else(|_| GateFigures::default(), |o| o.gates.iter().map(|g| g.figures()).sum())
@@ -163,22 +164,22 @@ impl Pool {
         self.opened.read().as_ref().map_or(true, |o| o.partly)
     }
 
-    /// Stores that are wanted and could not be opened; all of them when the pool is away.
+    /// Stores that should be there and could not be opened; all of them when the pool is away.
     pub fn missing(&self) -> usize {
         self.opened.read().as_ref().map_or(usize::MAX, |o| o.missing.len())
     }
 
-    /// Whether repair is to be looked at again.
+    /// Whether the next check for repair is due.
     pub fn is_time_to_repair(&self, now: Nanos) -> bool {
         self.repair_at.load(Ordering::Relaxed) <= now
     }
 
-    /// Repair is not to be looked at before.
+    /// Sets the time of the next check for repair.
     pub fn repair_after(&self, then: Nanos) {
         self.repair_at.store(then, Ordering::Relaxed);
     }
 
-    /// Looks at the free space of the store.
+    /// Updates the free space of the store.
     pub fn look_at_space(&self) {
         self.appended.store(0, Ordering::Relaxed);
         let store = self.store();
@@ -193,12 +194,13 @@ impl Pool {
         }
     }
 
-    /// Total and available bytes as last looked at.
+    /// Total and available bytes at the last check.
     pub fn space(&self) -> (u64, u64) {
         (self.total_bytes.load(Ordering::Relaxed), self.available_bytes.load(Ordering::Relaxed))
     }
 
-    /// So many bytes are about to be written: looks at the space when it may have changed much, or was short.
+    /// Called before `bytes` are written: checks the space when it may have changed much, or was
+    /// short.
     pub fn will_append(&self, bytes: u64) {
         let every = SPACE_EVERY_BYTES.min(self.total_bytes.load(Ordering::Relaxed) / 128);
         if self.appended.fetch_add(bytes, Ordering::Relaxed) > every || self.full.load(Ordering::Relaxed) {
@@ -206,7 +208,7 @@ impl Pool {
         }
     }
 
-    /// Notes whether there was too little space: then it is looked at again at each write.
+    /// Notes whether there was too little space: then it is checked again at each write.
     pub fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }
@@ -219,20 +221,20 @@ pub struct Pools {
     opener: Arc<dyn Opener>,
     own: Arc<CountedStore>,
     activity: Arc<Activity>,
-    /// Whether gates decide anything.
+    /// Whether gates make anything wait.
     fair: bool,
-    /// Most transfers that each lets through at once.
+    /// Most transfers that each gate lets through at once.
     store_transfers: usize,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
-    /// Stores that are being opened, labelled or let go, by URL, and since when.
+    /// Stores that are being opened, labelled or unlabelled, by URL, and since when.
     asked: Arc<Mutex<BTreeMap<String, Nanos>>>,
-    /// When what is away is tried next.
+    /// Time of the next try to open pools that are away.
     next_try: AtomicU64,
 }
 
 impl Pools {
-    /// Pool 0 with its store, and how stores of others are opened; `cell`: the id that their labels have. The settings
-    /// say what the gates before them do.
+    /// Pool 0 with its store, and the opener for stores of others; `cell`: the id in their labels.
+    /// The settings configure the gates before them.
     pub fn new(
         env: &Env,
         cell: &str,
@@ -240,7 +242,7 @@ impl Pools {
         opener: Arc<dyn Opener>,
         (activity, config): (Arc<Activity>, &Config),
     ) -> Pools {
-        let default = Opened {
+        let default = OpenPool {
             store: own.clone(),
             layout: None,
             tier: None,
@@ -255,7 +257,7 @@ impl Pools {
             cell: cell.into(),
             opener,
             own,
-            // of users that nobody counts nobody gets out of the way
+            // without fair gates users are not counted, and background work does not rest for them
             activity: if config.fair { activity } else { Arc::default() },
             fair: config.fair,
             store_transfers: config.store_transfers as usize,
@@ -265,7 +267,7 @@ impl Pools {
         }
     }
 
-    /// The store of pool 0, which also has the figures of all.
+    /// The store of pool 0; its figures include all other stores.
     pub fn own(&self) -> &Arc<CountedStore> {
         &self.own
     }
@@ -275,30 +277,31 @@ impl Pools {
         self.pools.read().get(&pool).cloned()
     }
 
-    /// Whether there is only pool 0, as in most cells: then nothing need be asked to know where data goes.
+    /// Whether there is only pool 0, as in most cells: then nothing need be looked up to know where
+    /// data goes.
     pub fn are_one(&self) -> bool {
         self.pools.read().len() == 1
     }
 
-    /// All of them in order.
+    /// All pools in order.
     pub fn all(&self) -> Vec<(PoolId, Arc<Pool>)> {
         self.pools.read().iter().map(|(id, pool)| (*id, pool.clone())).collect()
     }
 
-    /// Those that are away.
+    /// Pools that are away.
     pub fn away(&self) -> Vec<PoolId> {
         let pools = self.pools.read();
         pools.iter().filter(|(_, pool)| pool.opened.read().is_err()).map(|(id, _)| *id).collect()
     }
 
-    /// What two stores would fail together with.
-    pub fn place(&self, url: &str) -> Option<Place> {
+    /// The disk or server of a store, which it would fail with.
+    pub fn place(&self, url: &str) -> Option<StoreLocation> {
         self.opener.place(url)
     }
 
-    /// Opens the stores of a pool: as many as it can be read with must be there, of a tier those of one of its pools. The error
-    /// names the stores and what is wrong with them.
-    pub fn open(&self, parts: &Parts) -> Result<Opened, String> {
+    /// Opens the stores of a pool: as many as are needed to read it must be there, of a tier those
+    /// of one of its pools. The error names the stores and what is wrong with them.
+    pub fn open(&self, parts: &Parts) -> Result<OpenPool, String> {
         let cold = self.open_members(parts.id, &parts.record)?;
         if let (Some(tier), Some(hot)) = (&parts.record.tier, &parts.hot) {
             return self.open_tier(parts.id, tier, self.open_members(tier.hot, hot)?, cold);
@@ -309,10 +312,10 @@ impl Pools {
         let layout = assemble(&self.env, &self.activity, &cold.spec, cold.members, is_whole)
             .map_err(|e| e.to_string())?;
         let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
-        Ok(Opened { store, layout: Some(layout), tier: None, gates, missing, partly: false })
+        Ok(OpenPool { store, layout: Some(layout), tier: None, gates, missing, partly: false })
     }
 
-    /// A pool for data: counted, and background work rests.
+    /// A pool for data: counted, and background work rests after its calls.
     fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
         let resting = RestingStore::new(&self.env, layout, self.activity.clone());
         Arc::new(self.own.beside(Arc::new(resting)))
@@ -324,7 +327,7 @@ impl Pools {
         tier: &TierRecord,
         hot: Members,
         cold: Members,
-    ) -> Result<Opened, String> {
+    ) -> Result<OpenPool, String> {
         let missing = [hot.missing.clone(), cold.missing.clone()].concat();
         let gates = [hot.gates.clone(), cold.gates.clone()].concat();
         if !hot.readable && !cold.readable {
@@ -340,7 +343,7 @@ impl Pools {
             None => Tier::new(&self.env, hot, cold, tier.options),
         };
         let store = self.in_front_of(tier.clone());
-        Ok(Opened { store, layout: Some(tier.clone()), tier: Some(tier), gates, missing, partly })
+        Ok(OpenPool { store, layout: Some(tier.clone()), tier: Some(tier), gates, missing, partly })
     }
 
     fn open_members(&self, id: PoolId, record: &PoolRecord) -> Result<Members, String> {
@@ -368,7 +371,8 @@ impl Pools {
         Ok(Members { spec, members, gates, missing, readable })
     }
 
-    /// All at once where there are threads: those that are away take seconds to say so.
+    /// Opens stores, all at once where there are threads: a store that is away takes seconds to
+    /// fail.
     fn open_stores(&self, id: PoolId, stores: &[StoreSpec]) -> Vec<Result<Arc<dyn Store>, String>> {
         let until = self.env.now() + OPEN_WAIT;
         let ask = |store: &StoreSpec| {
@@ -383,8 +387,8 @@ impl Pools {
             .collect()
     }
 
-    /// Does something with a store on a thread of its own, so that one that hangs holds up nobody. There is no answer where an
-    /// earlier call has hung for as long as any is waited for.
+    /// Runs a job with a store on a thread of its own, so that a store that hangs holds up nobody.
+    /// Fails if an earlier call of it has hung for as long as a call is waited for.
     fn ask<T: Send + 'static>(&self, url: &str, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
         let (sender, answer) = channel();
         let now = self.env.now();
@@ -420,7 +424,8 @@ impl Pools {
         Label { cell: self.cell.clone(), pool, slot: store.slot, store: store.id.clone() }
     }
 
-    /// Makes an empty store one of a pool, by its label. The error says why it cannot be.
+    /// Makes an empty store one of a pool, by writing its label. The error says why that is
+    /// impossible.
     pub fn take(&self, pool: PoolId, store: &StoreRecord) -> Result<(), String> {
         let (label, opener, url) =
             (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
@@ -439,8 +444,8 @@ impl Pools {
         Ok(all.iter().filter(|(id, _)| *id != label::LABEL).count())
     }
 
-    /// Takes the label off a store that is not one of a pool any more, if it is there.
-    pub fn let_go(&self, pool: PoolId, store: &StoreRecord) {
+    /// Removes the label of a store that is not one of a pool any more, if it has one.
+    pub fn remove_label(&self, pool: PoolId, store: &StoreRecord) {
         let (label, opener, url) =
             (self.label(pool, &store_spec(store)), self.opener.clone(), store.url.clone());
         let gone = self.ask(&store.url, move || {
@@ -455,7 +460,7 @@ impl Pools {
         let _ = self.answer(&gone, self.env.now() + OPEN_WAIT, &store.url); // a store that hangs keeps it, or loses it later
     }
 
-    /// Whether what is away is to be tried again; once every few seconds.
+    /// Whether opening pools that are away is due; once every few seconds.
     pub fn is_time_to_open(&self, now: Nanos) -> bool {
         let due = self.next_try.load(Ordering::Relaxed) <= now;
         if due {
@@ -464,8 +469,8 @@ impl Pools {
         due
     }
 
-    /// Makes a pool known, or changes its stores.
-    pub fn set(&self, id: PoolId, opened: Result<Opened, String>) {
+    /// Adds a pool, or changes its stores.
+    pub fn set(&self, id: PoolId, opened: Result<OpenPool, String>) {
         let mut pools = self.pools.write();
         match pools.get(&id) {
             Some(pool) => {
@@ -476,7 +481,7 @@ impl Pools {
         }
     }
 
-    /// Forgets a pool.
+    /// Removes a pool.
     pub fn remove(&self, id: PoolId) {
         self.pools.write().remove(&id);
     }
@@ -501,7 +506,7 @@ fn store_spec(store: &StoreRecord) -> StoreSpec {
     }
 }
 
-/// What a record says a pool is made of; the error says why that cannot be.
+/// The spec of a pool from its record; the error says why there is none.
 pub fn spec_of(id: PoolId, record: &PoolRecord) -> Result<PoolSpec, String> {
     let layout: Layout = record.layout.parse().map_err(|e: SpecError| e.to_string())?;
     let stores = record.stores.iter().map(store_spec).collect();

@@ -1,9 +1,10 @@
-//! One scrub of a pool: what it reads, what it found, and how far it is. That is kept in the cell's records about once a minute, so that
-//! a scrub which the end of the process cuts short goes on where it was.
+//! One scrub of a pool: what it reads, what it found, and its position. The position is kept in the
+//! cell's records about once a minute, so that a scrub continues there after the process has ended.
 //!
-//! Pools of pieces are read object by object as their layouts do it ([`leeward_pool::Scrub`]); what has no second copy segment by segment,
-//! with the checksums of the data log. A place is kept only if everything before it is in order: damage that was
-//! found and not repaired is known in memory only, and has to be found again.
+//! Pools with redundancy are read object by object by their layouts ([`leeward_pool::Scrub`]).
+//! Pools without a second copy are read segment by segment, with the checksums of the data log. A
+//! position is kept only if everything before it is good: damage that was found and not repaired is
+//! known in memory only, and has to be found again.
 
 use crate::admin::{Progress, ScrubInfo, ScrubRun};
 use crate::format::keys;
@@ -15,7 +16,7 @@ use leeward_env::{Ctx, Nanos, Work};
 use leeward_fs::{Error, Result};
 use leeward_pool::{ObjectId, Pool as Layered};
 
-/// How often a place is kept.
+/// How often the position is kept.
 const KEEP_EVERY: Nanos = 60_000_000_000;
 /// In place of a pool's number: what the data log verifies.
 const SEGMENTS: PoolId = PoolId::MAX;
@@ -24,12 +25,12 @@ fn failed(e: leeward_pool::Error) -> Error {
     leeward_data::Error::from(e).into()
 }
 
-/// A scrub that goes on.
+/// A running scrub.
 pub(crate) struct Round<'a> {
     shard: &'a Shard,
     pool: PoolId,
     pub(crate) begun_secs: i64,
-    /// Where it went on, until it is there.
+    /// The position where it continues, until it is reached.
     from: Option<Reached>,
     found: ScrubInfo,
     reached: Option<Reached>,
@@ -38,7 +39,7 @@ pub(crate) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// A scrub of a pool: all of it, or the rest of one that was cut short.
+    /// A scrub of a pool: all of it, or the rest of an unfinished one.
     pub(crate) fn new(
         shard: &'a Shard,
         pool: PoolId,
@@ -54,7 +55,7 @@ impl<'a> Round<'a> {
         Round { shard, pool, begun_secs, from, found, reached: None, kept_at, progress }
     }
 
-    /// Reads and verifies everything in the pool, and puts in order what can be; of a tier in both pools.
+    /// Reads and verifies everything in the pool, and repairs what it can; of a tier in both pools.
     pub(crate) fn run(&mut self) -> Result<ScrubInfo> {
         let Some(pool) = self.shard.pools.get(self.pool) else {
             return Err(Error::Io(format!("pool {} is gone", self.pool)));
@@ -72,7 +73,7 @@ impl<'a> Round<'a> {
         if pieces.is_empty() || !whole.is_empty() {
             stages.push(SEGMENTS);
         }
-        // what was kept of a tier that is none any more, or the like, says nothing
+        // a position in a tier that has ended, or the like, means nothing
         self.from = self.from.filter(|from| stages.contains(&from.stage));
         for layout in &pieces {
             self.scrub_pieces(&**layout)?;
@@ -80,7 +81,7 @@ impl<'a> Round<'a> {
         if stages.last() == Some(&SEGMENTS) {
             self.scrub_segments()?;
         } else {
-            // what too few stores have, or none, no layout can miss
+            // a layout cannot know of objects that too few stores have, or none
             let ctx = self.shard.work_ctx(Work::Scrub, None);
             self.shard.find_lost(&ctx, self.pool).map_err(failed)?;
             self.found.lost_objects = pieces.iter().map(|layout| layout.health().lost_objects).sum();
@@ -88,7 +89,7 @@ impl<'a> Round<'a> {
         Ok(self.found.clone())
     }
 
-    /// Whether a stage is to be read, and from where on.
+    /// Whether a stage has to be read, and from where on.
     fn enter(&mut self, stage: PoolId) -> Option<Option<ObjectId>> {
         match self.from {
             Some(from) if from.stage != stage => None, // that was read before
@@ -113,7 +114,7 @@ impl<'a> Round<'a> {
                 self.found.bad_pieces += step.pieces;
                 self.is_at(stage, scrub.reached());
                 let h = layout.health().scrub;
-                self.tell(format!("scrubbing {name}"), h.objects_done, h.objects_done + h.objects_waiting);
+                self.report(format!("scrubbing {name}"), h.objects_done, h.objects_done + h.objects_waiting);
                 if !step.more {
                     break;
                 }
@@ -124,10 +125,10 @@ impl<'a> Round<'a> {
             self.shard.scrubbing.go_on()?;
             let step = self.shard.repair(layout).map_err(failed)?;
             let health = layout.health();
-            // the background may have helped
+            // background repair may have done some of it
             let done = health.repair.objects_done.saturating_sub(repaired);
             self.found.repaired_objects = before + done;
-            self.tell(format!("repairing {name}"), done, done + health.degraded_objects);
+            self.report(format!("repairing {name}"), done, done + health.degraded_objects);
             if !step.more {
                 break;
             }
@@ -138,7 +139,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Without a second copy, the checksums of the data log say what is lost.
+    /// Reads segments without a second copy: the checksums of the data log say what is lost.
     fn scrub_segments(&mut self) -> Result<()> {
         let (shard, pool) = (self.shard, self.pool);
         let Some(after) = self.enter(SEGMENTS) else { return Ok(()) };
@@ -152,7 +153,7 @@ impl<'a> Round<'a> {
         let ctx = shard.work_ctx(Work::Scrub, None);
         for (done, segment) in all.iter().enumerate() {
             shard.scrubbing.go_on()?;
-            self.tell(format!("scrubbing {}", self.found.pool), done as u64, all.len() as u64);
+            self.report(format!("scrubbing {}", self.found.pool), done as u64, all.len() as u64);
             let object =
                 || shard.lock().segments.get(*segment).filter(|r| r.pool == pool).map(|r| r.object(*segment));
             let Some(before) = object() else { continue };
@@ -170,13 +171,13 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn tell(&mut self, phase: String, done: u64, total: u64) {
+    fn report(&mut self, phase: String, done: u64, total: u64) {
         let run = ScrubRun { begun_secs: self.begun_secs, phase: phase.clone(), done, total };
         self.shard.scrubbing.runs(self.pool, run);
         (self.progress)(Progress { phase, done, total });
     }
 
-    /// Everything up to this object was read, and is in order unless something was found before.
+    /// Everything up to this object was read, and is good unless something was found before.
     fn is_at(&mut self, stage: PoolId, after: Option<ObjectId>) {
         let is_new = |after: &ObjectId| self.reached.is_none_or(|r| (r.stage, r.after) != (stage, *after));
         let in_order = self.found.degraded_objects + self.found.lost_objects == 0;
@@ -189,7 +190,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Keeps how far it is. If that fails, a later one has more to read.
+    /// Keeps the position. If that fails, a later scrub has more to read.
     pub(crate) fn keep(&mut self) {
         self.kept_at = self.shard.env.now();
         let Some(reached) = self.reached else { return };

@@ -1,8 +1,11 @@
-//! Scrubbing by the clock: at multiples of an interval in UTC everything in a pool is read and verified, one pool at a time, on the thread
-//! `scrub`. How that is done is in [`crate::pools::scrub_round`]; when it is due, in what schedules of snapshots go by, too ([`crate::snapshots::schedule`]).
+//! Scrubbing by the clock: at multiples of an interval in UTC everything in a pool is read and
+//! verified, one pool at a time, on the thread `scrub`. [`crate::pools::scrub_round`] does the
+//! reading. When a scrub is due follows the rules of snapshot schedules
+//! ([`crate::snapshots::schedule`]).
 //!
-//! Stored is what was said and how the last whole scrub of each pool went, whoever asked for that. One that the end of the process or
-//! a failure cuts short is due still, and goes on where it was; when an operator asks for one, all is read. Of runs that were missed one is made up.
+//! The settings, and the result of the last whole scrub of each pool, are stored, whoever started
+//! it. A scrub that the end of the process or a failure interrupts is still due, and continues
+//! where it was. When an operator starts one, everything is read. Of missed runs one is made up.
 
 use crate::admin::{Progress, ScrubInfo, ScrubPass, ScrubRun, ScrubStatus};
 use crate::format::keys;
@@ -16,7 +19,7 @@ use leeward_env::Ctx;
 use leeward_fs::Result;
 use std::time::Duration;
 
-/// How long it takes at most until a scrub begins that is due.
+/// A scrub that is due begins within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 impl Shard {
@@ -27,7 +30,7 @@ impl Shard {
         }
     }
 
-    /// Scrubs the pool that is due; `true` when there is one, and nobody scrubs already.
+    /// Scrubs the pool that is due; `true` when there is one, and no other scrub runs.
     pub(crate) fn scrub_if_due(&self) -> bool {
         let pools: Vec<PoolId> = self.pools.all().into_iter().map(|(id, _)| id).collect();
         let Some(pool) = self.lock().scrubs.due(&pools, self.now().secs) else { return false };
@@ -62,7 +65,8 @@ impl Shard {
         }
     }
 
-    /// Scrubs a pool, or the rest of it, and notes for good that it was whole, or how far it is. Who calls has [`Scrubbing::begin`].
+    /// Scrubs a pool, or the rest of it, and records that it was whole, or the position. The caller
+    /// has [`Scrubbing::begin`].
     pub(crate) fn scrub_and_note(
         &self,
         pool: PoolId,
@@ -81,7 +85,8 @@ impl Shard {
         Ok(found)
     }
 
-    /// From now on a pool is scrubbed so often (0: never); `None`: all pools, whatever was said of single ones.
+    /// Sets how often a pool is scrubbed (0: never); `None`: all pools, which replaces settings of
+    /// single ones.
     pub(crate) fn set_scrub_every(&self, pool: Option<PoolId>, secs: u32) -> Result<()> {
         let every = Some(Every { secs, since_secs: self.now().secs });
         if let Some(pool) = pool {
@@ -113,7 +118,7 @@ impl Shard {
         })
     }
 
-    /// See [`State::scrub_status`]; also what is going on now.
+    /// [`State::scrub_status`], and the running scrub.
     pub(crate) fn scrub_status(&self, pool: PoolId) -> ScrubStatus {
         let running = self.scrubbing.running().filter(|(of, _)| *of == pool).map(|(_, run)| run);
         let status = self.lock().scrub_status(pool, self.now().secs);

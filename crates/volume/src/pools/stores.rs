@@ -1,17 +1,17 @@
 //! Stores by their URLs: directories of this machine, and buckets.
 
 use crate::pools::Opener;
-use leeward_bucket::{Bucket, BucketUrl, Place as BucketPlace};
+use leeward_bucket::{Bucket, BucketUrl, Location as BucketLocation};
 use leeward_env::disk::held::sync_names;
 use leeward_env::disk::pinned::PinnedDisk;
 use leeward_pool::label::LABEL;
-use leeward_pool::place::Place;
+use leeward_pool::location::StoreLocation;
 use leeward_pool::{DirStore, Error, Result, S3Store, Store};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens `file:///DIR` and `s3://BUCKET/PREFIX`; where a bucket is, and the keys to it, the environment says, or the profile that the URL
-/// names.
+/// Opens `file:///DIR` and `s3://BUCKET/PREFIX`; the endpoint and keys of a bucket come from the
+/// environment, or from the profile that the URL names.
 pub struct Stores;
 
 impl Opener for Stores {
@@ -32,23 +32,24 @@ impl Opener for Stores {
         Ok(Arc::new(DirStore::new(Arc::new(PinnedDisk::open(dir, &label)?), "")))
     }
 
-    fn place(&self, url: &str) -> Option<Place> {
+    fn place(&self, url: &str) -> Option<StoreLocation> {
         if BucketUrl::is_meant(url) {
-            return Some(Place::of_endpoint(&BucketPlace::find(url).ok()?.host()));
+            return Some(StoreLocation::of_endpoint(&BucketLocation::find(url).ok()?.host()));
         }
-        Place::of_dir(Path::new(url.strip_prefix("file://")?)).ok()
+        StoreLocation::of_dir(Path::new(url.strip_prefix("file://")?)).ok()
     }
 }
 
-/// What is wrong with it is said within seconds.
+/// Opens a bucket; an error comes within seconds.
 fn open_bucket(url: &str) -> Result<Arc<dyn Store>> {
-    let bucket = BucketPlace::find(url).and_then(|place| Bucket::new(&place));
+    let bucket = BucketLocation::find(url).and_then(|place| Bucket::new(&place));
     let store = S3Store::new(bucket.map_err(|e| Error::Refused(e.to_string()))?, "");
     store.reach()?;
     Ok(Arc::new(store))
 }
 
-/// Segments on their way to a pool at a time. To buckets, as many as there is memory for, and small ones more: each takes long.
+/// Segments that are put to a pool at a time. To buckets, as many as there is memory for, and more
+/// if they are small: each takes long.
 pub fn put_threads(remote: bool) -> usize {
     if remote { 16 } else { 2 }
 }

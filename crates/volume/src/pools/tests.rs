@@ -46,7 +46,7 @@ fn a_store_that_hangs_is_left_out() {
         let opened = pools.open(&parts).expect("two are enough");
         assert!(opened.missing.len() == 1 && opened.missing[0].contains("hangs"), "{:?}", opened.missing);
     }
-    // it is asked again when it has answered
+    // it can be called again when it has answered
     drop(end);
     let answered = || pools.asked.lock().is_empty();
     while !answered() {

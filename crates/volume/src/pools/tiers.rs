@@ -1,14 +1,16 @@
-//! Tiers: a hot pool in front of a cold one, which keeps its number, its volumes and its segments. The record of the cold pool says so.
+//! Tiers: a hot pool in front of a cold one, which keeps its number, its volumes and its segments.
+//! The record of the cold pool names the hot one.
 //!
-//! While it is the hot one of a tier a pool is none by itself: no segment is in it, it is not opened, searched or repaired apart
-//! ([`crate::pools`]), and nobody can name it for data. What is on it belongs to the cold pool.
+//! While a pool is the hot one of a tier it is no pool itself: no segment is in it, it is not
+//! opened, searched or repaired separately ([`crate::pools`]), and it cannot be named for data. Its
+//! content belongs to the cold pool.
 //!
-//! A tier that is to end first becomes empty (`ending` in its record), whatever is between; then the record is that of a plain pool
-//! again, and the hot one is a pool by itself, searched for what was left there.
+//! A tier that has to end first becomes empty (`ending` in its record), across restarts. Then the
+//! record is that of a plain pool again, and the hot one is a pool itself, searched for leftovers.
 
 use crate::format::inode::{PoolRecord, TierRecord};
 use crate::format::keys;
-use crate::pools::{Opened, Parts};
+use crate::pools::{OpenPool, Parts};
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::State;
@@ -24,7 +26,7 @@ impl State {
         self.pools.iter().find(|(_, r)| is_it(r)).map(|(id, _)| *id)
     }
 
-    /// What a pool is made of: of a hot one, the tier that it is in.
+    /// The records of a pool; for a hot one, of the tier that it is in.
     pub(crate) fn parts_of(&self, id: PoolId) -> Option<Parts> {
         let id = self.cold_of(id).unwrap_or(id);
         let record = self.pools.get(&id)?.clone();
@@ -46,13 +48,13 @@ impl State {
 }
 
 impl Shard {
-    /// Opens a pool as its record says, or the tier that it is in.
-    pub(crate) fn open_pool(&self, id: PoolId) -> std::result::Result<(PoolId, Opened), String> {
+    /// Opens a pool by its record, or the tier that it is in.
+    pub(crate) fn open_pool(&self, id: PoolId) -> std::result::Result<(PoolId, OpenPool), String> {
         let parts = self.lock().parts_of(id).ok_or_else(|| format!("pool {id} is gone"))?;
         Ok((parts.id, self.pools.open(&parts)?))
     }
 
-    /// How a pool is; also one that is the hot one of a tier.
+    /// Health of a pool; also of one that is the hot one of a tier.
     pub(crate) fn health_of(&self, id: PoolId) -> Option<Health> {
         let cold = self.lock().cold_of(id);
         let health = self.pools.get(cold.unwrap_or(id))?.layout()?.health();
@@ -62,7 +64,7 @@ impl Shard {
         }
     }
 
-    /// Notes what is in front of a pool from now on, for good.
+    /// Records the hot pool in front of a pool.
     pub(crate) fn set_tier(&self, id: PoolId, tier: Option<TierRecord>) -> Result<()> {
         let ctx = Ctx::system();
         self.transact(&ctx, |tx| {
@@ -86,7 +88,7 @@ impl Shard {
         }
         let _alone = self.alone(); // and nobody changes the pool's stores
         let Some(tier) = self.lock().pools.get(&id).and_then(|r| r.tier) else { return Ok(()) };
-        // from here on nothing gets to the hot pool, also where the record cannot be written now
+        // from here on nothing gets to the hot pool, even if the record cannot be written now
         if !tier.options.ending || !open().is_some_and(|tier| tier.end()) {
             return Ok(());
         }

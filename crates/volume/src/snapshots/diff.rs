@@ -1,8 +1,9 @@
 //! Differences between two snapshots, or a snapshot and now, in time proportional to what changed.
 //!
-//! What differs is on the deadlist: the records that died after the older state and had been born by then, and the names that
-//! were not there before. By what name a changed file is found its inode says; where it does not (hard links, records of old
-//! formats), its directory is read up to that name. Only trees that were moved in or out are looked at as a whole.
+//! The deadlist shows the differences: the records that died after the older state and had been
+//! born by then, and the names that did not exist before. A changed file's inode has its name.
+//! Where it does not (hard links, records of old formats), its directory is read up to that name.
+//! Only trees that were moved in or out are read as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
 use crate::format::inode::{Dentry, Inode, time};
@@ -19,28 +20,30 @@ use std::collections::{BTreeMap, BTreeSet};
 type Name = (u64, Box<[u8]>);
 
 /// The same tree at one of two times.
-struct Side<'a> {
+struct TreeAt<'a> {
     shard: &'a Shard,
-    /// Of a view, or of the live volume.
+    /// Number of a view, or of the live volume.
     volume: u32,
     /// The directory that paths begin at.
     top: u64,
     /// Paths of directories; `None`: not below `top`.
     paths: FxHashMap<u64, Option<Vec<u8>>>,
-    /// Names of inodes where they are known.
+    /// Known names of inodes.
     names: FxHashMap<u64, Name>,
-    /// Directories that were read to find names, and where to go on; `None`: all of it is in `names`.
+    /// Directories that were read to find names, and where to continue; `None`: all of it is in
+    /// `names`.
     read: FxHashMap<u64, Option<Key>>,
-    /// The inodes with several names of directories that were looked at as a whole, by directory and inode.
+    /// The inodes with several names of directories that were read as a whole, by directory and
+    /// inode.
     links: FxHashMap<u64, FxHashMap<u64, Vec<Name>>>,
-    /// The same of names that are gone since; `None`: not looked for yet.
+    /// The same for names that are gone since; `None`: not searched yet.
     gone: Option<FxHashMap<u64, Vec<Name>>>,
 }
 
-impl<'a> Side<'a> {
-    fn new(shard: &'a Shard, volume: u32, top: u64) -> Side<'a> {
+impl<'a> TreeAt<'a> {
+    fn new(shard: &'a Shard, volume: u32, top: u64) -> TreeAt<'a> {
         let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
-        Side {
+        TreeAt {
             shard,
             volume,
             top,
@@ -72,7 +75,7 @@ impl<'a> Side<'a> {
         Ok(self.dentry(name)?.is_some_and(|d| d.node.inode() == inode))
     }
 
-    /// Some names in a directory, from a key on (`None`: the first), and where to go on.
+    /// Some names in a directory, from a key on (`None`: the first), and where to continue.
     fn page(
         &self,
         dir: u64,
@@ -101,7 +104,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// A name of an inode in the directory that its record says.
+    /// A name of an inode in the directory that its record names.
     fn name_of(&mut self, inode: u64, record: &Inode) -> Result<Option<Name>> {
         let parent = record.parent;
         if let Some(name) = record.name.clone().map(|name| (parent, name))
@@ -128,8 +131,8 @@ impl<'a> Side<'a> {
         Ok(self.names.get(&inode).cloned())
     }
 
-    /// All names of an inode. Where it has several, the directories are looked at in which it has names now; names that
-    /// are gone since are found by the deadlist.
+    /// All names of an inode. Where it has several, the directories are read in which it has names
+    /// now; names that are gone since are found by the deadlist.
     fn names_of(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
         if record.is_dir() || record.nlink < 2 {
             return Ok(self.name_of(inode, record)?.into_iter().collect());
@@ -171,7 +174,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Names that were there at the time of this side and are not any more, by inode.
+    /// Names that existed at this time and are gone now, by inode.
     fn names_gone(&mut self) -> Result<&FxHashMap<u64, Vec<Name>>> {
         if self.gone.is_none() {
             let mut all: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
@@ -239,7 +242,7 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// What the deadlist says differs.
+/// The differences that the deadlist shows.
 #[derive(Default)]
 struct Differing {
     names: BTreeSet<Name>,
@@ -259,7 +262,7 @@ impl Differing {
     }
 }
 
-/// What became of an inode's names.
+/// The changes of an inode's names.
 #[derive(Default)]
 struct Moves {
     kind: Option<Kind>,
@@ -268,7 +271,8 @@ struct Moves {
 }
 
 impl Shard {
-    /// How what is below the live directory `dir` differs between the snapshots of epochs `from` and `to` (`None`: now).
+    /// The differences below the live directory `dir` between the snapshots of epochs `from` and
+    /// `to` (`None`: now).
     pub(crate) fn diff(
         &self,
         dir: NodeId,
@@ -283,8 +287,8 @@ impl Shard {
             (number(from), to.map_or(volume, number))
         };
         let differing = self.differing(volume, from, to, progress)?;
-        let mut old = Side::new(self, old, dir.inode());
-        let mut new = Side::new(self, new, dir.inode());
+        let mut old = TreeAt::new(self, old, dir.inode());
+        let mut new = TreeAt::new(self, new, dir.inode());
         let mut changes = BTreeSet::new();
         let moves = moves(&mut old, &mut new, differing.names)?;
         for (inode, moved) in &moves {
@@ -327,11 +331,11 @@ impl Shard {
         }
     }
 
-    /// Reports what was renamed, removed and added of one inode.
+    /// Reports the renamed, removed and added names of one inode.
     fn report_moves<'s>(
         &'s self,
-        old: &mut Side<'s>,
-        new: &mut Side<'s>,
+        old: &mut TreeAt<'s>,
+        new: &mut TreeAt<'s>,
         inode: u64,
         moved: &Moves,
         changes: &mut BTreeSet<Change>,
@@ -359,7 +363,7 @@ impl Shard {
     }
 }
 
-fn paths(side: &mut Side<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
+fn paths(side: &mut TreeAt<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for name in names {
         all.extend(side.path_of(name)?);
@@ -367,8 +371,8 @@ fn paths(side: &mut Side<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// What became of the inodes that differing names stand for.
-fn moves(old: &mut Side<'_>, new: &mut Side<'_>, names: BTreeSet<Name>) -> Result<BTreeMap<u64, Moves>> {
+/// The changes of names of the inodes that differing names lead to.
+fn moves(old: &mut TreeAt<'_>, new: &mut TreeAt<'_>, names: BTreeSet<Name>) -> Result<BTreeMap<u64, Moves>> {
     let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
     for name in names {
         let (was, is) = (old.dentry(&name)?, new.dentry(&name)?);
@@ -391,10 +395,11 @@ fn moves(old: &mut Side<'_>, new: &mut Side<'_>, names: BTreeSet<Name>) -> Resul
     Ok(moves)
 }
 
-/// Reports an inode that is on both sides and not what it was. `beyond`: more than its own record differs.
+/// Reports an inode that exists at both times and has changed. `beyond`: more than its own record
+/// differs.
 fn report_change(
-    old: &mut Side<'_>,
-    new: &mut Side<'_>,
+    old: &mut TreeAt<'_>,
+    new: &mut TreeAt<'_>,
     inode: u64,
     beyond: bool,
     moved: Option<&Moves>,
@@ -404,8 +409,8 @@ fn report_change(
     if !beyond && same_to_users(&was, &is) {
         return Ok(());
     }
-    // what is there now, and was below the directory before under some name: the same as a rule, and found sooner in what is
-    // live than in a snapshot
+    // inodes that exist now, and were below the directory before under some name: usually the same,
+    // and found sooner in the live volume than in a snapshot
     let mut names: BTreeSet<Name> = moved.into_iter().flat_map(|moved| moved.new.iter().cloned()).collect();
     if names.is_empty() || is.nlink > 1 && !is.is_dir() {
         names.extend(new.names_of(inode, &is)?);
@@ -442,7 +447,7 @@ fn same_to_users(a: &Inode, b: &Inode) -> bool {
 }
 
 impl crate::state::State {
-    /// Whether the volume, or the snapshot that the view shows, is there.
+    /// Whether the volume, or the snapshot that the view shows, exists.
     fn is_there(&self, volume: u32) -> bool {
         self.volumes.contains_key(&volume) || self.snapshots.view(volume).is_some()
     }

@@ -1,4 +1,5 @@
-//! Snapshots: what is kept for them and how it is read ([`versions`]), how it is freed ([`trim`]), and their use: [`diff`], [`restore`], [`schedule`].
+//! Snapshots: what is kept for them and how it is read ([`versions`]), how it is freed ([`trim`]),
+//! and their use: [`diff`], [`restore`], [`schedule`].
 
 pub(crate) mod diff;
 pub(crate) mod restore;

@@ -1,8 +1,9 @@
-//! Restore: a file or a tree comes back from a snapshot. Its records are made anew, its data is shared.
+//! Restores a file or a tree from a snapshot. Its records are made anew, its data is shared.
 //!
-//! The tree grows below a *staging* directory that has no name: to others, and after a crash, it is an orphan like an unlinked
-//! file, which reclaim frees with all below it. When it is whole, one transaction gives it its name, and in place takes the name
-//! from what was there, which becomes an orphan in turn.
+//! The tree grows below a *staging* directory that has no name: for others, and after a crash, it
+//! is an orphan like an unlinked file, which reclaim frees with everything below it. When it is
+//! whole, one transaction gives it its name. With `in_place` the same transaction removes the name
+//! of what was there, which becomes an orphan in turn.
 
 use crate::admin::Progress;
 use crate::cell::root_dir;
@@ -29,33 +30,33 @@ const SWAP_ENTRIES: usize = 4096;
 /// Name of what is restored in its staging directory.
 const STAGED: &[u8] = b"restored";
 
-/// What is restored, and where it goes.
+/// The source and the target of a restore.
 pub(crate) struct Restore<'a> {
     /// The inode in the view of the snapshot.
     pub source: NodeId,
-    /// The live directory it goes to.
+    /// The live directory of the target.
     pub dir: NodeId,
-    /// The name it gets there.
+    /// The name of the target.
     pub name: &'a [u8],
-    /// Whether it takes the place of what has that name.
+    /// Whether it replaces what has that name.
     pub in_place: bool,
-    /// Whether a file that it replaces may go to the recycle bin. Directories never do.
+    /// Whether a replaced file may go to the recycle bin. Directories never do.
     pub keeps: bool,
 }
 
-/// The new inode of a restored one.
+/// A source inode and its new inode.
 #[derive(Clone, Copy)]
 struct Pair {
     from: NodeId,
     to: NodeId,
 }
 
-/// A tree on its way.
+/// A tree that is being restored.
 #[derive(Default)]
 struct Tree {
-    /// Directories whose entries are still to be restored, and after which name.
+    /// Directories with entries still to be restored, and after which name.
     dirs: Vec<(Pair, Box<[u8]>)>,
-    /// Files with windows that are still to be restored, and from which on.
+    /// Files with windows still to be restored, and from which on.
     files: Vec<(Pair, u32)>,
     /// New inodes of those with several names.
     linked: FxHashMap<u64, NodeId>,
@@ -66,8 +67,8 @@ struct Tree {
 type Named = (Box<[u8]>, Dentry);
 
 impl Tx<'_> {
-    /// A new inode as `from` was, in `parent` and with one name. What of its data has windows of their own is left for later
-    /// steps (`true`).
+    /// A new inode like `from`, in `parent` and with one name. Data in windows of their own is left
+    /// for later steps (`true`).
     fn restore_inode(&mut self, from: NodeId, parent: NodeId, nlink: u32) -> TxResult<(NodeId, Inode, bool)> {
         // while this transaction runs nobody frees what the snapshot holds
         self.st.snapshot_of(from.volume())?;
@@ -108,7 +109,7 @@ impl Tx<'_> {
         Ok((node, inode, later))
     }
 
-    /// The same extents, as this window's: counted once more, and known to cleaning.
+    /// The same extents for this window: their data is counted once more, and has back references.
     fn share_extents(&mut self, node: NodeId, window: u32, list: &Extents) -> TxResult<Extents> {
         let birth = self.epoch(node.volume())?;
         let mut shared = Extents::default();
@@ -122,7 +123,7 @@ impl Tx<'_> {
         Ok(shared)
     }
 
-    /// One step of a file's windows; the window to go on at.
+    /// One step of a file's windows; returns the window to continue at.
     fn restore_windows(&mut self, file: Pair, from: u32) -> TxResult<Option<u32>> {
         self.st.snapshot_of(file.from.volume())?;
         let was = self.inode(file.from)?;
@@ -147,7 +148,7 @@ impl Tx<'_> {
         Ok(more)
     }
 
-    /// The directory that a tree grows in.
+    /// Makes the directory that a tree grows in.
     fn make_staging(&mut self, volume: u32) -> TxResult<NodeId> {
         let (node, birth) = self.allocate_inode(volume)?;
         let inode = Inode { nlink: 0, birth, ..root_dir(self.now, 0, 0) };
@@ -156,7 +157,8 @@ impl Tx<'_> {
         Ok(node)
     }
 
-    /// Restores entries into a directory that nobody sees yet. `linked`: what has been restored and may have other names.
+    /// Restores entries into a directory that nobody sees yet. `linked`: restored inodes that may
+    /// have other names.
     fn restore_entries(
         &mut self,
         to: NodeId,
@@ -198,8 +200,8 @@ impl Tx<'_> {
         Ok(all)
     }
 
-    /// What had the name becomes an orphan with all below it.
-    fn put_away(&mut self, dir: NodeId, name: &[u8], old: Dentry, keeps: bool) -> TxResult<()> {
+    /// Removes the name of what is replaced, which becomes an orphan with everything below it.
+    fn orphan_replaced(&mut self, dir: NodeId, name: &[u8], old: Dentry, keeps: bool) -> TxResult<()> {
         if old.node.volume() != dir.volume() {
             return Err(Error::Busy.into());
         }
@@ -221,7 +223,7 @@ impl Tx<'_> {
         self.make_orphan(old.node)
     }
 
-    /// A directory that has lost its name goes to reclaim, with all below it.
+    /// A directory that has lost its name goes to reclaim, with everything below it.
     pub(crate) fn make_orphan(&mut self, dir: NodeId) -> TxResult<()> {
         let mut inode = self.inode(dir)?;
         (inode.nlink, inode.parent) = (0, 0);
@@ -236,7 +238,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Snapshots that were taken below a directory, schedules, and volumes attached there must not lose their place.
+    /// Refuses to replace a tree with snapshots taken below it, schedules, or attached volumes.
     fn check_replaceable(&self, top: NodeId) -> TxResult<()> {
         let taken_of =
             self.st.snapshots.of_volume(top.volume()).map(|(_, s)| NodeId::new(top.volume(), s.dir));
@@ -251,7 +253,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Gives the entry `staged` of the staging directory its place.
+    /// Moves the entry `staged` of the staging directory to its target.
     fn place_restored(&mut self, staging: NodeId, staged: &[u8], r: &Restore<'_>) -> TxResult<()> {
         self.live_dir(r.dir)?;
         check_name(r.name)?;
@@ -262,7 +264,7 @@ impl Tx<'_> {
             if !r.in_place {
                 return Err(Error::Exists.into());
             }
-            self.put_away(r.dir, r.name, old, r.keeps)?;
+            self.orphan_replaced(r.dir, r.name, old, r.keeps)?;
         }
         self.fold()?;
         let entry = self.dentry(staging, staged)?.ok_or(Error::Stale)?;
@@ -272,7 +274,8 @@ impl Tx<'_> {
         self.reparent(entry, staging, r.dir, r.name)
     }
 
-    /// Exchanges the entries of `dir` by these names for those of the staging directory; what is not there goes.
+    /// Exchanges the entries of `dir` with these names for those of the staging directory; entries
+    /// that are missing there are removed.
     fn swap_entries(&mut self, staging: NodeId, dir: NodeId, names: &[Box<[u8]>]) -> TxResult<()> {
         self.need_no_bin_below(dir)?;
         for name in names {
@@ -283,14 +286,14 @@ impl Tx<'_> {
                     &Restore { source: staging, dir, name, in_place: true, keeps: false },
                 )?;
             } else if let Some(old) = self.dentry(dir, name)?.filter(|d| d.node.volume() == dir.volume()) {
-                self.put_away(dir, name, old, false)?;
+                self.orphan_replaced(dir, name, old, false)?;
             }
         }
         self.check_moved(dir)
     }
 }
 
-/// What one entry became.
+/// The result for one entry.
 struct Restored {
     from: NodeId,
     to: NodeId,
@@ -327,13 +330,13 @@ impl Shard {
             }
             Ok(done)
         });
-        // empty, or what a failure left
+        // empty, or the rest after a failure
         self.transact(&ctx, |tx| tx.make_orphan(staging))?;
         self.maintenance.wake();
         done
     }
 
-    /// Brings content that was written by the end of this epoch into the records.
+    /// Moves content that was written by the end of this epoch into the records.
     pub(crate) fn settle_epoch(&self, ctx: &Ctx, volume: u32, epoch: u32) -> Result<()> {
         let of_epoch = |node: &NodeId, p: &Pending| node.volume() == volume && p.epoch <= epoch;
         let pending: Vec<NodeId> =
@@ -346,7 +349,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Makes the tree anew in the staging directory: as its one entry, or the source's entries as its own.
+    /// Builds the tree in the staging directory: as its one entry, or the source's entries as its
+    /// own.
     fn grow(
         &self,
         ctx: &Ctx,
@@ -398,7 +402,7 @@ impl Shard {
     }
 
     fn restore_page(&self, ctx: &Ctx, to: NodeId, page: &[Named], tree: &mut Tree) -> Result<()> {
-        // what the transaction reads: each miss would begin it anew
+        // what the transaction reads: each miss would restart it
         let seq = self.lock().publish_seq;
         let read = |(name, from): &Named| [keys::inode(from.node), keys::dentry(to, name)];
         self.load_all(page.iter().flat_map(read).collect(), seq)?;
@@ -423,7 +427,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The entries of `dir` become those of the staging directory.
+    /// Replaces the entries of `dir` by those of the staging directory.
     fn swap(&self, ctx: &Ctx, staging: NodeId, dir: NodeId) -> Result<()> {
         let mut names: BTreeSet<Box<[u8]>> = BTreeSet::new();
         for from in [staging, dir] {
@@ -441,7 +445,7 @@ impl Shard {
         for step in names.chunks(SWAP_ENTRIES) {
             let swap = || self.transact(ctx, |tx| tx.swap_entries(staging, dir, step));
             self.in_turn(ctx, dir.volume(), swap)?;
-            step.iter().for_each(|name| self.tell_entry(dir, name));
+            step.iter().for_each(|name| self.invalidate_entry(dir, name));
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
-//! Schedules of snapshots: at multiples of an interval in UTC a snapshot is taken of a directory, named by that time, and
-//! those of that form that are not to be kept any more are removed. Others' names, and locked snapshots, are left alone.
+//! Schedules of snapshots: at multiples of an interval in UTC a snapshot is taken of a directory
+//! and named by that time. Snapshots with names of that form that should not be kept any more are
+//! removed. Snapshots with other names, and locked ones, are left alone.
 //!
-//! A schedule is also that of volumes attached below its directory, for their roots, where no other is nearer. What is due
-//! follows from the time and from the snapshots that are there: nothing is written when a schedule runs. Of runs that were
-//! missed the last is made up.
+//! A schedule also covers the roots of volumes attached below its directory, where no other
+//! schedule is nearer. What is due follows from the time and from the existing snapshots: nothing
+//! is written when a schedule runs. Of missed runs the last is made up.
 
 use crate::format::keys;
 use crate::format::schedule::{Keep, expired};
@@ -16,7 +17,7 @@ use leeward_env::dates::{self};
 use leeward_fs::{Error, NodeId, Result};
 
 impl Tx<'_> {
-    /// The directory is going away: so is its schedule.
+    /// Removes the schedule of a directory that is going away.
     pub(crate) fn drop_schedule(&mut self, dir: NodeId) {
         if self.st.schedules.get(dir).is_some() {
             self.remove(keys::schedule(dir));
@@ -44,7 +45,7 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// Roots of the volumes that a schedule is for because they are attached below its directory.
+    /// Roots of the volumes that a schedule covers because they are attached below its directory.
     pub(crate) fn inheriting(&self, dir: NodeId) -> Result<Vec<NodeId>> {
         let volumes: Vec<u32> =
             self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect();
@@ -67,7 +68,7 @@ impl Shard {
         };
         let Some((dir, record, slot)) = due else { return Ok(false) };
         let mut failed = None;
-        // its own comes last: a run that a crash cuts short is made up whole
+        // its own comes last: a run that a crash interrupts is repeated as a whole
         let mut targets = self.inheriting(dir)?;
         targets.push(dir);
         for target in targets {
@@ -85,7 +86,7 @@ impl Shard {
         let (ctx, name) = (Ctx::system(), dates::minute(slot));
         let mut taken = self.take(&ctx, dir, name.as_bytes());
         if taken == Err(Error::TooManyLinks) {
-            // what goes makes room
+            // removed snapshots make room
             self.prune(&ctx, dir, Some(slot), now, keep)?;
             taken = self.take(&ctx, dir, name.as_bytes());
         }
@@ -95,12 +96,12 @@ impl Shard {
         }
     }
 
-    /// Removes what is not kept once there is one of `slot`, too.
+    /// Removes the snapshots that are not kept once there is one of `slot`, too.
     fn prune(&self, ctx: &Ctx, dir: NodeId, slot: Option<i64>, now: i64, keep: Keep) -> Result<()> {
         let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).chain(slot).collect();
         for old in expired(&taken, now, keep) {
             match self.remove(ctx, dir, dates::minute(old).as_bytes()) {
-                // locked, or somebody else removed it
+                // locked, or another request removed it
                 Ok(()) | Err(Error::NotPermitted | Error::NotFound) => {}
                 Err(e) => return Err(e),
             }

@@ -1,8 +1,10 @@
-//! Trim: what no snapshot sees any more leaves the history and the deadlist, and its data is given up, in bounded steps.
+//! Trim: entries that no snapshot sees any more leave the history and the deadlist, and their data
+//! is freed, in bounded steps.
 //!
-//! What is to be done follows from the tallies and the snapshots alone (`snapshots.rs`), so a step that a crash undoes is done
-//! again, and nothing is forgotten. Nothing is added to a deadlist under a pair that no snapshot sees, so what is read of it
-//! without the lock stays true, and what is behind stays empty: trim goes on where it was, not through what it has removed.
+//! The work follows from the tallies and the snapshots alone (`snapshots.rs`), so a step that a
+//! crash undoes is done again, and nothing is forgotten. Nothing is added to a deadlist under a
+//! pair that no snapshot sees. So what is read of it without the lock stays true, and the part that
+//! is done stays empty: trim continues where it was, not through what it has removed.
 
 use crate::format::keys::{self, Dead, EpochPair, Key};
 use crate::shard::Shard;
@@ -15,14 +17,15 @@ use leeward_meta::Value;
 
 /// Entries of a deadlist that one step reads.
 const STEP_ENTRIES: usize = 256;
-/// What is freed in one hold of the lock, as tallies count.
+/// Entries that are freed in one hold of the lock, as tallies count.
 const HOLD_COUNT: usize = 64;
-/// Trim is behind when so many entries wait under one pair, or so many pairs: it then gets more of the time beside users.
+/// Trim is behind when this many entries wait under one pair, or this many pairs: it then gets more
+/// of the time beside users.
 const BEHIND_ENTRIES: i64 = 1 << 20;
 const BEHIND_PAIRS: usize = 1 << 10;
 
 impl Tx<'_> {
-    /// Frees these; `false` when the volume went away meanwhile.
+    /// Frees these entries; `false` when the volume went away meanwhile.
     fn trim(&mut self, volume: u32, pair: EpochPair, entries: &[(Key, Dead)]) -> TxResult<bool> {
         if !self.st.snapshots.is_doomed(volume, pair) {
             return Ok(false);
@@ -47,7 +50,7 @@ impl Tx<'_> {
     }
 }
 
-/// Entries as they are stored, read.
+/// Parses a stored entry.
 fn parsed(volume: u32, pair: EpochPair, (key, value): (Key, Value)) -> Result<(Key, Dead)> {
     let damaged = || Error::Corrupt(format!("deadlist of volume {volume} at {pair:?}"));
     let (_, dead) = keys::parse_dead(&key, &value).ok_or_else(damaged)?;
@@ -69,7 +72,7 @@ impl Shard {
     pub(crate) fn trim_step(&self) -> Result<bool> {
         let (volume, pair, from) = {
             let mut st = self.lock();
-            // what died before the last snapshot that saw it went
+            // entries that died before the last snapshot that saw them went
             st.list_the_dead(&self.cache);
             let Some((volume, pair)) = st.snapshots.doomed(st.unreadable.pairs()) else { return Ok(false) };
             let at = st.trimmed.as_ref().filter(|(v, p, _)| (*v, *p) == (volume, pair));

@@ -1,8 +1,10 @@
-//! Versions of records: what is kept when a record that a snapshot sees is changed, and how a snapshot's view finds it again.
+//! Versions of records: what is kept when a record that a snapshot sees is changed, and how a
+//! snapshot's view finds it again.
 //!
-//! The live path never looks at history. A change of a record that the newest snapshot sees copies the old version there first;
-//! later changes in the same epoch do not. History holds no references to segments of its own: what a live record refers to is
-//! counted with it, and data that it drops while a snapshot sees it is counted by its entry on the deadlist.
+//! The live path never looks at history. A change of a record that the newest snapshot sees copies
+//! the old version there first; later changes in the same epoch do not. History holds no references
+//! to segments of its own. What a live record refers to is counted with it. Data that it drops
+//! while a snapshot sees it is counted by its entry on the deadlist.
 
 use crate::format::extents::{Extents, Source, WINDOW};
 use crate::format::inode::{Dentry, StoredDentry, birth_of, encode_xattr, xattr_value};
@@ -18,14 +20,14 @@ use leeward_fs::{Error, Kind, NodeId, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
 
-/// An inode's data at one byte of it, and since when.
+/// The position of data in a file, and its epoch.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Whose.
+pub struct DataPosition {
+    /// The inode.
     pub node: NodeId,
-    /// From which byte on.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// Since which epoch.
+    /// The epoch in which it came there.
     pub birth: u32,
 }
 
@@ -38,7 +40,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Content that was written before the last snapshot must be in the records before the inode changes.
+    /// Content that was written before the last snapshot must be in the records before the inode
+    /// changes.
     pub(crate) fn settle_content(&self, node: NodeId, epoch: u32) -> TxResult<()> {
         match self.st.files.get(&node) {
             Some(p) if p.epoch < epoch && self.inode(node).is_ok_and(|i| i.nlink > 0) => {
@@ -48,7 +51,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Keeps the version of a record that is about to be changed or removed in `epoch`, if a snapshot sees it.
+    /// Keeps the version of a record that is about to be changed or removed in `epoch`, if a
+    /// snapshot sees it.
     pub(crate) fn keep_version(&mut self, key: &Key, epoch: u32) -> TxResult<()> {
         match self.st.snapshots.newest_before(keys::volume_of(key), epoch) {
             Some(_) => self.keep_old(key, epoch, self.get(key)?),
@@ -56,7 +60,7 @@ impl Tx<'_> {
         }
     }
 
-    /// [`Tx::keep_version`] of a record that is known: there is no need to look for it.
+    /// [`Tx::keep_version`] of a record whose value is known.
     fn keep_old(&mut self, key: &Key, epoch: u32, old: Option<Value>) -> TxResult<()> {
         self.note_before(key);
         let (volume, Some(old)) = (keys::volume_of(key), old) else { return Ok(()) };
@@ -64,7 +68,7 @@ impl Tx<'_> {
         let birth = birth_of(key[12], &old)?;
         if birth <= newest && !self.has_written(key) {
             let pair = EpochPair { death: epoch, birth };
-            // it dies but once
+            // a version dies only once
             self.put_new(keys::version(key, epoch), old);
             self.dies(key.clone(), pair);
             self.tally(volume, pair, Tally { records: 1, bytes: 0 });
@@ -72,7 +76,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Keeps the version of an inode that was read as `birth` says: most inodes that change have changed in this epoch before.
+    /// Keeps the version of an inode that was read with this `birth`: most inodes that change have
+    /// changed in this epoch before.
     pub(crate) fn keep_inode(&mut self, key: &Key, epoch: u32, birth: u32) -> TxResult<()> {
         if self.as_of().is_none() && birth == epoch {
             debug_assert!(self.get(key)?.is_none_or(|old| birth_of(key[12], &old) == Ok(epoch)));
@@ -89,8 +94,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Gives a name to an inode. A name that was not there is noted on the deadlist, so that differences between snapshots
-    /// are found without looking at all names.
+    /// Gives a name to an inode. A name that did not exist is noted on the deadlist, so that
+    /// differences between snapshots are found without reading all names.
     pub(crate) fn put_dentry(&mut self, dir: NodeId, name: &[u8], node: NodeId, kind: Kind) -> TxResult<()> {
         let (volume, key) = (dir.volume(), keys::dentry(dir, name));
         let birth = self.epoch(volume)?;
@@ -110,7 +115,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     pub(crate) fn remove_dentry(&mut self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         let (volume, key) = (dir.volume(), keys::dentry(dir, name));
         let epoch = self.epoch(volume)?;
@@ -127,7 +132,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes the extents of a window of their own.
+    /// Writes the record of a window's extents.
     pub(crate) fn put_extents(&mut self, node: NodeId, window: u32, list: &Extents) -> TxResult<()> {
         let key = keys::extents(node, window);
         let epoch = self.epoch(node.volume())?;
@@ -168,8 +173,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A live record refers no more to this data: it is given up, or goes on the deadlist while a snapshot sees it.
-    pub(crate) fn drop_data(&mut self, place: Place, addr: Addr, len: u32) -> TxResult<()> {
+    /// A live record no longer refers to this data: it is freed, or goes on the deadlist while a
+    /// snapshot sees it.
+    pub(crate) fn drop_data(&mut self, place: DataPosition, addr: Addr, len: u32) -> TxResult<()> {
         let volume = place.node.volume();
         let death = self.epoch(volume)?;
         let seen = self.st.snapshots.newest_before(volume, death).is_some_and(|s| place.birth <= s);
@@ -188,13 +194,14 @@ impl Tx<'_> {
         for e in list.iter() {
             if let Source::Data(addr) = e.source {
                 let offset = u64::from(window) * WINDOW + u64::from(e.offset);
-                self.drop_data(Place { node, offset, birth: e.birth }, addr, e.len)?;
+                self.drop_data(DataPosition { node, offset, birth: e.birth }, addr, e.len)?;
             }
         }
         Ok(())
     }
 
-    /// What a name in `dir` stands for, seen from there: within a view everything is in the view, and other volumes are not.
+    /// The inode that a name in `dir` leads to, seen from there: within a view everything is in the
+    /// view, and other volumes are missing.
     pub(crate) fn seen_from(&self, dir: NodeId, entry: Dentry) -> Option<Dentry> {
         if !dir.is_view() {
             return Some(entry);
@@ -224,7 +231,7 @@ impl Tx<'_> {
     }
 }
 
-/// See [`Tx::seen_from`]; `view`: what `dir` is in.
+/// As [`Tx::seen_from`]; `view`: the view that `dir` is in.
 pub(crate) fn seen_in(view: Option<View>, dir: NodeId, entry: Dentry) -> Option<Dentry> {
     match view {
         None => Some(entry),
@@ -235,7 +242,8 @@ pub(crate) fn seen_in(view: Option<View>, dir: NodeId, entry: Dentry) -> Option<
     }
 }
 
-/// Picks from versions in order those that a snapshot sees: of each record the first that died after it, if it was born then.
+/// Picks from versions in order those that a snapshot sees: of each record the first that died
+/// after it, if it was born by then.
 pub(crate) struct Seen {
     epoch: u32,
     decided: Option<Key>,
@@ -247,7 +255,7 @@ impl Seen {
         Seen { epoch, decided: None }
     }
 
-    /// Goes on with these.
+    /// Continues with these versions.
     pub(crate) fn versions(&mut self, page: &[(Key, Value)], out: &mut BTreeMap<Key, Value>) -> Result<()> {
         for (key, value) in page {
             let Some((record, death)) = keys::parse_version(key) else { continue };
@@ -263,7 +271,7 @@ impl Seen {
     }
 }
 
-/// Adds live records that were there at `epoch`.
+/// Adds live records that existed at `epoch`.
 pub(crate) fn seen_live(live: Vec<(Key, Value)>, epoch: u32, out: &mut BTreeMap<Key, Value>) -> Result<()> {
     for (key, value) in live {
         if birth_of(key[12], &value)? <= epoch {
@@ -282,7 +290,7 @@ impl State {
         }
     }
 
-    /// The inode that a node of a view shows; any other node is one itself.
+    /// The inode that a node of a view shows; any other node is an inode itself.
     pub(crate) fn live_node(&self, node: NodeId) -> NodeId {
         match self.snapshots.view(node.volume()) {
             Some(view) => NodeId::new(view.volume(), node.inode()),
@@ -290,7 +298,7 @@ impl State {
         }
     }
 
-    /// Content of a file that is not in its records yet; of a view only what was there then.
+    /// Content of a file that is not in its records yet; for a view only content that existed then.
     pub(crate) fn pending_of(&self, node: NodeId) -> Option<&Pending> {
         if !node.is_view() {
             return self.files.get(&node);
@@ -316,7 +324,8 @@ impl State {
 }
 
 impl Shard {
-    /// [`Shard::scan`] of a snapshot: live records first, then versions. What dies in between is then in both.
+    /// [`Shard::scan`] of a snapshot: live records first, then versions. A record that dies in
+    /// between is then in both.
     pub(crate) fn scan_view(&self, view: u32, from: &Key, to: &Key, limit: usize) -> Result<Page> {
         let (volume, epoch) = self.lock().snapshot_of(view)?;
         let (from, to) = (keys::with_volume(from, volume), keys::with_volume(to, volume));
@@ -330,7 +339,7 @@ impl Shard {
             versions.versions(&page, &mut seen)?;
             at = more;
             if seen.len() >= limit && at.is_some() {
-                // what is known of live records beyond the last version is left for the next page
+                // live records beyond the last version are left for the next page
                 let last = seen.keys().next_back().expect("not empty").clone();
                 next = Some(keys::after(&last));
                 at = None;
@@ -346,14 +355,14 @@ impl Shard {
         Ok((records, next.map(|next| keys::with_volume(&next, view))))
     }
 
-    /// Brings a record of a snapshot into the cache, under the view's key. A record that has not changed since is the live
-    /// one, and then there is no version that died later.
+    /// Loads a record of a snapshot into the cache, under the view's key. A record that has not
+    /// changed since is the live one, and then there is no version that died later.
     pub(crate) fn load_view(&self, key: &Key, view: u32) -> Result<()> {
         loop {
             let (volume, epoch, seq, overlaid) = {
                 let st = self.lock();
                 let Ok((volume, epoch)) = st.snapshot_of(view) else {
-                    // the snapshot is gone, and all that was in it
+                    // the snapshot is gone, and everything in it
                     self.cache.insert(key.clone(), None);
                     return Ok(());
                 };
@@ -389,7 +398,7 @@ impl Shard {
     }
 }
 
-/// Whether this value of a record was there at `epoch`.
+/// Whether this value of a record existed at `epoch`.
 fn is_seen(key: &Key, value: Option<&Value>, epoch: u32) -> Result<bool> {
     Ok(value.map(|value| birth_of(key[12], value)).transpose()?.is_some_and(|birth| birth <= epoch))
 }

@@ -1,8 +1,10 @@
-//! Cleaning: segments that are mostly dead are rewritten without the dead parts; objects that nothing points to are deleted.
+//! Cleaning: segments that are mostly dead are rewritten without the dead parts; objects that
+//! nothing points to are deleted.
 //!
-//! Addresses are logical, so a rewritten segment needs no change of any extent. What is live is looked up, not
-//! remembered: the index of a segment says for whom each part was written, back references who else uses it. If less is found
-//! than the count of references says, the segment is left alone: deletion fails closed.
+//! Addresses are logical, so a rewritten segment needs no change of any extent. Live data is looked
+//! up, not remembered: the index of a segment names the file that each part was written for, and
+//! back references name other users. If fewer references are found than are counted, the segment is
+//! left alone: deletion fails closed.
 
 use crate::format::extents::{Extents, Source, window_of, windows};
 use crate::format::inode::{Body, Inode, SegmentRecord};
@@ -16,33 +18,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// A segment is worth cleaning when at least one part in so many is dead.
+/// A segment is worth cleaning when at least one part in this many is dead.
 const WORTH_PART: u64 = 6;
-/// Nothing is cleaned while less than one part in so many of all data is dead.
+/// Nothing is cleaned while less than one part in this many of all data is dead.
 const TOLERATED_PART: u64 = 12;
 /// The same while users need the store and space is not short.
 const TOLERATED_PART_BUSY: u64 = 4;
-/// Space is short when less than one part in so many is free.
+/// Space is short when less than one part in this many is free.
 const SHORT_PART: u64 = 8;
 /// Windows looked up in one hold of the lock.
 const LOOKUP_STEP: usize = 64;
-/// Deletions that fail may take so long in one turn: a store that is away may take its time to say so.
+/// Time that failing deletions may take in one turn: a store that is away may be slow to fail.
 const FAILING_MAX: Nanos = 50_000_000;
-/// Back references that are forgotten in one hold of the lock.
+/// Back references that are removed in one hold of the lock.
 const FORGET_STEP: usize = 256;
 
-/// What became of a segment that was to be cleaned.
+/// The result of cleaning a segment.
 pub(crate) enum Cleaned {
     /// It has another object now.
     Rewritten,
-    /// References to it changed while they were looked up, or it is gone: nothing was done.
+    /// References to it changed during the look-up, or it is gone: nothing was done.
     Changed,
     /// Fewer references were found than are counted: it is left alone.
     Unclear,
 }
 
 impl Tx<'_> {
-    /// The ranges of `segment` that a window of a file uses now. An inode that is gone uses nothing.
+    /// The ranges of `segment` that a window of a file uses now. An inode that is gone uses
+    /// nothing.
     fn used_by(&self, node: NodeId, window: u32, segment: u64) -> TxResult<Used> {
         let mut used = Used::default();
         match self.inode(node) {
@@ -54,7 +57,8 @@ impl Tx<'_> {
     }
 }
 
-/// What a window uses of a segment. Data that is only in `history` is on the deadlist, and counted once.
+/// The ranges of a segment that a window uses. Data that is only in `history` is on the deadlist,
+/// and counted once.
 #[derive(Default)]
 struct Used {
     live: Vec<Range<u32>>,
@@ -62,7 +66,7 @@ struct Used {
 }
 
 impl Used {
-    /// Bytes that the segment's count of references has for it.
+    /// The bytes of these ranges in the segment's count of references.
     fn counted(&self) -> u64 {
         let bytes = |ranges: &[Range<u32>]| ranges.iter().map(|r| u64::from(r.end - r.start)).sum::<u64>();
         let live = merged(self.live.clone());
@@ -99,7 +103,7 @@ impl Shard {
         free <= total / SHORT_PART
     }
 
-    /// Cleans the segment where most is to be gained; `true` when there was one.
+    /// Cleans the segment with the most to gain; `true` when there was one.
     pub(crate) fn clean_step(&self) -> Result<bool> {
         self.clean_worst(TOLERATED_PART)
     }
@@ -124,7 +128,8 @@ impl Shard {
         st.segments.iter().filter(|(_, r)| r.sealed && is_worth(r)).count() as u64
     }
 
-    /// The object where most is to be gained, of pools that are there, and the pool that it belongs in.
+    /// The object with the most to gain, in pools that are not away, and the pool that it belongs
+    /// in.
     fn worst_segment(&self, tolerated_part: u64) -> Option<(Object, PoolId)> {
         let away = self.pools.away();
         let is_there = |pool: &PoolId| !away.contains(pool);
@@ -168,7 +173,8 @@ impl Shard {
         Ok(Cleaned::Rewritten)
     }
 
-    /// Windows of files that may use a segment: for which it was written, or which share data of others.
+    /// Windows of files that may use a segment: those it was written for, and those that share its
+    /// data.
     fn users_of(&self, ctx: &Ctx, object: Object) -> Result<BTreeSet<(NodeId, u32)>> {
         let mut used: BTreeSet<(NodeId, u32)> = BTreeSet::new();
         for chunk in self.log.index(ctx, object)? {
@@ -181,7 +187,8 @@ impl Shard {
         Ok(used)
     }
 
-    /// A generation for the next object of a segment, see [`crate::state::segments::Segments::next_generation`].
+    /// A generation for the next object of a segment, see
+    /// [`crate::state::segments::Segments::next_generation`].
     pub(crate) fn next_generation(&self, segment: u64) -> Result<u32> {
         let give = || self.lock().segments.next_generation(segment);
         if let Some(generation) = give() {
@@ -191,7 +198,8 @@ impl Shard {
         give().ok_or_else(|| Error::Io("no names for new objects are left".into()))
     }
 
-    /// A segment was rewritten: the next commit makes the new object count, and the old one garbage.
+    /// A segment was rewritten: with the next commit the new object counts, and the old one is
+    /// garbage.
     pub(crate) fn replace_object(&self, old: Object, new: SegmentInfo) {
         let mut st = self.lock();
         match st.segments.get(old.segment) {
@@ -203,7 +211,7 @@ impl Shard {
         }
     }
 
-    /// What these windows use of a segment, and how many bytes its count of references has for that.
+    /// The ranges of a segment that these windows use, and their bytes in its count of references.
     fn lookup(
         &self,
         ctx: &Ctx,
@@ -219,7 +227,7 @@ impl Shard {
                     .collect::<TxResult<Vec<_>>>()
             };
             let mut used = self.in_turn(ctx, 0, || self.transact(ctx, look))?;
-            // after what is live: what dies in between is then in both
+            // after live data: data that dies in between is then in both
             for ((node, window), used) in step.iter().zip(&mut used) {
                 self.used_in_history(*node, *window, segment, used)?;
             }
@@ -276,8 +284,9 @@ impl Shard {
         }
     }
 
-    /// Deletes objects that no durable record points to; `true` when there were any. Those of a pool that is away wait for it. What
-    /// cannot be deleted now holds up no other, and is tried again; the error comes when nothing else is left to delete.
+    /// Deletes objects that no durable record points to; `true` when there were any. Those of a
+    /// pool that is away wait for it. An object that cannot be deleted now holds up no other, and
+    /// is tried again; the error is returned when nothing else is left to delete.
     pub(crate) fn delete_garbage(&self) -> Result<bool> {
         let mut pools: BTreeMap<PoolId, Vec<Object>> = BTreeMap::new();
         for object in self.committer.take_garbage() {
@@ -296,7 +305,8 @@ impl Shard {
         if any { Ok(true) } else { failed.map(|()| false) }
     }
 
-    /// Deletes objects of one pool: whether any was, and what is left to try again, with the last error. Those that were not tried come first.
+    /// Deletes objects of one pool. Returns whether any was deleted, and the objects to try again,
+    /// with the last error. Untried ones come first.
     fn delete_objects(&self, garbage: Vec<Object>) -> (bool, Option<(Vec<Object>, Error)>) {
         let (mut any, mut failed, mut why) = (false, Vec::new(), None);
         let mut objects = garbage.into_iter();
@@ -331,7 +341,8 @@ impl Shard {
         }
     }
 
-    /// Back references of segments that are not there: a crash came between the removal of an object and theirs.
+    /// Removes back references of segments that do not exist: a crash came between the removal of
+    /// an object and theirs.
     pub(crate) fn forget_stray_backrefs(&self) -> Result<()> {
         let ctx = self.work_ctx(Work::Cleaning, None);
         for segment in self.stray_backrefs()? {
@@ -359,7 +370,7 @@ impl Shard {
             }
         }
         let garbage: BTreeSet<u64> =
-            self.standing_still(|| self.committer.garbage_so_far()).iter().map(|o| o.segment).collect();
+            self.with_commits_paused(|| self.committer.garbage_so_far()).iter().map(|o| o.segment).collect();
         strays.retain(|segment| !garbage.contains(segment));
         Ok(strays)
     }

@@ -1,4 +1,5 @@
-//! Space: what removal, cleaning and moves free, in the background; and what is counted below each directory.
+//! Space: freeing by removal, cleaning and moves, in the background; and the figures below each
+//! directory.
 
 pub(crate) mod clean;
 pub(crate) mod moves;

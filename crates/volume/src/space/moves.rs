@@ -1,12 +1,15 @@
-//! Moving data between pools: a segment that is not in a pool of its volume is rewritten into one, as a later generation.
+//! Moves data between pools: a segment that is not in a pool of its volume is rewritten into one,
+//! as a later generation.
 //!
-//! Nothing is stored of a move but what the volume's record says: which pool its data belongs in, and which pools its
-//! directories name. A segment anywhere else is *misplaced*. So a move goes on after a crash, can be called off by naming
-//! another pool, and data that had to go elsewhere while a pool was away comes home. Addresses are logical: no extent changes,
-//! and neither does a snapshot. The old object is deleted when the commit that names the new one is durable.
+//! The only state of a move is the volume's record: the pool its data belongs in, and the pools
+//! that its directories name. A segment anywhere else is *misplaced*. So a move continues after a
+//! crash, is cancelled by naming another pool, and data that had to go elsewhere while a pool was
+//! away returns. Addresses are logical: no extent changes, and neither does a snapshot. The old
+//! object is deleted when the commit that names the new one is durable.
 //!
-//! Segments of cells before format 4 do not say whose they are, and may hold data of several volumes: when a volume is to leave
-//! pool 0 their indexes are read once, and each counts as that of the volume with most of it.
+//! Segments of cells before format 4 have no volume in their records, and may hold data of several
+//! volumes. When a volume has to leave pool 0 their indexes are read once, and each counts as that
+//! of the volume with most of it.
 
 use crate::format::inode::SegmentRecord;
 use crate::shard::Shard;
@@ -21,7 +24,8 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_secs(5);
 
 impl Shard {
-    /// One step of moving, but not soon after one that failed; `true` when there may be more to do at once.
+    /// One step of moving, but not soon after one that failed; `true` when there may be more to do
+    /// at once.
     pub(crate) fn move_turn(&self) -> Result<bool> {
         if self.env.now() < self.lock().moves.retry_at {
             return Ok(false);
@@ -31,12 +35,14 @@ impl Shard {
         })
     }
 
-    /// Who moves: an operator waits for it, or the volume's owner wants his data elsewhere. So it rests less than other work of ours.
+    /// The context of moving: an operator waits for it, or the volume's owner wants the data
+    /// elsewhere. So it rests less than other background work.
     fn mover(&self, volume: Option<u32>) -> Ctx {
         Ctx { class: Class::Batch, ..self.work_ctx(Work::Moving, volume) }
     }
 
-    /// One step: finds out whose a segment is, or moves one. `true` when there was something to do.
+    /// One step: finds the volume of a segment, or moves one. `true` when there was something to
+    /// do.
     pub(crate) fn move_step(&self) -> Result<bool> {
         let (unknown, misplaced) = {
             let mut st = self.lock();
@@ -51,7 +57,7 @@ impl Shard {
         }
     }
 
-    /// Notes of a segment whose it is.
+    /// Finds and notes the volume of a segment.
     fn find_owner(&self, segment: u64) -> Result<()> {
         let Some(record) = self.lock().segments.get(segment).copied() else { return Ok(()) };
         if record.volume.is_some() || !record.sealed || record.object_bytes == 0 {
@@ -79,11 +85,11 @@ impl Shard {
             (record, home, st.by_segment.contains_key(&segment))
         };
         if self.is_away(home) || self.is_away(record.pool) {
-            // all is looked at again when a pool comes back
+            // everything is checked again when a pool comes back
             return Ok(());
         }
         let object = record.object(segment);
-        // on the way is the cheapest time to clean
+        // a move is the cheapest time to clean
         if !in_use && clean::is_worth(&record) && matches!(self.clean(object, home), Ok(Cleaned::Rewritten)) {
             return Ok(());
         }
@@ -101,7 +107,7 @@ impl Shard {
         }
     }
 
-    /// Rewrites a segment with all that is in it.
+    /// Rewrites a segment with all of its data.
     fn copy_to(&self, object: Object, record: &SegmentRecord, pool: PoolId) -> Result<()> {
         let info = match record.object_bytes {
             0 => leeward_data::SegmentInfo {

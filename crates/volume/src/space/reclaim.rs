@@ -1,4 +1,5 @@
-//! Freeing in bounded steps, in the background: the records of inodes that nobody can reach, and of removed volumes.
+//! Frees, in bounded steps in the background, the records of inodes that nobody can reach, and of
+//! removed volumes.
 //!
 //! A step that a crash interrupts is found again by its orphan or volume record.
 
@@ -20,7 +21,8 @@ const STEP_RECORDS: usize = 256;
 const HOLD_RECORDS: usize = 64;
 
 impl Tx<'_> {
-    /// Removes a record of an inode that nobody can reach, and gives up what it refers to; snapshots keep what they see.
+    /// Removes a record of an inode that nobody can reach, and frees what it refers to; snapshots
+    /// keep what they see.
     fn free_record(&mut self, key: Key, value: &[u8]) -> TxResult<()> {
         let Some(parsed) = keys::parse(&key) else { return Ok(()) };
         match parsed.tag {
@@ -42,7 +44,8 @@ impl Tx<'_> {
         self.remove_versioned(key)
     }
 
-    /// One step, of at most so many records; `true` when the inode is gone. What is below a directory goes first.
+    /// One step, of at most `most` records; `true` when the inode is gone. Everything below a
+    /// directory goes first.
     fn free_inode_step(&mut self, node: NodeId, most: usize) -> TxResult<bool> {
         if self.get(&keys::inode(node))?.is_some() && self.inode(node)?.entries() > 0 {
             self.empty_step(node, most)?;
@@ -62,7 +65,7 @@ impl Tx<'_> {
         Ok(finished)
     }
 
-    /// Takes some names out of a directory that nobody can reach. Its directories become orphans.
+    /// Removes some names from a directory that nobody can reach. Its directories become orphans.
     fn empty_step(&mut self, dir: NodeId, most: usize) -> TxResult<()> {
         let (from, to) = keys::tag_range(dir, tag::DENTRY);
         for (key, value) in self.scan(&from, &to, most, false)? {
@@ -79,7 +82,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes a record of a volume that goes with all its snapshots, and gives up what it refers to.
+    /// Removes a record of a volume that goes with all its snapshots, and frees what it refers to.
     fn drop_record(&mut self, key: Key, value: &[u8]) {
         let mut dropped = Vec::new();
         let data = |e: &Extent| match e.source {
@@ -135,7 +138,7 @@ impl Shard {
             let free = || self.transact(&ctx, |tx| tx.free_inode_step(node, most));
             match self.in_turn(&ctx, node.volume(), free) {
                 Ok(true) => {}
-                // behind what it may have left to do
+                // behind the work that it may have left
                 Ok(false) => self.lock().reclaim.push_back(node),
                 Err(e) => {
                     self.lock().reclaim.push_back(node);
@@ -160,7 +163,7 @@ impl Shard {
         self.lock().list_the_dead(&self.cache);
         let ranges = volume_ranges(volume);
         let to = &ranges[sweep.range].1;
-        // into the engine's memory: what is read under the lock is then there
+        // into the engine's memory, for the reads under the lock
         self.scan(&sweep.from, to, STEP_RECORDS)?;
         let most = self.step_size(HOLD_RECORDS);
         for _ in 0..STEP_RECORDS / most {
@@ -187,7 +190,8 @@ impl Shard {
         Ok(())
     }
 
-    /// At open: what a crash or a kill left without a name is freed, but for parts of uploads.
+    /// At open: inodes that a crash or a kill left without a name are freed, except parts of
+    /// uploads.
     pub(crate) fn find_orphans(&self) -> Result<()> {
         let (mut from, to) = keys::table_range(Table::Orphan);
         loop {

@@ -1,13 +1,16 @@
-//! The recycle bin of a volume: what was removed stays for some days, and goes earlier when its space is needed.
+//! The recycle bin of a volume: removed files stay for some days, and go earlier when their space
+//! is needed.
 //!
-//! An inode that loses its last name stays as it is, with 0 links and the mark [`Inode::binned`](crate::format::inode::Inode), and a record
-//! in the bin's table says what it was called. It goes on counting in the directory that it was in. Removed directories stay
-//! for that, too: a directory is removed when it is empty, so whatever is below it has an earlier stamp, and *purging* (counting
-//! it no longer, freeing it) begins with the oldest. Nothing in the bin can be reached by an operation, but for files that
-//! somebody has open.
+//! An inode that loses its last name stays as it is, with 0 links and the mark
+//! [`Inode::binned`](crate::format::inode::Inode), and a record in the bin's table has its last
+//! name. It still counts in the directory that it was in. Removed directories stay for that, too: a
+//! directory is removed when it is empty, so everything below it has an earlier stamp, and
+//! *purging* (counting it no longer, freeing it) begins with the oldest. No operation can reach
+//! anything in the bin, except files that are still open.
 //!
-//! Operations know nothing of it: one that does not fit a quota ends with [`Fail::Quota`](crate::tx::Fail), the shard purges
-//! what counts there, and runs it again. What a full disk needs is purged before the operation begins.
+//! Operations know nothing of the bin: one that does not fit a quota ends with
+//! [`Fail::Quota`](crate::tx::Fail), the shard purges entries that count there, and runs it again.
+//! For a full disk, entries are purged before the operation begins.
 
 mod restore;
 
@@ -23,9 +26,9 @@ use leeward_fs::{Error, Kind, NodeId, Result, Time};
 
 pub(crate) use restore::RestoreBin;
 
-/// Entries that one step looks at.
+/// Entries that one step handles.
 const STEP_ENTRIES: usize = 64;
-/// What is purged at once, at least, when the disk is full: giving space back takes a commit and more.
+/// The least to purge at once when the disk is full: freeing space takes a commit and more.
 const STEP_BYTES: i64 = 4 << 20;
 /// Steps of housekeeping that a write on a full disk waits for.
 const HOUSEKEEPING_STEPS: usize = 1024;
@@ -41,20 +44,21 @@ impl Tx<'_> {
     pub(crate) fn is_for_bin(&self, dir: NodeId, node: NodeId, inode: &Inode) -> TxResult<bool> {
         let volume = dir.volume();
         let kept = match self.properties(volume)?.bin_days {
-            // what is in the bin may be below it
+            // entries of the bin may be below it
             0 => inode.is_dir() && self.st.bins.holds(volume),
             _ => !self.is_passing(node, inode),
         };
         Ok(kept && self.has_place(dir)?)
     }
 
-    /// A file that never had content and is removed at once: a lock, a probe, a name for a file without one.
+    /// Whether a file never had content and is removed at once: a lock, a probe, a name for a file
+    /// without one.
     fn is_passing(&self, node: NodeId, inode: &Inode) -> bool {
         let age = nanos(self.now).saturating_sub(nanos(inode.times[time::B]));
         inode.kind == Kind::File && self.size_of(node, inode) == (0, 0) && age < 1_000_000_000
     }
 
-    /// Whether a directory is in its volume's tree, and not in one that restore has put away.
+    /// Whether a directory is in its volume's tree, and not in one that a restore has replaced.
     fn has_place(&self, dir: NodeId) -> TxResult<bool> {
         match self.is_below(dir, NodeId::new(dir.volume(), 1)) {
             Err(Fail::Error(Error::Stale)) => Ok(false),
@@ -62,7 +66,7 @@ impl Tx<'_> {
         }
     }
 
-    /// An inode that has just lost its last name goes to the bin.
+    /// Moves an inode that has just lost its last name to the bin.
     pub(crate) fn put_in_bin(&mut self, node: NodeId, mut inode: Inode, name: &[u8]) -> TxResult<()> {
         inode.binned = true;
         self.put_inode(node, &inode)?;
@@ -76,12 +80,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Purges an entry of the bin, if it is still there. The operation's only step: it may belong to an earlier epoch.
+    /// Purges an entry of the bin, if it still exists. The operation's only step: it may belong to
+    /// an earlier epoch.
     fn purge(&mut self, key: &Key) -> TxResult<Option<Stats>> {
         let entry = self.get(key)?;
         let (Some(_), Some((_, node))) = (entry, keys::parse_binned(key)) else { return Ok(None) };
         self.remove(key.clone());
-        // what was removed before a snapshot was taken is not in it
+        // a file that was removed before a snapshot was taken is not in it
         self.as_of_last_change(node)?;
         let mut inode = match self.inode(node) {
             Err(Fail::Error(Error::Stale)) => {
@@ -104,7 +109,7 @@ impl Tx<'_> {
         Ok(Some(by))
     }
 
-    /// [`Tx::purge`] of what is below `dir`.
+    /// [`Tx::purge`] of an entry below `dir`.
     fn purge_below(&mut self, key: &Key, dir: NodeId) -> TxResult<Option<Stats>> {
         let (Some(_), Some((_, node))) = (self.get(key)?, keys::parse_binned(key)) else { return Ok(None) };
         match self.is_below(node, dir) {
@@ -114,7 +119,7 @@ impl Tx<'_> {
         }
     }
 
-    /// `dir` goes away with all below it: nothing that counts there may be in the bin.
+    /// `dir` goes away with everything below it: nothing that counts there may be in the bin.
     pub(crate) fn need_no_bin_below(&self, dir: NodeId) -> TxResult<()> {
         match self.st.bins.is_searched(dir) {
             true => Ok(()),
@@ -122,10 +127,10 @@ impl Tx<'_> {
         }
     }
 
-    /// Looks what is oldest in the bin now.
+    /// Finds the oldest entry of the bin.
     fn look_for_oldest(&mut self, volume: u32) -> TxResult<()> {
         let (from, to) = keys::bin_range(volume, 0);
-        // what is damaged stays in front
+        // damaged entries stay in front
         let first = self.scan(&from, &to, self.st.unreadable.count() as usize + 1, false)?;
         let stamp = |key: &Key| keys::parse_binned(key).map(|(stamp, _)| stamp);
         let readable = first.iter().find(|(key, _)| !self.st.unreadable.has(key));
@@ -143,7 +148,8 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// Purges what is in the bin below `dir`, oldest first, until `by` more fits its quota. `false`: it does not help.
+    /// Purges entries of the bin below `dir`, oldest first, until `by` more fits its quota.
+    /// `false`: it does not help.
     pub(crate) fn make_room_in_quota(&self, ctx: &Ctx, dir: NodeId, by: Stats) -> Result<bool> {
         let fits = || {
             let st = self.lock();
@@ -163,13 +169,13 @@ impl Shard {
         Ok(true)
     }
 
-    /// Purges all that is in the bin below `dir`.
+    /// Purges all entries of the bin below `dir`.
     pub(crate) fn empty_bin_below(&self, dir: NodeId) -> Result<()> {
         while self.purge_next_below(dir)? {}
         Ok(())
     }
 
-    /// Purges the oldest that is in the bin below `dir`; `false`: there is nothing.
+    /// Purges the oldest entry of the bin below `dir`; `false`: there is none.
     pub(crate) fn purge_next_below(&self, dir: NodeId) -> Result<bool> {
         let (moves, from, newest) = {
             let st = self.lock();
@@ -196,7 +202,8 @@ impl Shard {
         Ok(false)
     }
 
-    /// [`Shard::need_space`] in a pool, purging the oldest of bins when there is not enough: of this volume, else of others.
+    /// [`Shard::need_space`] in a pool, purging the oldest entries of bins when there is not
+    /// enough: of this volume, else of others.
     pub(crate) fn need_room(&self, ctx: &Ctx, volume: u32, pool: PoolId, bytes: u64) -> Result<()> {
         loop {
             match self.need_space(pool, bytes) {
@@ -223,7 +230,8 @@ impl Shard {
         Ok(false)
     }
 
-    /// Purges some entries with stamps up to `upto`, oldest first, until so many bytes count no longer. Returns how many.
+    /// Purges some entries with stamps up to `upto`, oldest first, until `bytes` are no longer
+    /// counted. Returns how many.
     fn purge_oldest(&self, volume: u32, upto: u64, bytes: i64) -> Result<usize> {
         let from = self.lock().bins.volumes.get(&volume).and_then(|bin| bin.due).unwrap_or(0);
         let (from, to) = keys::bin_range(volume, from);
@@ -243,7 +251,7 @@ impl Shard {
         Ok(purged)
     }
 
-    /// An entry that cannot be purged, as something of it is damaged, keeps no other.
+    /// Leaves out an entry that cannot be purged because it is damaged: it holds up no other.
     fn left_out(&self, key: &Key, purged: Result<Option<Stats>>) -> Result<Option<Stats>> {
         match purged {
             Err(Error::Corrupt(why)) => {
@@ -269,7 +277,8 @@ impl Shard {
         Ok(())
     }
 
-    /// What is too old for its bin is purged: one step; `true` when there was something to do.
+    /// Purges entries that are too old for their bin: one step; `true` when there was something to
+    /// do.
     pub(crate) fn bin_step(&self) -> Result<bool> {
         let now = nanos(self.now());
         let due = {
@@ -287,7 +296,7 @@ impl Shard {
         Ok(true)
     }
 
-    /// Purges all that is in a volume's bin now. Returns how much it was.
+    /// Purges everything that is in a volume's bin now. Returns the number of entries.
     pub(crate) fn empty_bin(&self, volume: u32, mut each: impl FnMut(u64)) -> Result<u64> {
         let upto = nanos(self.now());
         let mut all = 0;
@@ -299,7 +308,7 @@ impl Shard {
         Ok(all)
     }
 
-    /// At open: which bins hold something.
+    /// At open: finds the bins that have entries.
     pub(crate) fn find_bins(&self) -> Result<()> {
         let (mut from, to) = keys::table_range(keys::Table::Bin);
         loop {

@@ -1,9 +1,10 @@
-//! Recursive statistics: what is below each directory.
+//! Recursive statistics: figures of everything below each directory.
 //!
-//! An operation changes them for one directory only ([`Unfolded`], stored beside the records with the next commit). In steps, in the background, each change is
-//! folded into the record of its directory and goes on to the one above. So an operation, and somebody else's fsync, costs the same however
-//! deep the tree is; a record and what is unfolded at and below its directory give the exact figure at any time, and
-//! who needs it folds first.
+//! An operation changes them for one directory only ([`Unfolded`], stored beside the records with
+//! the next commit). In steps, in the background, each change is folded into the record of its
+//! directory and goes on to the one above. So the cost of an operation, and of another user's
+//! fsync, does not depend on the depth of the tree. A record and the unfolded changes at and below
+//! its directory give the exact figure at any time; code that needs it folds first.
 
 use crate::format::inode::Stats;
 use crate::format::keys;
@@ -16,11 +17,12 @@ use std::collections::BTreeMap;
 
 /// Directories whose records one step changes, in one hold of the lock.
 const FOLD_STEP: usize = 64;
-/// Steps at a time.
+/// Most steps in a row.
 const FOLD_STEPS_MAX: usize = 256;
 
 impl Shard {
-    /// Folds what there is, in steps; leaves the rest for the next time where changes come in as fast.
+    /// Folds all changes, in steps; leaves the rest for the next time where changes come in as
+    /// fast.
     pub(crate) fn fold(&self) -> Result<()> {
         let ctx = Ctx::system();
         for _ in 0..FOLD_STEPS_MAX {
@@ -38,8 +40,8 @@ impl Tx<'_> {
         Ok(self.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?.unwrap_or_default())
     }
 
-    /// Folds at most `limit` steps of a change to one directory's record, from below upwards where it can; what is left goes on from where
-    /// it is. `true` when something is left.
+    /// Folds changes for at most `limit` directories' records, from below upwards where it can; the
+    /// rest continues from where it is. `true` when something is left.
     pub fn fold_step(&mut self, limit: usize) -> TxResult<bool> {
         let mut climbing: BTreeMap<NodeId, Stats> = self.st.unfolded.iter().rev().take(limit).collect();
         climbing.iter().for_each(|(dir, by)| self.deltas.push((*dir, by.negated())));
@@ -62,7 +64,7 @@ impl Tx<'_> {
     /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
     pub fn fold(&mut self) -> TxResult<()> {
         let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
-        // what came before this operation was folded in by its first fold
+        // earlier changes were folded in by this operation's first fold
         let earlier = (!self.folded).then(|| self.st.unfolded.iter()).into_iter().flatten();
         for (dir, s) in earlier.chain(self.deltas.iter().copied()) {
             let t = total.entry(dir).or_default();
@@ -107,7 +109,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// 0 ends the walk: at a volume's root, and (a broken invariant that must not stop commits) where a directory is gone.
+    /// The directory above. 0 ends the walk: at a volume's root, and (a broken invariant that must
+    /// not stop commits) where a directory is gone.
     fn parent_for_stats(&self, dir: NodeId) -> TxResult<NodeId> {
         match self.inode(dir) {
             Ok(inode) => Ok(NodeId::new(dir.volume(), inode.parent)),
@@ -119,13 +122,13 @@ impl Tx<'_> {
         }
     }
 
-    /// What was not folded yet about `dir` moves to its parent: `dir` is going away.
-    pub fn hand_up_deltas(&mut self, dir: NodeId, parent: NodeId) {
+    /// Moves unfolded changes of `dir` to its parent: `dir` is going away.
+    pub fn propagate_deltas(&mut self, dir: NodeId, parent: NodeId) {
         let sum = self.discard_deltas(dir);
         self.add_stats(parent, sum);
     }
 
-    /// What was not folded yet about `dir` counts nowhere: `dir` is going away.
+    /// Drops unfolded changes of `dir`: `dir` is going away.
     pub(crate) fn discard_deltas(&mut self, dir: NodeId) -> Stats {
         let running = if self.folded { None } else { self.st.unfolded.get(dir) };
         let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();

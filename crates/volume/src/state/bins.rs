@@ -1,4 +1,4 @@
-//! Recycle bins in memory: which volumes have something in theirs, and how old that is.
+//! Recycle bins in memory: which volumes have entries in theirs, and how old these are.
 
 use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
@@ -8,24 +8,25 @@ use std::collections::BTreeMap;
 pub(crate) struct Bin {
     /// No entry is older.
     pub(crate) oldest: u64,
-    /// The oldest that can be read; `None`: there is none.
+    /// Stamp of the oldest readable entry; `None`: there is none.
     pub(crate) due: Option<u64>,
     /// No entry is newer.
     pub(crate) newest: u64,
     /// Moves of directories in the volume so far.
     pub(crate) moves: u64,
-    /// Directories that nothing is below which is in the bin and has this stamp or an earlier one, if `moves` is as it was then.
+    /// Directories with nothing below them in the bin up to this stamp, if `moves` is unchanged
+    /// since then.
     pub(crate) searched: FxHashMap<NodeId, (u64, u64)>,
 }
 
-/// Bins in memory: of volumes that have something in theirs.
+/// Bins in memory: of volumes that have entries in theirs.
 #[derive(Default)]
 pub struct Bins {
     pub(crate) volumes: BTreeMap<u32, Bin>,
 }
 
 impl Bins {
-    /// Puts in a stored bin.
+    /// Adds a stored bin.
     pub fn load(&mut self, volume: u32, oldest: u64, newest: u64) {
         self.volumes.insert(
             volume,
@@ -33,17 +34,17 @@ impl Bins {
         );
     }
 
-    /// Whether something may be in the bin.
+    /// Whether the bin may have entries.
     pub fn holds(&self, volume: u32) -> bool {
         self.volumes.contains_key(&volume)
     }
 
-    /// Volumes that may have something in theirs.
+    /// Volumes whose bins may have entries.
     pub fn volumes(&self) -> impl Iterator<Item = u32> + '_ {
         self.volumes.keys().copied()
     }
 
-    /// Something went to the bin with this stamp.
+    /// An entry with this stamp was added to the bin.
     pub fn add(&mut self, volume: u32, stamp: u64) {
         let due = Some(stamp);
         let new = || Bin { oldest: stamp, due, newest: stamp, moves: 0, searched: FxHashMap::default() };
@@ -59,7 +60,7 @@ impl Bins {
         }
     }
 
-    /// From which stamp on something below this directory may be in the bin.
+    /// The stamp from which on entries may be below this directory.
     pub(crate) fn search_from(&self, dir: NodeId) -> u64 {
         let Some(bin) = self.volumes.get(&dir.volume()) else { return u64::MAX };
         match bin.searched.get(&dir) {
@@ -68,19 +69,20 @@ impl Bins {
         }
     }
 
-    /// Nothing below this directory is in the bin up to this stamp; `moves`: as it was before looking.
+    /// Notes that no entry up to this stamp is below this directory; `moves`: its value before the
+    /// search.
     pub(crate) fn note_searched(&mut self, dir: NodeId, moves: u64, upto: u64) {
         if let Some(bin) = self.volumes.get_mut(&dir.volume()) {
             bin.searched.insert(dir, (moves, upto));
         }
     }
 
-    /// Whether nothing below this directory is in the bin, as far as is known.
+    /// Whether no entry is below this directory, as far as is known.
     pub fn is_searched(&self, dir: NodeId) -> bool {
         self.volumes.get(&dir.volume()).is_none_or(|bin| self.search_from(dir) > bin.newest)
     }
 
-    /// Forgets a volume.
+    /// Removes a volume.
     pub fn drop_volume(&mut self, volume: u32) {
         self.volumes.remove(&volume);
     }

@@ -1,4 +1,4 @@
-//! What an operation does to the state beside records, once it has succeeded.
+//! Effects of an operation on the state beside records, applied once it has succeeded.
 
 use crate::format::buckets::BucketRecord;
 use crate::format::inode::{PoolRecord, SnapshotRecord};
@@ -12,12 +12,12 @@ use crate::state::snapshots::Tally;
 use leeward_data::{Addr, PoolId};
 use leeward_fs::NodeId;
 use leeward_fs::accounts::AccountChange;
-use leeward_fs::flows::{FlowRecord, Principal};
+use leeward_fs::flows::{FlowRecord, UserOrGroup};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What an operation does to the state beside records, once it has succeeded.
+/// An effect of an operation on the state beside records, applied once it has succeeded.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// A directory of the volume names this pool.
@@ -28,9 +28,9 @@ pub(crate) enum Effect {
     Orphan(NodeId),
     /// The inode has a name now.
     Named(NodeId),
-    /// The upload is this now.
+    /// The upload has this record now.
     Upload(NodeId, UploadRecord),
-    /// The upload is not there any more.
+    /// The upload is gone.
     UploadGone(NodeId),
     /// The inode is this part of an upload.
     Part(NodeId, PartRecord),
@@ -38,23 +38,23 @@ pub(crate) enum Effect {
     Gone(NodeId),
     /// Its records are to be freed in steps.
     Reclaim(NodeId),
-    /// Something is in the recycle bin of the volume now.
+    /// The recycle bin of the volume has an entry with this stamp.
     Binned { volume: u32, stamp: u64 },
-    /// The directory's quota is gone with it.
+    /// The directory's quota is removed with it.
     DropQuota(NodeId),
     /// Content changed, beyond what the records say.
     Change(NodeId, ContentChange),
-    /// This was said about a user or group at the gate.
-    Flow(Principal, FlowRecord),
-    /// The bucket is this now, or gone.
+    /// A user or group has these settings at the gate now.
+    Flow(UserOrGroup, FlowRecord),
+    /// The bucket has this record now, or is gone.
     Bucket(String, Option<BucketRecord>),
-    /// Users and keys are others now.
+    /// Users or keys changed.
     Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
-    /// What is stored of scrubbing a pool is this now.
+    /// The scrub record of a pool is this now.
     Scrub(PoolId, Option<ScrubRecord>),
-    /// A scrub of a pool is so far, or over.
+    /// The position of a scrub of a pool; `None`: it is over.
     ScrubPlace(PoolId, Option<Reached>),
     /// The directory has this schedule of snapshots now; `None`: none.
     Schedule(NodeId, Option<ScheduleRecord>),
@@ -79,20 +79,20 @@ pub(crate) enum Effect {
 pub(crate) struct ContentChange {
     /// In order.
     pub(crate) changes: Vec<Change>,
-    /// How many more bytes are allocated.
+    /// Bytes by which the allocation grows.
     pub(crate) grows: i64,
-    /// Holes that have space now.
+    /// Holes that are allocated now.
     pub(crate) fills: Vec<Range<u64>>,
-    /// Windows that it may touch.
+    /// Number of windows that it may touch.
     pub(crate) windows: usize,
-    /// What the records say, bytes.
+    /// Size in the records, bytes.
     pub(crate) size: u64,
-    /// What the records say is allocated, bytes.
+    /// Allocated bytes in the records.
     pub(crate) allocated: u64,
 }
 
 impl State {
-    /// Does it. `dead`: data that nobody needs any more is added.
+    /// Applies an effect. Data that nobody needs any more is added to `dead`.
     pub(crate) fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {
         match effect {
             Effect::DirPool(volume, pool) => self.name_pool(volume, pool),
@@ -105,22 +105,22 @@ impl State {
             }
             Effect::Upload(upload, record) => {
                 let parts = self.uploads.set(upload, record);
-                self.let_parts_go(parts);
+                self.release_parts(parts);
             }
             Effect::UploadGone(upload) => {
                 let parts = self.uploads.remove(upload);
-                self.let_parts_go(parts);
+                self.release_parts(parts);
             }
             Effect::Part(node, record) => {
                 self.orphans.remove(&node);
                 let old = self.uploads.add(node, record);
-                self.let_parts_go(old.into_iter().collect());
+                self.release_parts(old.into_iter().collect());
             }
             Effect::Gone(node) => {
                 self.orphans.remove(&node);
                 if let Some(pending) = self.files.remove(&node) {
                     dead.extend(pending.data());
-                    self.let_go(node, pending.segments());
+                    self.release_segments(node, pending.segments());
                 }
             }
             Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
@@ -162,7 +162,7 @@ impl State {
             Some(record) => drop(self.pools.insert(id, record)),
             None => drop(self.pools.remove(&id)),
         }
-        self.moves.look_again();
+        self.moves.recheck();
     }
 
     fn set_bucket(&mut self, name: String, record: Option<BucketRecord>) {
@@ -171,7 +171,7 @@ impl State {
             Some(record) => drop(buckets.insert(name, Arc::new(record))),
             None => {
                 buckets.remove(&name);
-                self.uploads.forsake_bucket(&name);
+                self.uploads.expire_bucket(&name);
             }
         }
     }
@@ -183,7 +183,7 @@ impl State {
         }
         let pending = self.files.extract_if(|node, _| node.volume() == id);
         let pending: Vec<(NodeId, Pending)> = pending.collect();
-        pending.into_iter().for_each(|(node, p)| self.let_go(node, p.segments()));
+        pending.into_iter().for_each(|(node, p)| self.release_segments(node, p.segments()));
         self.orphans.retain(|node| node.volume() != id);
         self.reclaim.retain(|node| node.volume() != id);
         self.unfolded.drop_volume(id);
@@ -191,7 +191,7 @@ impl State {
         self.bins.drop_volume(id);
         self.schedules.drop_volume(id);
         let parts = self.uploads.drop_volume(id);
-        self.let_parts_go(parts);
+        self.release_parts(parts);
     }
 
     fn take_snapshot(&mut self, volume: u32, record: SnapshotRecord) {
@@ -227,7 +227,7 @@ impl State {
         pending.allocated = pending.allocated.saturating_add_signed(grows);
     }
 
-    /// `records`: size and allocated bytes that the records say now.
+    /// `records`: size and allocated bytes that the records have now.
     fn applied(&mut self, node: NodeId, last: u64, records: (u64, u64)) {
         let Some(pending) = self.files.get_mut(&node) else { return };
         let done = pending.applied(last);
@@ -235,6 +235,6 @@ impl State {
             debug_assert_eq!((pending.size, pending.allocated), records, "{node:?}");
             self.files.remove(&node);
         }
-        self.let_go(node, done);
+        self.release_segments(node, done);
     }
 }

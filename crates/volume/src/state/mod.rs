@@ -1,4 +1,5 @@
-//! What the shard's lock protects: tables in memory, each in a module of its own. Nothing here waits, does I/O, or knows the shard.
+//! The data under the shard's lock: tables in memory, each in a module of its own. Nothing here
+//! waits, does I/O, or knows the shard.
 
 pub(crate) mod overlay;
 pub(crate) mod pending;
@@ -47,10 +48,10 @@ use sweep::Sweep;
 use unfolded::Unfolded;
 use uploads::Uploads;
 
-/// Records that one entry of a deadlist names at most.
+/// Most records that one entry of a deadlist names.
 const DEAD_PER_ENTRY: usize = 32;
 
-/// What the lock protects.
+/// The data that the lock protects.
 #[derive(Default)]
 pub struct State {
     /// Records changed since the last freeze.
@@ -59,21 +60,23 @@ pub struct State {
     pub running_id: u64,
     /// Changes of recursive statistics that are not in their records yet.
     pub unfolded: Unfolded,
-    /// Records being committed, the oldest transaction first: those that are durable and not published yet, and one that is written.
+    /// Records being committed, the oldest transaction first: those that are durable and not
+    /// published yet, and one that is being written.
     pub committing: VecDeque<Frozen>,
     /// Moves when committed records become clean.
     pub publish_seq: u64,
     /// Content that is not in records yet, by inode.
     pub files: FxHashMap<NodeId, Pending>,
-    /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it. Such a segment is in use.
+    /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it.
+    /// Such a segment is in use.
     pub by_segment: FxHashMap<u64, BTreeSet<NodeId>>,
-    /// Of those the segments of which nothing was left to store.
+    /// Those of these segments of which nothing was left to store.
     pub vanished: BTreeSet<u64>,
     /// The segment table.
     pub segments: Segments,
     /// Pools by number, without the cell's own.
     pub pools: BTreeMap<PoolId, PoolRecord>,
-    /// What is to be moved between pools.
+    /// Segments to be moved between pools.
     pub moves: Moves,
     /// Volumes by number.
     pub volumes: BTreeMap<u32, VolumeRecord>,
@@ -81,33 +84,34 @@ pub struct State {
     pub volumes_dirty: BTreeSet<u32>,
     /// Objects that cleaning replaced: garbage once the next commit is durable.
     pub replaced: Vec<Object>,
-    /// Segments whose rides are not needed any more once the next commit is durable: it says that they are stored.
+    /// Segments whose inline data is no longer needed once the next commit is durable: it records
+    /// that they are stored.
     pub released: Vec<u64>,
     /// Whether the cell's counters must be written.
     pub counters_dirty: bool,
     /// Number of the next volume.
     pub next_volume: u32,
-    /// When the time was last stored for the locks of snapshots, seconds; whether it must be.
+    /// When the time was last stored for the locks of snapshots, seconds.
     pub clock_stored: Option<i64>,
-    /// See `clock_stored`.
+    /// Whether the time must be stored.
     pub clock_due: bool,
     /// Schedules of snapshots.
     pub schedules: Schedules,
-    /// Scrubbing of pools: when, and how it went.
+    /// Scrubbing of pools: when, and with which result.
     pub scrubs: Scrubs,
-    /// Snapshots, what they hold, and views of them.
+    /// Snapshots, the data that they hold, and views of them.
     pub snapshots: Snapshots,
     /// Recycle bins.
     pub bins: Bins,
-    /// What was said about users and groups at the gate.
+    /// Settings of users and groups at the gate.
     pub flows: FlowSettings,
-    /// What is published at the S3 door.
+    /// The buckets of the S3 door.
     pub buckets: Arc<Buckets>,
-    /// Who may come in by a door.
+    /// Users and keys for doors.
     pub accounts: Arc<Accounts>,
     /// Uploads in parts.
     pub uploads: Arc<Uploads>,
-    /// Quotas and what is used of them.
+    /// Quotas and their usage.
     pub quotas: Quotas,
     /// References of front ends.
     pub refs: Refs,
@@ -115,9 +119,9 @@ pub struct State {
     pub orphans: BTreeSet<NodeId>,
     /// Inodes without a name or reference whose records are to be freed in steps.
     pub reclaim: VecDeque<NodeId>,
-    /// How far the records of a removed volume are freed.
+    /// Position of freeing a removed volume.
     pub sweep: Option<Sweep>,
-    /// How far trim is: behind this key nothing is left of that pair of that volume.
+    /// Position of trim: behind this key nothing is left of that pair of that volume.
     pub trimmed: Option<(u32, EpochPair, Key)>,
     /// Damaged records that background work leaves out.
     pub unreadable: Unreadable,
@@ -126,8 +130,8 @@ pub struct State {
 }
 
 impl State {
-    /// Bytes that only snapshots hold, where the quota of this directory counts them: that of a volume's root does if the
-    /// volume says so.
+    /// Bytes that only snapshots hold, if the quota of this directory counts them: that of a
+    /// volume's root does with the volume's setting.
     pub(crate) fn held_in_quota(&self, dir: NodeId) -> i64 {
         let counts = |v: &VolumeRecord| dir.inode() == 1 && v.properties.quota_counts_snapshots;
         match self.volumes.get(&dir.volume()).is_some_and(counts) {
@@ -136,19 +140,19 @@ impl State {
         }
     }
 
-    /// Whether changes that brought data to this segment may enter the records.
+    /// Whether changes with data in this segment may enter the records.
     pub fn is_stored(&self, segment: u64) -> bool {
         self.segments.get(segment).is_some_and(|r| r.sealed) || self.vanished.contains(&segment)
     }
 
-    /// A segment's object is durable. Its rides may go with the commit that says so.
+    /// A segment's object is durable. Its inline data may go with the commit that records this.
     pub(crate) fn is_stored_now(&mut self, info: SegmentInfo) {
         self.released.push(info.object.segment);
         self.segments.sealed(info);
     }
 
-    /// The queue of `node` mentions these segments no more.
-    pub(crate) fn let_go(&mut self, node: NodeId, segments: Vec<u64>) {
+    /// The queue of `node` no longer mentions these segments.
+    pub(crate) fn release_segments(&mut self, node: NodeId, segments: Vec<u64>) {
         for segment in segments {
             let Some(nodes) = self.by_segment.get_mut(&segment) else { continue };
             nodes.remove(&node);
@@ -162,7 +166,8 @@ impl State {
 }
 
 impl State {
-    /// The record in the overlays: `None` when they do not hold the key, `Some(None)` when it was removed.
+    /// The record in the overlays: `None` when they do not hold the key, `Some(None)` when it was
+    /// removed.
     pub fn overlay(&self, key: &Key) -> Option<Option<Value>> {
         self.overlays().rev().find_map(|o| o.get(key)).map(|s| s.value.clone())
     }
@@ -172,7 +177,8 @@ impl State {
         self.committing.iter().map(|frozen| &**frozen).chain([&self.running.records])
     }
 
-    /// Puts what died in the running transaction on the deadlists, many records an entry. Whoever reads deadlists does so first.
+    /// Puts records that died in the running transaction on the deadlists, many records an entry.
+    /// Must run before deadlists are read.
     pub(crate) fn list_the_dead(&mut self, cache: &RecordCache) {
         let mut died = std::mem::take(&mut self.running.died);
         let list = |(pair, key): &(EpochPair, Key)| (keys::volume_of(key), *pair);

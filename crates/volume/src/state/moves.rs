@@ -1,4 +1,4 @@
-//! Which segments are not where they belong, and in which pool each does.
+//! Misplaced segments, and the pool that each belongs in.
 
 use crate::format::inode::SegmentRecord;
 use crate::pools::DEFAULT;
@@ -7,44 +7,44 @@ use leeward_data::PoolId;
 use leeward_env::Nanos;
 use rustc_hash::FxHashSet;
 
-/// What is left to move.
+/// Segments that still have to be moved.
 #[derive(Default)]
 pub struct Moves {
-    /// Volumes, pools or segments changed so that more may be misplaced than is listed.
+    /// Whether volumes, pools or segments changed so that more may be misplaced than is listed.
     pub(crate) look: bool,
     /// Segments that were found misplaced.
     pub(crate) list: Vec<u64>,
-    /// Segments of which it is to be found out whose they are.
+    /// Segments whose volume has to be found out.
     pub(crate) unknown: Vec<u64>,
-    /// Whether those are known.
+    /// Whether `unknown` is complete.
     pub(crate) listed_unknown: bool,
-    /// Those that cannot be read whole: they stay where they are.
+    /// Segments that cannot be read whole: they stay where they are.
     pub(crate) stuck: FxHashSet<u64>,
-    /// After a failure nothing is moved before.
+    /// After a failure nothing is moved before this time.
     pub(crate) retry_at: Nanos,
 }
 
 impl Moves {
-    /// Volumes or pools changed.
-    pub fn look_again(&mut self) {
+    /// All segments are checked again: volumes or pools changed.
+    pub fn recheck(&mut self) {
         self.look = true;
         self.stuck.clear();
     }
 
-    /// A segment is where it does not belong.
+    /// Adds a misplaced segment.
     pub fn add(&mut self, segment: u64) {
         self.list.push(segment);
     }
 }
 
-/// How much of a volume is not where it belongs.
+/// The misplaced data of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misplaced {
     /// Segments.
     pub segments: u64,
     /// Bytes of their objects.
     pub bytes: u64,
-    /// Segments among them that are damaged, and stay.
+    /// Those segments that are damaged, and stay.
     pub stuck: u64,
 }
 
@@ -56,7 +56,7 @@ impl State {
         (r.pool != p.pool && !named && self.has_pool(p.pool)).then_some(p.pool)
     }
 
-    /// The pool of what names `named`.
+    /// The pool for the number `named` of an inode.
     pub(crate) fn pool_for(&self, volume: u32, named: u8) -> PoolId {
         let Some(v) = self.volumes.get(&volume) else { return 0 };
         match v.properties.dir_pools.contains(&named) {
@@ -85,7 +85,7 @@ impl State {
         pool == 0 || self.pools.contains_key(&pool)
     }
 
-    /// What is not where it belongs, of one volume.
+    /// The misplaced data of one volume.
     pub(crate) fn misplaced(&self, volume: u32) -> Misplaced {
         let mut sum = Misplaced::default();
         let of_volume = self.segments.iter().filter(|(_, r)| r.sealed && r.volume == Some(volume));
@@ -97,12 +97,12 @@ impl State {
         sum
     }
 
-    /// Whether it is not known of all segments whose they are, and matters.
+    /// Whether the volumes of some segments are unknown, and matter.
     fn wants_owners(&self) -> bool {
         self.volumes.values().any(|v| v.properties.pool != 0 && !v.removing)
     }
 
-    /// Segments that are to be looked at, or moved.
+    /// Lists the segments to be checked, or moved.
     pub(crate) fn list_moves(&mut self) {
         if !std::mem::take(&mut self.moves.look) {
             return;

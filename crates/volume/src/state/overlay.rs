@@ -1,10 +1,11 @@
-//! Records of one transaction, in memory: found by key in a hash map, in key order for the few who scan.
+//! Records of one transaction, in memory: found by key in a hash map, in key order for scans.
 //!
-//! Most operations look up and write single records, many times, under the shard's lock; only listings and the like want
-//! an order. So order is made when it is asked for: keys are noted as they come and sorted in by the next scan.
+//! Most operations look up and write single records, many times, under the shard's lock; only
+//! listings and the like need an order. So the order is made on demand: keys are noted as they come
+//! and sorted by the next scan.
 //!
-//! A record that never was durable and is removed again stays as a slot that is [`Slot::is_nothing`], so that keys are
-//! only ever added; it is not written.
+//! A record that never was durable and is removed again stays as a slot that is
+//! [`Slot::is_nothing`], so that keys are only ever added; it is not written.
 
 use crate::format::keys::Key;
 use leeward_meta::Value;
@@ -19,18 +20,18 @@ use std::ops::Bound;
 pub struct Slot {
     /// `None`: removed.
     pub value: Option<Value>,
-    /// Whether nothing below holds the key: removing it again then leaves nothing to remember.
+    /// Whether nothing below holds the key: then its removal leaves nothing to remember.
     fresh: bool,
 }
 
 impl Slot {
-    /// Whether there is nothing to write: neither here nor below is there a record.
+    /// Whether there is nothing to write: the record exists neither here nor below.
     pub fn is_nothing(&self) -> bool {
         self.fresh && self.value.is_none()
     }
 }
 
-/// See the module's head.
+/// The records of one transaction.
 #[derive(Default)]
 pub struct Overlay {
     slots: FxHashMap<Key, Slot>,
@@ -41,7 +42,7 @@ pub struct Overlay {
 #[derive(Default)]
 struct Order {
     sorted: BTreeSet<Key>,
-    /// Since the last scan.
+    /// Keys added since the last scan.
     noted: Vec<Key>,
 }
 
@@ -56,17 +57,18 @@ impl Overlay {
         self.slots.is_empty()
     }
 
-    /// What it says about a key.
+    /// The slot of a key.
     pub fn get(&self, key: &[u8]) -> Option<&Slot> {
         self.slots.get(key)
     }
 
-    /// All of it, in no particular order.
+    /// All slots, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Slot)> {
         self.slots.iter()
     }
 
-    /// Writes a record or removes it. `is_fresh` says of a key that is new here whether nothing below holds it.
+    /// Writes a record or removes it. For a key that is new here, `is_fresh` tells whether nothing
+    /// below holds it.
     pub fn enter(&mut self, key: Key, value: Option<Value>, is_fresh: impl FnOnce(&Key) -> bool) {
         match self.slots.entry(key) {
             Entry::Occupied(mut e) => e.get_mut().value = value,
@@ -80,7 +82,7 @@ impl Overlay {
         }
     }
 
-    /// Shows the slots with `from <= key < to` in order until `f` returns false.
+    /// Calls `f` with the slots with `from <= key < to` in order until it returns false.
     pub fn scan(&self, from: &Key, to: &Key, mut f: impl FnMut(&Key, &Slot) -> bool) {
         let Order { sorted, noted } = &mut *self.order.lock();
         sorted.extend(noted.drain(..));

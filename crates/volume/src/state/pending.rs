@@ -1,24 +1,28 @@
-//! What was written to a file but is not in its records yet, because its segment is not durable.
+//! Pending content: changes of a file that are not in its records yet, because their segments are
+//! not durable.
 //!
-//! Records only ever point to durable data, so a commit never waits for data. Until then a file's changes of content queue
-//! here in order, and `pieces` shows their outcome on top of the records. When the segments of a prefix of the queue are
-//! durable (or its data rides in the journal), that prefix is applied to the records in one transaction. So after a crash a
-//! file's content is one it had at some moment since its last fsync.
+//! Records only ever point to durable data, so a commit never waits for data. Until then a file's
+//! changes of content queue here in order, and `pieces` shows their result on top of the records.
+//! When the segments of a prefix of the queue are durable (or its data is inline in the journal),
+//! that prefix is applied to the records in one transaction. So after a crash a file's content is
+//! one it had at some moment since its last fsync.
 //!
-//! A piece hidden by a later change is dead, and may be left out of its segment, only when both become durable
-//! together: since the last change of segment in the queue (`run`).
+//! A piece hidden by a later change is dead, and may be left out of its segment, only when both
+//! become durable together: since the last change of segment in the queue (`run`).
 //!
-//! All changes of a queue belong to one epoch: the first change of an inode after a snapshot brings an older queue into the
-//! records first ([`Fail::Stage`](crate::tx::Fail)). So a snapshot sees a queue whole or not at all.
+//! All changes of a queue belong to one epoch: the first change of an inode after a snapshot moves
+//! an older queue into the records first ([`Fail::Stage`](crate::tx::Fail)). So a snapshot sees a
+//! queue whole or not at all.
 
 use crate::format::extents::Source;
 use leeward_data::Addr;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// What bringing one window that a change clears or fills into the records costs, in changes.
+/// The cost of moving one window that a change clears or fills into the records, in changes.
 const WINDOW_COST: usize = 16;
-/// Cost of a queue that takes no more changes before it is brought into the records: that is done in one hold of the lock.
+/// A queue of this cost takes no more changes before it is moved into the records: that is done in
+/// one hold of the lock.
 pub const QUEUE_COST_MAX: usize = 16_384;
 
 /// One change of content.
@@ -26,33 +30,33 @@ pub const QUEUE_COST_MAX: usize = 16_384;
 pub enum Change {
     /// Data that was appended to the data log.
     Write {
-        /// First byte.
+        /// First byte in the file.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
-        /// Where they are.
+        /// Address of the bytes in the data log.
         addr: Addr,
     },
     /// Cuts or extends (with a hole).
     Resize {
-        /// To this size.
+        /// The new size.
         size: u64,
     },
     /// Makes a hole (`allocated: false`) or zeros; never changes the size.
     Zero {
-        /// Which range.
+        /// The range.
         range: Range<u64>,
         /// Whether it stays allocated.
         allocated: bool,
     },
     /// Allocates the holes of a range; never changes the size.
     Fill {
-        /// Which range.
+        /// The range.
         range: Range<u64>,
     },
 }
 
-/// A part of the file that the queue decides.
+/// A part of the file whose content the queue determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     end: u64,
@@ -60,7 +64,7 @@ struct Piece {
     sequence: u64,
 }
 
-/// The queue of one file and its outcome.
+/// The queue of one file and its result.
 #[derive(Debug, Default)]
 pub struct Pending {
     queue: VecDeque<(u64, Change)>,
@@ -68,7 +72,7 @@ pub struct Pending {
     next: u64,
     run: u64,
     run_segment: u64,
-    /// What bringing the queue into the records costs at most, in changes.
+    /// The highest cost of moving the queue into the records, in changes.
     cost: usize,
     /// The epoch of the volume that all changes belong to.
     pub epoch: u32,
@@ -79,7 +83,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// For a file whose records say this.
+    /// For a file with these values in its records.
     pub fn new(size: u64, allocated: u64, epoch: u32) -> Pending {
         Pending { size, allocated, epoch, ..Default::default() }
     }
@@ -94,17 +98,17 @@ impl Pending {
         self.queue.iter()
     }
 
-    /// Whether the queue is to be brought into the records before it takes more.
+    /// Whether the queue must be moved into the records before it takes more.
     pub fn is_full(&self) -> bool {
         self.cost >= QUEUE_COST_MAX
     }
 
-    /// Notes that the last changes clear or fill so many windows of records.
+    /// Notes that the last changes clear or fill this many windows of records.
     pub fn add_windows(&mut self, windows: usize) {
         self.cost += windows * WINDOW_COST;
     }
 
-    /// Adds a change; `dead` hears of data that nobody will need.
+    /// Adds a change; calls `dead` with data that nobody will need.
     pub fn push(&mut self, change: Change, mut dead: impl FnMut(Addr, u32)) {
         let sequence = self.next;
         self.next += 1;
@@ -129,14 +133,14 @@ impl Pending {
                 let source = allocated.then_some(Source::Unwritten);
                 self.cover(range.clone(), source, sequence, &mut dead);
             }
-            // what Fill allocates is put in by `fill`, which knows the holes below
+            // `fill` adds what Fill allocates; it knows the holes below
             Change::Fill { .. } => {}
         }
         self.queue.push_back((sequence, change));
         self.cost += 1;
     }
 
-    /// Shows a hole that the last pushed [`Change::Fill`] allocates.
+    /// Adds a hole that the last pushed [`Change::Fill`] allocates.
     pub fn fill(&mut self, hole: Range<u64>) {
         let sequence = self.next - 1;
         self.cover(hole, Some(Source::Unwritten), sequence, &mut |_, _| {});
@@ -216,7 +220,7 @@ impl Pending {
         self.pieces.insert(at, rest);
     }
 
-    /// The parts of `range` that the queue decides, in order.
+    /// The parts of `range` that the queue determines, in order.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Option<Source>)> + '_ {
         let first = self.pieces.range(..=range.start).next_back().map_or(range.start, |(k, _)| *k);
         self.pieces.range(first..range.end).filter(move |(_, p)| p.end > range.start).map(
@@ -245,7 +249,8 @@ impl Pending {
             .collect()
     }
 
-    /// The changes up to `last` are in the records now. Returns the segments that the queue mentions no more.
+    /// Removes the changes up to `last`, which are in the records now. Returns the segments that
+    /// the queue no longer mentions.
     pub fn applied(&mut self, last: u64) -> Vec<u64> {
         let mut before = self.segments();
         while self.queue.front().is_some_and(|(s, _)| *s <= last) {
@@ -261,7 +266,7 @@ impl Pending {
         before
     }
 
-    /// Data that is in no segment's object yet and is given up with the file.
+    /// Data that is in no segment's object yet and dies with the file.
     pub fn data(&self) -> Vec<(Addr, u32)> {
         self.queue
             .iter()
@@ -285,7 +290,8 @@ impl Pending {
         (self.data().iter().map(|(_, len)| u64::from(*len)).sum(), self.queue.len())
     }
 
-    /// From here on the queue leaves nothing of the file; `u64::MAX`: it does not say so.
+    /// Offset from which on the queue leaves nothing of the file; `u64::MAX`: the queue does not
+    /// determine that.
     pub fn nothing_from(&self) -> u64 {
         let last = self.pieces.last_key_value().filter(|(_, p)| p.end == u64::MAX && p.source.is_none());
         last.map_or(u64::MAX, |(start, _)| *start)

@@ -1,7 +1,8 @@
-//! Quotas: limits on directories (a volume's is on its root), and what is used of them, exact at every moment.
+//! Quotas: limits on directories (a volume's is on its root), and their usage, exact at every
+//! moment.
 //!
-//! `used` includes content that is still pending: it is what an OK has promised. It starts from recursive statistics and
-//! is then kept by each operation itself.
+//! `used` includes content that is still pending: it is what an OK has promised. It starts from
+//! recursive statistics and is then kept by each operation itself.
 
 use crate::format::inode::{Pair, Stats};
 use leeward_fs::{Error, NodeId, Result};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct Quota {
     /// Bytes and inodes; 0: no limit.
     pub limit: Pair,
-    /// What is below the directory.
+    /// Usage of everything below the directory.
     pub used: Stats,
 }
 
@@ -33,12 +34,12 @@ impl Quotas {
         self.by_dir.get(&dir)
     }
 
-    /// Sets or replaces.
+    /// Sets or replaces a quota.
     pub fn set(&mut self, dir: NodeId, quota: Quota) {
         self.by_dir.insert(dir, quota);
     }
 
-    /// Takes away.
+    /// Removes a quota.
     pub fn remove(&mut self, dir: NodeId) {
         self.by_dir.remove(&dir);
     }
@@ -48,8 +49,8 @@ impl Quotas {
         self.by_dir.iter().map(|(d, q)| (*d, q))
     }
 
-    /// [`Error::Quota`] when adding `by` would cross a limit of `dir`, which counts `held` bytes besides those used. What
-    /// does not grow always fits.
+    /// [`Error::Quota`] when adding `by` would cross a limit of `dir`, which counts `held` bytes
+    /// besides those used. A change that does not grow always fits.
     pub fn check(&self, dir: NodeId, by: Stats, held: i64) -> Result<()> {
         let Some(quota) = self.by_dir.get(&dir) else { return Ok(()) };
         let over = |limit: u64, used: i64, add: i64| add > 0 && limit > 0 && used + add > limit as i64;

@@ -1,6 +1,7 @@
 //! How many references a front end's cache (the kernel's) holds on each inode.
 //!
-//! A kernel may know ten million inodes: two bytes each, in pages by inode number, the rare large counts in a map.
+//! A kernel may know ten million inodes: two bytes each, in pages by inode number, the rare large
+//! counts in a map.
 
 use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
@@ -30,12 +31,12 @@ impl Refs {
         }
     }
 
-    /// One more.
+    /// Adds one reference.
     pub fn add(&mut self, node: NodeId) {
         self.set(node, self.get(node) + 1);
     }
 
-    /// `count` fewer; returns what is left.
+    /// Removes `count` references; returns what is left.
     pub fn sub(&mut self, node: NodeId, count: u64) -> u64 {
         let left = self.get(node).saturating_sub(count);
         self.set(node, left);

@@ -3,7 +3,7 @@
 use crate::format::keys::{EpochPair, Key};
 use crate::state::overlay::Overlay;
 use leeward_env::Flow;
-use leeward_meta::{Ride, Value};
+use leeward_meta::{InlineData, Value};
 use quick_cache::sync::Cache as QuickCache;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 /// Records changed since the last commit was frozen.
 #[derive(Default)]
 pub struct Running {
-    /// By key.
+    /// Changed records, by key.
     pub records: Overlay,
-    /// Data that must ride in the commit.
-    pub rides: Vec<Ride>,
+    /// Inline data for the commit.
+    pub inline_data: Vec<InlineData>,
     /// Records that died and are not on their deadlists yet, see [`State::list_the_dead`].
     pub died: Vec<(EpochPair, Key)>,
     /// How many records each flow changed.
@@ -49,7 +49,7 @@ impl RecordCache {
         self.0.remove(key);
     }
 
-    /// Bytes in it, and most of them.
+    /// Bytes in it, and the limit.
     pub fn bytes(&self) -> (u64, u64) {
         (self.0.weight(), self.0.capacity())
     }

@@ -6,10 +6,10 @@ use leeward_env::dates;
 use leeward_fs::NodeId;
 use std::collections::BTreeMap;
 
-/// After a failure it is tried again so much later.
+/// After a failure it is tried again after this time.
 pub(crate) const RETRY_SECS: i64 = 60;
 
-/// A schedule as it runs.
+/// A schedule and its last run.
 struct Schedule {
     record: ScheduleRecord,
     /// The multiple of the interval for which it ran last; `None`: to be found from the snapshots.
@@ -25,32 +25,32 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// Sets or replaces.
+    /// Sets or replaces a schedule.
     pub fn set(&mut self, dir: NodeId, record: ScheduleRecord) {
         self.by_dir.insert(dir, Schedule { record, slot: None, retry_at: 0, error: None });
     }
 
-    /// Takes away.
+    /// Removes a schedule.
     pub fn remove(&mut self, dir: NodeId) {
         self.by_dir.remove(&dir);
     }
 
-    /// Takes away all of a volume.
+    /// Removes all schedules of a volume.
     pub fn drop_volume(&mut self, volume: u32) {
         self.by_dir.retain(|dir, _| dir.volume() != volume);
     }
 
-    /// That of exactly this directory.
+    /// The schedule of exactly this directory.
     pub fn get(&self, dir: NodeId) -> Option<ScheduleRecord> {
         self.by_dir.get(&dir).map(|s| s.record)
     }
 
-    /// All, with why the last run failed.
+    /// All schedules, with the error of the last run.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, ScheduleRecord, Option<&str>)> {
         self.by_dir.iter().map(|(dir, s)| (*dir, s.record, s.error.as_deref()))
     }
 
-    /// One that is due, and for which time.
+    /// A schedule that is due, and for which time.
     pub(crate) fn due(&mut self, now: i64, snapshots: &Snapshots) -> Option<(NodeId, ScheduleRecord, i64)> {
         self.by_dir.iter_mut().find_map(|(dir, s)| {
             let begun = slot(s.record.since_secs, s.record.interval_secs);

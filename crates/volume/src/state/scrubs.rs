@@ -1,4 +1,4 @@
-//! Which pools are scrubbed how often, when each was last, and which one is being scrubbed.
+//! How often each pool is scrubbed, when it last was, and the running scrub.
 
 use crate::admin::{ScrubPass, ScrubRun, ScrubStatus};
 use crate::format::schedule;
@@ -12,18 +12,18 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// All that is stored, and what failed.
+/// Stored records, and failures.
 #[derive(Default)]
 pub struct Scrubs {
     pub(crate) records: BTreeMap<PoolId, ScrubRecord>,
-    /// How far those are that were cut short.
+    /// Positions of unfinished scrubs.
     pub(crate) reached: BTreeMap<PoolId, Reached>,
-    /// When it is tried again, and why it failed.
+    /// Time of the next try, and the error.
     pub(crate) failed: BTreeMap<PoolId, (i64, String)>,
 }
 
 impl Scrubs {
-    /// Sets, or takes away.
+    /// Sets a record, or removes it.
     pub fn set(&mut self, pool: PoolId, record: Option<ScrubRecord>) {
         self.failed.remove(&pool);
         match record {
@@ -35,7 +35,7 @@ impl Scrubs {
         }
     }
 
-    /// See [`Effect::ScrubPlace`].
+    /// Sets the position of a scrub, see [`Effect::ScrubPlace`].
     pub(crate) fn set_reached(&mut self, pool: PoolId, reached: Option<Reached>) {
         match reached {
             Some(reached) => drop(self.reached.insert(pool, reached)),
@@ -43,7 +43,7 @@ impl Scrubs {
         }
     }
 
-    /// Where a scrub goes on that was cut short, unless there was a whole one since.
+    /// The position where an unfinished scrub continues, unless there was a whole one since.
     pub(crate) fn reached(&self, pool: PoolId) -> Option<Reached> {
         let whole = self.last(pool).map(|last| last.begun_secs);
         self.reached.get(&pool).copied().filter(|reached| Some(reached.begun_secs) > whole)
@@ -53,13 +53,14 @@ impl Scrubs {
         self.records.get(&pool).cloned().unwrap_or_default()
     }
 
-    /// What holds for a pool; `None`: only when it is asked for.
+    /// The interval of a pool; `None`: only on request.
     pub(crate) fn every(&self, pool: PoolId) -> Option<Every> {
         let said = |pool| self.records.get(&pool).and_then(|r: &ScrubRecord| r.every);
         said(pool).or_else(|| said(ALL)).filter(|every| every.secs > 0)
     }
 
-    /// What is to be stored of a pool that is being made: what was said of all holds for it from now on.
+    /// The record for a pool that is being made: the setting for all pools applies to it from now
+    /// on.
     pub(crate) fn of_new(&self, now: i64) -> Option<ScrubRecord> {
         let every = self.every(ALL).map(|all| Every { since_secs: now, ..all });
         every.map(|every| ScrubRecord { every: Some(every), last: None })
@@ -69,7 +70,7 @@ impl Scrubs {
         self.records.get(&pool)?.last.as_ref()
     }
 
-    /// One that is due: the one that was scrubbed longest ago.
+    /// A pool that is due: the one that was scrubbed longest ago.
     pub(crate) fn due(&self, pools: &[PoolId], now: i64) -> Option<PoolId> {
         let is_due = |pool: &PoolId| {
             let Some(every) = self.every(*pool) else { return false };
@@ -104,12 +105,12 @@ impl Scrubs {
     }
 }
 
-/// Who scrubs, and how far that is.
+/// The running scrub, and its position.
 #[derive(Default)]
 pub struct Scrubbing {
-    /// Held by who scrubs. Before all other locks.
+    /// Held by the thread that scrubs. Before all other locks.
     pub(crate) alone: Mutex<()>,
-    /// Alone.
+    /// Always taken alone.
     pub(crate) running: Mutex<Option<(PoolId, ScrubRun)>>,
     pub(crate) ends: AtomicBool,
     /// Wakes the thread.
@@ -117,7 +118,7 @@ pub struct Scrubbing {
 }
 
 impl Scrubbing {
-    /// The cell is being closed: what runs ends after its step.
+    /// The cell is being closed: a running scrub ends after its step.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Release);
         self.wake.wake();
@@ -131,24 +132,24 @@ impl Scrubbing {
         }
     }
 
-    /// What is being scrubbed, and how far that is.
+    /// Sets the running scrub, and its position.
     pub(crate) fn runs(&self, pool: PoolId, run: ScrubRun) {
         *self.running.lock() = Some((pool, run));
     }
 
-    /// One scrubs at a time; nothing when somebody does.
+    /// Begins a scrub; `None` when another one runs.
     pub fn begin(&self) -> Option<MutexGuard<'_, ()>> {
         self.alone.try_lock()
     }
 
-    /// What is being scrubbed.
+    /// The running scrub.
     pub fn running(&self) -> Option<(PoolId, ScrubRun)> {
         self.running.lock().clone()
     }
 }
 
 impl State {
-    /// How often a pool is scrubbed, and how that went last.
+    /// The interval of a pool, and the result of the last scrub.
     pub(crate) fn scrub_status(&self, pool: PoolId, now: i64) -> ScrubStatus {
         self.scrubs.status(pool, &self.pool_name(pool), now)
     }

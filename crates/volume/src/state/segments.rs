@@ -1,44 +1,47 @@
-//! The segment table: what of each segment is referenced, and the numbers to give out.
+//! The segment table: the referenced bytes of each segment, and the next numbers to use.
 //!
-//! In memory for all segments (56 bytes each; 16 MiB of data a segment), written through the running transaction when a
-//! commit is frozen. A segment without references is condemned: its record goes with the commit that
-//! dropped the last one, its object after that commit is durable.
+//! In memory for all segments (56 bytes each; 16 MiB of data a segment), written through the
+//! running transaction when a commit is frozen. A segment without references is condemned: its
+//! record goes with the commit that dropped the last one, its object after that commit is durable.
 //!
-//! **No name of an object is used twice**, neither a segment's number nor a generation of a segment, by this process or any
-//! other: a name that was deleted once, or that a process which lost the cell still means to delete, may be deleted at any later time.
-//! Generations are reserved by commits as numbers are: [`Reserved`] says up to which, for all segments together, and a
-//! process begins above what was reserved when it opened the cell. Below that each segment counts for itself.
+//! **No name of an object is used twice**, neither a segment's number nor a generation of a
+//! segment, by this process or any other. A name that was deleted once, or that a process which
+//! lost the cell still means to delete, may be deleted at any later time. Generations are reserved
+//! by commits as numbers are: [`Reserved`] has the limit for all segments together, and a process
+//! begins above what was reserved when it opened the cell. Below that each segment counts for
+//! itself.
 
 use crate::format::inode::{Reserved, SegmentRecord};
 use leeward_data::{GENERATIONS_PER_PUT, Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Numbers are reserved in steps by commits, and given out when that is durable: none is given out twice even if objects outlive
-/// a lost commit, or another process has taken the cell over.
+/// Numbers are reserved in steps by commits, and used when that is durable. So none is used twice
+/// even if objects outlive a lost commit, or another process has taken the cell over.
 const RESERVE: u64 = 4096;
-/// The same for generations: that of one segment may grow so much before the next commit has reserved more.
+/// The same for generations: that of one segment may grow by this before the next commit has
+/// reserved more.
 const RESERVE_GENERATIONS: u32 = 256;
 
 /// All segments of the cell.
 #[derive(Default)]
 pub struct Segments {
     table: FxHashMap<u64, SegmentRecord>,
-    /// Whose a segment in memory is, and which pool it is going to.
+    /// Volume and pool of each segment in memory.
     open: FxHashMap<u64, (u32, PoolId)>,
     dirty: FxHashSet<u64>,
     /// Cleaning gave up on these until something about them changes.
     alone: FxHashSet<u64>,
-    /// Whether references to these changed since they are watched.
+    /// Whether references to these have changed since they are watched.
     watched: FxHashMap<u64, bool>,
     next: u64,
     reserved: Reserved,
-    /// What a commit that is durable has reserved.
+    /// What durable commits have reserved.
     durable: Reserved,
-    /// Earlier processes gave out generations below this.
+    /// Earlier processes used generations below this.
     first_generation: u32,
-    /// Generations up to which segments were tried to be rewritten, without success so far.
+    /// Generations up to which rewriting of segments was tried, without success so far.
     tried: FxHashMap<u64, u32>,
-    /// The highest generation that was asked for, whether it could be had or not.
+    /// The highest generation that was requested, whether it was available or not.
     top_generation: u32,
 }
 
@@ -55,9 +58,10 @@ impl Segments {
         }
     }
 
-    /// Puts in a stored record.
+    /// Adds a stored record.
     pub fn load(&mut self, segment: u64, record: SegmentRecord) {
-        // where nothing was reserved, a rewriting that was not committed had one of the next generations
+        // where nothing was reserved, a rewriting that was not committed had one of the next
+        // generations
         let after = record.generation.saturating_add(1 + GENERATIONS_PER_PUT);
         if after > self.first_generation && self.durable.generations == 0 {
             (self.first_generation, self.top_generation) = (after, after);
@@ -65,7 +69,8 @@ impl Segments {
         self.table.insert(segment, record);
     }
 
-    /// A number never used before, for data of this volume that is to go to this pool; `None` until a commit has reserved more.
+    /// A number never used before, for data of this volume that is to go to this pool; `None` until
+    /// a commit has reserved more.
     pub fn allocate(&mut self, volume: u32, pool: PoolId) -> Option<u64> {
         if self.next >= self.durable.segments {
             return None;
@@ -82,8 +87,9 @@ impl Segments {
         self.durable.generations = self.durable.generations.max(reserved.generations);
     }
 
-    /// A generation for the next object of a segment: it and those that follow, [`GENERATIONS_PER_PUT`] in all, were not used
-    /// before, and will not be given out again. `None` until a commit has reserved more.
+    /// A generation for the next object of a segment: it and those that follow,
+    /// [`GENERATIONS_PER_PUT`] in all, were not used before, and will not be given out again.
+    /// `None` until a commit has reserved more.
     pub fn next_generation(&mut self, segment: u64) -> Option<u32> {
         let after_record = self.table.get(&segment).map_or(0, |r| r.generation.saturating_add(1));
         let tried = self.tried.get(&segment).copied().unwrap_or_default();
@@ -97,7 +103,7 @@ impl Segments {
         Some(first)
     }
 
-    /// Nothing more comes to the number, as nothing was ever stored under it.
+    /// Forgets a number: nothing was or will be stored under it.
     pub fn forget_open(&mut self, segment: u64) {
         self.open.remove(&segment);
     }
@@ -113,12 +119,12 @@ impl Segments {
         now == Some(object) || self.is_open(object.segment)
     }
 
-    /// The next number to give out.
+    /// The next number to use.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Notes whose a segment is.
+    /// Notes the volume of a segment.
     pub fn set_volume(&mut self, segment: u64, volume: u32) {
         if let Some(record) = self.table.get_mut(&segment) {
             record.volume = Some(volume);
@@ -136,7 +142,7 @@ impl Segments {
         })
     }
 
-    /// Whether the next commit must reserve more, which [`Segments::reserved`] says then.
+    /// Whether the next commit must reserve more; [`Segments::reserved`] has the new limit then.
     pub fn reserve(&mut self) -> bool {
         let is_short = self.is_short();
         if is_short {
@@ -148,8 +154,8 @@ impl Segments {
         is_short
     }
 
-    /// Whether names must be reserved: always at open, so that the objects of a run that ended before its first commit
-    /// do not share a name with new ones.
+    /// Whether names must be reserved: always at open, so that the objects of a run that ended
+    /// before its first commit do not share a name with new ones.
     fn is_short(&self) -> bool {
         self.next + RESERVE / 2 > self.reserved.segments
             || self.top_generation.saturating_add(RESERVE_GENERATIONS / 2) > self.reserved.generations
@@ -170,7 +176,7 @@ impl Segments {
         self.table.iter().map(|(n, r)| (*n, r))
     }
 
-    /// More or fewer referenced bytes.
+    /// Changes the number of referenced bytes.
     pub fn add_live(&mut self, segment: u64, bytes: i64) {
         let record = self.entry(segment);
         debug_assert!(record.live_bytes as i64 + bytes >= 0, "segment {segment}: live bytes below zero");
@@ -182,12 +188,12 @@ impl Segments {
         }
     }
 
-    /// From now on it is noted whether references to this segment change.
+    /// Begins to note whether references to this segment change.
     pub fn watch(&mut self, segment: u64) {
         self.watched.insert(segment, false);
     }
 
-    /// Ends that; whether they changed.
+    /// Ends that; returns whether they changed.
     pub fn end_watch(&mut self, segment: u64) -> bool {
         self.watched.remove(&segment).unwrap_or(true)
     }
@@ -197,12 +203,12 @@ impl Segments {
         !self.dirty.is_empty() || self.is_short()
     }
 
-    /// Cleaning it makes no sense as it is.
+    /// Cleaning does not try this segment again as it is.
     pub fn leave_alone(&mut self, segment: u64) {
         self.alone.insert(segment);
     }
 
-    /// See [`Segments::leave_alone`].
+    /// Whether [`Segments::leave_alone`] was called.
     pub fn is_left_alone(&self, segment: u64) -> bool {
         self.alone.contains(&segment)
     }
@@ -221,15 +227,15 @@ impl Segments {
         self.tried.remove(&segment); // the record says more
     }
 
-    /// Looks at the segment again when the next commit is frozen.
+    /// Checks the segment again when the next commit is frozen.
     pub fn touch(&mut self, segment: u64) {
         if self.table.contains_key(&segment) {
             self.dirty.insert(segment);
         }
     }
 
-    /// Takes the records to write: `None` for those without references that are not `in_use` otherwise, which leave
-    /// the table.
+    /// Takes the records to write: `None` for those without references that are not `in_use`
+    /// otherwise, which leave the table.
     pub fn freeze(&mut self, in_use: impl Fn(u64) -> bool) -> Vec<(u64, SegmentRecord, Fate)> {
         let mut out = Vec::with_capacity(self.dirty.len());
         for segment in std::mem::take(&mut self.dirty) {
@@ -248,7 +254,7 @@ impl Segments {
     }
 }
 
-/// What becomes of a segment.
+/// What happens to a segment in a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Its record is written.

@@ -1,26 +1,30 @@
-//! Snapshots of all volumes, in memory: which there are, what only they hold, and the views through which they are read.
+//! Snapshots of all volumes, in memory: which exist, the data that only they hold, and the views
+//! through which they are read.
 //!
-//! A snapshot is the end of an epoch. It sees what was born in its epoch or before and died after it. What is superseded
-//! while a snapshot sees it goes to the history and on the deadlist, where it is counted by its pair of epochs (a *tally*).
-//! Removing a snapshot removes its record, nothing else: pairs that no snapshot sees any more are *doomed*, and what is on
-//! the deadlist under them is freed in steps (`trim.rs`). So there is no state of a removal that a crash could lose.
+//! A snapshot is the end of an epoch. It sees what was born in its epoch or before and died after
+//! it. A record that is superseded while a snapshot sees it goes to the history and on the
+//! deadlist, where it is counted by its pair of epochs (a *tally*). Removing a snapshot removes its
+//! record, nothing else. Pairs that no snapshot sees any more are *doomed*, and their entries on
+//! the deadlist are freed in steps (`trim.rs`). So there is no state of a removal that a crash
+//! could lose.
 //!
-//! A *view* is a number in place of a volume's in [`NodeId`](leeward_fs::NodeId)s and cached keys. It stands for a snapshot of a
-//! volume, or for the directories of snapshots of a volume. Views are given out as they are needed and never stored.
+//! A *view* is a number in place of a volume's in [`NodeId`](leeward_fs::NodeId)s and cached keys.
+//! It stands for a snapshot of a volume, or for the directories of snapshots of a volume. Views are
+//! numbered as they are needed and never stored.
 
 use crate::format::inode::SnapshotRecord;
 use crate::format::keys::EpochPair;
-use leeward_fs::flows::Principal;
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{DIRECTORIES_FIRST, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much is on a deadlist under one pair of epochs.
+/// Figures of a deadlist under one pair of epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Entries.
     pub records: i64,
-    /// Bytes of data among them.
+    /// Bytes of data in these entries.
     pub bytes: i64,
 }
 
@@ -36,25 +40,25 @@ impl Tally {
     }
 }
 
-/// What a view stands for.
+/// The meaning of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum View {
     /// A volume as it was at the end of this epoch.
     Snapshot {
-        /// Which volume.
+        /// The volume.
         volume: u32,
-        /// Which epoch.
+        /// The epoch.
         epoch: u32,
     },
     /// The directories of snapshots; the inode number is that of the directory they are in.
     Directory {
-        /// Of which volume.
+        /// The volume.
         volume: u32,
     },
 }
 
 impl View {
-    /// The volume it is of.
+    /// Its volume.
     pub fn volume(self) -> u32 {
         match self {
             View::Snapshot { volume, .. } | View::Directory { volume } => volume,
@@ -64,21 +68,21 @@ impl View {
 
 /// Snapshots of one volume.
 #[derive(Default)]
-struct Taken {
+struct VolumeSnapshots {
     by_epoch: BTreeMap<u32, SnapshotRecord>,
     by_dir: FxHashMap<u64, BTreeMap<Box<[u8]>, u32>>,
     /// Records to write or, where `by_epoch` has nothing, to remove.
     changed: BTreeSet<u32>,
-    /// Those whose records were never written: a crash leaves no trace of them.
+    /// Snapshots whose records were never written: a crash leaves no trace of them.
     unwritten: BTreeSet<u32>,
     tallies: BTreeMap<EpochPair, Tally>,
     tallies_changed: BTreeSet<EpochPair>,
-    /// Sum of `tallies`, and of those among them that are doomed.
+    /// Sum of `tallies`, and of the doomed ones among them.
     all: Tally,
     doomed: Tally,
 }
 
-impl Taken {
+impl VolumeSnapshots {
     /// The newest snapshot before `epoch`.
     fn newest_before(&self, epoch: u32) -> Option<u32> {
         self.by_epoch.range(..epoch).next_back().map(|(s, _)| *s)
@@ -88,7 +92,7 @@ impl Taken {
         self.newest_before(pair.death).is_some_and(|s| s >= pair.birth)
     }
 
-    /// Pairs that only `epoch` among the snapshots sees (whether it is still there or not).
+    /// Pairs that only `epoch` among the snapshots sees (whether it still exists or not).
     fn seen_alone_by(&self, epoch: u32) -> impl Iterator<Item = (EpochPair, Tally)> + '_ {
         let before = self.newest_before(epoch).unwrap_or(0);
         let after = self.by_epoch.range(epoch + 1..).next().map_or(u32::MAX, |(s, _)| *s);
@@ -98,16 +102,17 @@ impl Taken {
     }
 }
 
-/// Usage of a volume's snapshots.
+/// Space of a volume's snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// What snapshots hold that is not live.
+    /// Data that snapshots hold and that is not live.
     pub held: Tally,
-    /// What no snapshot holds any more and trim has not freed yet.
+    /// Data that no snapshot holds any more and trim has not freed yet.
     pub doomed: Tally,
 }
 
-/// What a volume's snapshots leave to a commit: records to write (`None`: to remove) and tallies that changed.
+/// The records of a volume's snapshots for a commit: records to write (`None`: to remove) and
+/// changed tallies.
 #[derive(Default)]
 pub struct SnapshotWrites {
     /// By volume and epoch.
@@ -119,7 +124,7 @@ pub struct SnapshotWrites {
 /// Snapshots of all volumes.
 #[derive(Default)]
 pub struct Snapshots {
-    volumes: FxHashMap<u32, Taken>,
+    volumes: FxHashMap<u32, VolumeSnapshots>,
     views: FxHashMap<u32, View>,
     numbers: BTreeMap<View, u32>,
     next_view: u32,
@@ -127,12 +132,12 @@ pub struct Snapshots {
     doomed: BTreeSet<(u32, EpochPair)>,
     /// Ends of locks, with volume and epoch.
     locks: BTreeSet<(i64, u32, u32)>,
-    /// Volumes about which something must be written.
+    /// Volumes with something to write.
     dirty: BTreeSet<u32>,
 }
 
 impl Snapshots {
-    /// Puts in a stored snapshot.
+    /// Adds a stored snapshot.
     pub fn load(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
         if record.locked_until_secs != 0 {
             self.locks.insert((record.locked_until_secs, volume, epoch));
@@ -142,7 +147,7 @@ impl Snapshots {
         v.by_epoch.insert(epoch, record);
     }
 
-    /// Puts in a stored tally; after all snapshots.
+    /// Adds a stored tally; after all snapshots.
     pub fn load_tally(&mut self, volume: u32, pair: EpochPair, tally: Tally) {
         let v = self.volumes.entry(volume).or_default();
         v.tallies.insert(pair, tally);
@@ -153,7 +158,8 @@ impl Snapshots {
         }
     }
 
-    /// The newest snapshot of a volume before `epoch`: what was born in it or earlier must be kept when it dies in `epoch`.
+    /// The newest snapshot of a volume before `epoch`: records born in it or earlier must be kept
+    /// when they die in `epoch`.
     pub fn newest_before(&self, volume: u32, epoch: u32) -> Option<u32> {
         if self.volumes.is_empty() {
             return None;
@@ -166,7 +172,7 @@ impl Snapshots {
         self.volumes.get(&volume).is_some_and(|v| !v.tallies.is_empty())
     }
 
-    /// How many snapshots a volume has.
+    /// Number of a volume's snapshots.
     pub fn count(&self, volume: u32) -> usize {
         self.volumes.get(&volume).map_or(0, |v| v.by_epoch.len())
     }
@@ -176,7 +182,7 @@ impl Snapshots {
         self.volumes.get(&volume)?.by_epoch.get(&epoch)
     }
 
-    /// All of a volume, oldest first.
+    /// All snapshots of a volume, oldest first.
     pub fn of_volume(&self, volume: u32) -> impl Iterator<Item = (u32, &SnapshotRecord)> {
         self.volumes.get(&volume).into_iter().flat_map(|v| v.by_epoch.iter().map(|(e, r)| (*e, r)))
     }
@@ -215,7 +221,7 @@ impl Snapshots {
         }
     }
 
-    /// A snapshot goes; what only it held is doomed.
+    /// Removes a snapshot; what only it held is doomed.
     pub fn remove(&mut self, volume: u32, epoch: u32) {
         self.unlink(volume, epoch);
         self.forget_view(View::Snapshot { volume, epoch });
@@ -234,7 +240,7 @@ impl Snapshots {
         self.dirty.insert(volume);
     }
 
-    /// A volume goes with all its snapshots. Their records are removed with its other records.
+    /// Removes a volume with all its snapshots. Their records are removed with its other records.
     pub fn drop_volume(&mut self, volume: u32) {
         self.volumes.remove(&volume);
         self.dirty.remove(&volume);
@@ -244,7 +250,7 @@ impl Snapshots {
         gone.into_iter().for_each(|view| self.forget_view(view));
     }
 
-    /// More or less is on the deadlist of a volume.
+    /// Changes the tally of a volume's deadlist.
     pub fn add(&mut self, volume: u32, pair: EpochPair, by: Tally) {
         let v = self.volumes.entry(volume).or_default();
         let tally = v.tallies.entry(pair).or_default();
@@ -271,7 +277,7 @@ impl Snapshots {
         left
     }
 
-    /// Something that trim can free, besides these.
+    /// A pair that trim can free, other than these.
     pub fn doomed(&self, besides: &BTreeSet<(u32, EpochPair)>) -> Option<(u32, EpochPair)> {
         self.doomed.iter().find(|pair| !besides.contains(pair)).copied()
     }
@@ -281,7 +287,7 @@ impl Snapshots {
         self.locks.last().map_or(0, |(until, ..)| *until)
     }
 
-    /// Whether trim is to free this.
+    /// Whether trim must free this.
     pub fn is_doomed(&self, volume: u32, pair: EpochPair) -> bool {
         self.doomed.contains(&(volume, pair))
     }
@@ -309,7 +315,7 @@ impl Snapshots {
         v.seen_alone_by(epoch).fold(Tally::default(), |sum, (_, t)| sum.plus(t))
     }
 
-    /// Whether a snapshot sees what lived in these epochs.
+    /// Whether a snapshot sees records that lived in these epochs.
     pub fn is_seen(&self, volume: u32, pair: EpochPair) -> bool {
         self.volumes.get(&volume).is_some_and(|v| v.is_seen(pair))
     }
@@ -319,8 +325,9 @@ impl Snapshots {
         !self.dirty.is_empty()
     }
 
-    /// Takes what is to be written. A snapshot waits while `oldest_pending` (the oldest epoch of the volume with content that
-    /// is in no record yet) is not after it: it is durable when all that it contains is.
+    /// Takes what must be written. A snapshot waits while `oldest_pending` (the oldest epoch of the
+    /// volume with content that is in no record yet) is not after it: it is durable when all its
+    /// content is.
     pub fn freeze(&mut self, oldest_pending: impl Fn(u32) -> u32) -> SnapshotWrites {
         let mut out = SnapshotWrites::default();
         for volume in std::mem::take(&mut self.dirty) {
@@ -344,7 +351,7 @@ impl Snapshots {
         out
     }
 
-    /// What the number of a view stands for; `None`: it is a volume's, or nobody's.
+    /// The meaning of a view's number; `None`: it is a volume's, or not used.
     pub fn view(&self, number: u32) -> Option<View> {
         if number < VIEW_FIRST { None } else { self.views.get(&number).copied() }
     }
@@ -384,9 +391,9 @@ impl Snapshots {
 }
 
 /// Whether a user may take and remove snapshots by this list.
-pub fn is_among(rights: &[Principal], uid: u32, gids: &[u32]) -> bool {
+pub fn is_among(rights: &[UserOrGroup], uid: u32, gids: &[u32]) -> bool {
     rights.iter().any(|who| match who {
-        Principal::User(id) => *id == uid,
-        Principal::Group(id) => gids.contains(id),
+        UserOrGroup::User(id) => *id == uid,
+        UserOrGroup::Group(id) => gids.contains(id),
     })
 }

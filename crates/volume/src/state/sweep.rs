@@ -1,10 +1,11 @@
-//! How far a removed volume is freed.
+//! Position of freeing a removed volume.
 
 use crate::format::keys::{self, Key};
 use leeward_fs::NodeId;
 
-/// How far the records of a removed volume are freed. It goes on where it was, not through what it has removed; when it
-/// is through, it begins again until it finds nothing: an operation that began before the removal may have come behind it.
+/// Position of freeing the records of a removed volume. It continues where it was, not through what
+/// it has removed. At the end it begins again until it finds nothing: an operation that began
+/// before the removal may have added records behind it.
 #[derive(Clone)]
 pub struct Sweep {
     pub(crate) volume: u32,
@@ -19,7 +20,8 @@ impl Sweep {
     }
 }
 
-/// All that is stored of a volume but its own record, in the order of keys: a sweep only goes on.
+/// All stored records of a volume except its own record, in the order of keys: a sweep only goes
+/// forward.
 pub(crate) fn volume_ranges(volume: u32) -> [(Key, Key); 11] {
     let range = |key: fn(NodeId) -> Key| (key(NodeId::new(volume, 0)), key(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);

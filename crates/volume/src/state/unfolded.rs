@@ -12,20 +12,20 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub struct Unfolded {
     by_dir: BTreeMap<NodeId, Stats>,
-    /// Changed since the last commit began.
+    /// Directories changed since the last commit began.
     dirty: FxHashSet<NodeId>,
-    /// Those that have a record.
+    /// Directories that have a record here.
     stored: FxHashSet<NodeId>,
 }
 
 impl Unfolded {
-    /// What a record says.
+    /// Adds a stored record.
     pub fn load(&mut self, dir: NodeId, by: Stats) {
         self.by_dir.insert(dir, by);
         self.stored.insert(dir);
     }
 
-    /// How many directories.
+    /// Number of directories.
     pub fn len(&self) -> usize {
         self.by_dir.len()
     }
@@ -35,12 +35,12 @@ impl Unfolded {
         self.by_dir.is_empty()
     }
 
-    /// All of them.
+    /// All changes.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (NodeId, Stats)> + '_ {
         self.by_dir.iter().map(|(dir, by)| (*dir, *by))
     }
 
-    /// Of one directory.
+    /// The change of one directory.
     pub fn get(&self, dir: NodeId) -> Option<Stats> {
         self.by_dir.get(&dir).copied()
     }
@@ -55,13 +55,13 @@ impl Unfolded {
         }
     }
 
-    /// All was folded.
+    /// All changes were folded.
     pub fn clear(&mut self) {
         self.dirty.extend(self.by_dir.keys());
         self.by_dir.clear();
     }
 
-    /// The volume is going away.
+    /// Removes a volume.
     pub fn drop_volume(&mut self, volume: u32) {
         let of_volume = |dir: &NodeId| dir.volume() == volume;
         self.by_dir.retain(|dir, _| !of_volume(dir));
@@ -94,7 +94,7 @@ impl Unfolded {
 }
 
 impl State {
-    /// Counts in the quotas above what their directories' records do not say yet.
+    /// Counts in the quotas above the changes that directories' records do not have yet.
     pub(crate) fn count_unfolded(&mut self, kv: &dyn Kv) -> Result<()> {
         let changes: Vec<(NodeId, Stats)> = self.unfolded.iter().collect();
         for (start, by) in changes {

@@ -1,4 +1,5 @@
-//! Records that background work has found damaged: it leaves them where they are, goes on with the others, and says so.
+//! Records that background work has found damaged: it leaves them where they are, goes on with the
+//! others, and logs them.
 //!
 //! In memory only: after opening they are found again. `lee fsck` names what is damaged.
 
@@ -13,7 +14,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// A record, which is left out from now on. Said once in the log.
+    /// Notes a record, which is left out from now on. Logged once.
     pub fn note(&mut self, work: &str, key: &Key, why: &dyn std::fmt::Display) {
         if self.records.insert(key.clone()) {
             tracing::error!("{work} leaves out the record {}: {why}; run lee fsck", key.escape_ascii());
@@ -25,17 +26,17 @@ impl Unreadable {
         self.records.contains(key)
     }
 
-    /// A list of what died in which something is damaged: trim leaves it out from now on.
+    /// Notes a deadlist with damaged entries: trim leaves this pair out from now on.
     pub fn leave_pair(&mut self, volume: u32, pair: EpochPair) {
         self.pairs.insert((volume, pair));
     }
 
-    /// What trim leaves out.
+    /// The pairs that trim leaves out.
     pub fn pairs(&self) -> &BTreeSet<(u32, EpochPair)> {
         &self.pairs
     }
 
-    /// How many records.
+    /// Number of records.
     pub fn count(&self) -> u64 {
         self.records.len() as u64
     }

@@ -1,4 +1,5 @@
-//! All uploads in memory, for whoever asks: by number, in the order of listings, by how long they rest; and how much users have of them.
+//! All uploads in memory: by number, in the order of listings, by the time of their last addition;
+//! and their totals by user.
 
 use crate::format::each;
 use crate::format::keys;
@@ -13,32 +14,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Uploads that a user may have at a time, and parts in them.
+/// Most uploads that a user may have at a time.
 pub const UPLOADS_PER_USER_MAX: usize = 10_000;
 
-/// See [`UPLOADS_PER_USER_MAX`].
+/// Most parts that a user may have in uploads.
 pub const PARTS_PER_USER_MAX: usize = 100_000;
 
-/// Bytes that keys and notes of a user's uploads may have together.
+/// Most bytes of keys and notes of a user's uploads together.
 pub const NOTE_BYTES_PER_USER_MAX: usize = 32 << 20;
 
-/// Parts that there may be in all.
+/// Most parts in all.
 pub const PARTS_MAX: usize = 1_000_000;
 
-/// All uploads, see the module's head. Changed under the shard's lock only.
+/// All uploads. Changed under the shard's lock only.
 #[derive(Default)]
 pub struct Uploads(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     all: BTreeMap<NodeId, Upload>,
-    /// Those that are not complete: user, bucket with key, number.
+    /// Uploads that are not complete: user, bucket with key, number.
     open: BTreeSet<(u32, Arc<str>, NodeId)>,
-    /// The same by when something was added to them last, seconds since 1970.
+    /// The same by the time of their last addition, seconds since 1970.
     rest: BTreeSet<(i64, NodeId)>,
-    /// Those that are complete, by since when.
+    /// Complete uploads, by time of completion.
     complete: BTreeSet<(i64, NodeId)>,
-    /// What there is of a user in a bucket.
+    /// Totals of a user in a bucket.
     tallies: BTreeMap<(u32, Arc<str>), Tally>,
     parts: usize,
 }
@@ -54,7 +55,7 @@ struct Tally {
     uploads: usize,
     parts: usize,
     bytes: u64,
-    /// Of keys and notes.
+    /// Bytes of keys and notes.
     note_bytes: usize,
 }
 
@@ -69,7 +70,7 @@ impl Uploads {
         self.0.lock().all.iter().map(|(id, upload)| (*id, upload.record.clone())).collect()
     }
 
-    /// Parts of an upload after a number, at most so many.
+    /// Parts of an upload after a number, at most `most`.
     pub fn parts(&self, upload: NodeId, after: u32, most: usize) -> Vec<Part> {
         let table = self.0.lock();
         let parts = table.all.get(&upload).map(|found| &found.parts);
@@ -77,7 +78,8 @@ impl Uploads {
         later.take(most).map(|(_, part)| part.clone()).collect()
     }
 
-    /// Uploads of a user that are not complete, whose bucket and key begin with `prefix`, in the order of keys; those after a key and an upload of it.
+    /// Uploads of a user that are not complete, whose bucket and key begin with `prefix`, in the
+    /// order of keys; those after a key and an upload of it.
     pub fn of_user(
         &self,
         uid: u32,
@@ -127,7 +129,7 @@ impl Uploads {
         if old.is_none() && full { Err(Error::TooManyUploads) } else { Ok(old) }
     }
 
-    /// An upload is begun, or what it says is another thing now. Returns the files that are parts of it no more.
+    /// Adds an upload, or changes its record. Returns the files that are no longer parts of it.
     pub(crate) fn set(&self, upload: NodeId, record: UploadRecord) -> Vec<NodeId> {
         let mut table = self.0.lock();
         let gone = table.remove(upload);
@@ -135,30 +137,32 @@ impl Uploads {
         gone
     }
 
-    /// A file is a part of an upload now. Returns the one that was that part; the file itself where there is no such upload.
+    /// Makes a file a part of an upload. Returns the file that was that part; the file itself where
+    /// there is no such upload.
     pub(crate) fn add(&self, node: NodeId, record: PartRecord) -> Option<NodeId> {
         self.0.lock().add(node, record)
     }
 
-    /// An upload is not there any more. Returns its parts.
+    /// Removes an upload. Returns its parts.
     pub(crate) fn remove(&self, upload: NodeId) -> Vec<NodeId> {
         self.0.lock().remove(upload)
     }
 
-    /// An upload counts as one that has rested for ever.
-    pub(crate) fn forsake(&self, upload: NodeId) {
+    /// Marks an upload as unused for ever, so that it is dropped next.
+    pub(crate) fn expire(&self, upload: NodeId) {
         self.0.lock().used(upload, i64::MIN);
     }
 
-    /// The same for all in a bucket that are not complete.
-    pub(crate) fn forsake_bucket(&self, bucket: &str) {
+    /// The same for all uploads in a bucket that are not complete.
+    pub(crate) fn expire_bucket(&self, bucket: &str) {
         let mut table = self.0.lock();
         let of_bucket = table.all.iter().filter(|(_, upload)| upload.record.bucket() == bucket);
         let of_bucket: Vec<NodeId> = of_bucket.map(|(id, _)| *id).collect();
         of_bucket.into_iter().for_each(|upload| table.used(upload, i64::MIN));
     }
 
-    /// The volume goes, with uploads of it and parts in it. Returns parts of these in other volumes.
+    /// Removes a volume, with its uploads and the parts in it. Returns parts of these uploads in
+    /// other volumes.
     pub(crate) fn drop_volume(&self, volume: u32) -> Vec<NodeId> {
         let mut table = self.0.lock();
         let of_volume = NodeId::new(volume, 0)..NodeId::new(volume + 1, 0);
@@ -171,7 +175,8 @@ impl Uploads {
         freed
     }
 
-    /// The upload that is to be dropped next: nothing was added since `rested`, or it is complete since before `known`, or among more than `most`.
+    /// The upload to drop next: without additions since `rested`, or complete since before `known`,
+    /// or one of more than `most`.
     pub(crate) fn due(&self, rested: i64, known: i64, most: usize) -> Option<NodeId> {
         let table = self.0.lock();
         let rests = table.rest.first().filter(|(used, _)| *used < rested);
@@ -188,7 +193,7 @@ impl Uploads {
 }
 
 impl Table {
-    /// What there is of a user in all, but for bytes of parts.
+    /// Totals of a user, except bytes of parts.
     fn of(&self, uid: u32) -> Tally {
         let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
         own.fold(Tally::default(), |sum, (_, one)| Tally {
@@ -239,7 +244,7 @@ impl Table {
             return Some(node);
         };
         let old = upload.parts.insert(number, Part { node, record });
-        // one that is forsaken stays so
+        // an expired upload stays so
         let used = if upload.used == i64::MIN { i64::MIN } else { upload.used.max(at) };
         let of = upload.record.clone();
         self.parts += usize::from(old.is_none());
@@ -251,7 +256,7 @@ impl Table {
         old.map(|old| old.node)
     }
 
-    /// A part is gone with its volume.
+    /// Removes a part that is gone with its volume.
     fn lose(&mut self, id: NodeId, number: u32) {
         let Some(upload) = self.all.get_mut(&id) else { return };
         let (of, Some(lost)) = (upload.record.clone(), upload.parts.remove(&number)) else { return };
@@ -284,8 +289,9 @@ impl Table {
 }
 
 impl State {
-    /// Files that are parts of nothing any more: freed now, or when the last reference goes.
-    pub(crate) fn let_parts_go(&mut self, parts: Vec<NodeId>) {
+    /// Releases files that are no longer parts of anything: freed now, or when the last reference
+    /// goes.
+    pub(crate) fn release_parts(&mut self, parts: Vec<NodeId>) {
         for node in parts {
             if self.volumes.get(&node.volume()).is_none_or(|volume| volume.removing) {
                 // freed with it
@@ -297,7 +303,7 @@ impl State {
         }
     }
 
-    /// At opening, without their parts. Those of volumes that are being removed go with them.
+    /// At opening, without their parts. Uploads of volumes that are being removed go with them.
     pub(crate) fn load_uploads(&self, moment: &dyn Moment) -> leeward_fs::Result<()> {
         each(moment, keys::table_range(keys::Table::Upload), |key, value| {
             let (upload, record) = (NodeId(keys::table_id(key)), UploadRecord::decode(value)?);
@@ -305,7 +311,7 @@ impl State {
                 let published = self.buckets.contains_key(record.bucket());
                 self.uploads.set(upload, record);
                 if !published {
-                    self.uploads.forsake(upload);
+                    self.uploads.expire(upload);
                 }
             }
             Ok(())

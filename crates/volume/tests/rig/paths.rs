@@ -2,7 +2,7 @@
 #![allow(dead_code)] // not every test needs everything
 
 use crate::rig::Rig;
-use leeward_fs::{Kind, Make, NodeId, Op, Over, RenameMode, Reply, Result, SetAttr};
+use leeward_fs::{Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
 
 impl Rig {
     /// The directory and the name in it.
@@ -67,8 +67,12 @@ impl Rig {
 
     pub fn unlink(&self, path: &str) {
         let (dir, name) = Self::split(path);
-        self.call(Op::Unlink { dir: self.at(dir).expect(dir), name: name.as_bytes(), over: Over::Any })
-            .expect(path);
+        self.call(Op::Unlink {
+            dir: self.at(dir).expect(dir),
+            name: name.as_bytes(),
+            over: Precondition::Any,
+        })
+        .expect(path);
     }
 
     pub fn rmdir(&self, path: &str) -> Result<Reply> {

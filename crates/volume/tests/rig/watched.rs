@@ -2,7 +2,7 @@
 #![allow(dead_code)] // not every test needs everything
 
 use leeward_meta::mem::MemKv;
-use leeward_meta::{Appended, Batch, Kv, Moment, Result, Ride, Stats, Value};
+use leeward_meta::{Appended, Batch, InlineData, Kv, Moment, Result, Stats, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,14 +44,14 @@ impl<W: Watch> Kv for WatchedKv<W> {
     fn insert(&self, appended: Appended, batch: &Batch) {
         self.inner.insert(appended, batch);
     }
-    fn ride_segments(&self) -> Vec<u64> {
-        self.inner.ride_segments()
+    fn inline_segments(&self) -> Vec<u64> {
+        self.inner.inline_segments()
     }
-    fn rides(&self, of: &BTreeSet<u64>) -> Result<Vec<Ride>> {
-        self.inner.rides(of)
+    fn inline_data(&self, of: &BTreeSet<u64>) -> Result<Vec<InlineData>> {
+        self.inner.inline_data(of)
     }
-    fn release_ride(&self, segment: u64) {
-        self.inner.release_ride(segment);
+    fn release_inline(&self, segment: u64) {
+        self.inner.release_inline(segment);
     }
     fn maintain(&self) -> Result<bool> {
         self.inner.maintain()

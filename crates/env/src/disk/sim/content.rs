@@ -1,11 +1,11 @@
 //! Bytes of one simulated file: sparse pages that copies share until one of them is written.
 //!
-//! Sharing is what makes a power cut at every write affordable: a copy of a disk copies pointers.
+//! Sharing makes a power cut at every write affordable: a copy of a disk copies pointers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// What space is counted in.
+/// The unit in which space is counted.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 type Page = [u8; PAGE_BYTES as usize];
@@ -29,7 +29,7 @@ impl Content {
         self.pages.len() as u64
     }
 
-    /// Bytes copied; short at the end.
+    /// Copies bytes to `buf`; returns how many, fewer at the end.
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let count = self.len.saturating_sub(offset).min(buf.len() as u64) as usize;
         each_piece(offset, count, PAGE_BYTES, |at, range| {
@@ -95,7 +95,7 @@ impl Content {
         pages - self.pages.range(..pages).count() as u64
     }
 
-    /// Takes over the pages that a write of `count` bytes at `offset` touched in `newer`.
+    /// Copies from `newer` the pages that a write of `count` bytes at `offset` touched there.
     pub(super) fn adopt(&mut self, newer: &Content, offset: u64, count: usize) {
         if count == 0 {
             return;
@@ -119,8 +119,8 @@ impl Content {
     }
 }
 
-/// Cuts `count` bytes at `offset` where multiples of `grain` lie: calls with each piece's offset in the file and
-/// its range in the buffer.
+/// Cuts `count` bytes at `offset` at multiples of `grain`: calls `f` with each piece's offset in
+/// the file and its range in the buffer.
 pub(super) fn each_piece(
     offset: u64,
     count: usize,

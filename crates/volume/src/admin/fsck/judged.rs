@@ -24,7 +24,7 @@ impl Shard {
         let _alone = self.housekeeping.lock();
         let mut known = self.parts_and_leftovers();
         self.commit_if_dirty()?;
-        Ok(self.standing_still(|| {
+        Ok(self.with_commits_paused(|| {
             known.extend(self.parts_and_leftovers());
             Judged { moment: self.kv.moment(), quotas: self.quotas_if_settled(), known }
         }))

@@ -528,7 +528,7 @@ impl Shard {
                     continue;
                 }
             };
-            let unknown: Vec<Object> = self.standing_still(|| {
+            let unknown: Vec<Object> = self.with_commits_paused(|| {
                 let mut garbage: FxHashSet<Object> = self.committer.garbage_so_far().into_iter().collect();
                 let st = self.lock();
                 garbage.extend(&st.replaced);

@@ -54,7 +54,8 @@ impl Request for PoolCreate {
         let failed = |why: String| Failure::new(libc::EINVAL, format!("pool {name} cannot be made: {why}"));
         spec_of(0, &record).map_err(failed)?;
         let id = next_pool(shard).map_err(about(name))?;
-        let release = |taken: &[StoreRecord]| taken.iter().for_each(|store| shard.pools.let_go(id, store));
+        let release =
+            |taken: &[StoreRecord]| taken.iter().for_each(|store| shard.pools.remove_label(id, store));
         for (n, store) in record.stores.iter().enumerate() {
             if let Err(why) = shard.pools.take(id, store) {
                 release(&record.stores[..n]);

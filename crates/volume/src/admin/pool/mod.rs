@@ -21,7 +21,7 @@ use crate::pools::DEFAULT;
 use crate::shard::Shard;
 use crate::state::State;
 use leeward_data::PoolId;
-use leeward_pool::place::{Place, shared};
+use leeward_pool::location::{StoreLocation, shared};
 use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -250,7 +250,7 @@ impl Shard {
         let (id, opened) = opened.map_err(|why| Failure::new(libc::EIO, format!("pool {name}: {why}")))?;
         self.set_pool(id, Ok(opened));
         self.search_later([id]);
-        self.care.wake();
+        self.pool_repair.wake();
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Shard {
 
     /// Two stores that fail together are no redundancy.
     fn check_places(&self, stores: &[String]) -> Result<(), Failure> {
-        let (named, places): (Vec<&String>, Vec<Place>) =
+        let (named, places): (Vec<&String>, Vec<StoreLocation>) =
             stores.iter().filter_map(|url| Some((url, self.pools.place(url)?))).unzip();
         if let Some((a, b)) = shared(&places).first() {
             let message = format!(

@@ -52,7 +52,7 @@ impl Request for PoolRemove {
         shard.log.remove_pool(id);
         shard.pools.remove(id);
         shard.settle()?;
-        stores.iter().for_each(|store| shard.pools.let_go(id, store));
+        stores.iter().for_each(|store| shard.pools.remove_label(id, store));
         Ok(Done {})
     }
 }

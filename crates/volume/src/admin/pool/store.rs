@@ -83,7 +83,7 @@ impl Request for PoolStore {
         }
         let parts = shard.lock().parts_with(id, &plan.record);
         let Some(parts) = parts else { return Err(failed("it is gone".into())) };
-        let release = || plan.taken.iter().for_each(|store| shard.pools.let_go(id, store));
+        let release = || plan.taken.iter().for_each(|store| shard.pools.remove_label(id, store));
         let opened = shard.pools.open(&parts).map_err(failed).inspect_err(|_| release())?;
         let changed = shard.transact(&Ctx::system(), |tx| {
             tx.put(keys::pool(id), plan.record.encode());
@@ -93,9 +93,9 @@ impl Request for PoolStore {
         changed.map_err(about(name)).inspect_err(|_| release())?;
         shard.settle()?;
         shard.set_pool(parts.id, Ok(opened));
-        plan.gone.iter().for_each(|store| shard.pools.let_go(id, store));
+        plan.gone.iter().for_each(|store| shard.pools.remove_label(id, store));
         shard.search_later([parts.id]); // what the stores lack now is known soon
-        shard.care.wake();
+        shard.pool_repair.wake();
         Ok(shard.pool_info(id))
     }
 }

@@ -8,7 +8,7 @@ use crate::shard::Shard;
 use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_env::limits::SEGMENT_BYTES_MAX;
-use leeward_pool::{BRIM_PERCENT, TierOptions};
+use leeward_pool::{PUT_PERCENT_MAX, TierOptions};
 use serde::{Deserialize, Serialize};
 
 /// A hot pool has room for this many segments at least, or its percentages mean nothing.
@@ -39,7 +39,7 @@ impl Request for PoolTier {
         let options = TierOptions { flush_percent, evict_percent, ending: false };
         if !options.is_sound() {
             let message = format!(
-                "--flush {flush_percent} --evict {evict_percent} cannot be: flush is at most evict, and that below {BRIM_PERCENT} percent"
+                "--flush {flush_percent} --evict {evict_percent} cannot be: flush is at most evict, and that below {PUT_PERCENT_MAX} percent"
             );
             return Err(Failure::new(libc::EINVAL, message));
         }

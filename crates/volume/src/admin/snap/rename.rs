@@ -29,8 +29,8 @@ impl Request for SnapRename {
             let about = if matches!(e, Error::NotFound | Error::NotPermitted) { name } else { to };
             shard.snap_refusal(ctx, e, dir, path, about)
         })?;
-        shard.tell_snapshot(dir, name.as_bytes());
-        shard.tell_snapshot(dir, to.as_bytes());
+        shard.invalidate_snapshot(dir, name.as_bytes());
+        shard.invalidate_snapshot(dir, to.as_bytes());
         shard.settle_all()?;
         shard.snap_shown(ctx, dir, path, to)
     }

@@ -54,8 +54,8 @@ impl Request for SnapRestore {
             Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
         let done = shard.restore(&restore, all_of_dir, caller.progress).map_err(|e| refusal(e, target))?;
         shard.settle()?;
-        shard.tell_entry(parent, leaf.as_bytes());
-        shard.tell_inode(parent);
+        shard.invalidate_entry(parent, leaf.as_bytes());
+        shard.invalidate_inode(parent);
         Ok(Restored(done))
     }
 }

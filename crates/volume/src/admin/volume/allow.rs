@@ -3,7 +3,7 @@
 use super::VolumeInfo;
 use crate::admin::{Caller, Failure, Request};
 use crate::shard::Shard;
-use leeward_fs::flows::Principal;
+use leeward_fs::flows::UserOrGroup;
 use serde::{Deserialize, Serialize};
 
 /// Most users and groups that a volume names.
@@ -28,9 +28,9 @@ impl Request for VolumeAllow {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let id = shard.volume_named(&self.name)?;
-        let users = self.users.iter().map(|uid| Principal::User(*uid));
-        let groups = self.groups.iter().map(|gid| Principal::Group(*gid));
-        let who: Vec<Principal> = users.chain(groups).collect();
+        let users = self.users.iter().map(|uid| UserOrGroup::User(*uid));
+        let groups = self.groups.iter().map(|gid| UserOrGroup::Group(*gid));
+        let who: Vec<UserOrGroup> = users.chain(groups).collect();
         shard.change_properties(id, |p| {
             p.snapshot_rights.retain(|w| !who.contains(w));
             if self.allow {

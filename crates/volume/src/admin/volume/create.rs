@@ -73,8 +73,8 @@ impl Request for VolumeCreate {
         });
         let id = made.map_err(about(format_args!("cannot attach at {at}")))??;
         shard.settle()?;
-        shard.tell_entry(dir, leaf.as_bytes());
-        shard.tell_inode(dir);
+        shard.invalidate_entry(dir, leaf.as_bytes());
+        shard.invalidate_inode(dir);
         shard.volume_info(id)
     }
 }

@@ -20,7 +20,7 @@ use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
 use crate::format::inode::{Pair, Properties};
 use crate::shard::Shard;
-use leeward_fs::flows::Principal;
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, NodeId, Usage};
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +111,8 @@ impl Shard {
         let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
         for who in p.snapshot_rights {
             match who {
-                Principal::User(uid) => snapshot_users.push(uid),
-                Principal::Group(gid) => snapshot_groups.push(gid),
+                UserOrGroup::User(uid) => snapshot_users.push(uid),
+                UserOrGroup::Group(gid) => snapshot_groups.push(gid),
             }
         }
         Ok(VolumeInfo {

@@ -32,7 +32,7 @@ impl Request for VolumeMoveData {
             v.properties.pool = pool;
             v.properties.dir_pools.clear();
             st.volumes_dirty.insert(volume);
-            st.moves.look_again();
+            st.moves.recheck();
         }
         shard.settle()?;
         shard.maintenance.wake();

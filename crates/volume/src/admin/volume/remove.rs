@@ -37,7 +37,7 @@ impl Request for VolumeRemove {
         let v = shard.lock().volumes[&id].clone();
         let path = shard.path_of(NodeId::new(id, 1));
         let clock = shard.lock_clock();
-        shard.be_cautious();
+        shard.check_every_operation();
         let removed = shard.transact(&Ctx::system(), |tx| detach(tx, id, &v, path.as_deref(), clock));
         if let Err(locked) = removed.map_err(about(name))? {
             return Err(Failure::new(
@@ -51,8 +51,8 @@ impl Request for VolumeRemove {
             ));
         }
         shard.settle()?;
-        shard.tell_entry(v.attached_dir, &v.attached_name);
-        shard.tell_inode(v.attached_dir);
+        shard.invalidate_entry(v.attached_dir, &v.attached_name);
+        shard.invalidate_inode(v.attached_dir);
         shard.maintenance.wake();
         Ok(Done {})
     }

@@ -86,6 +86,6 @@ fn check_snapshot_dir(shard: &Shard, id: u32, name: &str) -> Result<(), Failure>
 fn tell_names(shard: &Shard, volume: u32, names: &[&[u8]]) {
     let known = shard.lock().refs.of_volume(volume);
     for node in known.into_iter().chain([NodeId::new(volume, 1)]) {
-        names.iter().for_each(|name| shard.tell_entry(node, name));
+        names.iter().for_each(|name| shard.invalidate_entry(node, name));
     }
 }

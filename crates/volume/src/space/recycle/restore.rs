@@ -1,7 +1,8 @@
-//! What is in a recycle bin, as a tree, and how it gets back to its place.
+//! The entries of a recycle bin as a tree, and how they are restored.
 //!
-//! Several things with one path may be in the bin, and something else may be there again: a path stands for all directories
-//! that had it. Each entry is restored by a transaction of its own, directories before what was in them.
+//! Several entries with one path may be in the bin, and something else may have that path again: a
+//! path stands for all directories that had it. Each entry is restored by a transaction of its own,
+//! directories before their content.
 
 use super::STEP_ENTRIES;
 use crate::format::inode::{BinRecord, Dentry, Stats, time};
@@ -13,16 +14,16 @@ use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId, Result, Usage};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Something in the bin.
+/// An entry of the bin.
 #[derive(Clone, Debug)]
 pub(crate) struct Binned {
     /// Nanoseconds since 1970, unique in the volume.
     pub stamp: u64,
     /// The inode.
     pub node: NodeId,
-    /// Who removed it, and its name.
+    /// The user who removed it, and its name.
     pub record: BinRecord,
-    /// The directory that it was in; in the bin itself or not.
+    /// The directory that it was in, which may be in the bin itself.
     pub parent: u64,
     /// Type.
     pub kind: Kind,
@@ -38,19 +39,19 @@ impl Binned {
         (self.stamp / 1_000_000_000) as i64
     }
 
-    /// Whether a user may know of it and have it back.
+    /// Whether a user may see it and restore it.
     pub fn is_shown_to(&self, uid: u32) -> bool {
         uid == 0 || uid == self.record.uid || uid == self.owner
     }
 }
 
-/// All that is in the bin of a volume.
+/// All entries of a volume's bin.
 pub(crate) struct BinTree {
     volume: u32,
     /// In the order of removal.
     pub all: Vec<Binned>,
     by_inode: FxHashMap<u64, usize>,
-    /// By the directory that it was in.
+    /// Entries by the directory that they were in.
     children: FxHashMap<u64, Vec<usize>>,
 }
 
@@ -64,7 +65,7 @@ impl BinTree {
         BinTree { volume, all, by_inode, children }
     }
 
-    /// What was in a directory, newest first.
+    /// Entries that were in a directory, newest first.
     fn below(&self, dir: u64) -> impl Iterator<Item = &Binned> {
         self.children.get(&dir).into_iter().flatten().rev().map(|n| &self.all[*n])
     }
@@ -73,7 +74,7 @@ impl BinTree {
         self.by_inode.get(&inode).map(|n| &self.all[*n])
     }
 
-    /// The directory that is not in the bin which an entry was below, and the names from there on.
+    /// The nearest directory above an entry that is not in the bin, and the names from there on.
     fn place<'a>(&'a self, entry: &'a Binned) -> (NodeId, Vec<&'a [u8]>) {
         let mut names = vec![&*entry.record.name];
         let mut at = entry.parent;
@@ -86,47 +87,47 @@ impl BinTree {
     }
 }
 
-/// What is to be restored.
+/// What to restore from recycle bins.
 pub(crate) struct RestoreBin<'a> {
-    /// Its path in the cell.
+    /// The path to restore, in the cell.
     pub path: &'a str,
-    /// Only what was removed up to this second since 1970.
+    /// Only entries removed up to this second since 1970.
     pub at: Option<i64>,
-    /// A directory, and the name that it gets there; `None`: its place.
+    /// A directory, and the name that it gets there; `None`: its old place.
     pub to: Option<(NodeId, &'a [u8])>,
 }
 
-/// What a path stands for.
+/// What a path leads to.
 struct Found {
     tree: BinTree,
     /// Directories that have the path, or had it (by inode).
     dirs: Vec<u64>,
-    /// What had the path and was removed last.
+    /// The entry that had the path and was removed last.
     removed: Option<Binned>,
 }
 
-/// A restore on its way.
-struct Way<'a> {
+/// A running restore.
+struct RestoreRun<'a> {
     ctx: &'a Ctx,
     tree: &'a BinTree,
     at: i64,
     /// Where directories of the bin are now: themselves, or the one that has their name.
     places: FxHashMap<u64, NodeId>,
-    /// Entries whose place such another directory has.
+    /// Entries whose place is taken by such a directory.
     merged: Vec<Binned>,
     done: Usage,
-    /// What was not restored because its name is taken.
+    /// Number of entries that were not restored because their names are taken.
     left: u64,
 }
 
-impl Way<'_> {
+impl RestoreRun<'_> {
     fn takes(&self, entry: &Binned) -> bool {
         entry.removed_secs() <= self.at && entry.is_shown_to(self.ctx.uid)
     }
 }
 
 impl Tx<'_> {
-    /// Gives something in the bin a name. [`Error::NotFound`] when it is not there any more.
+    /// Gives an entry of the bin a name. [`Error::NotFound`] when it is not in the bin any more.
     fn restore_binned(&mut self, entry: &Binned, to: NodeId, name: &[u8]) -> TxResult<()> {
         let (key, node) = (keys::binned(entry.node, entry.stamp), entry.node);
         if self.get(&key)?.is_none() {
@@ -139,7 +140,8 @@ impl Tx<'_> {
         }
         let epoch = self.epoch(node.volume())?;
         if self.st.files.get(&node).is_some_and(|p| p.epoch < epoch) {
-            // content of a file without a name may be of an earlier epoch; with a name it would be in that snapshot
+            // content of a file without a name may be of an earlier epoch; with a name it would be
+            // in that snapshot
             return Err(Fail::Stage(node));
         }
         self.remove(key);
@@ -161,13 +163,14 @@ impl Tx<'_> {
         self.put_inode(node, &inode)?;
         self.place(to, name, Dentry { node, kind: entry.kind })?;
         self.check_moved(to).map_err(|e| match e {
-            // to purge for what is restored from the bin is to go round in a circle
+            // purging the bin to make room for what is restored from it would be circular
             Fail::Quota { .. } => Error::Quota.into(),
             e => e,
         })
     }
 
-    /// A directory of the bin whose name another one has now, with all that was in it, is not needed any more.
+    /// Removes a directory of the bin whose name another one has now: with all its content
+    /// restored, it is not needed any more.
     fn drop_merged(&mut self, entry: &Binned) -> TxResult<()> {
         self.fold()?;
         if self.stats(entry.node)? == Stats::default() {
@@ -196,7 +199,7 @@ impl Shard {
         }
     }
 
-    /// Paths of all that a user may see of a bin, in its order.
+    /// Paths of all entries of a bin that a user may see, in its order.
     pub(crate) fn bin_paths(&self, tree: &BinTree, uid: u32) -> Vec<(String, Binned)> {
         let mut known: FxHashMap<NodeId, String> = FxHashMap::default();
         let mut path = |entry: &Binned| {
@@ -212,7 +215,7 @@ impl Shard {
     /// What has this path, or had it.
     fn find_binned(&self, ctx: &Ctx, path: &str, at: i64) -> Result<Found> {
         let names: Vec<&[u8]> = path.split('/').filter(|n| !n.is_empty()).map(str::as_bytes).collect();
-        // the part of the path that is there tells the volume; above it nothing can be in its bin
+        // the existing part of the path tells the volume; above it nothing can be in its bin
         let (mut dir, mut passed) = (NodeId::ROOT, 0);
         for (n, name) in names.iter().enumerate() {
             match self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))? {
@@ -251,13 +254,14 @@ impl Shard {
         Ok(found)
     }
 
-    /// Restores what had a path, with all that was removed below it. Returns what was restored, and how much was left in the
-    /// bin because its name is taken. Durable with the next commit.
+    /// Restores what had a path, with everything that was removed below it. Returns the usage of
+    /// what was restored, and how many entries were left in the bin because their names are taken.
+    /// Durable with the next commit.
     pub(crate) fn restore_bin(&self, ctx: &Ctx, r: &RestoreBin<'_>) -> Result<(Usage, u64)> {
         let at = r.at.unwrap_or(i64::MAX);
         let found = self.find_binned(ctx, r.path, at)?;
         let tree = &found.tree;
-        let mut way = Way {
+        let mut run = RestoreRun {
             ctx,
             tree,
             at,
@@ -272,68 +276,69 @@ impl Shard {
                     return Err(Error::CrossVolume);
                 }
                 self.may_restore_to(ctx, dir)?;
-                self.restore_entry(&mut way, entry, dir, name)?;
-                self.restore_below(&mut way, entry.node.inode(), entry.node)?;
+                self.restore_entry(&mut run, entry, dir, name)?;
+                self.restore_below(&mut run, entry.node.inode(), entry.node)?;
             }
             (None, Some(_)) => return Err(Error::NotFound),
             (removed, None) => {
                 if let Some(entry) = removed {
-                    self.restore_in_place(&mut way, entry)?;
+                    self.restore_in_place(&mut run, entry)?;
                 }
                 for dir in &found.dirs {
-                    self.restore_below_live(&mut way, NodeId::new(tree.volume, *dir))?;
+                    self.restore_below_live(&mut run, NodeId::new(tree.volume, *dir))?;
                 }
-                if removed.is_none() && way.done == Usage::default() && way.left == 0 {
+                if removed.is_none() && run.done == Usage::default() && run.left == 0 {
                     return Err(Error::NotFound);
                 }
             }
         }
-        for entry in way.merged.iter().rev() {
+        for entry in run.merged.iter().rev() {
             self.transact(&Ctx::system(), |tx| tx.drop_merged(entry))?;
         }
-        Ok((way.done, way.left))
+        Ok((run.done, run.left))
     }
 
-    /// Others than root restore to directories of their own, or where it was.
+    /// Users other than root restore to directories of their own, or to the old place.
     fn may_restore_to(&self, ctx: &Ctx, dir: NodeId) -> Result<()> {
         let owner = self.transact(&Ctx::system(), |tx| tx.inode(dir))?.uid;
         if ctx.uid == 0 || ctx.uid == owner { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
-    /// What `dir` (a directory that has a name) and those below it lost.
-    fn restore_below_live(&self, way: &mut Way<'_>, dir: NodeId) -> Result<()> {
-        let tree = way.tree;
+    /// Restores what `dir` (a directory that has a name) and those below it lost.
+    fn restore_below_live(&self, run: &mut RestoreRun<'_>, dir: NodeId) -> Result<()> {
+        let tree = run.tree;
         let mut parents: Vec<u64> =
             tree.children.keys().copied().filter(|p| tree.get(*p).is_none()).collect();
         parents.sort_unstable();
         for parent in parents.into_iter().map(|p| NodeId::new(tree.volume, p)) {
             if self.transact(&Ctx::system(), |tx| tx.is_below(parent, dir))? {
-                self.restore_below(way, parent.inode(), parent)?;
+                self.restore_below(run, parent.inode(), parent)?;
             }
         }
         Ok(())
     }
 
-    /// Restores an entry to where it was, and what was below it.
-    fn restore_in_place(&self, way: &mut Way<'_>, entry: &Binned) -> Result<()> {
-        let dir = self.place_of(way, entry.parent)?;
-        match self.restore_or_merge(way, entry, dir)? {
-            Some(place) if entry.kind == Kind::Dir => self.restore_below(way, entry.node.inode(), place),
+    /// Restores an entry to its old place, and everything below it.
+    fn restore_in_place(&self, run: &mut RestoreRun<'_>, entry: &Binned) -> Result<()> {
+        let dir = self.place_of(run, entry.parent)?;
+        match self.restore_or_merge(run, entry, dir)? {
+            Some(place) if entry.kind == Kind::Dir => self.restore_below(run, entry.node.inode(), place),
             Some(_) => Ok(()),
             None => Err(Error::Exists),
         }
     }
 
-    /// Where a directory is now; one of the bin is restored, if its name is not taken by another one.
-    fn place_of(&self, way: &mut Way<'_>, dir: u64) -> Result<NodeId> {
+    /// The current directory for a directory of the bin: it is restored, if its name is not taken
+    /// by another one.
+    fn place_of(&self, run: &mut RestoreRun<'_>, dir: u64) -> Result<NodeId> {
         let mut missing = Vec::new();
         let mut at = dir;
         let mut place = loop {
-            if let Some(known) = way.places.get(&at) {
+            if let Some(known) = run.places.get(&at) {
                 break *known;
             }
-            match way.tree.get(at) {
-                None => break NodeId::new(way.tree.volume, at),
+            match run.tree.get(at) {
+                None => break NodeId::new(run.tree.volume, at),
                 Some(entry) => {
                     missing.push(entry);
                     at = entry.parent;
@@ -341,18 +346,24 @@ impl Shard {
             }
         };
         for entry in missing.into_iter().rev() {
-            if !entry.is_shown_to(way.ctx.uid) {
+            if !entry.is_shown_to(run.ctx.uid) {
                 return Err(Error::NotPermitted);
             }
-            place = self.restore_or_merge(way, entry, place)?.ok_or(Error::Exists)?;
+            place = self.restore_or_merge(run, entry, place)?.ok_or(Error::Exists)?;
         }
         Ok(place)
     }
 
-    /// Restores an entry under its own name in `dir`, or finds the directory that has its name. `None`: the name is taken.
-    fn restore_or_merge(&self, way: &mut Way<'_>, entry: &Binned, dir: NodeId) -> Result<Option<NodeId>> {
+    /// Restores an entry under its own name in `dir`, or finds the directory that has its name.
+    /// `None`: the name is taken.
+    fn restore_or_merge(
+        &self,
+        run: &mut RestoreRun<'_>,
+        entry: &Binned,
+        dir: NodeId,
+    ) -> Result<Option<NodeId>> {
         let name = &*entry.record.name;
-        match self.restore_entry(way, entry, dir, name) {
+        match self.restore_entry(run, entry, dir, name) {
             Err(Error::Exists) => {}
             other => return other.map(|()| Some(entry.node)),
         }
@@ -360,51 +371,58 @@ impl Shard {
         let merges = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
         match there.filter(merges) {
             Some(there) if entry.kind == Kind::Dir => {
-                way.places.insert(entry.node.inode(), there.node);
-                way.merged.push(entry.clone());
+                run.places.insert(entry.node.inode(), there.node);
+                run.merged.push(entry.clone());
                 Ok(Some(there.node))
             }
             _ => Ok(None),
         }
     }
 
-    fn restore_entry(&self, way: &mut Way<'_>, entry: &Binned, dir: NodeId, name: &[u8]) -> Result<()> {
-        self.transact(way.ctx, |tx| tx.restore_binned(entry, dir, name))?;
-        self.tell_entry(dir, name);
-        self.tell_inode(dir);
-        self.tell_inode(entry.node);
+    fn restore_entry(
+        &self,
+        run: &mut RestoreRun<'_>,
+        entry: &Binned,
+        dir: NodeId,
+        name: &[u8],
+    ) -> Result<()> {
+        self.transact(run.ctx, |tx| tx.restore_binned(entry, dir, name))?;
+        self.invalidate_entry(dir, name);
+        self.invalidate_inode(dir);
+        self.invalidate_inode(entry.node);
         match entry.kind {
             Kind::Dir => {
-                way.places.insert(entry.node.inode(), entry.node);
-                way.done.dirs += 1;
+                run.places.insert(entry.node.inode(), entry.node);
+                run.done.dirs += 1;
             }
             _ => {
-                way.done.files += 1;
-                way.done.bytes += entry.bytes;
+                run.done.files += 1;
+                run.done.bytes += entry.bytes;
             }
         }
         Ok(())
     }
 
-    /// Restores what was in a directory of the bin (or in one that is there): of each name what was removed last.
-    fn restore_below(&self, way: &mut Way<'_>, dir: u64, place: NodeId) -> Result<()> {
-        let tree = way.tree;
+    /// Restores the entries of a directory of the bin (or of an existing one): of each name the one
+    /// removed last.
+    fn restore_below(&self, run: &mut RestoreRun<'_>, dir: u64, place: NodeId) -> Result<()> {
+        let tree = run.tree;
         let mut waiting = vec![(dir, place)];
         while let Some((dir, place)) = waiting.pop() {
             let mut seen: FxHashSet<&[u8]> = FxHashSet::default();
             for entry in tree.below(dir) {
-                if way.places.contains_key(&entry.node.inode()) {
-                    // on the way here
+                if run.places.contains_key(&entry.node.inode()) {
+                    // restored on the way here
                     seen.insert(&entry.record.name);
                     continue;
                 }
-                if !way.takes(entry) || !seen.insert(&entry.record.name) {
+                if !run.takes(entry) || !seen.insert(&entry.record.name) {
                     continue;
                 }
-                match self.restore_or_merge(way, entry, place) {
+                match self.restore_or_merge(run, entry, place) {
                     Ok(Some(at)) if entry.kind == Kind::Dir => waiting.push((entry.node.inode(), at)),
                     Ok(Some(_)) => {}
-                    Ok(None) => way.left += 1,
+                    Ok(None) => run.left += 1,
                     // purged meanwhile
                     Err(Error::NotFound) => {}
                     Err(e) => return Err(e),
@@ -416,7 +434,7 @@ impl Shard {
 }
 
 impl Tx<'_> {
-    /// An entry of the bin as it is now; `None` when its inode is gone.
+    /// An entry of the bin in its current state; `None` when its inode is gone.
     fn binned(&self, key: &[u8], value: &[u8]) -> TxResult<Option<Binned>> {
         let Some((stamp, node)) = keys::parse_binned(key) else { return Ok(None) };
         let inode = match self.inode(node) {

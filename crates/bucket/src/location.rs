@@ -1,8 +1,10 @@
-//! Which bucket, and where: from the URL, the usual AWS variables, and the profile in `~/.aws`.
+//! Which bucket, on which store: from the URL, the usual AWS variables, and the profile in
+//! `~/.aws`.
 //!
-//! Variables win over the profile. A profile that the URL names (`s3://bucket/prefix?profile=NAME`) is all that counts: so stores of one
-//! pool can be at several sites. Of a profile the keys `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `region`
-//! and `endpoint_url` count; roles of machines and containers are found by the client library.
+//! Variables win over the profile. A profile that the URL names (`s3://bucket/prefix?profile=NAME`)
+//! is used alone, so stores of one pool can be at several sites. Of a profile the keys
+//! `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `region` and `endpoint_url`
+//! count. The client library finds roles of machines and containers.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -15,9 +17,9 @@ use std::path::PathBuf;
 pub struct BucketUrl {
     /// Name of the bucket.
     pub bucket: String,
-    /// Where in it, without slashes at the ends; may be empty.
+    /// Prefix in it, without slashes at the ends; may be empty.
     pub prefix: String,
-    /// The profile that says where it is and has the keys; none: the environment says.
+    /// The profile that has endpoint and keys; `None`: the environment has them.
     pub profile: Option<String>,
 }
 
@@ -27,7 +29,7 @@ impl BucketUrl {
         text.starts_with("s3://")
     }
 
-    /// Reads it.
+    /// Parses it.
     ///
     /// # Errors
     /// Wrong.
@@ -85,10 +87,10 @@ impl From<BucketUrl> for String {
     }
 }
 
-/// A bucket and where it is. Without secrets.
+/// A bucket, a prefix, and the store they are on. Without secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Which bucket.
+pub struct Location {
+    /// The bucket and the prefix.
     pub url: BucketUrl,
     /// URL of the store; none: AWS.
     pub endpoint: Option<String>,
@@ -96,18 +98,18 @@ pub struct Place {
     pub region: Option<String>,
 }
 
-impl Place {
-    /// What the URL, the environment and the profile say.
+impl Location {
+    /// The location that the URL, the environment and the profile give.
     ///
     /// # Errors
     /// Wrong, where one of them makes no sense.
-    pub fn find(url: &str) -> Result<Place> {
+    pub fn find(url: &str) -> Result<Location> {
         let url = BucketUrl::parse(url)?;
         let profile = Profile::load(url.profile.as_deref())?;
         let variable = |names: &[&str]| if url.profile.is_some() { None } else { first_variable(names) };
         let endpoint = variable(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]);
         let region = variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]);
-        let place = Place {
+        let place = Location {
             endpoint: endpoint.or_else(|| profile.get("endpoint_url")),
             region: region.or_else(|| profile.get("region")),
             url,
@@ -121,7 +123,7 @@ impl Place {
         }
     }
 
-    /// The server it is on, by name: what two stores would fail together with.
+    /// Name of the server it is on: two stores on one server fail together.
     pub fn host(&self) -> String {
         match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
@@ -130,15 +132,15 @@ impl Place {
     }
 
     #[cfg(test)]
-    pub(crate) fn bare(url: &str) -> Result<Place> {
-        Ok(Place { url: BucketUrl::parse(url)?, endpoint: None, region: None })
+    pub(crate) fn bare(url: &str) -> Result<Location> {
+        Ok(Location { url: BucketUrl::parse(url)?, endpoint: None, region: None })
     }
 
-    /// Some hex digits that no other place has.
+    /// Some hex digits that differ from those of every other location.
     pub fn fingerprint(&self) -> String {
         let text =
             format!("{}\0{}", self.endpoint.as_deref().unwrap_or_default().trim_end_matches('/'), self.url);
-        // FNV-1a; it names a directory, nothing depends on it against an enemy
+        // FNV-1a; it names a directory, and need not resist an attacker
         let mix = |seed: u64| {
             text.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
         };
@@ -146,7 +148,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.url.fmt(f)
     }
@@ -160,7 +162,7 @@ pub(crate) fn first_variable(names: &[&str]) -> Option<String> {
 pub(crate) struct Profile(BTreeMap<String, String>);
 
 impl Profile {
-    /// The profile of this name, else that which `AWS_PROFILE` names, else `default`, which may be missing.
+    /// The profile of this name, else that of `AWS_PROFILE`, else `default`, which may be missing.
     pub(crate) fn load(name: Option<&str>) -> Result<Profile> {
         let said_by = if name.is_some() { "profile" } else { "AWS_PROFILE" };
         let by_environment = || first_variable(&["AWS_PROFILE", "AWS_DEFAULT_PROFILE"]);
@@ -195,7 +197,7 @@ impl Profile {
     }
 }
 
-/// Adds the keys of these sections; says whether one was there.
+/// Adds the keys of these sections; returns whether one was there.
 fn read_sections(text: &str, sections: &[&str], keys: &mut BTreeMap<String, String>) -> bool {
     let (mut inside, mut found) = (false, false);
     for line in text.lines() {
@@ -235,7 +237,7 @@ mod tests {
         ] {
             assert!(matches!(url(wrong), Err(Error::Wrong(_))), "{wrong}");
         }
-        let place = |endpoint: &str| Place {
+        let place = |endpoint: &str| Location {
             url: BucketUrl::parse("s3://b/p").expect("a URL"),
             endpoint: Some(endpoint.into()),
             region: None,

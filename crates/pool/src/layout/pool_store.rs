@@ -1,12 +1,13 @@
-//! One store of a pool, with what is known of how it behaves: what it was asked, how fast it is, and whether it is
-//! worth asking at all.
+//! One store of a pool, with its record of behaviour: its calls, its speed, and whether it should
+//! be called at all.
 //!
-//! A store whose last calls failed *rests*: it is not asked while others can serve, except for one call every now and
-//! then that finds out whether it is back. An answer of any kind, be it "no such object", ends that.
+//! A store whose last calls failed *rests* (its circuit breaker is open). It is not called while
+//! others can serve, except for one call now and then that finds out whether it is back. An answer
+//! of any kind, also "no such object", ends the rest.
 
 use super::Member;
 use super::health::{Condition, StoreHealth};
-use super::lane::{Busy, Here, Lane, Takes};
+use super::lane::{Busy, CallGuard, Lane, Takes};
 use super::spec::{StoreSpec, StoreState};
 use crate::{AlignedBuf, CountedStore, Error, ObjectId, Result, Store, StoreFigures};
 use leeward_env::histogram::Histogram;
@@ -22,28 +23,31 @@ const FAILURES_MAX: u32 = 3;
 const REST: Nanos = 1_000_000_000;
 /// The longest rest.
 const REST_MAX: Nanos = 60_000_000_000;
-/// A call that runs for so long hangs: until it returns, the store counts as one that fails.
+/// A call that runs this long hangs: until it returns, the store counts as failing.
 const HANG: Nanos = 15_000_000_000;
-/// Reads that the speed of a store is judged by: older ones count half as much, each time that so many were added.
+/// A store's speed is judged by its recent reads. Each time this many were added, older ones count
+/// half as much.
 const RECENT_READS: u64 = 512;
 /// Fewer reads say nothing about a store.
 const READS_MIN: u64 = 20;
-/// No store is given less time than this for a short read, nor more than that, before others are asked, too.
+/// Bounds of the time that a store gets for a short read before others are asked, too.
 pub(super) const HEDGE_MIN: Nanos = 2_000_000;
 pub(super) const HEDGE_MAX: Nanos = 1_000_000_000;
-/// Where 95 of 100 reads take no longer a hand-over is a good part of a short one.
+/// If the 95th percentile of reads is below this, handing a read to another thread is a large part
+/// of its cost.
 const QUICK: Nanos = 512_000;
-/// After a read that took longer than `HEDGE_MIN` a store is not trusted for so long to answer at once.
+/// After a read that took longer than `HEDGE_MIN` the store is not read on the caller's thread for
+/// this time.
 const WARY: Nanos = 2_000_000_000;
 
-/// What a store has under a name: as many bytes as it says.
+/// The content that a store has under a name: `len` bytes of the buffer.
 pub(crate) struct Stored {
     buffer: AlignedBuf,
     len: usize,
 }
 
 impl Stored {
-    /// To be stored elsewhere: zeros follow up to a multiple of 4096.
+    /// The content to be stored elsewhere: zeros follow up to a multiple of 4096.
     pub(crate) fn buffer(&self) -> &AlignedBuf {
         &self.buffer
     }
@@ -57,39 +61,39 @@ impl Deref for Stored {
     }
 }
 
-pub(crate) struct Seat {
+pub(crate) struct PoolStore {
     spec: StoreSpec,
     env: Env,
     store: Option<Arc<CountedStore>>,
-    /// Why there is no store.
+    /// Why the store is not open.
     missing: String,
     pub(crate) bad_pieces: AtomicU64,
     hedged: AtomicU64,
     lane: Lane,
-    seen: Mutex<Seen>,
+    seen: Mutex<StoreStatus>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct StoreStatus {
     /// Calls that failed since the last answer.
     failures: u32,
-    /// While it rests: when it may be asked again.
+    /// While the store rests: when it may be called again.
     ask_at: Nanos,
     last_error: String,
     full: bool,
     reads: Histogram,
-    /// Until then it is not trusted to answer at once.
+    /// Until then the store is not read on the caller's thread.
     wary_until: Nanos,
 }
 
-impl Seat {
-    pub(crate) fn new(env: &Env, spec: &StoreSpec, member: Member) -> Seat {
+impl PoolStore {
+    pub(crate) fn new(env: &Env, spec: &StoreSpec, member: Member) -> PoolStore {
         let (store, missing) = match (spec.state, member) {
             (StoreState::Missing, _) => (None, "given up by an operator".to_string()),
             (_, Member::Missing(why)) => (None, why),
             (_, Member::Open(store)) => (Some(Arc::new(CountedStore::new(env, store))), String::new()),
         };
-        Seat {
+        PoolStore {
             spec: spec.clone(),
             env: env.clone(),
             store,
@@ -101,7 +105,7 @@ impl Seat {
         }
     }
 
-    /// Where it is, for messages.
+    /// URL of the store, for messages.
     pub(crate) fn url(&self) -> &str {
         &self.spec.url
     }
@@ -110,7 +114,8 @@ impl Seat {
         self.store.is_some()
     }
 
-    /// Whether it is worth asking now. True once in a while for a store that rests: who is told so asks it.
+    /// Whether the store should be called now. For a resting store this is true once in a while;
+    /// the caller that gets `true` must call it.
     pub(crate) fn may_ask(&self) -> bool {
         if self.store.is_none() || self.hangs() {
             return false;
@@ -127,7 +132,8 @@ impl Seat {
         may
     }
 
-    /// The same without a promise to ask: also true for others until somebody does.
+    /// Whether the store may be called, without a promise to do so. Stays true for others until one
+    /// calls.
     pub(crate) fn can_ask(&self) -> bool {
         if self.store.is_none() || self.hangs() {
             return false;
@@ -136,17 +142,17 @@ impl Seat {
         seen.failures < FAILURES_MAX || self.env.now() >= seen.ask_at
     }
 
-    /// Whether it rests, or is not there.
+    /// Whether the store rests, or is not open.
     pub(crate) fn is_failing(&self) -> bool {
         self.store.is_none() || self.hangs() || self.seen.lock().failures >= FAILURES_MAX
     }
 
-    /// Whether a call has been running for far too long.
+    /// Whether a call has been running for too long.
     fn hangs(&self) -> bool {
         self.lane.oldest().is_some_and(|begun| self.env.now().saturating_sub(begun) > HANG)
     }
 
-    /// Does it on one of the store's threads.
+    /// Runs the job on one of the store's threads.
     pub(crate) fn hand_over(
         &self,
         ctx: &Ctx,
@@ -156,8 +162,9 @@ impl Seat {
         self.lane.hand_over(ctx, takes, job)
     }
 
-    /// Leave to call it on this thread: when nothing runs on its own ones, and it has answered at once for a while.
-    pub(crate) fn call_here(&self) -> Option<Here<'_>> {
+    /// Permission to call the store on this thread: when its own threads are idle, and it has
+    /// answered at once for a while.
+    pub(crate) fn call_here(&self) -> Option<CallGuard<'_>> {
         let quick = self.read_p95().is_some_and(|p95| p95 <= QUICK);
         let trusted = || {
             let seen = self.seen.lock();
@@ -172,12 +179,13 @@ impl Seat {
         self.seen.lock().wary_until = self.env.now() + WARY;
     }
 
-    /// Whether an operator said that what is on it is gone.
+    /// Whether an operator has given it up: the data on it is gone.
     pub(crate) fn is_given_up(&self) -> bool {
         self.spec.state == StoreState::Missing
     }
 
-    /// All that the store has under a name; nothing where it says twice, asked in two ways, that there is nothing.
+    /// All that the store has under a name. `None` only where the store says twice, asked in two
+    /// ways, that it has nothing.
     pub(crate) fn read_all(&self, ctx: &Ctx, id: ObjectId) -> Result<Option<Stored>> {
         let len = match self.call(|store| store.len(ctx, id)) {
             Ok(len) => Some(len as usize),
@@ -197,7 +205,7 @@ impl Seat {
         }
     }
 
-    /// Calls the store, and notes how that went.
+    /// Calls the store, and notes the result.
     pub(crate) fn call<T>(&self, call: impl FnOnce(&dyn Store) -> Result<T>) -> Result<T> {
         let Some(store) = &self.store else {
             return Err(Error::Io(std::io::Error::other(self.missing.clone())));
@@ -207,7 +215,7 @@ impl Seat {
         result
     }
 
-    /// The same for a read, whose time is noted, too.
+    /// Calls the store for a read, and notes the result and the time.
     pub(crate) fn read<T>(&self, call: impl FnOnce(&dyn Store) -> Result<T>) -> Result<T> {
         let begun = self.env.now();
         let result = self.call(call);
@@ -239,12 +247,12 @@ impl Seat {
         }
     }
 
-    /// It took something.
+    /// The store took data, so it has room.
     pub(crate) fn has_room(&self) {
         self.seen.lock().full = false;
     }
 
-    /// 95 of 100 reads take less; not known yet at first.
+    /// 95th percentile of its read times; `None`: not known yet.
     pub(crate) fn read_p95(&self) -> Option<Nanos> {
         let seen = self.seen.lock();
         (seen.reads.count() >= READS_MIN).then(|| seen.reads.quantile(0.95))

@@ -1,4 +1,5 @@
-//! What each user gets at the gate: what operators said about him and his groups, worked out once and kept.
+//! Weight and ceilings of each user at the gate: computed once from the operator's settings for the
+//! user and its groups, and kept.
 
 use crate::people::Answers;
 use leeward_env::Nanos;
@@ -10,27 +11,28 @@ const GOOD: Nanos = 300_000_000_000;
 /// Users whose shares are kept.
 const USERS_MAX: usize = 4096;
 
-/// See the module's head.
-pub(crate) struct Shares {
+/// The shares of users.
+pub(crate) struct UserShares {
     settings: FlowSettings,
     known: Answers<u32, Share>,
 }
 
-impl Default for Shares {
-    fn default() -> Shares {
+impl Default for UserShares {
+    fn default() -> UserShares {
         // old groups are better than none, for however long the user database does not answer
-        Shares { settings: FlowSettings::default(), known: Answers::new(GOOD, Nanos::MAX, USERS_MAX) }
+        UserShares { settings: FlowSettings::default(), known: Answers::new(GOOD, Nanos::MAX, USERS_MAX) }
     }
 }
 
-impl Shares {
-    /// Other settings count from now on.
+impl UserShares {
+    /// Sets new settings.
     pub(crate) fn set(&mut self, settings: FlowSettings) {
         self.settings = settings;
         self.known.clear();
     }
 
-    /// What a user gets; and whether the caller must see to it that somebody finds out about his groups.
+    /// The share of a user; and whether the caller must make sure that somebody looks up the user's
+    /// groups.
     pub(crate) fn of(&mut self, uid: u32, now: Nanos) -> (Share, bool) {
         if self.settings.is_empty() {
             return (Share::USUAL, false);
@@ -42,12 +44,12 @@ impl Shares {
         (known.unwrap_or_else(|| self.with_groups(uid, &[])), ask)
     }
 
-    /// Users whose groups are to be found out.
+    /// Users whose groups have to be looked up.
     pub(crate) fn wanted(&mut self) -> Vec<u32> {
         self.known.wanted()
     }
 
-    /// What was found out.
+    /// Enters the groups of a user.
     pub(crate) fn found(&mut self, uid: u32, gids: &[u32], now: Nanos) {
         let share = self.with_groups(uid, gids);
         self.known.put(uid, share, now);

@@ -1,4 +1,4 @@
-//! A body on its way to another server, which knows how far it is.
+//! An outgoing body to another server, which counts the bytes sent.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-/// How much has been sent. Cheap to clone.
+/// Counts the bytes sent. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Sent(Arc<(AtomicU64, AtomicBool)>);
 
@@ -20,17 +20,17 @@ impl Sent {
         self.0.0.load(Ordering::Relaxed)
     }
 
-    /// Whether that was all.
+    /// Whether all bytes were sent.
     pub fn ended(&self) -> bool {
         self.0.1.load(Ordering::Relaxed)
     }
 
-    /// More went.
+    /// Counts more bytes.
     pub fn add(&self, bytes: u64) {
         self.0.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// It is sent from the beginning again.
+    /// Starts counting again: the body is sent from the beginning.
     pub fn reset(&self) {
         self.0.0.store(0, Ordering::Relaxed);
         self.0.1.store(false, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Sent {
 
 type Chunks = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
-/// See the module's head.
+/// An outgoing body.
 pub struct Outgoing {
     /// Until when nothing is sent.
     held: Option<BoxFuture<'static, ()>>,
@@ -53,14 +53,14 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Nothing.
+    /// An empty body.
     pub fn empty() -> Outgoing {
         let sent = Sent::default();
         sent.end();
         Outgoing { held: None, chunks: None, left: 0, sent }
     }
 
-    /// These chunks, `size` bytes in all, counted in `sent`.
+    /// A body of these chunks, `size` bytes in all, counted in `sent`.
     pub fn new(
         chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         size: u64,
@@ -69,12 +69,12 @@ impl Outgoing {
         Outgoing { held: None, chunks: Some(Box::pin(chunks)), left: size, sent }
     }
 
-    /// Nothing is sent before this.
+    /// Sends nothing before `until` is done.
     pub fn hold_until(&mut self, until: impl Future<Output = ()> + Send + 'static) {
         self.held = Some(Box::pin(until));
     }
 
-    /// How far it is.
+    /// The counter of bytes sent.
     pub fn sent(&self) -> Sent {
         self.sent.clone()
     }

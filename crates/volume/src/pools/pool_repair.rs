@@ -1,11 +1,11 @@
-//! Looking after pools in the background: what is away is tried again, and pieces that are missing are rebuilt.
+//! Repairs pools in the background: tries to open pools that are away, and rebuilds missing pieces.
 //!
-//! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It rests after each step while users ask for
-//! something ([`crate::cell::turns`]).
+//! One thread for all pools, so that neither cleaning nor the engine waits for a slow store. It
+//! rests after each step while users make requests ([`crate::cell::turns`]).
 
 use crate::format::inode::{PoolRecord, SegmentRecord};
 use crate::pools::stores;
-use crate::pools::{Opened, Parts, Pool};
+use crate::pools::{OpenPool, Parts, Pool};
 use crate::shard::Shard;
 use crate::state::State;
 use leeward_data::{Object, PoolId};
@@ -14,14 +14,14 @@ use leeward_fs::Result;
 use leeward_pool::{ObjectId, Pool as Layered, Step, Store};
 use std::time::Duration;
 
-/// When nothing was left to repair, and when repairing failed: how long until the next look.
+/// Time until the next check when nothing was left to repair, and when repairing failed.
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
-/// Who searches is woken when there is something to search.
+/// Longest sleep of the searching thread; it is woken when there is something to search.
 const SEARCH_LOOK: Duration = Duration::from_secs(60);
 
-/// Coming and going.
+/// Pools that go away and come back.
 impl Shard {
-    /// Opens all pools that the cell has records of. What cannot be opened is away.
+    /// Opens all pools of the cell's records. A pool that cannot be opened is away.
     pub(crate) fn open_pools(&self) {
         let all: Vec<Parts> = {
             let st = self.lock();
@@ -49,8 +49,8 @@ impl Shard {
         }
     }
 
-    /// From now on a pool has these stores.
-    pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<Opened, String>) {
+    /// Sets the stores of a pool.
+    pub(crate) fn set_pool(&self, id: PoolId, opened: std::result::Result<OpenPool, String>) {
         let (store, remote) = (opened.as_ref().ok().map(|o| o.store.clone() as _), self.is_remote(id));
         self.log.set_pool(id, store, stores::put_threads(remote));
         self.pools.set(id, opened);
@@ -64,12 +64,13 @@ impl Shard {
         self.lock().pools.get(&pool).is_some_and(is)
     }
 
-    /// Whether a pool's stores are not there.
+    /// Whether a pool is away.
     pub(crate) fn is_away(&self, pool: PoolId) -> bool {
         self.pools.get(pool).is_none_or(|p| p.why_away().is_some())
     }
 
-    /// Tries again to open what is away, every few seconds. What is there then is searched for what a crash left.
+    /// Tries to open pools that are away, every few seconds. A pool that is back is searched for
+    /// leftovers of a crash.
     pub(crate) fn open_away(&self) -> Result<()> {
         if !self.pools.is_time_to_open(self.env.now()) {
             return Ok(());
@@ -86,16 +87,17 @@ impl Shard {
             self.set_pool(id, Ok(opened));
             drop(alone);
             if was_short {
-                self.take_stock(id)?;
+                self.adopt_after_absence(id)?;
             }
-            // what was deleted while a store was away is still there
+            // objects deleted while a store was away are still there
             self.search_later([id]);
         }
         Ok(())
     }
 
-    /// Takes the object of a segment that was put without anybody noting so. If it cannot be read, the segment stays as it is:
-    /// what refers to it answers EIO and is found by fsck, all else is there.
+    /// Takes the object of a segment that was put without being recorded. If it cannot be read, the
+    /// segment stays as it is: reads of its data answer EIO and fsck finds them; everything else
+    /// works.
     pub(crate) fn adopt(&self, ctx: &Ctx, pool: PoolId, segment: u64) {
         match self.log.adopt(ctx, pool, segment) {
             Ok(info) => self.lock().is_stored_now(info),
@@ -105,8 +107,9 @@ impl Shard {
         }
     }
 
-    /// A pool has come back: segments in it that a crash kept from being noted are taken, leftovers become garbage.
-    fn take_stock(&self, pool: PoolId) -> Result<()> {
+    /// A pool has come back: takes the objects of its segments that a crash kept from being
+    /// recorded; leftovers become garbage.
+    fn adopt_after_absence(&self, pool: PoolId) -> Result<()> {
         let _alone = self.housekeeping.lock(); // nothing is being rewritten
         let ctx = Ctx::system();
         let unsealed: Vec<u64> = {
@@ -117,25 +120,27 @@ impl Shard {
             st.segments.iter().filter(here).map(|(segment, _)| segment).collect()
         };
         unsealed.into_iter().for_each(|segment| self.adopt(&ctx, pool, segment));
-        self.lock().moves.look_again();
+        self.lock().moves.recheck();
         self.search_later([pool]);
         Ok(())
     }
 
-    /// These pools are to be searched for leftovers.
+    /// Adds pools to be searched for leftovers.
     pub(crate) fn search_later(&self, pools: impl IntoIterator<Item = PoolId>) {
         self.unsearched.lock().extend(pools);
         self.search.wake();
     }
 
-    /// One turn of the thread that searches. Nobody waits for its end when the cell is closed: it changes nothing by itself.
+    /// One turn of the search thread. Closing the cell does not wait for its end: it changes
+    /// nothing by itself.
     pub(crate) fn search_turn(&self) {
         if !self.search_step() {
             self.search.wait(SEARCH_LOOK);
         }
     }
 
-    /// Searches one pool that was not searched yet. `true`: there may be more. One at a time: when `false` was returned all are done.
+    /// Searches one pool that was not searched yet. `true`: there may be more. One search at a
+    /// time: after `false` all are done.
     pub(crate) fn search_step(&self) -> bool {
         let _alone = self.searching.lock();
         let next = self.unsearched.lock().pop_first();
@@ -150,11 +155,12 @@ impl Shard {
         })
     }
 
-    /// Objects that no record knows, from puts and rewritings that were not committed. Listing takes as long as there are objects:
-    /// nobody waits for it, and what was put or rewritten meanwhile is none of them.
+    /// Finds objects that no record knows, from puts and rewritings that were not committed. A
+    /// listing takes time in proportion to the objects. Nobody waits for it, and objects that were
+    /// put or rewritten meanwhile are excluded.
     fn find_leftovers(&self, ctx: &Ctx, pool: PoolId) {
         let Some(Ok(store)) = self.pools.get(pool).map(|p| p.store()) else { return };
-        // numbers from here on were given out since
+        // numbers from here on were used since
         let next = self.lock().segments.next();
         let objects = match store.list(ctx) {
             Ok(objects) => objects,
@@ -189,8 +195,9 @@ impl Shard {
         }
     }
 
-    /// Whether an object that no record names is all that is left of one that a record names, in another pool: the same name is in
-    /// two pools only where a tier ended, or a pool did not take what rode in the journal. What is in doubt is not deleted.
+    /// Whether an object that no record names is the last copy of one that a record names, in
+    /// another pool. The same name is in two pools only where a tier ended, or a pool did not take
+    /// inline data at opening. An object in doubt is not deleted.
     pub(crate) fn is_last_copy(&self, ctx: &Ctx, object: Object) -> bool {
         let record = self.lock().segments.get(object.segment).copied();
         let Some(record) = record.filter(|r| r.sealed && r.object_bytes > 0) else { return false };
@@ -208,7 +215,8 @@ impl Shard {
         true
     }
 
-    /// How many objects of a pool cannot be read, though records name them. The pool counts them as lost from now on.
+    /// Number of objects of a pool that cannot be read, though records name them. The pool counts
+    /// them as lost from now on.
     pub(crate) fn find_lost(&self, ctx: &Ctx, pool: PoolId) -> leeward_pool::Result<u64> {
         let Some(layout) = self.pools.get(pool).and_then(|p| p.layout()) else { return Ok(0) };
         let is_here = |st: &State, id: &ObjectId| {
@@ -233,20 +241,20 @@ impl Shard {
     }
 }
 
-/// Staying whole.
+/// Repair.
 impl Shard {
     /// One turn of the thread.
-    pub(crate) fn care_turn(&self) {
+    pub(crate) fn pool_repair_turn(&self) {
         if let Err(e) = self.open_away() {
             tracing::warn!("opening pools: {e}");
         }
-        if !self.care_step() {
-            self.care.wait(Duration::from_secs(1));
+        if !self.pool_repair_step() {
+            self.pool_repair.wait(Duration::from_secs(1));
         }
     }
 
     /// One step of repair in each pool; `true` when there is more to do.
-    pub(crate) fn care_step(&self) -> bool {
+    pub(crate) fn pool_repair_step(&self) -> bool {
         let now = self.env.now();
         let mut more = false;
         for (id, pool) in self.pools.all() {
@@ -273,7 +281,8 @@ impl Shard {
         more
     }
 
-    /// A step of repair. It is more urgent than other work of ours: until it is done less may be lost than was asked for.
+    /// One step of repair. It is more urgent than other background work: until it is done, fewer
+    /// stores may be lost than the layout promises.
     pub(crate) fn repair(&self, layout: &dyn Layered) -> leeward_pool::Result<Step> {
         let ctx = Ctx { class: Class::Batch, ..self.work_ctx(Work::Repair, None) };
         self.rested(&ctx, || layout.repair_step(&ctx))

@@ -1,14 +1,18 @@
-//! The other server of a third-party copy: one HTTP/1.1 request at a time, each on a connection of its own.
+//! The other server of a third-party copy: one HTTP/1.1 request at a time, each on a connection of
+//! its own.
 //!
-//! A connection of our own, and not a client library's pool: performance markers name the peer while bytes flow, and a
-//! transfer that is given up must be gone at once. Nothing that is sent or answered is logged: credentials are in it.
+//! The connection is our own, and not from a client library's pool: performance markers name the
+//! peer while bytes flow, and a cancelled transfer must end at once. Nothing that is sent or
+//! answered is logged: it has credentials in it.
 //!
-//! Whoever may upload may make this server fetch an address. So which may be reached is a setting ([`Reach`]); each address is judged that is
-//! connected to, whatever a name led to before, also after redirects. Why one could not be reached is in the log: the client is told of all the
-//! same words, and of an answer the status, or it could look around in networks that it does not see.
+//! Any user who may upload can make this server connect to an address. So the allowed addresses are
+//! a setting ([`AllowedServers`]). Each address is checked when it is connected to, whatever a name
+//! led to before, also after redirects. The reason why a server could not be reached goes to the
+//! log. The client always gets the same words, and of an answer only the status; otherwise it could
+//! explore networks that it does not see.
 
 use super::body::Outgoing;
-use super::reach::Reach;
+use super::reach::AllowedServers;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -27,15 +31,18 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-/// For a connection to be made, to each address.
+/// Time limit for a connection, to each address.
 const CONNECT: Duration = Duration::from_secs(15);
-/// For an answer to begin once the request is sent: a server may have to compute a checksum, or fetch a file from tape.
+/// Time limit for an answer to begin after the request was sent: a server may have to compute a
+/// checksum, or fetch a file from tape.
 pub const FIRST_BYTE: Duration = Duration::from_secs(120);
-/// For bytes to move on.
+/// Time limit without progress of bytes.
 pub const IDLE: Duration = Duration::from_secs(60);
-/// For the other server to say that a body may come, or where else it should go: one that does not know of that says nothing.
+/// Time limit for the other server to say that the body may come, or to redirect: a server that
+/// does not support that says nothing.
 const CONTINUE: Duration = Duration::from_secs(3);
-/// What is said to another server than the one that the client named, where that one redirects. All else may be a credential.
+/// Headers that are sent to a server that the first one redirects to. All others may be
+/// credentials.
 const HARMLESS: [HeaderName; 4] = [
     header::ACCEPT,
     HeaderName::from_static("want-digest"),
@@ -50,20 +57,20 @@ const REDIRECTS_MAX: usize = 8;
 #[error("{0}")]
 pub struct Failed(pub String);
 
-/// How to reach other servers. Cheap to clone.
+/// Connects to other servers. Cheap to clone.
 #[derive(Clone)]
 pub struct Remote {
     tls: Arc<ClientConfig>,
-    reach: Arc<Reach>,
+    reach: Arc<AllowedServers>,
 }
 
-/// An answer, with who gave it.
+/// An answer, and the server that gave it.
 pub struct Answer {
     /// Status, headers, body.
     pub response: Response<Incoming>,
-    /// Where it came from.
+    /// Address of the server.
     pub peer: SocketAddr,
-    /// What answered, after redirects.
+    /// URL that answered, after redirects.
     pub uri: Uri,
     /// The connection, which lives as long as this.
     pub connection: Connection,
@@ -79,11 +86,12 @@ impl Drop for Connection {
 }
 
 impl Remote {
-    /// Trusts whom this machine trusts, and the certificates in `trusted`: a file in PEM, or a directory of such.
+    /// Trusts the CA certificates of this machine, and those in `trusted`: a file in PEM, or a
+    /// directory of such files.
     ///
     /// # Errors
-    /// Which file cannot be used.
-    pub fn new(trusted: Option<&Path>, reach: Reach) -> Result<Remote, String> {
+    /// A file that cannot be used.
+    pub fn new(trusted: Option<&Path>, reach: AllowedServers) -> Result<Remote, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = trusted {
@@ -102,13 +110,13 @@ impl Remote {
         Ok(Remote { tls, reach: Arc::new(reach) })
     }
 
-    /// Whether it can be asked at all.
+    /// Whether the scheme is supported.
     pub fn speaks(uri: &Uri) -> bool {
         matches!(uri.scheme_str(), Some("https" | "davs" | "http" | "dav"))
             && uri.host().is_some_and(|host| !host.is_empty())
     }
 
-    /// Asks without a body, and follows redirects.
+    /// Sends a request without a body, and follows redirects.
     ///
     /// # Errors
     /// It cannot be reached, or does not answer in time. Any status is an answer.
@@ -116,7 +124,8 @@ impl Remote {
         self.send(method, uri, headers, |_| Outgoing::empty(), |_| ()).await
     }
 
-    /// Sends a body, which `body` makes anew for each redirect; `peer` is told where it goes.
+    /// Sends a body, which `body` makes anew for each redirect; `peer` gets the address that it is
+    /// sent to.
     ///
     /// # Errors
     /// As of [`Remote::ask`].
@@ -135,7 +144,8 @@ impl Remote {
             let answer = self.once(&method, &uri, sent, outgoing, &mut peer).await?;
             let Some(next) = redirected(&answer)? else { return Ok(answer) };
             if next.authority() != uri.authority() {
-                // the first server alone is meant; what it wants to tell the next one is in the URL
+                // the headers are for the first server alone; what it wants to tell the next one is
+                // in the URL
                 headers = harmless(&headers);
             }
             uri = next;
@@ -173,7 +183,7 @@ impl Remote {
         Ok(Answer { response, peer: address, uri: uri.clone(), connection })
     }
 
-    /// The first address that answers.
+    /// Connects to the first address that answers.
     async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Failed> {
         let found =
             within(CONNECT, "looking up", (host, port), tokio::net::lookup_host((host, port))).await?;
@@ -195,12 +205,14 @@ impl Remote {
     }
 }
 
-/// What is told of a server that is not there, does not answer, is not to be reached from here, or is not who it should be.
+/// The error for a server that does not exist, does not answer, may not be reached from here, or
+/// has the wrong identity.
 fn unreachable(host: &str) -> Failed {
     Failed(format!("{host} cannot be reached by copies from here, or not by TLS: the server's log says why"))
 }
 
-/// The certificates in a file, or in all files of a directory; what in a directory is none is left out.
+/// The certificates in a file, or in all files of a directory; other files in a directory are
+/// skipped.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let unreadable =
         |e: std::io::Error| format!("{}: {e}: name a file or directory that can be read", path.display());
@@ -218,7 +230,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(all)
 }
 
-/// Headers for another server than the one that they were meant for.
+/// The headers that another server than the intended one may get.
 fn harmless(headers: &HeaderMap) -> HeaderMap {
     let all = headers.iter().filter(|(name, _)| HARMLESS.contains(name));
     all.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -258,7 +270,7 @@ fn request(
     request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(agent));
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     if !request.body().sent().ended() {
-        // many send a PUT on to another server: then nothing of the body goes to the first one
+        // many servers redirect a PUT: then nothing of the body goes to the first one
         request.headers_mut().insert(header::EXPECT, HeaderValue::from_static("100-continue"));
         let go_on = Arc::new(Notify::new());
         let told = go_on.clone();
@@ -273,8 +285,8 @@ fn request(
     Ok(request)
 }
 
-/// Sends the request; the connection lives in a task of its own. A body that is sent has its own time limit for
-/// moving on, and may take as long as it does.
+/// Sends the request; the connection lives in a task of its own. An outgoing body has its own time
+/// limit for progress, and may take any time in all.
 async fn exchange<S>(
     stream: S,
     request: Request<Outgoing>,
@@ -308,7 +320,7 @@ where
     }
 }
 
-/// What went wrong is noted, and not told.
+/// Runs `future` with a time limit. The cause of an error is logged, and not returned.
 async fn within<T, E: std::fmt::Display>(
     limit: Duration,
     doing: &str,
@@ -324,7 +336,7 @@ async fn within<T, E: std::fmt::Display>(
     Err(unreachable(host))
 }
 
-/// Where an answer leads on to.
+/// The URL that an answer redirects to.
 fn redirected(answer: &Answer) -> Result<Option<Uri>, Failed> {
     use StatusCode as S;
     let redirects =
@@ -347,14 +359,14 @@ fn redirected(answer: &Answer) -> Result<Option<Uri>, Failed> {
     Ok(Some(next))
 }
 
-/// A URL as it may be shown: without its query, where capabilities are.
+/// A URL for messages: without its query, which may have capabilities.
 pub fn shown(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |a| a.as_str());
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     format!("{}://{host}{}", uri.scheme_str().unwrap_or_default(), uri.path())
 }
 
-/// That a server refused: its status, and nothing of what it wrote.
+/// The error for a server that refused: its status, and nothing of its text.
 pub fn refusal(what: &str, answer: &Answer) -> Failed {
     Failed(format!("{what} {}: {}", shown(&answer.uri), answer.response.status()))
 }

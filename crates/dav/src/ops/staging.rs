@@ -1,43 +1,44 @@
-//! Names that are to be gone in the end, with all that is below them: a copy on its way, which is made beside what it will replace, and then
-//! what it has replaced. They are removed also when the client goes away meanwhile.
+//! Temporary trees, removed when the copy ends or the client goes away: a copy in progress, which
+//! is made beside what it will replace, and then what it has replaced.
 //!
-//! A copy has a name that nobody guesses, which is noted at the cell's root before it is begun: what a crash leaves is found by its note when
-//! the door is opened again ([`sweep`]), and removed as the user whose copy it was.
+//! A copy has a name that nobody can guess. The name is noted at the cell's root before the copy
+//! begins. After a crash the notes show which copies are left when the door is opened again
+//! ([`sweep`]). They are removed as the user who made them.
 
 use super::remove::{Failures, remove_tree};
 use super::walk::path_of;
-use crate::asked::{Asked, Place};
-use crate::oops::{Oops, Result};
+use crate::error::{HttpError, Result};
 use crate::path::DavPath;
+use crate::request::{Request, Resource};
 use crate::shared::Shared;
 use http::StatusCode;
-use leeward_door::{Files, Path, Tree, Who};
+use leeward_door::{Files, Path, Principal, Tree};
 use leeward_env::Door;
 use leeward_fs::{Error, NodeId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Where notes are kept: an extended attribute of the cell's root.
+/// The attribute of the cell's root that has the notes.
 const NOTES: &[&[u8]] = &[b"trusted.leeward.copies"];
-/// Bytes of one.
+/// Bytes of a note.
 const NOTE_BYTES: usize = 24;
-/// Most notes at a time: they are to fit into the attribute.
+/// Most notes at a time: they must fit into the attribute.
 const NOTES_MAX: usize = 2048;
 
-/// How often it is tried to remove what nobody waits for any more.
+/// How often a removal is tried when no client waits for it any more.
 const TRIES: usize = 5;
-/// And how soon again.
+/// Pause between the tries.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// See the module's head.
-pub(crate) struct Aside {
+/// A temporary tree.
+pub(crate) struct StagedTree {
     dav: Arc<Shared>,
-    place: Option<Place>,
+    place: Option<Resource>,
     note: Option<Note>,
 }
 
-/// Where a copy is, and whose.
+/// Directory and owner of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     dir: NodeId,
@@ -67,41 +68,41 @@ impl Note {
     }
 }
 
-impl Aside {
-    /// A name beside this place, which is in this directory.
+impl StagedTree {
+    /// A name beside `to`, which is in the directory `dir`.
     ///
     /// # Errors
     /// It cannot be noted.
-    pub(crate) async fn beside(asked: &Asked, to: &Place, dir: NodeId) -> Result<Aside> {
-        let who = &asked.verdict.who;
-        let note = Note { dir, random: asked.dav.env.random(), uid: who.uid, gid: who.gid() };
+    pub(crate) async fn beside(request: &Request, to: &Resource, dir: NodeId) -> Result<StagedTree> {
+        let who = &request.verdict.who;
+        let note = Note { dir, random: request.dav.env.random(), uid: who.uid, gid: who.gid() };
         let name = note.name();
         let above = to.dav.parent().unwrap_or_default();
-        let place = Place { tree: to.tree.clone(), path: path_of(&name), dav: above.join(&name) };
-        let dav = asked.dav.clone();
-        // in a task of its own: who is noted is removed, also when nobody waits for this any more
+        let place = Resource { tree: to.tree.clone(), path: path_of(&name), dav: above.join(&name) };
+        let dav = request.dav.clone();
+        // in a task of its own: a noted tree is removed even if nobody waits for this any more
         let noted = tokio::spawn(async move {
             dav.change_notes(note, true).await?;
-            Ok(Aside { dav, place: Some(place), note: Some(note) })
+            Ok(StagedTree { dav, place: Some(place), note: Some(note) })
         });
         let noted = noted.await.unwrap_or_else(|e| Err(Error::Io(e.to_string())));
         noted.map_err(|e| match e {
-            Error::AttrTooBig => Oops::new(
+            Error::AttrTooBig => HttpError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "as many directories as this server replaces at a time are being replaced: come back later",
             ),
-            e => to.oops(&e),
+            e => to.error(&e),
         })
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Resource {
         self.place.as_ref().expect("it is there until it is removed")
     }
 
-    /// Removes what is there; what cannot be removed stays.
+    /// Removes the tree; what cannot be removed stays.
     ///
     /// # Errors
-    /// As [`remove_tree`] gives them; that nothing is there is none.
+    /// As for [`remove_tree`]; a missing tree is no error.
     pub(crate) async fn remove(mut self) -> Result<Failures> {
         let removed = self.dav.remove(self.place(), self.note).await;
         self.place = None;
@@ -109,7 +110,7 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for StagedTree {
     fn drop(&mut self) {
         if let (Some(place), Ok(runtime)) = (self.place.take(), Handle::try_current()) {
             let (dav, note) = (self.dav.clone(), self.note);
@@ -119,17 +120,17 @@ impl Drop for Aside {
 }
 
 impl Shared {
-    async fn remove(&self, place: &Place, note: Option<Note>) -> Result<Failures> {
+    async fn remove(&self, place: &Resource, note: Option<Note>) -> Result<Failures> {
         let removed = match remove_tree(place).await {
-            Err(oops) if oops.status == StatusCode::NOT_FOUND => Ok(Failures::default()),
+            Err(error) if error.status == StatusCode::NOT_FOUND => Ok(Failures::default()),
             removed => removed,
         };
         self.forget(note).await;
         removed
     }
 
-    /// The same of what nobody waits for any more: of that, something may still be on its way there.
-    async fn remove_in_the_end(&self, place: &Place, note: Option<Note>) {
+    /// Removes a tree that no client waits for any more: operations may still be adding to it.
+    async fn remove_in_the_end(&self, place: &Resource, note: Option<Note>) {
         for _ in 0..TRIES {
             if remove_tree(place).await.is_ok_and(|failures| failures.count() == 0) {
                 break;
@@ -169,10 +170,11 @@ impl Shared {
 }
 
 fn top(files: &Files, uid: u32, gid: u32) -> Tree {
-    files.tree(&Who::new("", uid, gid, &[]), Door::Http, &Path::default())
+    files.tree(&Principal::new("", uid, gid, &[]), Door::Http, &Path::default())
 }
 
-/// Begins to remove what a crash has left of copies. To be called before anybody is answered.
+/// Begins to remove the copies that a crash has left. To be called before the first request is
+/// answered.
 ///
 /// # Errors
 /// The notes cannot be read.
@@ -183,7 +185,7 @@ pub(crate) async fn sweep(dav: &Arc<Shared>) -> leeward_fs::Result<()> {
         let note = Note::of(bytes);
         let tree = top(&dav.files, note.uid, note.gid).within(note.dir);
         let (path, dav_path) = (path_of(&note.name()), DavPath::of(&[note.name().into()]));
-        (Place { tree, path, dav: dav_path }, note)
+        (Resource { tree, path, dav: dav_path }, note)
     });
     let (left, dav) = (left.collect::<Vec<_>>(), dav.clone());
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! A directory of our own on the file system that is measured. It goes when the run ends, in whatever way that is up to
-//! us; after `kill -9` it is left behind under a name that says whose it was.
+//! A directory of our own on the file system that is measured. It is removed when the run ends, in
+//! every way that lets us do so. After `kill -9` it stays, under a name that says whose it was.
 
 use crate::sys::Identity;
 use crate::{Refused, sys};
@@ -9,35 +9,36 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A directory that is removed with all that is in it when this is dropped.
+/// A directory that is removed with everything in it when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct ScratchDir {
     dir: PathBuf,
 }
 
-impl Place {
-    /// Makes one below `parent`; its name begins with `prefix`. Others may pass through it, not change it.
+impl ScratchDir {
+    /// Makes a directory below `parent`, with a name that begins with `prefix`. Others may pass
+    /// through it, but not change it.
     ///
     /// # Errors
-    /// The system's.
-    pub fn make(env: &Env, parent: &Path, prefix: &str) -> io::Result<Place> {
+    /// Those of the system calls.
+    pub fn make(env: &Env, parent: &Path, prefix: &str) -> io::Result<ScratchDir> {
         let name = format!(".{prefix}-{}-{:06x}", std::process::id(), env.random() & 0xff_ffff);
         let dir = parent.join(name);
         fs::create_dir(&dir)?;
-        let place = Place { dir };
+        let place = ScratchDir { dir };
         fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o755))?;
         Ok(place)
     }
 
-    /// The directory.
+    /// The directory's path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A directory in it that belongs to somebody else, or to us.
+    /// Makes a directory in it that belongs to another user, or to us.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the system calls.
     pub fn subdirectory(&self, name: &str, owner: Option<Identity>) -> io::Result<PathBuf> {
         let dir = self.dir.join(name);
         fs::create_dir(&dir)?;
@@ -47,28 +48,28 @@ impl Place {
         Ok(dir)
     }
 
-    /// Removes it, and says why when that fails.
+    /// Removes the directory, and returns the error if that fails.
     ///
     /// # Errors
-    /// The system's; what is left is left.
+    /// Those of the system calls. What could not be removed stays.
     pub fn remove(mut self) -> io::Result<()> {
         remove_tree(&std::mem::take(&mut self.dir))
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if !self.dir.as_os_str().is_empty() {
-            // Who wants to know why it fails calls `remove`.
+            // A caller that needs the error calls `remove`.
             let _ = remove_tree(&self.dir);
         }
     }
 }
 
-/// Removes a tree, its own snapshots first: a directory that has some cannot be removed.
+/// Removes a tree, its own snapshots first: a directory that has snapshots cannot be removed.
 ///
 /// # Errors
-/// The system's, other than that it is gone already.
+/// Those of the system calls, except that the tree does not exist.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     remove_snapshots(dir);
     match fs::remove_dir_all(dir) {
@@ -77,12 +78,13 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the snapshots that were taken of this very directory; those of directories above begin with `_`.
+/// Removes the snapshots that were taken of this very directory. The names of those of directories
+/// above begin with `_`.
 fn remove_snapshots(dir: &Path) {
     let Ok(found) = fs::read_dir(dir.join(".snap")) else { return };
     for entry in found.flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(b"_") {
-            // What cannot be removed makes the removal of the directory fail, which is said.
+            // A snapshot that stays makes the removal of the directory fail, and that is reported.
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -104,13 +106,13 @@ pub fn check(path: &Path) -> Result<(), Refused> {
     }
 }
 
-/// Makes a place, or says in a sentence why not.
+/// Makes a scratch directory.
 ///
 /// # Errors
-/// As [`check`], and when the directory cannot be made there.
-pub fn checked(env: &Env, parent: &Path, prefix: &str) -> Result<Place, Refused> {
+/// A sentence as of [`check`], or that the directory cannot be made there.
+pub fn checked(env: &Env, parent: &Path, prefix: &str) -> Result<ScratchDir, Refused> {
     check(parent)?;
-    Place::make(env, parent, prefix).map_err(|e| refusal(parent, &e))
+    ScratchDir::make(env, parent, prefix).map_err(|e| refusal(parent, &e))
 }
 
 /// The sentence for a directory of ours that cannot be made.
@@ -132,12 +134,12 @@ mod tests {
     #[test]
     fn a_place_goes_with_what_is_in_it() {
         let (env, root) = (Env::real(), tempfile::tempdir().expect("a directory"));
-        let place = Place::make(&env, root.path(), "lee-test").expect("made");
+        let place = ScratchDir::make(&env, root.path(), "lee-test").expect("made");
         let dir = place.subdirectory("a", None).expect("made");
         fs::write(dir.join("f"), "x").expect("write");
         drop(place);
         assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
-        let place = Place::make(&env, root.path(), "lee-test").expect("made");
+        let place = ScratchDir::make(&env, root.path(), "lee-test").expect("made");
         place.remove().expect("removed");
         assert_eq!(fs::read_dir(root.path()).expect("list").count(), 0);
     }

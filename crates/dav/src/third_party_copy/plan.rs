@@ -1,10 +1,10 @@
-//! What a COPY with another server in it asks for: who is the other, in which direction, with which headers.
+//! What a COPY with another server asks for: the other server, the direction, the headers.
 
 use super::remote::Remote;
 use crate::head::{self, BadHeader, Destination};
 use http::{HeaderMap, HeaderName, Uri};
 
-/// Which way bytes go.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From there to here.
@@ -16,11 +16,11 @@ pub enum Direction {
 /// A third-party copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Which way.
+    /// Direction of the copy.
     pub direction: Direction,
     /// The file on the other server.
     pub there: Uri,
-    /// What the client wants to be said to that server. Has credentials in it.
+    /// Headers that the client wants that server to get. Has credentials in it.
     pub headers: HeaderMap,
     /// Whether checksums are compared.
     pub verify: Verify,
@@ -31,20 +31,20 @@ pub struct Plan {
 pub enum Verify {
     /// No.
     Never,
-    /// Where the other server says one. The usual.
+    /// Where the other server gives a checksum. The default.
     WherePossible,
-    /// A copy without is a failure.
+    /// A copy without a checksum fails.
     Always,
 }
 
-/// Why a COPY is no third-party copy that we make.
+/// Why a COPY is no third-party copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPlan {
     /// It is between paths of this server.
     Here,
     /// A header is wrong: 400.
     Bad(BadHeader),
-    /// We do not speak that: 501.
+    /// The scheme is not supported: 501.
     Scheme(String),
 }
 
@@ -55,7 +55,7 @@ impl From<BadHeader> for NoPlan {
 }
 
 impl Plan {
-    /// Reads the headers of a COPY. `host`: as which server it was sent to us.
+    /// Reads the headers of a COPY. `host`: this server's name in the request.
     ///
     /// # Errors
     /// See [`NoPlan`].
@@ -101,7 +101,7 @@ impl Plan {
     }
 }
 
-/// What is between the client and us, or between us and the other server: never passed on.
+/// Headers that concern only the client and us, or us and the other server: never passed on.
 const OURS: [&str; 16] = [
     "accept-encoding",
     "connection",

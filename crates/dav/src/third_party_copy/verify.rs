@@ -1,18 +1,18 @@
-//! What the other server says of the checksum of a file.
+//! The checksum of a file at the other server.
 
 use super::plan::{Plan, Verify};
 use super::remote::{Failed, Remote};
 use crate::head::digest::{self, Claim};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-/// Asks for it where it must.
+/// Asks for the checksum where that is necessary.
 pub(super) struct Verifier<'a> {
     pub(super) remote: &'a Remote,
     pub(super) plan: &'a Plan,
 }
 
 impl Verifier<'_> {
-    /// Puts the question into the headers of a request.
+    /// Adds the headers that ask for the checksum to a request.
     pub(super) fn ask_for(&self, headers: &mut HeaderMap) {
         if self.plan.verify != Verify::Never {
             let wanted = HeaderValue::from_static("adler32");
@@ -20,11 +20,11 @@ impl Verifier<'_> {
         }
     }
 
-    /// The checksums that count: those that came with the transfer, else what the server says when it is asked. None where nothing is to
-    /// be verified, or nothing can be and need not.
+    /// The checksums to compare with: those that came with the transfer, else those that the server
+    /// gives when asked. None where nothing has to be verified, or nothing can be and need not.
     ///
     /// # Errors
-    /// It says none, and one is required.
+    /// The server gives none, and one is required.
     pub(super) async fn claims(&self, came: Vec<Claim>, what: &str) -> Result<Vec<Claim>, Failed> {
         if self.plan.verify == Verify::Never || !came.is_empty() {
             return Ok(if self.plan.verify == Verify::Never { Vec::new() } else { came });

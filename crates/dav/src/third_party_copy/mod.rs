@@ -1,8 +1,10 @@
-//! Third-party copies: a client tells this server to fetch a file from another one (pull), or to send one there (push), and is told how
-//! far it is until it is done (performance markers).
+//! Third-party copies. A client tells this server to fetch a file from another server (pull), or to
+//! send one there (push). The client gets progress reports until the copy is done (performance
+//! markers).
 //!
-//! The answer begins at once; what comes of it is in its last line. When the client goes away the transfer ends, and nothing is left of it
-//! here. Credentials for the other server are in the request and in nothing else: not kept, not logged.
+//! The answer begins at once; its last line has the result. When the client goes away the transfer
+//! ends, and nothing is left of it here. Credentials for the other server are in the request and in
+//! nothing else: not kept, not logged.
 
 mod body;
 pub mod plan;
@@ -13,13 +15,13 @@ mod verify;
 
 pub(crate) use plan::{NoPlan, Plan};
 
-use crate::asked::{Asked, Place};
 use crate::body::{Answer, BoxError, empty, headers, stream as stream_body};
+use crate::error::{HttpError, Result};
 use crate::head::digest;
 use crate::marker;
-use crate::oops::{Oops, Result};
 use crate::ops::copy;
 use crate::ops::put::Writing;
+use crate::request::{Request, Resource};
 use crate::sums::{Algorithm, Running, value};
 use body::{Outgoing, Sent};
 use bytes::Bytes;
@@ -28,7 +30,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use leeward_auth::Activity;
 use leeward_door::limits::{SLOW_BYTES_PER_SEC, STALL_SECS_MAX};
-use leeward_door::{File, Share, notes};
+use leeward_door::{FairPermit, File, notes};
 use leeward_env::{Env, Nanos, hex};
 use parking_lot::Mutex;
 use plan::Direction;
@@ -41,12 +43,12 @@ use tokio::task::AbortHandle;
 use transfers::Transfers;
 use verify::Verifier;
 
-/// How often the client is told how far it is.
+/// Time between two progress reports.
 const MARKER_EVERY: Duration = Duration::from_secs(5);
-/// When who was refused for others' sake may come again, seconds.
+/// When a client that was refused because of other users may come again, seconds.
 const COME_AGAIN: &str = "15";
 
-/// How far a transfer is. Cheap to clone.
+/// Progress of a transfer. Cheap to clone.
 #[derive(Clone, Default)]
 struct Progress {
     sent: Sent,
@@ -59,32 +61,32 @@ impl Progress {
     }
 }
 
-/// What is to be done, with all that could be checked before.
-enum Errand {
+/// The transfer to make; everything is checked that can be checked before.
+enum Job {
     Pull(Box<Writing>),
-    Push(Box<(Place, File)>),
+    Push(Box<(Resource, File)>),
 }
 
 impl Transfers {
     /// Begins a transfer.
     ///
     /// # Errors
-    /// It may not be made, or there are too many (429).
-    pub(crate) async fn begin(&self, asked: &Asked, plan: Plan) -> Result<Answer> {
+    /// It is not allowed, or there are too many (429).
+    pub(crate) async fn begin(&self, request: &Request, plan: Plan) -> Result<Answer> {
         let errand = match plan.direction {
-            Direction::Pull => Errand::Pull(Box::new(copy::target(asked).await?.begin(None).await?)),
+            Direction::Pull => Job::Pull(Box::new(copy::target(request).await?.begin(None).await?)),
             Direction::Push => {
-                let place = asked.place(Activity::Read)?;
-                let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.oops(&e))?;
-                Errand::Push(Box::new((place, file)))
+                let place = request.place(Activity::Read)?;
+                let file = place.tree.open(&place.path, &[notes::SUMS]).await.map_err(|e| place.error(&e))?;
+                Job::Push(Box::new((place, file)))
             }
         };
-        let slot = self.slots.try_take(asked.verdict.who.uid, 1).ok_or_else(|| {
+        let slot = self.slots.try_take(request.verdict.who.uid, 1).ok_or_else(|| {
             let why = "as many transfers as this server makes for you at a time are on their way";
-            Oops::new(StatusCode::TOO_MANY_REQUESTS, why).header(header::RETRY_AFTER, COME_AGAIN)
+            HttpError::new(StatusCode::TOO_MANY_REQUESTS, why).header(header::RETRY_AFTER, COME_AGAIN)
         })?;
         let transfer = Transfer {
-            env: asked.dav.env.clone(),
+            env: request.dav.env.clone(),
             remote: self.remote.clone(),
             plan,
             progress: Progress::default(),
@@ -98,7 +100,7 @@ impl Transfers {
     }
 }
 
-/// One on its way.
+/// A running transfer.
 struct Transfer {
     env: Env,
     remote: Remote,
@@ -106,14 +108,15 @@ struct Transfer {
     progress: Progress,
 }
 
-/// How fast another server is, while it is waited for.
+/// Checks the speed of another server, while this one waits for it.
 #[derive(Default)]
-struct Pace {
+struct SpeedCheck {
     waited: Nanos,
 }
 
-impl Pace {
-    /// It was waited for so much longer, and so many bytes came in all: whether that is slower than any client may be.
+impl SpeedCheck {
+    /// Counts a wait of `waited`, after `bytes` in all. Returns whether that is slower than any
+    /// client may be.
     fn is_slow(&mut self, waited: Nanos, bytes: u64) -> bool {
         self.waited += waited;
         let secs = self.waited / 1_000_000_000;
@@ -122,17 +125,17 @@ impl Pace {
 }
 
 /// Ends a task when the answer that it works for is dropped.
-struct Leash(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Leash {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl Transfer {
-    /// The answer's body: markers, then how it ended.
-    fn start(self, errand: Errand, slot: Share) -> crate::body::Body {
+    /// The answer's body: markers, then the result.
+    fn start(self, errand: Job, slot: FairPermit) -> crate::body::Body {
         let (tell, told) = mpsc::channel::<Bytes>(4);
         let task = tokio::spawn(async move {
             let _slot = slot;
@@ -154,17 +157,17 @@ impl Transfer {
             let _ = tell.send(progress.marker(&env)).await;
             let _ = tell.send(last.into()).await;
         });
-        let leash = Leash(task.abort_handle());
+        let leash = AbortOnDrop(task.abort_handle());
         let lines = stream::unfold((told, leash), |(mut told, leash)| async move {
             told.recv().await.map(|line| (Ok::<_, BoxError>(line), (told, leash)))
         });
         stream_body(lines)
     }
 
-    async fn run(&self, errand: Errand) -> std::result::Result<(), Failed> {
+    async fn run(&self, errand: Job) -> std::result::Result<(), Failed> {
         match errand {
-            Errand::Pull(writing) => self.pull(*writing).await,
-            Errand::Push(what) => {
+            Job::Pull(writing) => self.pull(*writing).await,
+            Job::Push(what) => {
                 let (place, file) = *what;
                 self.push(&place, file).await
             }
@@ -175,7 +178,7 @@ impl Transfer {
         Verifier { remote: &self.remote, plan: &self.plan }
     }
 
-    /// What is said to the other server.
+    /// The headers for the other server.
     fn headers(&self) -> HeaderMap {
         let mut headers = self.plan.headers.clone();
         self.verifier().ask_for(&mut headers);
@@ -197,13 +200,13 @@ impl Transfer {
         let size = http_body::Body::size_hint(&body).exact();
         // else its end is that of the connection, which anything may end
         let has_end = size.is_some() || is_chunked;
-        let mut pace = Pace::default();
+        let mut pace = SpeedCheck::default();
         loop {
-            let asked = self.env.now();
+            let request = self.env.now();
             let frame = tokio::time::timeout(IDLE, body.frame()).await;
             let frame = frame.map_err(|_| Failed(format!("{} sends nothing more", shown(there))))?;
             let Some(frame) = frame else { break };
-            if pace.is_slow(self.env.now().saturating_sub(asked), self.progress.sent.bytes()) {
+            if pace.is_slow(self.env.now().saturating_sub(request), self.progress.sent.bytes()) {
                 return Err(Failed(format!("{} sends too slowly", shown(there))));
             }
             let frame = frame.map_err(|_| Failed(format!("{} ended early", shown(there))))?;
@@ -234,7 +237,7 @@ impl Transfer {
         writing.finish(&claims, None).await.map(drop).map_err(ours)
     }
 
-    async fn push(&self, place: &Place, file: File) -> std::result::Result<(), Failed> {
+    async fn push(&self, place: &Resource, file: File) -> std::result::Result<(), Failed> {
         let kept = notes::Sums::of(file.xattrs[0].as_deref(), &file.attr);
         let size = file.attr.size;
         let running = Arc::new(Mutex::new(Running::default()));
@@ -279,7 +282,7 @@ impl Transfer {
     }
 }
 
-/// Whether a body says itself where it ends.
+/// Whether a body marks its own end.
 fn is_chunked(headers: &HeaderMap) -> bool {
     let last =
         headers.get_all(header::TRANSFER_ENCODING).iter().next_back().and_then(|value| value.to_str().ok());
@@ -287,6 +290,6 @@ fn is_chunked(headers: &HeaderMap) -> bool {
         .is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"))
 }
 
-fn ours(oops: Oops) -> Failed {
-    Failed(oops.why)
+fn ours(error: HttpError) -> Failed {
+    Failed(error.why)
 }

@@ -1,10 +1,10 @@
-//! Which other servers a third-party copy may reach: whoever may upload names them. Pure.
+//! Which other servers a third-party copy may reach: any user who may upload can name one. Pure.
 
 use std::net::IpAddr;
 
-/// Networks and ports.
+/// Allowed networks and ports.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct AllowedServers {
     networks: Vec<Network>,
     ports: Vec<u16>,
     local: bool,
@@ -34,12 +34,13 @@ const NOT_PUBLIC_4: [&str; 15] = [
     "224.0.0.0/4",
     "240.0.0.0/4",
 ];
-/// Of IPv6 what is public, and what of that is not: among it addresses that stand for some of IPv4.
+/// Public networks of IPv6, and those within them that are not public: among these are addresses
+/// that stand for some of IPv4.
 const PUBLIC_6: &str = "2000::/3";
 const NOT_PUBLIC_6: [&str; 4] = ["2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"];
 
 impl Network {
-    /// Reads one: `10.1.0.0/16`, or an address.
+    /// Reads a network: `10.1.0.0/16`, or an address.
     fn parse(text: &str) -> Option<Network> {
         let (first, bits) = match text.split_once('/') {
             Some((first, bits)) => (first.parse().ok()?, Some(bits.parse::<u8>().ok()?)),
@@ -61,25 +62,26 @@ impl Network {
     }
 }
 
-impl Reach {
-    /// Public addresses and these networks, at these ports (none: at any). `local`: everything, for trials.
+impl AllowedServers {
+    /// Public addresses and these networks, at these ports (none: at any). `local`: everything, for
+    /// trials.
     ///
     /// # Errors
-    /// Which network is none.
-    pub fn new(networks: &[String], ports: &[u16], local: bool) -> Result<Reach, String> {
+    /// A network that is none.
+    pub fn new(networks: &[String], ports: &[u16], local: bool) -> Result<AllowedServers, String> {
         let read = |text: &String| {
             Network::parse(text).ok_or_else(|| format!("{text} is no network: write one such as 10.1.0.0/16"))
         };
         let networks = networks.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Reach { networks, ports: ports.to_vec(), local })
+        Ok(AllowedServers { networks, ports: ports.to_vec(), local })
     }
 
     /// Everything, also this machine, and without TLS: for trials.
-    pub fn everything() -> Reach {
-        Reach { local: true, ..Reach::default() }
+    pub fn everything() -> AllowedServers {
+        AllowedServers { local: true, ..AllowedServers::default() }
     }
 
-    /// Whether that is so.
+    /// Whether everything is allowed.
     pub(super) fn is_everything(&self) -> bool {
         self.local
     }
@@ -96,7 +98,7 @@ impl Reach {
     }
 }
 
-/// What no setting but that for trials opens.
+/// Addresses of this machine's links: only the setting for trials allows them.
 fn is_of_this_link(ip: IpAddr) -> bool {
     let link = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -117,9 +119,9 @@ fn is_public(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn reach(networks: &[&str], ports: &[u16]) -> Reach {
+    fn reach(networks: &[&str], ports: &[u16]) -> AllowedServers {
         let networks: Vec<String> = networks.iter().map(|&n| n.to_owned()).collect();
-        Reach::new(&networks, ports, false).expect("networks")
+        AllowedServers::new(&networks, ports, false).expect("networks")
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -185,9 +187,9 @@ mod tests {
             assert_eq!(site.may(ip(text), port, &[]), may, "{text}:{port}");
         }
         assert!(!reach(&["10.1.0.0/16"], &[]).may(ip("10.2.0.1"), 443, &[]));
-        assert!(Reach::everything().may(ip("127.0.0.1"), 1, &[ip("127.0.0.1")]));
+        assert!(AllowedServers::everything().may(ip("127.0.0.1"), 1, &[ip("127.0.0.1")]));
         for wrong in ["10.0.0.0/33", "10.0.0", "", "x/8", "::/129"] {
-            assert!(Reach::new(&[wrong.to_owned()], &[], false).is_err(), "{wrong}");
+            assert!(AllowedServers::new(&[wrong.to_owned()], &[], false).is_err(), "{wrong}");
         }
     }
 }

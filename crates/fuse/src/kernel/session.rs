@@ -1,0 +1,195 @@
+//! The handshake with the kernel, and the threads that serve a mount.
+
+use super::abi::{self, init, opcode};
+use super::device::{Buffer, Device, head_of};
+use super::reply::Reply;
+use super::request::{Call, Request};
+use super::ring::{Layout, Service};
+use super::{Handler, handle};
+use leeward_env::Env;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// How requests are to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rings {
+    /// By io_uring where that works, else from `/dev/fuse`.
+    Auto,
+    /// From `/dev/fuse`.
+    No,
+}
+
+/// How requests come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// From `/dev/fuse`; why not by io_uring.
+    Device(String),
+    /// By io_uring: so many rings and entries in all.
+    Rings { rings: usize, entries: usize },
+}
+
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Channel::Device(why) => write!(f, "/dev/fuse, as {why}"),
+            Channel::Rings { rings, entries } => write!(f, "io_uring, {rings} rings with {entries} entries"),
+        }
+    }
+}
+
+/// What is asked of the kernel.
+pub(crate) struct Limits {
+    /// Flags of [`init`]; those that the kernel does not know are left out.
+    pub(crate) flags: u64,
+    /// Largest write and read, where there are no rings.
+    pub(crate) write_bytes: usize,
+    /// Requests in the kernel's queue that nobody waits for.
+    pub(crate) background: u16,
+}
+
+/// A mount that is being served.
+pub(crate) struct Session {
+    device: Arc<Device>,
+    channel: Channel,
+}
+
+/// INIT, as far as it matters.
+struct Hello {
+    unique: u64,
+    minor: u32,
+    max_readahead: u32,
+    flags: u64,
+}
+
+impl Session {
+    /// Shakes hands and starts the threads: `threads` that read from the device, with `handler`, and those of the rings,
+    /// with `ring_handler`. They end, and drop the handlers, when the file system is unmounted.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn start<H: Handler>(
+        env: &Env,
+        device: Device,
+        (handler, ring_handler): (Arc<H>, Arc<H>),
+        (limits, rings): (&Limits, Rings),
+        threads: usize,
+    ) -> io::Result<Session> {
+        let device = Arc::new(device);
+        let hello = Hello::read(&device)?;
+        let (services, payload_bytes, channel) = prepare(&device, &hello, rings);
+        let payload_bytes = payload_bytes.unwrap_or(limits.write_bytes);
+        hello.answer(&device, limits, (payload_bytes, !services.is_empty()))?;
+        for (number, service) in services.into_iter().enumerate() {
+            let handler = ring_handler.clone();
+            env.spawn(&format!("fuse-ring-{number}"), move || service.serve(&*handler));
+        }
+        for number in 0..threads {
+            let (device, handler) = (device.clone(), handler.clone());
+            env.spawn(&format!("fuse-{number}"), move || serve(&device, &*handler, payload_bytes));
+        }
+        Ok(Session { device, channel })
+    }
+
+    /// For what the kernel is to be told.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// How requests come.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+}
+
+/// Makes the rings, if there are to be any. `None` for the payload: as without.
+fn prepare(device: &Arc<Device>, hello: &Hello, rings: Rings) -> (Vec<Service>, Option<usize>, Channel) {
+    let without = |why: String| (Vec::new(), None, Channel::Device(why));
+    if rings == Rings::No {
+        return without("the mount option no_io_uring says".into());
+    }
+    if hello.flags & init::OVER_IO_URING == 0 {
+        return without(
+            "the kernel does not offer it (Linux 6.14, /sys/module/fuse/parameters/enable_uring)".into(),
+        );
+    }
+    let layout = Layout::of_machine();
+    let make = |ring| Service::new(device, ring, layout.payload_bytes);
+    match layout.rings.iter().map(make).collect::<io::Result<Vec<_>>>() {
+        Ok(services) => {
+            let entries = layout.rings.iter().map(|ring| ring.queue_of_entry.len()).sum();
+            let channel = Channel::Rings { rings: services.len(), entries };
+            (services, Some(layout.payload_bytes), channel)
+        }
+        Err(e) => without(format!("io_uring cannot be used ({e}); see sysctl kernel.io_uring_disabled")),
+    }
+}
+
+impl Hello {
+    fn read(device: &Device) -> io::Result<Hello> {
+        let mut buffer = Buffer::new(0);
+        let bad = |what: &str| io::Error::other(format!("the kernel's first request {what}"));
+        let bytes = device.read(&mut buffer)?.ok_or_else(|| bad("did not come: it was unmounted"))?;
+        let request = Request::from_device(bytes).map_err(|_| bad("cannot be read"))?;
+        let Call::Init { args, flags2 } = request.call else { return Err(bad("is not INIT")) };
+        if args.major != abi::MAJOR || args.minor < abi::MINOR_OLDEST {
+            let (major, minor) = (args.major, args.minor);
+            return Err(bad(&format!("speaks FUSE {major}.{minor}: Linux 4.18 or newer is needed")));
+        }
+        let flags = u64::from(args.flags) | u64::from(flags2) << 32;
+        let unique = request.head.unique;
+        Ok(Hello { unique, minor: args.minor, max_readahead: args.max_readahead, flags })
+    }
+
+    fn answer(&self, device: &Device, limits: &Limits, (bytes, rings): (usize, bool)) -> io::Result<()> {
+        const BASE: u64 = init::ASYNC_READ | init::BIG_WRITES | init::MAX_PAGES | init::INIT_EXT;
+        let missing = limits.flags & !self.flags;
+        if missing != 0 {
+            tracing::info!("this kernel's FUSE lacks the features {missing:#x}");
+        }
+        let rings = if rings { init::OVER_IO_URING } else { 0 };
+        let flags = (BASE | limits.flags | rings) & self.flags;
+        let out = abi::InitOut {
+            major: abi::MAJOR,
+            minor: self.minor.min(abi::MINOR),
+            max_readahead: self.max_readahead,
+            flags: flags as u32,
+            max_background: limits.background,
+            congestion_threshold: limits.background / 4 * 3,
+            max_write: bytes as u32,
+            time_granularity: 1,
+            max_pages: (bytes / 4096) as u16,
+            flags2: (flags >> 32) as u32,
+            ..abi::InitOut::default()
+        };
+        device.answer(self.unique, &out)
+    }
+}
+
+/// Reads and handles requests until there are no more.
+fn serve(device: &Arc<Device>, handler: &impl Handler, payload_bytes: usize) {
+    let mut buffer = Buffer::new(payload_bytes);
+    loop {
+        let bytes = match device.read(&mut buffer) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return,
+            Err(e) => return tracing::error!("the mount's requests cannot be read: {e}"),
+        };
+        match Request::from_device(bytes) {
+            Ok(request) => {
+                let reply = Reply::to_device(device, request.head.unique);
+                handle(handler, request, reply);
+            }
+            Err(_) => refuse(device, bytes),
+        }
+    }
+}
+
+/// A request that cannot be read.
+fn refuse(device: &Arc<Device>, bytes: &[u8]) {
+    let Some(head) = head_of(bytes) else { return };
+    tracing::error!("a request of the kernel cannot be read: number {}", head.opcode);
+    if !matches!(head.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+        Reply::to_device(device, head.unique).error(libc::EIO);
+    }
+}

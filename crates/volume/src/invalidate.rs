@@ -1,0 +1,51 @@
+//! Invalidates entries in the caches of front ends (the kernel's) after changes by another door.
+//!
+//! Only entries that they know: names in directories, and inodes, to which they hold references. A
+//! door answers a change when its [`Op::Fsync`] has returned, and that waits until all front ends
+//! have dropped the entries. So a client that has its answer sees the change everywhere.
+
+use crate::shard::Shard;
+use leeward_fs::{Change, Effect, NodeId, Op};
+use std::sync::atomic::Ordering;
+
+impl Shard {
+    /// Invalidates the entries that this operation has changed. An operation that makes changes
+    /// durable waits until all front ends have dropped the entries.
+    pub(crate) fn invalidate_changed(&self, op: &Op<'_>) {
+        op.announce(&mut |change| match change {
+            Change::Entry(dir, name) => self.invalidate_known_entry(dir, name),
+            Change::Inode(node) => self.invalidate_known_inode(node),
+        });
+        if op.effect() == Effect::Settles {
+            self.wait_invalidated();
+        }
+    }
+
+    fn invalidate_known_entry(&self, dir: NodeId, name: &[u8]) {
+        if self.lock().refs.get(dir) > 0 {
+            self.invalidate_entry(dir, name);
+            self.invalidate_inode(dir);
+            self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A file without a name is known only to the door that writes it.
+    fn invalidate_known_inode(&self, node: NodeId) {
+        let known = {
+            let st = self.lock();
+            st.refs.get(node) > 0 && !st.orphans.contains(&node)
+        };
+        if known {
+            self.invalidate_inode(node);
+            self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn wait_invalidated(&self) {
+        let sent = self.invalidations.sent.load(Ordering::Acquire);
+        if self.invalidations.applied.load(Ordering::Acquire) < sent {
+            self.wait_applied();
+            self.invalidations.applied.fetch_max(sent, Ordering::AcqRel);
+        }
+    }
+}
