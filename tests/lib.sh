@@ -31,6 +31,9 @@ CELL_START_SECS_MAX=30
 DISK_FREE_MIB_MIN=4096
 
 SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
+CHANNEL=${CHANNEL:-} # device: the mount is over /dev/fuse, though the kernel may have io_uring
+UP_OPTIONS=()
+[ "$CHANNEL" != device ] || UP_OPTIONS=(-o no_io_uring)
 CLEANUPS=() # commands that undo what a suite set up, run last first
 
 say() { printf '%s\n' "$*"; }
@@ -40,11 +43,11 @@ now_ms() { local ns; ns=$(date +%s%N); echo $((ns / 1000000)); }
 
 # suite NAME: begins a suite; its scratch directory is $WORK.
 suite() {
-  SUITE=$1
+  SUITE=$1${CHANNEL:+:$CHANNEL}
   local free_mib
   free_mib=$(df --output=avail -BM "$SUITES_TMP" | tail -n 1 | tr -dc 0-9)
   [ "$free_mib" -ge "$DISK_FREE_MIB_MIN" ] || die "only $free_mib MiB free in $SUITES_TMP, $DISK_FREE_MIB_MIN wanted"
-  WORK=$(mktemp -d "$SUITES_TMP/${SUITE:0:4}.XXXX") # short: a socket's whole path may have 107 bytes
+  WORK=$(mktemp -d "$SUITES_TMP/${1:0:4}.XXXX") # short: a socket's whole path may have 107 bytes
   chmod 755 "$WORK"
   trap suite_cleanup EXIT
   trap 'exit 130' INT
@@ -178,7 +181,7 @@ cell_start() {
   lee_binary
   [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
   : >"$WORK/lee.started"
-  "$LEE" up "$CELL" --mount "$MNT" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
+  "$LEE" up "$CELL" --mount "$MNT" "${UP_OPTIONS[@]}" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
   local pid=$! tries=$((CELL_START_SECS_MAX * 50))
   echo "$pid" >"$WORK/cell.pid"
   disown "$pid" # or bash tells when it is killed

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # fsx, the file system exerciser: random reads, writes, mmap, truncates, holes and copies on one file, every read
-# compared. Two run side by side, on files of their own, until FSX_SECONDS (default 120) are over: each takes the next
+# compared. Two run side by side, on files of their own, until FSX_SECONDS (default 70) are over: each takes the next
 # profile and the next seed. To replay one: tests/suites/fsx.sh PROFILE SEED
 . "$(dirname "$0")/../lib.sh"
 suite fsx
-FSX_SECONDS=${FSX_SECONDS:-120}
+FSX_SECONDS=${FSX_SECONDS:-70}
 FSX_SEED=${FSX_SEED:-1}
 
 # profile NAME: the configuration of fsx, and how many operations one run makes.

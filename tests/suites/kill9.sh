@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# kill -9 of the server while programs write, again and again for KILL9_SECONDS (default 90). After each the cell opens
+# kill -9 of the server while programs write, again and again for KILL9_SECONDS (default 60). After each the cell opens
 # by itself and quickly, every promise is kept (tests/tools/durable.py says which), and fsck finds nothing.
 # The moments come from KILL9_SEED (default 1).
 . "$(dirname "$0")/../lib.sh"
 suite kill9
-KILL9_SECONDS=${KILL9_SECONDS:-90}
+KILL9_SECONDS=${KILL9_SECONDS:-60}
 KILL9_SEED=${KILL9_SEED:-1}
 OPEN_MS_MAX=${OPEN_MS_MAX:-2000}
 DURABLE=$ROOT/tests/tools/durable.py
@@ -74,7 +74,7 @@ rounds() {
 
 # kill_while_starting: the recovery itself is interrupted.
 kill_while_starting() {
-  "$LEE" up "$CELL" --mount "$MNT" >>"$WORK/lee.log" 2>&1 </dev/null &
+  "$LEE" up "$CELL" --mount "$MNT" "${UP_OPTIONS[@]}" >>"$WORK/lee.log" 2>&1 </dev/null &
   echo $! >"$WORK/cell.pid"
   disown $!
   sleep "0.0$((RANDOM % 90 + 10))"

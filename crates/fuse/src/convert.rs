@@ -1,51 +1,47 @@
 //! Between the kernel's terms and ours: attributes, times, flags, errors. Pure.
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
-use leeward_fs::{Allocate, Attr, Error, Kind, Make, NodeId, RenameMode, Seek, SetTime, Time, XattrMode};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use crate::door::TTL;
+use crate::kernel::abi;
+use leeward_env::limits;
+use leeward_fs::{Allocate, Attr, Error, Kind, Make, RenameMode, Seek, SetTime, StatFs, Time, XattrMode};
+use std::time::Duration;
 
 /// What `stat` shows as the best size for I/O, and the unit of `statfs`.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 
 /// The errno of an error. Waiting is never the caller's business, so a refusal to wait that got here is an I/O error.
-pub(crate) fn errno(e: &Error) -> Errno {
+pub(crate) fn errno(e: &Error) -> i32 {
     match e {
-        Error::WouldBlock => Errno::EIO,
-        e => Errno::from_i32(e.errno()),
+        Error::WouldBlock => libc::EIO,
+        e => e.errno(),
     }
 }
 
-pub(crate) fn node(ino: INodeNo) -> NodeId {
-    NodeId(ino.0)
-}
-
-pub(crate) fn ino(node: NodeId) -> INodeNo {
-    INodeNo(node.0)
-}
-
-pub(crate) fn file_type(kind: Kind) -> FileType {
+/// The bits of a mode that say what kind of file it is.
+pub(crate) fn file_type(kind: Kind) -> u32 {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Dir => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::CharDev => FileType::CharDevice,
-        Kind::BlockDev => FileType::BlockDevice,
-        Kind::Socket => FileType::Socket,
+        Kind::File => libc::S_IFREG,
+        Kind::Dir => libc::S_IFDIR,
+        Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::CharDev => libc::S_IFCHR,
+        Kind::BlockDev => libc::S_IFBLK,
+        Kind::Socket => libc::S_IFSOCK,
     }
 }
 
-pub(crate) fn file_attr(a: &Attr) -> FileAttr {
-    FileAttr {
-        ino: ino(a.node),
+pub(crate) fn attr(a: &Attr) -> abi::Attr {
+    abi::Attr {
+        ino: a.node.0,
         size: a.size,
         blocks: a.blocks,
-        atime: system_time(a.atime),
-        mtime: system_time(a.mtime),
-        ctime: system_time(a.ctime),
-        crtime: system_time(a.btime),
-        kind: file_type(a.kind),
-        perm: (a.mode & 0o7777) as u16,
+        atime: a.atime.secs,
+        mtime: a.mtime.secs,
+        ctime: a.ctime.secs,
+        atime_nanos: a.atime.nanos,
+        mtime_nanos: a.mtime.nanos,
+        ctime_nanos: a.ctime.nanos,
+        mode: file_type(a.kind) | a.mode & 0o7777,
         nlink: a.nlink,
         uid: a.uid,
         gid: a.gid,
@@ -55,29 +51,65 @@ pub(crate) fn file_attr(a: &Attr) -> FileAttr {
     }
 }
 
-/// A time outside what the system can express becomes 1970.
-fn system_time(t: Time) -> SystemTime {
-    let whole = Duration::from_secs(t.secs.unsigned_abs());
-    let base = if t.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
-    base.and_then(|b| b.checked_add(Duration::from_nanos(t.nanos.into()))).unwrap_or(UNIX_EPOCH)
-}
-
-/// The kernel's seconds and nanoseconds, from what fuser made of them. fuser 0.18 takes the nanoseconds of a time before
-/// 1970 off instead of adding them; taking the two apart in the same way gives back what the kernel sent.
-fn time(t: SystemTime) -> Time {
-    match t.duration_since(UNIX_EPOCH) {
-        Ok(d) => Time { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
-        Err(e) => {
-            Time { secs: (e.duration().as_secs() as i64).wrapping_neg(), nanos: e.duration().subsec_nanos() }
-        }
+/// A name's entry. Inode numbers are never used twice, so their generation is always 0.
+pub(crate) fn entry(a: &Attr, name_ttl: Duration) -> abi::EntryOut {
+    abi::EntryOut {
+        node: a.node.0,
+        entry_valid_secs: name_ttl.as_secs(),
+        attr_valid_secs: TTL.as_secs(),
+        attr: attr(a),
+        ..abi::EntryOut::default()
     }
 }
 
-pub(crate) fn set_time(t: TimeOrNow) -> SetTime {
-    match t {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(t) => SetTime::To(time(t)),
+/// The entry of a name that does not exist.
+pub(crate) fn absent(name_ttl: Duration) -> abi::EntryOut {
+    abi::EntryOut { entry_valid_secs: name_ttl.as_secs(), ..abi::EntryOut::default() }
+}
+
+pub(crate) fn statx(a: &Attr) -> abi::Statx {
+    const BASIC_STATS: u32 = 0x7ff;
+    const BTIME: u32 = 0x800;
+    let time = |t: Time| abi::StatxTime { secs: t.secs, nanos: t.nanos, reserved: 0 };
+    let rdev = u64::from(a.rdev);
+    abi::Statx {
+        mask: BASIC_STATS | BTIME,
+        blksize: BLOCK_BYTES,
+        nlink: a.nlink,
+        uid: a.uid,
+        gid: a.gid,
+        mode: (file_type(a.kind) | a.mode & 0o7777) as u16,
+        ino: a.node.0,
+        size: a.size,
+        blocks: a.blocks,
+        atime: time(a.atime),
+        btime: time(a.btime),
+        ctime: time(a.ctime),
+        mtime: time(a.mtime),
+        rdev_major: libc::major(rdev),
+        rdev_minor: libc::minor(rdev),
+        ..abi::Statx::default()
     }
+}
+
+pub(crate) fn stat_fs(s: &StatFs) -> abi::StatFsOut {
+    let unit = u64::from(BLOCK_BYTES);
+    let free = s.free_bytes / unit;
+    abi::StatFsOut {
+        blocks: s.total_bytes / unit,
+        blocks_free: free,
+        blocks_available: free,
+        files: s.total_files,
+        files_free: s.free_files,
+        block_bytes: BLOCK_BYTES,
+        name_len: limits::NAME_BYTES_MAX as u32,
+        fragment_bytes: BLOCK_BYTES,
+        ..abi::StatFsOut::default()
+    }
+}
+
+pub(crate) fn set_time(secs: i64, nanos: u32) -> SetTime {
+    SetTime::To(Time { secs, nanos })
 }
 
 /// A mode as it is after a write: setuid goes, setgid where it means a group's rights (and not mandatory locking).
@@ -99,11 +131,11 @@ pub(crate) fn make(mode: u32, rdev: u32) -> Option<Make<'static>> {
 }
 
 /// `None` for modes we do not know (whiteouts, contradictions).
-pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
+pub(crate) fn rename_mode(flags: u32) -> Option<RenameMode> {
     match flags {
-        f if f.is_empty() => Some(RenameMode::Replace),
-        RenameFlags::RENAME_NOREPLACE => Some(RenameMode::NoReplace),
-        RenameFlags::RENAME_EXCHANGE => Some(RenameMode::Exchange),
+        0 => Some(RenameMode::Replace),
+        libc::RENAME_NOREPLACE => Some(RenameMode::NoReplace),
+        libc::RENAME_EXCHANGE => Some(RenameMode::Exchange),
         _ => None,
     }
 }

@@ -1,26 +1,19 @@
-//! One method per request of the kernel: builds the context and the operation and hands over the reply.
+//! One function for each request of the kernel: builds the context and the operation and hands over the reply.
 //!
-//! Called by fuser's threads. Holds no lock over a call. What a reply of the wrong kind would mean (a bug below) is
-//! answered EIO.
+//! Called by the threads of `/dev/fuse` and of the rings. Holds no lock over a call. A reply of the wrong kind (a bug
+//! below) is answered EIO.
 
-use crate::convert::{self, BLOCK_BYTES, errno, file_attr, node};
-use crate::listing::{Filler, Handles, Listing};
+use crate::convert::{self, errno};
+use crate::kernel::abi::{self, fattr, init};
+use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
+use crate::listing::{Handles, Listing};
 use crate::mount::EndOnDrop;
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
 use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
-use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use leeward_vfs::Gate;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::FromBytes;
 
 /// How long the kernel may keep names (also absent ones) and attributes. Whatever changes does so through this kernel or
 /// is announced to it; the bound only limits what a lost announcement could do.
@@ -30,11 +23,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(3600);
 pub(crate) fn name_ttl(dir: NodeId, name: &[u8]) -> Duration {
     if dir.announces(name) { TTL } else { Duration::ZERO }
 }
-/// Inode numbers are never used twice.
-pub(crate) const GENERATION: Generation = Generation(0);
 
-/// Requests that nobody waits for (read-ahead) in the kernel's queue.
-const BACKGROUND_MAX: u16 = 64;
 /// Reservations above this size may take a while.
 const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 
@@ -45,544 +34,450 @@ const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 /// kernel's own are right while one mount is the only way in), EXPORT_SUPPORT, ASYNC_DIO (after a
 /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
 /// while it was under way: they stay stale).
-const WANTED: [InitFlags; 8] = [
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_POSIX_ACL,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-];
+pub(crate) const LIMITS: Limits = Limits {
+    flags: init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::PARALLEL_DIROPS
+        | init::POSIX_ACL
+        | init::DONT_MASK
+        | init::CACHE_SYMLINKS
+        | init::HANDLE_KILLPRIV_V2
+        | init::EXPLICIT_INVAL_DATA,
+    write_bytes: limits::WRITE_BYTES_MAX,
+    background: 64,
+};
 
-/// The file system as fuser sees it.
+/// The file system as the kernel's protocol sees it.
 pub(crate) struct Door {
     gate: Gate,
-    handles: Handles,
+    handles: Arc<Handles>,
+    pending: Arc<Pending>,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
-    _end: EndOnDrop,
+    _end: Arc<EndOnDrop>,
 }
 
 impl Door {
-    pub(crate) fn new(gate: Gate, end: EndOnDrop) -> Door {
-        Door { gate, handles: Handles::default(), _end: end }
+    /// One for the threads that read from the device, and one for those of the rings, who ask for turns themselves.
+    pub(crate) fn pair(gate: Gate, end: EndOnDrop) -> (Arc<Door>, Arc<Door>) {
+        let (handles, pending) = (Arc::<Handles>::default(), Arc::<Pending>::default());
+        let (asking, end) = (gate.with_turns_asked_for(), Arc::new(end));
+        let door = |gate| {
+            let (handles, pending) = (handles.clone(), pending.clone());
+            Arc::new(Door { gate, handles, pending, _end: end.clone() })
+        };
+        (door(gate), door(asking))
     }
 
-    fn list<F: Filler>(&self, req: &Request, ino: INodeNo, fh: FileHandle, cookie: u64, reply: F) {
-        let Some(stream) = self.handles.get(fh.0) else { return reply.error(&Error::Invalid) };
-        let gate = self.gate.clone();
-        Listing { gate, ctx: ctx(req), dir: node(ino), cookie, stream }.answer(reply);
+    fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.gate.run(ctx, op, answer);
+    }
+
+    fn list(&self, ctx: Ctx, args: &abi::ReadIn, (dir, plus): (NodeId, bool), to: Answer) {
+        let Some(stream) = self.handles.get(args.handle) else { return to.error(libc::EINVAL) };
+        let room = args.size as usize;
+        Listing { gate: self.gate.clone(), ctx, dir, cookie: args.offset, stream, plus, room }.answer(to);
+    }
+
+    fn set_attr(&self, ctx: Ctx, node: NodeId, args: &abi::SetAttrIn, to: Answer) {
+        let set = set_of(args);
+        if set == SetAttr::default() {
+            return self.take_set_ids(ctx, node, to);
+        }
+        self.run(ctx, Op::SetAttr { node, set }, answer_attr(to));
     }
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
     /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
-    fn take_set_ids(&self, ctx: Ctx, node: NodeId, reply: ReplyAttr) {
+    fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let gate = self.gate.clone();
-        self.gate.run(ctx, Op::GetAttr { node }, move |result| match result {
+        self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                gate.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(reply));
+                gate.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(to));
             }
-            result => answer_attr(reply)(result),
+            result => answer_attr(to)(result),
         });
+    }
+
+    fn make(
+        &self,
+        ctx: Ctx,
+        (dir, name): (NodeId, &[u8]),
+        (make, mode, umask): (Make<'_>, u32, u32),
+        to: Answer,
+    ) {
+        let op = Op::Make { dir, name, make, mode: mode & 0o7777, umask };
+        self.run(ctx, op, answer_entry(to, name_ttl(dir, name)));
+    }
+
+    /// `linkat` of what O_TMPFILE made gives it its first name; of anything else, one more.
+    fn link(&self, ctx: Ctx, node: NodeId, (dir, name): (NodeId, &[u8]), to: Answer) {
+        let (gate, of, first) = (self.gate.clone(), node, Box::<[u8]>::from(name));
+        self.run(ctx, Op::Link { node, dir, name }, move |result| match result {
+            Err(Error::NotFound) => place(&gate, ctx, of, (dir, first), to),
+            result => answer_entry(to, name_ttl(dir, &first))(result),
+        });
+    }
+
+    fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
+        let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
+        self.run(ctx, op, answer_create(to, args.flags as i32));
+    }
+
+    fn write(&self, ctx: Ctx, node: NodeId, args: &abi::WriteIn, data: &[u8], to: Answer) {
+        let op = Op::Write { node, offset: args.offset, data };
+        if args.write_flags & abi::WRITE_CACHE != 0 {
+            // the kernel takes pages for clean then, however few were written
+            self.run(ctx, op, answer_written(to));
+        } else {
+            self.gate.run_in_part(ctx, op, answer_written(to));
+        }
+    }
+
+    fn get_xattr(&self, ctx: Ctx, node: NodeId, (name, size): (&[u8], u32), to: Answer) {
+        self.run(ctx, Op::GetXattr { node, name }, move |result| match result {
+            Ok(Reply::Data(value)) => answer_xattr(to, size, &value),
+            other => to.error(failure(other)),
+        });
+    }
+
+    fn list_xattr(&self, ctx: Ctx, node: NodeId, size: u32, to: Answer) {
+        self.run(ctx, Op::ListXattr { node }, move |result| match result {
+            Ok(Reply::Names(names)) => {
+                let list = names.iter().flat_map(|n| n.iter().copied().chain([0])).collect::<Vec<u8>>();
+                answer_xattr(to, size, &list);
+            }
+            other => to.error(failure(other)),
+        });
+    }
+
+    fn allocate(&self, ctx: Ctx, node: NodeId, args: &abi::FallocateIn, to: Answer) {
+        let Some(mode) = convert::allocate(args.mode as i32) else { return to.error(libc::EOPNOTSUPP) };
+        let op = Op::Allocate { node, offset: args.offset, len: args.length, mode };
+        if args.length > ALLOCATE_QUICK_BYTES {
+            self.gate.run_waiting(ctx, op, answer_empty(to));
+        } else {
+            self.run(ctx, op, answer_empty(to));
+        }
+    }
+
+    fn seek(&self, ctx: Ctx, node: NodeId, args: &abi::LseekIn, to: Answer) {
+        let Some(what) = convert::seek(args.whence as i32) else { return to.error(libc::EINVAL) };
+        let offset = args.offset;
+        if i64::try_from(offset).is_err() {
+            return to.error(libc::ENXIO);
+        }
+        self.run(ctx, Op::SeekTo { node, offset, what }, |result| match result {
+            Ok(Reply::Offset(offset)) => to.value(&abi::LseekOut { offset }),
+            other => to.error(failure(other)),
+        });
+    }
+
+    fn copy(&self, ctx: Ctx, from: NodeId, (args, wide): (&abi::CopyFileRangeIn, bool), to: Answer) {
+        let op = Op::CopyRange {
+            from,
+            from_offset: args.offset_in,
+            to: NodeId(args.node_out),
+            to_offset: args.offset_out,
+            // An older kernel's answer is 32 bits wide; a short copy is repeated by the caller.
+            len: args.len.min(1 << 30),
+        };
+        self.gate.run_waiting(ctx, op, move |result| match result {
+            // 64 bits that are nothing but the count
+            Ok(Reply::Written(offset)) if wide => to.value(&abi::LseekOut { offset }),
+            result => answer_written(to)(result),
+        });
+    }
+
+    fn stat_fs(&self, ctx: Ctx, node: NodeId, to: Answer) {
+        self.run(ctx, Op::StatFs { node }, |result| match result {
+            Ok(Reply::StatFs(s)) => to.value(&convert::stat_fs(&s)),
+            other => to.error(failure(other)),
+        });
+    }
+
+    fn rename(&self, ctx: Ctx, from: (NodeId, &[u8]), into: (NodeId, &[u8]), flags: u32, to: Answer) {
+        let Some(mode) = convert::rename_mode(flags) else { return to.error(libc::EINVAL) };
+        let ((from_dir, from_name), (to_dir, to_name)) = (from, into);
+        self.run(ctx, Op::Rename { from_dir, from_name, to_dir, to_name, mode }, answer_empty(to));
+    }
+
+    fn set_xattr(&self, ctx: Ctx, node: NodeId, (name, value): (&[u8], &[u8]), flags: u32, to: Answer) {
+        let Some(mode) = convert::xattr_mode(flags as i32) else { return to.error(libc::EINVAL) };
+        self.run(ctx, Op::SetXattr { node, name, value, mode }, answer_empty(to));
+    }
+
+    fn forget_all(&self, ctx: Ctx, mut all: &[u8]) {
+        while let Ok((one, rest)) = abi::ForgetOne::read_from_prefix(all) {
+            self.gate.forget(ctx, NodeId(one.node), one.lookups);
+            all = rest;
+        }
     }
 }
 
-fn ctx(req: &Request) -> Ctx {
+impl Handler for Door {
+    fn handle(&self, request: Request<'_>, to: Answer) {
+        let ctx = ctx(&request.head);
+        let node = NodeId(request.head.node);
+        let to = if may_be_left(&request.call) { to.interruptible(&self.pending, &request.head) } else { to };
+        match request.call {
+            Call::Lookup { name } => {
+                self.run(ctx, Op::Lookup { dir: node, name }, answer_lookup(to, name_ttl(node, name)));
+            }
+            Call::Forget { lookups } => {
+                to.none();
+                self.gate.forget(ctx, node, lookups);
+            }
+            Call::BatchForget { all } => {
+                to.none();
+                self.forget_all(ctx, all);
+            }
+            Call::GetAttr => self.run(ctx, Op::GetAttr { node }, answer_attr(to)),
+            Call::Statx => self.run(ctx, Op::GetAttr { node }, answer_statx(to)),
+            Call::SetAttr(args) => self.set_attr(ctx, node, &args, to),
+            Call::ReadLink => self.run(ctx, Op::ReadLink { node }, answer_data(to)),
+            Call::Symlink { name, target } => {
+                self.make(ctx, (node, name), (Make::Symlink(target), 0o777, 0), to);
+            }
+            Call::MkNod { args, name } => match convert::make(args.mode, args.rdev) {
+                Some(make) => self.make(ctx, (node, name), (make, args.mode, args.umask), to),
+                None => to.error(libc::EINVAL),
+            },
+            Call::MkDir { args, name } => {
+                self.make(ctx, (node, name), (Make::Dir, args.mode, args.umask), to)
+            }
+            Call::Unlink { name } => {
+                self.run(ctx, Op::Unlink { dir: node, name, over: Precondition::Any }, answer_empty(to));
+            }
+            Call::RmDir { name } => self.run(ctx, Op::RmDir { dir: node, name }, answer_empty(to)),
+            Call::Rename { new_dir, flags, name, new_name } => {
+                self.rename(ctx, (node, name), (NodeId(new_dir), new_name), flags, to);
+            }
+            Call::Link { node: of, name } => self.link(ctx, NodeId(of), (node, name), to),
+            Call::Create { args, name } => self.create(ctx, (node, name), &args, to),
+            Call::TmpFile { args } => {
+                let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
+                self.run(ctx, op, answer_create(to, args.flags as i32));
+            }
+            Call::Read(args) => {
+                let op = Op::Read { node, offset: args.offset, len: args.size };
+                self.run(ctx, op, answer_data(to));
+            }
+            Call::Write { args, data } => self.write(ctx, node, &args, data, to),
+            Call::StatFs => self.stat_fs(ctx, node, to),
+            Call::Fsync => self.gate.run_waiting(ctx, Op::Fsync { node }, answer_empty(to)),
+            Call::SetXattr { flags, name, value } => self.set_xattr(ctx, node, (name, value), flags, to),
+            Call::GetXattr { size, name } => self.get_xattr(ctx, node, (name, size), to),
+            Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),
+            Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
+            Call::OpenDir => {
+                to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
+            }
+            Call::ReadDir { args, plus } => self.list(ctx, &args, (node, plus), to),
+            Call::ReleaseDir { handle } => {
+                self.handles.close(handle);
+                to.done();
+            }
+            Call::Fallocate(args) => self.allocate(ctx, node, &args, to),
+            Call::Lseek(args) => self.seek(ctx, node, &args, to),
+            Call::CopyFileRange { args, wide } => self.copy(ctx, node, (&args, wide), to),
+            Call::Release | Call::Destroy => to.done(),
+            Call::Ioctl(_) => to.error(libc::ENOTTY),
+            // the second INIT of a kernel that speaks another major version, and the like
+            Call::Init { .. } => to.error(libc::EIO),
+            Call::Interrupt { unique } => {
+                to.none();
+                self.pending.interrupt(unique);
+            }
+            Call::Unknown => to.error(libc::ENOSYS),
+        }
+    }
+
+    fn take_turn(&self) -> bool {
+        self.gate.take_turn()
+    }
+}
+
+/// Whether the kernel keeps nothing of the answer, so that nothing is wrong when it gets another one.
+fn may_be_left(call: &Call<'_>) -> bool {
+    match call {
+        Call::GetAttr
+        | Call::Statx
+        | Call::ReadLink
+        | Call::Read(_)
+        | Call::StatFs
+        | Call::Fsync
+        | Call::GetXattr { .. }
+        | Call::ListXattr { .. }
+        | Call::Lseek(_) => true,
+        Call::Lookup { .. }
+        | Call::Forget { .. }
+        | Call::BatchForget { .. }
+        | Call::SetAttr(_)
+        | Call::Symlink { .. }
+        | Call::MkNod { .. }
+        | Call::MkDir { .. }
+        | Call::Unlink { .. }
+        | Call::RmDir { .. }
+        | Call::Rename { .. }
+        | Call::Link { .. }
+        | Call::Create { .. }
+        | Call::TmpFile { .. }
+        | Call::Write { .. }
+        | Call::Release
+        | Call::SetXattr { .. }
+        | Call::RemoveXattr { .. }
+        | Call::Init { .. }
+        | Call::OpenDir
+        | Call::ReadDir { .. }
+        | Call::ReleaseDir { .. }
+        | Call::Fallocate(_)
+        | Call::CopyFileRange { .. }
+        | Call::Ioctl(_)
+        | Call::Interrupt { .. }
+        | Call::Destroy
+        | Call::Unknown => false,
+    }
+}
+
+/// Gives a file without a name its first one. The answer carries a reference, so the name is looked up.
+fn place(gate: &Gate, ctx: Ctx, node: NodeId, (dir, name): (NodeId, Box<[u8]>), to: Answer) {
+    let again = (gate.clone(), name.clone());
+    gate.run(ctx, Op::Place { node, dir, name: &name, over: Precondition::Nothing }, move |result| {
+        match result {
+            Ok(Reply::Attr(_)) => {
+                let (gate, name) = again;
+                let ttl = name_ttl(dir, &name);
+                gate.run(ctx, Op::Lookup { dir, name: &name }, answer_entry(to, ttl));
+            }
+            // it had a name once
+            Err(Error::Invalid) => to.error(libc::ENOENT),
+            other => to.error(failure(other)),
+        }
+    });
+}
+
+fn ctx(head: &abi::InHeader) -> Ctx {
     Ctx {
-        uid: req.uid(),
-        gid: req.gid(),
+        uid: head.uid,
+        gid: head.gid,
         gids: Groups::default(),
         door: leeward_env::Door::Mount,
-        pid: req.pid(),
-        flow: Flow { uid: req.uid(), job: 0 },
+        pid: head.pid,
+        flow: Flow { uid: head.uid, job: 0 },
         class: Class::Interactive,
         wait: Wait::Never,
         refs: true,
     }
 }
 
+fn set_of(args: &abi::SetAttrIn) -> SetAttr {
+    let has = |bit| args.valid & bit != 0;
+    let time = |bit, now, secs, nanos| {
+        has(bit).then(|| if has(now) { SetTime::Now } else { convert::set_time(secs, nanos) })
+    };
+    SetAttr {
+        mode: has(fattr::MODE).then_some(args.mode & 0o7777),
+        uid: has(fattr::UID).then_some(args.uid),
+        gid: has(fattr::GID).then_some(args.gid),
+        size: has(fattr::SIZE).then_some(args.size),
+        atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atime_nanos),
+        mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtime_nanos),
+    }
+}
+
 /// The errno of anything that is not the expected reply.
-fn failure(result: Result<Reply>) -> Errno {
+fn failure(result: Result<Reply>) -> i32 {
     match result {
         Err(e) => errno(&e),
         Ok(other) => {
             tracing::error!("a reply of the wrong kind: {other:?}");
-            Errno::EIO
+            libc::EIO
         }
     }
 }
 
 /// `name_ttl`: how long the kernel may keep the name.
-fn answer_entry(reply: ReplyEntry, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_entry(to: Answer, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => reply.entry_with_ttls(&TTL, &name_ttl, &file_attr(&a), GENERATION),
-        other => reply.error(failure(other)),
+        Ok(Reply::Attr(a)) => to.value(&convert::entry(&a, name_ttl)),
+        other => to.error(failure(other)),
     }
 }
 
-fn answer_attr(reply: ReplyAttr) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_attr(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
     |result| match result {
-        Ok(Reply::Attr(a)) => reply.attr(&TTL, &file_attr(&a)),
-        other => reply.error(failure(other)),
+        Ok(Reply::Attr(a)) => {
+            let attr = convert::attr(&a);
+            to.value(&abi::AttrOut { valid_secs: TTL.as_secs(), attr, ..abi::AttrOut::default() });
+        }
+        other => to.error(failure(other)),
     }
 }
 
-fn answer_empty(reply: ReplyEmpty) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_statx(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
     |result| match result {
-        Ok(Reply::Done | Reply::Removed { .. }) => reply.ok(),
-        other => reply.error(failure(other)),
+        Ok(Reply::Attr(a)) => {
+            let stat = convert::statx(&a);
+            to.value(&abi::StatxOut { valid_secs: TTL.as_secs(), stat, ..abi::StatxOut::default() });
+        }
+        other => to.error(failure(other)),
     }
 }
 
-fn answer_data(reply: ReplyData) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_empty(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
     |result| match result {
-        Ok(Reply::Data(data)) => reply.data(&data),
-        other => reply.error(failure(other)),
+        Ok(Reply::Done | Reply::Removed { .. }) => to.done(),
+        other => to.error(failure(other)),
     }
 }
 
-fn answer_written(reply: ReplyWrite) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_data(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
     |result| match result {
-        Ok(Reply::Written(n)) => reply.written(n.min(u32::MAX.into()) as u32),
-        other => reply.error(failure(other)),
+        Ok(Reply::Data(data)) => to.data(&data),
+        other => to.error(failure(other)),
+    }
+}
+
+fn answer_written(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
+    |result| match result {
+        Ok(Reply::Written(n)) => to.value(&abi::WriteOut { size: n.min(u32::MAX.into()) as u32, padding: 0 }),
+        other => to.error(failure(other)),
     }
 }
 
 /// A value of an extended attribute, or its size where the caller's buffer is empty.
-fn answer_xattr(reply: ReplyXattr, buffer: u32, value: &[u8]) {
-    match (buffer as usize, value.len()) {
-        (0, len) => reply.size(len as u32),
-        (room, len) if len > room => reply.error(Errno::ERANGE),
-        _ => reply.data(value),
+fn answer_xattr(to: Answer, room: u32, value: &[u8]) {
+    match (room as usize, value.len()) {
+        (0, len) => to.value(&abi::WriteOut { size: len as u32, padding: 0 }),
+        (room, len) if len > room => to.error(libc::ERANGE),
+        _ => to.data(value),
     }
 }
 
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
-fn answer_lookup(reply: ReplyEntry, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_lookup(to: Answer, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Err(Error::NotFound) => reply.entry(&name_ttl, &absent(), GENERATION),
-        result => answer_entry(reply, name_ttl)(result),
-    }
-}
-
-fn absent() -> fuser::FileAttr {
-    const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
-    fuser::FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: EPOCH,
-        mtime: EPOCH,
-        ctime: EPOCH,
-        crtime: EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+        Err(Error::NotFound) => to.value(&convert::absent(name_ttl)),
+        result => answer_entry(to, name_ttl)(result),
     }
 }
 
 /// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE makes the kernel look
 /// again and open what is there with the checks that it skips for a file it believes to have created.
-fn answer_create(reply: ReplyCreate, flags: i32) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_create(to: Answer, flags: i32) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => created(reply, &a),
-        Err(Error::Exists) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
-        other => reply.error(failure(other)),
+        Ok(Reply::Attr(a)) => to.value(&created(&a)),
+        Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),
+        other => to.error(failure(other)),
     }
 }
 
-fn created(reply: ReplyCreate, attr: &Attr) {
-    let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-    reply.created(&TTL, &file_attr(attr), GENERATION, FileHandle(0), flags);
-}
-
-impl Filesystem for Door {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            if config.add_capabilities(flag).is_err() {
-                tracing::info!("this kernel's FUSE lacks {flag:?}");
-            }
-        }
-        // Refusals name the nearest value that works, and the defaults work too.
-        let _ = config.set_max_write(limits::WRITE_BYTES_MAX as u32);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let op = Op::Lookup { dir: node(parent), name: name.as_bytes() };
-        self.gate.run(ctx(req), op, answer_lookup(reply, name_ttl(node(parent), name.as_bytes())));
-    }
-
-    /// fuser calls this for each of a batch, too.
-    fn forget(&self, req: &Request, ino: INodeNo, nlookup: u64) {
-        self.gate.forget(ctx(req), node(ino), nlookup);
-    }
-
-    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.gate.run(ctx(req), Op::GetAttr { node: node(ino) }, answer_attr(reply));
-    }
-
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = SetAttr {
-            mode: mode.map(|m| m & 0o7777),
-            uid,
-            gid,
-            size,
-            atime: atime.map(convert::set_time),
-            mtime: mtime.map(convert::set_time),
-        };
-        if set == SetAttr::default() {
-            return self.take_set_ids(ctx(req), node(ino), reply);
-        }
-        self.gate.run(ctx(req), Op::SetAttr { node: node(ino), set }, answer_attr(reply));
-    }
-
-    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        self.gate.run(ctx(req), Op::ReadLink { node: node(ino) }, answer_data(reply));
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let Some(make) = convert::make(mode, rdev) else { return reply.error(Errno::EINVAL) };
-        let op = Op::Make { dir: node(parent), name: name.as_bytes(), make, mode: mode & 0o7777, umask };
-        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(node(parent), name.as_bytes())));
-    }
-
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let (dir, name) = (node(parent), name.as_bytes());
-        let op = Op::Make { dir, name, make: Make::Dir, mode: mode & 0o7777, umask };
-        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(dir, name)));
-    }
-
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let op = Op::Unlink { dir: node(parent), name: name.as_bytes(), over: Precondition::Any };
-        self.gate.run(ctx(req), op, answer_empty(reply));
-    }
-
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let op = Op::RmDir { dir: node(parent), name: name.as_bytes() };
-        self.gate.run(ctx(req), op, answer_empty(reply));
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (dir, name) = (node(parent), name.as_bytes());
-        let make = Make::Symlink(target.as_os_str().as_bytes());
-        self.gate.run(
-            ctx(req),
-            Op::Make { dir, name, make, mode: 0o777, umask: 0 },
-            answer_entry(reply, name_ttl(dir, name)),
-        );
-    }
-
-    fn rename(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let Some(mode) = convert::rename_mode(flags) else { return reply.error(Errno::EINVAL) };
-        let op = Op::Rename {
-            from_dir: node(parent),
-            from_name: name.as_bytes(),
-            to_dir: node(newparent),
-            to_name: newname.as_bytes(),
-            mode,
-        };
-        self.gate.run(ctx(req), op, answer_empty(reply));
-    }
-
-    fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        let op = Op::Link { node: node(ino), dir: node(newparent), name: newname.as_bytes() };
-        self.gate.run(ctx(req), op, answer_entry(reply, name_ttl(node(newparent), newname.as_bytes())));
-    }
-
-    /// Answered once; the kernel then opens, keeps its pages and closes without asking.
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (dir, name) = (node(parent), name.as_bytes());
-        let op = Op::Make { dir, name, make: Make::File, mode: mode & 0o7777, umask };
-        self.gate.run(ctx(req), op, answer_create(reply, flags));
-    }
-
-    fn read(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let op = Op::Read { node: node(ino), offset, len: size };
-        self.gate.run(ctx(req), op, answer_data(reply));
-    }
-
-    fn write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let op = Op::Write { node: node(ino), offset, data };
-        if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            // the kernel takes pages for clean then, however few were written
-            self.gate.run(ctx(req), op, answer_written(reply));
-        } else {
-            self.gate.run_in_part(ctx(req), op, answer_written(reply));
-        }
-    }
-
-    /// Answered once; close then costs nothing.
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.gate.run_waiting(ctx(req), Op::Fsync { node: node(ino) }, answer_empty(reply));
-    }
-
-    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(self.handles.open()), FopenFlags::empty());
-    }
-
-    fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.list(req, ino, fh, offset, reply);
-    }
-
-    fn readdirplus(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
-        self.list(req, ino, fh, offset, reply);
-    }
-
-    fn releasedir(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        self.handles.close(fh.0);
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        self.fsync(req, ino, fh, datasync, reply);
-    }
-
-    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.gate.run(ctx(req), Op::StatFs { node: node(ino) }, |result| match result {
-            Ok(Reply::StatFs(s)) => {
-                let unit = u64::from(BLOCK_BYTES);
-                let (total, free) = (s.total_bytes / unit, s.free_bytes / unit);
-                let name_max = limits::NAME_BYTES_MAX as u32;
-                reply.statfs(
-                    total,
-                    free,
-                    free,
-                    s.total_files,
-                    s.free_files,
-                    BLOCK_BYTES,
-                    name_max,
-                    BLOCK_BYTES,
-                );
-            }
-            other => reply.error(failure(other)),
-        });
-    }
-
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let Some(mode) = convert::xattr_mode(flags) else { return reply.error(Errno::EINVAL) };
-        let op = Op::SetXattr { node: node(ino), name: name.as_bytes(), value, mode };
-        self.gate.run(ctx(req), op, answer_empty(reply));
-    }
-
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let op = Op::GetXattr { node: node(ino), name: name.as_bytes() };
-        self.gate.run(ctx(req), op, move |result| match result {
-            Ok(Reply::Data(value)) => answer_xattr(reply, size, &value),
-            other => reply.error(failure(other)),
-        });
-    }
-
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.gate.run(ctx(req), Op::ListXattr { node: node(ino) }, move |result| match result {
-            Ok(Reply::Names(names)) => {
-                let list = names.iter().flat_map(|n| n.iter().copied().chain([0])).collect::<Vec<u8>>();
-                answer_xattr(reply, size, &list);
-            }
-            other => reply.error(failure(other)),
-        });
-    }
-
-    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let op = Op::RemoveXattr { node: node(ino), name: name.as_bytes() };
-        self.gate.run(ctx(req), op, answer_empty(reply));
-    }
-
-    fn fallocate(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let Some(mode) = convert::allocate(mode) else { return reply.error(Errno::EOPNOTSUPP) };
-        let op = Op::Allocate { node: node(ino), offset, len: length, mode };
-        if length > ALLOCATE_QUICK_BYTES {
-            self.gate.run_waiting(ctx(req), op, answer_empty(reply));
-        } else {
-            self.gate.run(ctx(req), op, answer_empty(reply));
-        }
-    }
-
-    fn lseek(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let Some(what) = convert::seek(whence) else { return reply.error(Errno::EINVAL) };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let op = Op::SeekTo { node: node(ino), offset, what };
-        self.gate.run(ctx(req), op, |result| match result {
-            Ok(Reply::Offset(at)) => reply.offset(at as i64),
-            other => reply.error(failure(other)),
-        });
-    }
-
-    fn copy_file_range(
-        &self,
-        req: &Request,
-        ino_in: INodeNo,
-        _fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        _fh_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let op = Op::CopyRange {
-            from: node(ino_in),
-            from_offset: offset_in,
-            to: node(ino_out),
-            to_offset: offset_out,
-            // The answer is 32 bits wide; a short copy is repeated by the caller.
-            len: len.min(1 << 30),
-        };
-        self.gate.run_waiting(ctx(req), op, answer_written(reply));
-    }
-
-    fn ioctl(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(Errno::ENOTTY);
-    }
-
-    /// Files are always ready; the kernel stops asking.
-    fn poll(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _ph: PollNotifier,
-        _events: PollEvents,
-        _flags: PollFlags,
-        reply: ReplyPoll,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
-        reply.error(Errno::ENOSYS);
+fn created(attr: &Attr) -> abi::CreateOut {
+    let flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NO_FLUSH;
+    abi::CreateOut {
+        entry: convert::entry(attr, TTL),
+        open: abi::OpenOut { flags, ..abi::OpenOut::default() },
     }
 }

@@ -1,6 +1,7 @@
 //! The FUSE door: carries the kernel's requests to a [`Gate`](leeward_vfs::Gate) and the answers back. No policy.
 //!
 //! * [`mount`] checks the mount point, mounts and starts the threads; [`Mount`] ends it.
+//! * `kernel`: the FUSE protocol, its channels (`/dev/fuse`, io_uring) and the threads.
 //! * `door`: one method per request: build the context and the [`Op`](leeward_fs::Op), hand over the reply.
 //! * `listing`: readdir and readdirplus over a [`Cursor`](leeward_vfs::Cursor).
 //! * `notify`: tells the kernel what to forget when something changed behind its back.
@@ -14,10 +15,11 @@
 
 mod convert;
 mod door;
+mod kernel;
 mod listing;
 mod mount;
 mod mountinfo;
 mod notify;
 mod subdir;
 
-pub use mount::{Access, Mount, MountError, Options, Restrictions, Unmounted, mount};
+pub use mount::{Access, IoUring, Mount, MountError, Options, Restrictions, Unmounted, mount};

@@ -1,26 +1,24 @@
 //! readdir and readdirplus: fills the kernel's reply from [`Op::List`], with a [`Cursor`] per open directory.
 //!
-//! Entries are fetched as many as the reply will probably hold (the kernel does not tell fuser's users how large it is, so
-//! each handle learns it) and never kept for the next request: they would be stale, and readdirplus would put
-//! them into the kernel's caches. Every entry with attributes carries a reference; those that did not fit are given back.
+//! As many entries are fetched as the reply will probably hold and never kept for the next request: they would be stale,
+//! and readdirplus would put them into the kernel's caches. Every entry with attributes carries a reference; those that did
+//! not fit are given back.
 //!
 //! Lock order: a handle's state, then whatever the file system takes. The kernel serialises requests on one handle.
 
-use crate::convert::{errno, file_attr, file_type, ino};
-use crate::door::{GENERATION, name_ttl};
-use fuser::{FileAttr, FileType, ReplyDirectory, ReplyDirectoryPlus};
+use crate::convert::{self, errno, file_type};
+use crate::door::name_ttl;
+use crate::kernel::Reply as Answer;
+use crate::kernel::abi::{Dirent, EntryOut};
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, Time};
+use leeward_fs::{Entry, Error, Kind, NodeId, Op, Reply, Result};
 use leeward_vfs::{Attempt, Cursor, Gate, ListingPosition, Outcome};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::IntoBytes;
 
-/// The reply size that is assumed at first: what glibc asks for.
-const REPLY_BYTES_USUAL: usize = 32 << 10;
 /// Entries in one fetch.
 const FETCH_MAX: u64 = 1024;
 
@@ -32,19 +30,17 @@ pub(crate) struct Handles {
 }
 
 /// One open directory.
+#[derive(Default)]
 pub(crate) struct Stream {
     cursor: Cursor,
-    /// What a reply is believed to hold.
-    reply_bytes: usize,
     /// What an entry took on average in the last reply.
     entry_bytes: usize,
 }
 
 impl Handles {
     pub(crate) fn open(&self) -> u64 {
-        let stream = Stream { cursor: Cursor::default(), reply_bytes: REPLY_BYTES_USUAL, entry_bytes: 0 };
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.lock().insert(handle, Arc::new(Mutex::new(stream)));
+        self.open.lock().insert(handle, Arc::default());
         handle
     }
 
@@ -58,85 +54,47 @@ impl Handles {
 }
 
 /// A reply that takes entries until it is full.
-pub(crate) trait Filler: Send + 'static {
+struct Page {
+    bytes: Vec<u8>,
+    /// Bytes that the kernel takes.
+    room: usize,
     /// Whether entries carry attributes and, with them, references.
-    const ATTRS: bool;
-    /// Bytes of an entry apart from its name.
-    const ENTRY_BYTES: usize;
-    /// Adds an entry of `dir`; true when it did not fit.
+    plus: bool,
+}
+
+impl Page {
+    fn new(room: usize, plus: bool) -> Page {
+        Page { bytes: Vec::with_capacity(room), room, plus }
+    }
+
+    /// Bytes of an entry.
+    fn bytes_of(&self, name: &[u8]) -> usize {
+        let attrs = if self.plus { size_of::<EntryOut>() } else { 0 };
+        (attrs + size_of::<Dirent>() + name.len()).next_multiple_of(8)
+    }
+
+    /// Adds an entry of `dir`; false when it does not fit.
     #[must_use]
-    fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool;
-    fn ok(self);
-    fn error(self, e: &Error);
-
-    /// Bytes of an entry, as the kernel counts them.
-    fn bytes(name: &[u8]) -> usize {
-        (Self::ENTRY_BYTES + name.len()).next_multiple_of(8)
-    }
-}
-
-impl Filler for ReplyDirectory {
-    const ATTRS: bool = false;
-    const ENTRY_BYTES: usize = 24;
-
-    fn add(&mut self, _dir: NodeId, entry: &Entry, cookie: u64) -> bool {
-        ReplyDirectory::add(
-            self,
-            ino(entry.node),
-            cookie,
-            file_type(entry.kind),
-            OsStr::from_bytes(&entry.name),
-        )
-    }
-
-    fn ok(self) {
-        ReplyDirectory::ok(self);
-    }
-
-    fn error(self, e: &Error) {
-        ReplyDirectory::error(self, errno(e));
-    }
-}
-
-impl Filler for ReplyDirectoryPlus {
-    const ATTRS: bool = true;
-    const ENTRY_BYTES: usize = 152;
-
     fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool {
-        let attr = entry.attr.as_ref().map_or_else(|| dot_attr(entry), file_attr);
-        let name = OsStr::from_bytes(&entry.name);
-        let ttl = name_ttl(dir, &entry.name);
-        ReplyDirectoryPlus::add(self, ino(entry.node), cookie, name, &ttl, &attr, GENERATION)
+        let end = self.bytes.len() + self.bytes_of(&entry.name);
+        if end > self.room {
+            return false;
+        }
+        if self.plus {
+            // of `.` and `..` the kernel takes no attributes, which an entry without an inode says
+            let none = EntryOut::default;
+            let ttl = name_ttl(dir, &entry.name);
+            let out = entry.attr.as_ref().map_or_else(none, |attr| convert::entry(attr, ttl));
+            self.bytes.extend_from_slice(out.as_bytes());
+        }
+        let kind = file_type(entry.kind) >> 12;
+        let name_len = entry.name.len() as u32;
+        let head = Dirent { ino: entry.node.0, offset: cookie, name_len, kind };
+        self.bytes.extend_from_slice(head.as_bytes());
+        self.bytes.extend_from_slice(&entry.name);
+        self.bytes.resize(end, 0);
+        true
     }
-
-    fn ok(self) {
-        ReplyDirectoryPlus::ok(self);
-    }
-
-    fn error(self, e: &Error) {
-        ReplyDirectoryPlus::error(self, errno(e));
-    }
-}
-
-/// Of `.` and `..` the kernel takes the number and the type only.
-fn dot_attr(entry: &Entry) -> FileAttr {
-    let none = Time::default();
-    let attr = Attr {
-        node: entry.node,
-        kind: entry.kind,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 2,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: none,
-        mtime: none,
-        ctime: none,
-        btime: none,
-    };
-    FileAttr { kind: FileType::Directory, ..file_attr(&attr) }
 }
 
 /// One request of the kernel.
@@ -147,19 +105,27 @@ pub(crate) struct Listing {
     /// Go on after this entry.
     pub(crate) cookie: u64,
     pub(crate) stream: Arc<Mutex<Stream>>,
+    /// Whether with attributes.
+    pub(crate) plus: bool,
+    /// Bytes that the kernel takes.
+    pub(crate) room: usize,
 }
 
 impl Listing {
     /// Answers when it is its turn.
-    pub(crate) fn answer<F: Filler>(self, reply: F) {
+    pub(crate) fn answer(self, to: Answer) {
         let (gate, ctx, dir) = (self.gate.clone(), self.ctx, self.dir);
-        let like = Op::List { dir, after: b"", limit: 0, attrs: F::ATTRS };
-        gate.run_all(ctx, (like, 0), (self, reply), |ctx, (listing, mut reply)| {
-            match listing.fill(ctx, &mut reply) {
-                Err(Error::WouldBlock) => Attempt::Wait((listing, reply)),
+        let like = Op::List { dir, after: b"", limit: 0, attrs: self.plus };
+        let page = Page::new(self.room, self.plus);
+        gate.run_all(ctx, (like, 0), (self, page, to), |ctx, (listing, mut page, to)| {
+            match listing.fill(ctx, &mut page) {
+                Err(Error::WouldBlock) => Attempt::Wait((listing, page, to)),
                 result => {
                     let outcome = Outcome { failed: result.is_err(), ..Outcome::default() };
-                    finish(reply, result);
+                    match result {
+                        Ok(()) => to.data(&page.bytes),
+                        Err(e) => to.error(errno(&e)),
+                    }
                     Attempt::Done(outcome)
                 }
             }
@@ -167,10 +133,10 @@ impl Listing {
     }
 
     /// An error after some entries is left for the next request to find.
-    fn fill<F: Filler>(&self, ctx: &Ctx, reply: &mut F) -> Result<()> {
+    fn fill(&self, ctx: &Ctx, page: &mut Page) -> Result<()> {
         let stream = &mut *self.stream.lock();
         let place = stream.cursor.begin(self.cookie);
-        let mut fill = Fill { listing: self, ctx, reply, stream, used: 0, count: 0 };
+        let mut fill = Fill { listing: self, ctx, page, stream, count: 0 };
         match fill.all(place) {
             Err(e) if fill.count == 0 => Err(e),
             _ => Ok(()),
@@ -178,24 +144,16 @@ impl Listing {
     }
 }
 
-fn finish<F: Filler>(reply: F, result: Result<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(e) => reply.error(&e),
-    }
-}
-
 /// A reply being filled.
-struct Fill<'a, F> {
+struct Fill<'a> {
     listing: &'a Listing,
     ctx: &'a Ctx,
-    reply: &'a mut F,
+    page: &'a mut Page,
     stream: &'a mut Stream,
-    used: usize,
     count: usize,
 }
 
-impl<F: Filler> Fill<'_, F> {
+impl Fill<'_> {
     fn all(&mut self, place: ListingPosition) -> Result<()> {
         for cookie in place.dots.clone() {
             if self.dot(cookie)? {
@@ -205,7 +163,7 @@ impl<F: Filler> Fill<'_, F> {
         let mut after = self.pass_over(&place)?;
         loop {
             let limit = self.fetch_limit();
-            let entries = self.list(&after, limit, F::ATTRS)?;
+            let entries = self.list(&after, limit, self.page.plus)?;
             let at_end = entries.len() < limit;
             if let Some(last) = entries.last() {
                 after = last.name.clone();
@@ -221,12 +179,9 @@ impl<F: Filler> Fill<'_, F> {
         let dir = self.listing.dir;
         let (name, node) = if cookie == 1 { (&b"."[..], dir) } else { (&b".."[..], self.parent()?) };
         let entry = Entry { name: name.into(), node, kind: Kind::Dir, attr: None };
-        let is_full = self.reply.add(dir, &entry, cookie);
-        if !is_full {
-            self.used += F::bytes(name);
-            self.count += 1;
-        }
-        Ok(is_full)
+        let fits = self.page.add(dir, &entry, cookie);
+        self.count += usize::from(fits);
+        Ok(!fits)
     }
 
     /// The kernel takes no reference for `..`, so none is asked for.
@@ -263,13 +218,13 @@ impl<F: Filler> Fill<'_, F> {
 
     /// Entries that will probably fit.
     fn fetch_limit(&self) -> usize {
-        let left = self.stream.reply_bytes.saturating_sub(self.used);
-        let each = self.stream.entry_bytes.max(F::bytes(b"name"));
+        let left = self.page.room - self.page.bytes.len();
+        let each = self.stream.entry_bytes.max(self.page.bytes_of(b"name"));
         (left / each).clamp(1, FETCH_MAX as usize)
     }
 
     fn is_nearly_full(&self) -> bool {
-        self.used + self.stream.entry_bytes > self.stream.reply_bytes
+        self.page.bytes.len() + self.stream.entry_bytes > self.page.room
     }
 
     /// Adds entries; when full, gives the rest back and returns true.
@@ -277,21 +232,15 @@ impl<F: Filler> Fill<'_, F> {
         let mut entries = entries.into_iter();
         while let Some(entry) = entries.next() {
             let cookie = self.stream.cursor.mark(&entry.name);
-            if self.reply.add(self.listing.dir, &entry, cookie) {
+            if !self.page.add(self.listing.dir, &entry, cookie) {
                 self.stream.cursor.unmark();
-                self.stream.reply_bytes = self.used.max(F::bytes(b""));
                 self.give_back(&entry);
                 entries.for_each(|e| self.give_back(&e));
                 return true;
             }
-            self.used += F::bytes(&entry.name);
             self.count += 1;
         }
-        self.stream.entry_bytes = self.used.div_ceil(self.count.max(1));
-        // More fitted than was believed: believe in more, so that a reply is not cut short for ever.
-        if self.used > self.stream.reply_bytes {
-            self.stream.reply_bytes = self.used;
-        }
+        self.stream.entry_bytes = self.page.bytes.len().div_ceil(self.count.max(1));
         false
     }
 

@@ -4,11 +4,12 @@
 //! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
 //! Root mounts by itself; others through `fusermount3`.
 
-use crate::door::Door;
+use crate::door::{Door, LIMITS};
+use crate::kernel::attach::{self, DEVICE, HELPER, HELPER_VARIABLE, MountSpec};
+use crate::kernel::{Channel, Device, Rings, Session};
 use crate::mountinfo;
 use crate::notify::Announcer;
 use crate::subdir::show_only;
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use leeward_env::Env;
 use leeward_vfs::Gate;
 use parking_lot::{Condvar, Mutex};
@@ -29,7 +30,8 @@ const BUSY_STEPS: u32 = 10;
 const BUSY_STEP: Duration = Duration::from_millis(50);
 /// How long an unmount waits for the kernel's threads here to end.
 const END_WAIT: Duration = Duration::from_secs(10);
-const HELPER: &str = "fusermount3";
+/// Whether mounts may use io_uring, for the whole machine.
+const URING_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -42,6 +44,20 @@ pub struct Options {
     pub restrictions: Restrictions,
     /// The directory of the file system that is shown, from its root on; `None`: all. For root only.
     pub subdir: Option<PathBuf>,
+    /// How requests come.
+    pub io_uring: IoUring,
+}
+
+/// Whether requests come by io_uring or from `/dev/fuse`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoUring {
+    /// By io_uring where the kernel has it. Root turns it on for the machine.
+    #[default]
+    Auto,
+    /// By io_uring, or not at all.
+    Always,
+    /// From `/dev/fuse`.
+    Never,
 }
 
 /// What a mount does not allow, as the options of the same names of mount(8).
@@ -61,7 +77,13 @@ impl Options {
     /// The usual: everybody if that is allowed.
     pub fn new(source: &Path) -> Options {
         let restrictions = Restrictions::default();
-        Options { access: Access::Auto, source: source.to_path_buf(), restrictions, subdir: None }
+        Options {
+            access: Access::Auto,
+            source: source.to_path_buf(),
+            restrictions,
+            subdir: None,
+            io_uring: IoUring::Auto,
+        }
     }
 }
 
@@ -136,6 +158,9 @@ pub enum MountError {
     /// A part of the file system was asked for that cannot be had.
     #[error("subdir={0}: {1}; name a directory by its path in the cell, without symbolic links")]
     NoPart(PathBuf, io::Error),
+    /// io_uring was asked for and cannot be had.
+    #[error("{0}: the mount option io_uring cannot be met: {1}; mount without it")]
+    NoRing(PathBuf, String),
     /// The kernel or fusermount3 refused for another reason.
     #[error("{0}: cannot mount: {1}; the kernel's log (dmesg) may say more")]
     Refused(PathBuf, String),
@@ -162,7 +187,9 @@ pub struct Mount {
     at: PathBuf,
     /// Number of the mount in mount tables.
     id: Option<u64>,
-    session: Mutex<Option<BackgroundSession>>,
+    channel: Channel,
+    /// Whether it was unmounted from here.
+    unmounted: Mutex<bool>,
     end: Arc<End>,
 }
 
@@ -192,27 +219,60 @@ pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount
     if let Some(subdir) = options.subdir.as_ref().filter(|_| !is_root()) {
         return Err(MountError::PartByUser(subdir.clone()));
     }
-    let config = config(&options, gate.reading_threads())?;
+    let others = may_open_to_others(options.access)?;
+    if options.io_uring != IoUring::Never {
+        turn_on_io_uring();
+    }
+    let device = attach(&at, &options, others).map_err(|e| refused(&at, &e))?;
+    let detached = |e: MountError| {
+        let _ = unmount_path(&at, Lazily::Yes);
+        e
+    };
     let end = Arc::new(End::default());
-    let fs = gate.fs().clone();
-    let door = Door::new(gate, EndOnDrop(end.clone()));
-    let refused = |e: io::Error| refused(&at, &e);
-    let session = Session::new(door, &at, &config).and_then(Session::spawn).map_err(refused)?;
-    fs.watch(Arc::new(Announcer::start(env, session.notifier())));
+    let session = serve(gate, env, device, (&options, &end));
+    let session = session.map_err(|e| detached(MountError::Refused(at.clone(), e.to_string())))?;
+    let channel = session.channel().clone();
+    if let (IoUring::Always, Channel::Device(why)) = (options.io_uring, &channel) {
+        return Err(detached(MountError::NoRing(at.clone(), why.clone())));
+    }
     if let Some(subdir) = &options.subdir {
-        // dropping the session unmounts
-        show_only(&at, subdir).map_err(|e| MountError::NoPart(subdir.clone(), e))?;
+        show_only(&at, subdir).map_err(|e| detached(MountError::NoPart(subdir.clone(), e)))?;
     }
     let mounted = mountinfo::find(&at);
     let id = mounted.as_ref().map(|m| m.id);
     raise_read_ahead(&mounted.map(|m| m.device).unwrap_or_default());
-    Ok(Mount { env: env.clone(), at, id, session: Mutex::new(Some(session)), end })
+    Ok(Mount { env: env.clone(), at, id, channel, unmounted: Mutex::default(), end })
+}
+
+/// Shakes hands with the kernel, starts the threads, and tells the kernel from now on what changes without its doing.
+fn serve(
+    gate: Gate,
+    env: &Env,
+    device: Device,
+    (options, end): (&Options, &Arc<End>),
+) -> io::Result<Session> {
+    let (fs, threads) = (gate.fs().clone(), gate.reading_threads());
+    let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
+    let doors = Door::pair(gate, EndOnDrop(end.clone()));
+    let session = Session::start(env, device, doors, (&LIMITS, rings), threads)?;
+    fs.watch(Arc::new(Announcer::start(env, session.device().clone())));
+    Ok(session)
 }
 
 impl Mount {
     /// Where it was mounted (absolute, without symbolic links). A directory above may have been renamed since.
     pub fn at(&self) -> &Path {
         &self.at
+    }
+
+    /// How requests come, in words: by io_uring, or from `/dev/fuse` and why.
+    pub fn channel(&self) -> String {
+        self.channel.to_string()
+    }
+
+    /// Whether requests come by io_uring.
+    pub fn has_rings(&self) -> bool {
+        matches!(self.channel, Channel::Rings { .. })
     }
 
     /// Whether the kernel still uses it: false after an unmount, from here or by somebody else.
@@ -242,27 +302,16 @@ impl Mount {
     /// # Errors
     /// [`MountError::Covered`] and [`MountError::Stuck`]; it stays mounted then.
     pub fn unmount(&self) -> Result<Unmounted, MountError> {
-        let mut slot = self.session.lock();
-        let Some(session) = slot.take() else { return Ok(Unmounted::Clean) };
-        match self.detach() {
-            Ok(Unmounted::Clean) => {
-                self.wait_for(END_WAIT);
-                if mountinfo::find(&self.at).is_some() {
-                    // As below: ours was under another path by now, and another's is at this one.
-                    std::mem::forget(session);
-                }
-                Ok(Unmounted::Clean)
-            }
-            Ok(Unmounted::Detached) => {
-                // Its drop would unmount the path once more, and by then that may be another's mount.
-                std::mem::forget(session);
-                Ok(Unmounted::Detached)
-            }
-            Err(e) => {
-                *slot = Some(session);
-                Err(e)
-            }
+        let mut unmounted = self.unmounted.lock();
+        if *unmounted {
+            return Ok(Unmounted::Clean);
         }
+        let how = self.detach()?;
+        *unmounted = true;
+        if how == Unmounted::Clean {
+            self.wait_for(END_WAIT);
+        }
+        Ok(how)
     }
 
     fn detach(&self) -> Result<Unmounted, MountError> {
@@ -300,7 +349,6 @@ impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(e) = self.unmount() {
             tracing::error!("{e}");
-            std::mem::forget(self.session.lock().take());
         }
     }
 }
@@ -356,7 +404,7 @@ fn take_away_dead(at: &Path) -> Result<(), MountError> {
 }
 
 fn check_device() -> Result<(), MountError> {
-    match std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+    match std::fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO)) => {
             Err(MountError::NoDevice)
@@ -380,9 +428,8 @@ fn check_user(at: &Path) -> Result<(), MountError> {
     Ok(())
 }
 
-/// Where fuser will look, too.
 fn has_helper() -> bool {
-    if std::env::var_os("FUSERMOUNT_PATH").is_some() {
+    if std::env::var_os(HELPER_VARIABLE).is_some() {
         return true;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -390,33 +437,42 @@ fn has_helper() -> bool {
     std::env::split_paths(&path).chain(usual).any(|d| d.join(HELPER).exists())
 }
 
-fn config(options: &Options, threads: usize) -> Result<Config, MountError> {
-    let source = options.source.to_string_lossy();
-    // Kernel and helper both understand the subtype; fuser would give it to the helper only.
-    let subtype = MountOption::CUSTOM(format!("subtype={SUBTYPE}"));
-    let mut config = Config::default();
-    config.mount_options = vec![subtype, MountOption::DefaultPermissions];
+/// Mounts: root by itself, others by the helper.
+fn attach(at: &Path, options: &Options, others: bool) -> io::Result<Device> {
     let Restrictions { read_only, no_suid, no_dev, no_exec } = options.restrictions;
-    config.mount_options.extend(read_only.then_some(MountOption::RO));
-    config.mount_options.extend(no_exec.then_some(MountOption::NoExec));
-    if is_root() {
-        config.mount_options.push(if no_dev { MountOption::NoDev } else { MountOption::Dev });
-        config.mount_options.push(if no_suid { MountOption::NoSuid } else { MountOption::Suid });
-        config.mount_options.push(MountOption::FSName(source.into_owned()));
-    } else {
-        let escaped = source.replace('\\', "\\\\").replace(',', "\\,");
-        config.mount_options.push(MountOption::FSName(escaped));
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag(read_only, libc::MS_RDONLY)
+        | flag(no_suid, libc::MS_NOSUID)
+        | flag(no_dev, libc::MS_NODEV)
+        | flag(no_exec, libc::MS_NOEXEC);
+    let spec = MountSpec { subtype: SUBTYPE, source: options.source.as_os_str(), others, flags };
+    if !is_root() {
+        return attach::mount_by_helper(at, &spec);
     }
-    config.acl = acl(options.access)?;
-    config.n_threads = Some(threads);
-    Ok(config)
+    match attach::mount(at, &spec) {
+        // a root who may not mount: in a container the helper may be allowed to
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) && has_helper() => attach::mount_by_helper(at, &spec),
+        result => result,
+    }
 }
 
-fn acl(access: Access) -> Result<SessionACL, MountError> {
+/// Whether others than the mounting user are let in.
+fn may_open_to_others(access: Access) -> Result<bool, MountError> {
     match (access, is_root() || users_may_open_to_others()) {
-        (Access::Owner, _) | (Access::Auto, false) => Ok(SessionACL::Owner),
-        (Access::Auto | Access::Everybody, true) => Ok(SessionACL::All),
+        (Access::Owner, _) | (Access::Auto, false) => Ok(false),
+        (Access::Auto | Access::Everybody, true) => Ok(true),
         (Access::Everybody, false) => Err(MountError::OwnerOnly),
+    }
+}
+
+/// For the whole machine; only root may. Where it is off [`Mount::channel`] says so.
+fn turn_on_io_uring() {
+    let is_off = std::fs::read_to_string(URING_PARAMETER).is_ok_and(|text| text.trim() == "N");
+    if is_off && is_root() {
+        match std::fs::write(URING_PARAMETER, "Y") {
+            Ok(()) => tracing::info!("turned on FUSE over io_uring for this machine ({URING_PARAMETER})"),
+            Err(e) => tracing::info!("{URING_PARAMETER}: {e}"),
+        }
     }
 }
 
@@ -430,6 +486,7 @@ fn refused(at: &Path, e: &io::Error) -> MountError {
     match e.kind() {
         io::ErrorKind::NotFound => MountError::NoRight(at.into()),
         io::ErrorKind::PermissionDenied if !is_root() => MountError::OwnerOnly,
+        _ if is_root() && e.raw_os_error() == Some(libc::EPERM) => MountError::NoRight(at.into()),
         _ if is_root() && e.to_string().contains("Operation not permitted") => MountError::NoRight(at.into()),
         _ => MountError::Refused(at.into(), e.to_string().trim().to_string()),
     }

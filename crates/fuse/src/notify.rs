@@ -3,12 +3,10 @@
 //! The kernel takes the inode's lock to do so, and whoever holds that lock may be waiting for an answer of ours: hence a
 //! thread of its own, which alone may wait there. Its queue is bounded; announcing to a full queue waits.
 
-use crate::convert::ino;
-use fuser::Notifier;
+use crate::kernel::Device;
 use leeward_env::Env;
 use leeward_fs::{NodeId, Watcher};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -28,7 +26,7 @@ pub(crate) struct Announcer(SyncSender<Change>);
 
 impl Announcer {
     /// Starts the thread; it ends when the announcer is gone or the kernel's end is.
-    pub(crate) fn start(env: &Env, kernel: Notifier) -> Announcer {
+    pub(crate) fn start(env: &Env, kernel: Arc<Device>) -> Announcer {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         env.spawn("fuse-notify", move || serve(&receiver, &kernel));
         Announcer(sender)
@@ -56,12 +54,11 @@ impl Watcher for Announcer {
     }
 }
 
-fn serve(changes: &Receiver<Change>, kernel: &Notifier) {
+fn serve(changes: &Receiver<Change>, kernel: &Device) {
     for change in changes {
         let done = match &change {
-            Change::Entry(dir, name) => kernel.inval_entry(ino(*dir), OsStr::from_bytes(name)),
-            // Length 0 from offset 0: attributes and every page.
-            Change::Inode(node) => kernel.inval_inode(ino(*node), 0, 0),
+            Change::Entry(dir, name) => kernel.forget_name(dir.0, name),
+            Change::Inode(node) => kernel.forget_inode(node.0),
             Change::Mark(told) => {
                 // Who waited for long has gone.
                 let _ = told.send(());

@@ -1,28 +1,32 @@
-//! The door through a real mount, over the file system in memory. Each test of behaviour runs twice: answered at once, and
-//! with every operation carried to the threads that may wait. Skipped where mounting is not possible, unless
+//! The door through a real mount, over the file system in memory. Each test of behaviour runs four times: over
+//! io_uring and over `/dev/fuse`, answered at once and with every operation carried to the threads that may wait. Skipped where mounting is not possible, unless
 //! `LEEWARD_NEEDS_FUSE` is set.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
 
 use leeward_env::limits;
-use rig::{Fragile, Gated, Latch, PATIENCE, Reluctant, Rig, eventually};
+use leeward_fuse::IoUring;
+use rig::{Fragile, Gated, Latch, PATIENCE, Reluctant, Rig, eventually, has_io_uring};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs a test on both ways of answering.
-fn both_ways(test: impl Fn(&Rig)) {
-    let rigs = [Rig::plain(), Rig::new(|m| Arc::new(Reluctant(m)))];
-    rigs.iter().flatten().for_each(test);
+/// Runs a test on both channels and both ways of answering.
+fn every_way(test: impl Fn(&Rig)) {
+    for io_uring in [IoUring::Auto, IoUring::Never] {
+        let rigs = [Rig::over(io_uring, |m| m), Rig::over(io_uring, |m| Arc::new(Reluctant(m)))];
+        rigs.iter().flatten().for_each(&test);
+    }
 }
 
 fn c(path: &Path) -> CString {
@@ -39,7 +43,7 @@ fn errno<T>(r: io::Result<T>) -> i32 {
 
 #[test]
 fn contents() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let path = rig.at("f");
         let mut f =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
@@ -63,7 +67,7 @@ fn contents() {
 
 #[test]
 fn kinds_and_modes() {
-    both_ways(|rig| {
+    every_way(|rig| {
         symlink("some/where", rig.at("s")).unwrap();
         assert_eq!(fs::read_link(rig.at("s")).unwrap(), Path::new("some/where"));
         // SAFETY: strings that end in NUL.
@@ -89,7 +93,7 @@ fn kinds_and_modes() {
 /// Somebody else's write takes the setuid bit, and the kernel must not go on honouring it from its cache.
 #[test]
 fn a_write_takes_setuid_away() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let tool = rig.at("id");
         fs::set_permissions(rig.mount.at().parent().unwrap(), fs::Permissions::from_mode(0o1777)).unwrap();
         fs::copy("/usr/bin/id", &tool).unwrap();
@@ -116,7 +120,7 @@ fn a_write_takes_setuid_away() {
 
 #[test]
 fn times_before_and_after_1970() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::write(rig.at("f"), b"x").unwrap();
         for (secs, nanos) in [(-2i64, 800_000_000i64), (-1, 1), (0, 5), (1_700_000_000, 123_456_789)] {
             let t = libc::timespec { tv_sec: secs, tv_nsec: nanos };
@@ -131,7 +135,7 @@ fn times_before_and_after_1970() {
 
 #[test]
 fn attributes_of_others_stay_right() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let nlink = |name: &str| fs::metadata(rig.at(name)).unwrap().nlink();
         let ctime = |name: &str| fs::metadata(rig.at(name)).map(|m| (m.ctime(), m.ctime_nsec())).unwrap();
         fs::write(rig.at("a"), b"x").unwrap();
@@ -154,7 +158,7 @@ fn attributes_of_others_stay_right() {
 
 #[test]
 fn attributes_of_directories_stay_right() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let nlink = |name: &str| fs::metadata(rig.at(name)).unwrap().nlink();
         let mtime = |name: &str| fs::metadata(rig.at(name)).map(|m| (m.mtime(), m.mtime_nsec())).unwrap();
         for d in ["x", "y", "x/sub", "x/sub/deep"] {
@@ -183,7 +187,7 @@ fn rename2(rig: &Rig, a: &str, b: &str, flags: libc::c_uint) -> io::Result<libc:
 
 #[test]
 fn rename_modes() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::write(rig.at("a"), b"a").unwrap();
         fs::create_dir(rig.at("d")).unwrap();
         fs::write(rig.at("d/b"), b"b").unwrap();
@@ -202,7 +206,7 @@ fn rename_modes() {
 
 #[test]
 fn extended_attributes() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::write(rig.at("f"), b"").unwrap();
         let path = c(&rig.at("f"));
         let (name, value) = (c"user.colour", b"green");
@@ -232,7 +236,7 @@ fn extended_attributes() {
 
 #[test]
 fn space() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let f = File::options().read(true).write(true).create_new(true).open(rig.at("f")).unwrap();
         f.write_all_at(&[7; 10_000], 0).unwrap();
         let fallocate = |mode, at, len| {
@@ -265,7 +269,7 @@ fn space() {
 
 #[test]
 fn statfs_and_ioctl() {
-    both_ways(|rig| {
+    every_way(|rig| {
         // SAFETY: a string that ends in NUL and a structure to fill; a descriptor and a number.
         unsafe {
             let mut s: libc::statvfs = std::mem::zeroed();
@@ -284,7 +288,7 @@ fn statfs_and_ioctl() {
 /// Pages of a mapping, writes by descriptor and truncation see each other: pages are kept across opens.
 #[test]
 fn mappings_are_coherent() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let len = 64 << 10;
         fs::write(rig.at("f"), vec![1; len]).unwrap();
         let f = File::options().read(true).write(true).open(rig.at("f")).unwrap();
@@ -316,7 +320,7 @@ fn mappings_are_coherent() {
 
 #[test]
 fn listing_while_removing() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::create_dir(rig.at("d")).unwrap();
         let names: BTreeSet<String> = (0..3000).map(|n| format!("file-{n:05}")).collect();
         for n in &names {
@@ -346,7 +350,7 @@ unsafe fn entry_name(e: *const libc::dirent) -> CString {
 
 #[test]
 fn telldir_and_seekdir() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::create_dir(rig.at("d")).unwrap();
         for n in 0..1000 {
             File::create(rig.at("d").join(format!("{n:04}"))).unwrap();
@@ -377,7 +381,7 @@ fn telldir_and_seekdir() {
 
 #[test]
 fn an_unlinked_file_lives_while_open_and_references_come_back() {
-    both_ways(|rig| {
+    every_way(|rig| {
         fs::create_dir(rig.at("d")).unwrap();
         for n in 0..500 {
             fs::write(rig.at("d").join(format!("{n}")), b"x").unwrap();
@@ -419,7 +423,7 @@ fn a_panic_answers_eio_and_the_mount_goes_on() {
 fn announced_changes_show() {
     use leeward_env::Ctx;
     use leeward_fs::{Fs, Make, NodeId, Op, Reply};
-    let Some(rig) = Rig::plain() else { return };
+    let Some(rig) = Rig::new(|m| m) else { return };
     let watcher = rig.mem.watcher().expect("the door's");
     assert_eq!(errno(fs::metadata(rig.at("new"))), libc::ENOENT);
     let make = Op::Make { dir: NodeId::ROOT, name: b"new", make: Make::File, mode: 0o644, umask: 0 };
@@ -438,7 +442,7 @@ fn announced_changes_show() {
 
 #[test]
 fn locks_are_the_kernels() {
-    both_ways(|rig| {
+    every_way(|rig| {
         let (a, b) = (File::create(rig.at("f")).unwrap(), File::open(rig.at("f")).unwrap());
         a.lock().unwrap();
         assert!(b.try_lock().is_err());
@@ -450,11 +454,19 @@ fn locks_are_the_kernels() {
 /// One user's hundred fsyncs that hang take threads, but not all of them.
 #[test]
 fn one_users_waiting_leaves_threads_to_others() {
+    for io_uring in [IoUring::Auto, IoUring::Never] {
+        one_users_waiting(io_uring);
+    }
+}
+
+fn one_users_waiting(io_uring: IoUring) {
     // What one user may hold of the threads that wait.
     let share = limits::BLOCKING_THREADS_MAX * 3 / 4;
     let gate = Arc::new(Latch::default());
     let shared = gate.clone();
-    let Some(rig) = Rig::new(|m| Arc::new(Gated { mem: Reluctant(m), gate: shared })) else { return };
+    let Some(rig) = Rig::over(io_uring, |m| Arc::new(Gated { mem: Reluctant(m), gate: shared })) else {
+        return;
+    };
     std::thread::scope(|s| {
         for n in 0..100 {
             let f = File::create(rig.at(&format!("{n}"))).unwrap();
@@ -474,4 +486,159 @@ fn one_users_waiting_leaves_threads_to_others() {
         assert!(hang && hung == share, "{hung} hung");
         result.expect("an answer while the others hang").unwrap();
     });
+}
+
+#[test]
+fn rings_are_used_where_the_kernel_has_them() {
+    let Some(rig) = Rig::new(|m| m) else { return };
+    // SAFETY: no arguments, cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert_eq!(rig.mount.has_rings(), has_io_uring() && is_root, "{}", rig.mount.channel());
+    let Some(rig) = Rig::over(IoUring::Never, |m| m) else { return };
+    assert!(!rig.mount.has_rings() && rig.mount.channel().contains("no_io_uring"));
+}
+
+/// Many at once, from every processor: each answer reaches who asked.
+#[test]
+fn answers_reach_who_asked() {
+    every_way(|rig| {
+        std::thread::scope(|s| {
+            for n in 0..24u8 {
+                let path = rig.at(&format!("own {n}"));
+                s.spawn(move || {
+                    let own = vec![n; 5000 + usize::from(n)];
+                    for _ in 0..40 {
+                        fs::write(&path, &own).unwrap();
+                        assert_eq!(fs::read(&path).unwrap(), own);
+                        assert_eq!(fs::metadata(&path).unwrap().len(), own.len() as u64);
+                        fs::remove_file(&path).unwrap();
+                        assert!(!path.exists());
+                    }
+                });
+            }
+        });
+        assert!(eventually(|| rig.mem.inodes() == 1), "references came back");
+    });
+}
+
+/// Larger than a buffer of any channel.
+#[test]
+fn large_reads_and_writes() {
+    every_way(|rig| {
+        let data: Vec<u8> = (0..5_000_003u32).map(|n| (n % 251) as u8).collect();
+        fs::write(rig.at("large"), &data).unwrap();
+        let f = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(rig.at("large")).unwrap();
+        let mut read = Vec::new();
+        let mut part = vec![0; 3 << 20];
+        loop {
+            match (&f).read(&mut part).unwrap() {
+                0 => break,
+                n => read.extend_from_slice(&part[..n]),
+            }
+        }
+        assert!(read == data && fs::read(rig.at("large")).unwrap() == data);
+        assert!(rig.at("large").join("x").metadata().is_err());
+    });
+}
+
+#[test]
+fn a_file_without_a_name() {
+    every_way(|rig| {
+        let unnamed = |flags| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).mode(0o640).custom_flags(libc::O_TMPFILE | flags).open(rig.at(""))
+        };
+        let link = |file: &File, name: &str| {
+            let from = c(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())));
+            let to = c(&rig.at(name));
+            // SAFETY: strings that end in NUL.
+            ok(unsafe {
+                let (at, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+                libc::linkat(at, from.as_ptr(), at, to.as_ptr(), follow)
+            })
+        };
+        let mut file = unnamed(0).unwrap();
+        file.write_all(b"whole").unwrap();
+        assert_eq!((file.metadata().unwrap().nlink(), fs::read_dir(rig.at("")).unwrap().count()), (0, 0));
+        fs::write(rig.at("taken"), b"").unwrap();
+        assert_eq!(errno(link(&file, "taken")), libc::EEXIST);
+        link(&file, "named").unwrap();
+        link(&file, "twice").unwrap();
+        assert_eq!(fs::read(rig.at("named")).unwrap(), b"whole");
+        let named = fs::metadata(rig.at("twice")).unwrap();
+        assert_eq!((named.nlink(), named.mode() & 0o777), (2, 0o640));
+        assert_eq!(errno(link(&unnamed(libc::O_EXCL).unwrap(), "never")), libc::ENOENT);
+        drop(file);
+        for name in ["named", "twice", "taken"] {
+            fs::remove_file(rig.at(name)).unwrap();
+        }
+        assert!(eventually(|| rig.mem.inodes() == 1), "{} inodes are left", rig.mem.inodes());
+    });
+}
+
+#[test]
+fn times_of_birth() {
+    every_way(|rig| {
+        fs::write(rig.at("born"), b"").unwrap();
+        let born = fs::metadata(rig.at("born")).unwrap().created().expect("a time of birth");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(rig.at("born"), b"changed").unwrap();
+        let now = fs::metadata(rig.at("born")).unwrap();
+        assert_eq!(now.created().unwrap(), born);
+        assert!(now.modified().unwrap() > born);
+    });
+}
+
+/// A process whose thread waits for its own mount cannot even be killed.
+struct OpenAtEnd(Arc<Latch>);
+
+impl Drop for OpenAtEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// A program that waits for the file system can be killed; a signal that it handles changes nothing.
+#[test]
+fn who_waits_can_be_killed() {
+    for io_uring in [IoUring::Auto, IoUring::Never] {
+        let gate = Arc::new(Latch::default());
+        let shared = gate.clone();
+        let rig = Rig::over(io_uring, |m| Arc::new(Gated { mem: Reluctant(m), gate: shared }));
+        let Some(rig) = rig else { return };
+        let opens = OpenAtEnd(gate.clone());
+        let path = rig.at("held");
+        File::create(&path).unwrap();
+        chown(&path, Some(1000), None).unwrap();
+        fs::set_permissions(rig.at(""), fs::Permissions::from_mode(0o777)).unwrap();
+        let noted = Arc::new(AtomicBool::new(false));
+        let handler = signal_hook::flag::register(libc::SIGUSR1, noted.clone()).unwrap();
+        let mut killed = Command::new("sync").arg(&path).uid(1000).gid(1000).spawn().unwrap();
+        // another file: the kernel lets one fsync of a file through at a time
+        let file = File::create(rig.at("other")).unwrap();
+        let (to_main, thread) = std::sync::mpsc::channel();
+        let stays = std::thread::spawn(move || {
+            // SAFETY: changes this thread's rights only; its own number cannot fail.
+            to_main
+                .send(unsafe {
+                    libc::setfsuid(1000);
+                    libc::pthread_self()
+                })
+                .unwrap();
+            file.sync_all()
+        });
+        assert!(eventually(|| gate.waiting() == 2));
+        // SAFETY: the thread waits until the latch is opened.
+        unsafe { libc::pthread_kill(thread.recv().unwrap(), libc::SIGUSR1) };
+        killed.kill().unwrap();
+        let began = std::time::Instant::now();
+        killed.wait().unwrap();
+        let took = began.elapsed();
+        drop(opens);
+        assert!(took < PATIENCE / 3, "{took:?}");
+        stays.join().unwrap().expect("a signal that is handled fails nothing");
+        assert!(noted.load(Ordering::Relaxed));
+        signal_hook::low_level::unregister(handler);
+        assert!(eventually(|| gate.waiting() == 0));
+    }
 }

@@ -7,7 +7,7 @@ use leeward_env::Env;
 use leeward_fuse::{MountError, Options, Unmounted, mount};
 use leeward_vfs::{Gate, GateOptions};
 use rig::memfs::MemFs;
-use rig::{PATIENCE, Rig};
+use rig::{PATIENCE, Parameter, Rig};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn try_mount(at: &Path) -> Result<leeward_fuse::Mount, MountError> {
-    let env = Env::real();
+    let (env, _parameter) = (Env::real(), Parameter::kept());
     let gate = Gate::new(Arc::new(MemFs::new(&env)), &env, GateOptions::usual());
     mount(gate, &env, at, Options::new(Path::new("test")))
 }
@@ -35,14 +35,14 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn a_second_mount_is_refused() {
-    let Some(rig) = Rig::plain() else { return };
+    let Some(rig) = Rig::new(|m| m) else { return };
     let e = try_mount(rig.mount.at()).err().expect("an error");
     assert!(matches!(&e, MountError::Busy { kind, .. } if kind == "fuse.leeward"), "{e}");
 }
 
 #[test]
 fn unmounting_is_idempotent_and_seen() {
-    let Some(rig) = Rig::plain() else { return };
+    let Some(rig) = Rig::new(|m| m) else { return };
     assert!(rig.mount.is_alive() && !rig.mount.wait_for(Duration::from_millis(1)));
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
     assert!(!rig.mount.is_alive());
@@ -52,7 +52,7 @@ fn unmounting_is_idempotent_and_seen() {
 
 #[test]
 fn an_unmount_from_outside_is_seen() {
-    let Some(rig) = Rig::plain() else { return };
+    let Some(rig) = Rig::new(|m| m) else { return };
     assert!(Command::new("umount").arg(rig.mount.at()).status().unwrap().success());
     assert!(rig.mount.wait_for(PATIENCE));
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
@@ -60,7 +60,7 @@ fn an_unmount_from_outside_is_seen() {
 
 #[test]
 fn a_busy_mount_is_detached() {
-    let Some(rig) = Rig::plain() else { return };
+    let Some(rig) = Rig::new(|m| m) else { return };
     let file = File::create(rig.at("open")).unwrap();
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Detached);
     assert!(rig.mount.is_alive(), "the file is still open");
@@ -71,7 +71,7 @@ fn a_busy_mount_is_detached() {
 
 #[test]
 fn a_covered_mount_is_left() {
-    let Some(below) = Rig::plain() else { return };
+    let Some(below) = Rig::new(|m| m) else { return };
     let tmpfs = ["-t", "tmpfs", "none"];
     if !Command::new("mount").args(tmpfs).arg(below.mount.at()).status().unwrap().success() {
         return;

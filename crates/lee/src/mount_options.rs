@@ -1,6 +1,6 @@
 //! Mount options of `lee up`, as mount(8) writes them.
 
-use leeward_fuse::{Access, Options};
+use leeward_fuse::{Access, IoUring, Options};
 use std::path::{Path, PathBuf};
 
 /// One option.
@@ -18,6 +18,8 @@ pub enum MountWord {
     Subdir(PathBuf),
     /// `allow_other`.
     AllowOther,
+    /// `io_uring` and `no_io_uring`.
+    IoUring(IoUring),
 }
 
 /// Reads one option.
@@ -31,10 +33,15 @@ pub fn parse(text: &str) -> Result<MountWord, String> {
         "nodev" | "dev" => MountWord::NoDev(text == "nodev"),
         "noexec" | "exec" => MountWord::NoExec(text == "noexec"),
         "allow_other" | "allow-other" => MountWord::AllowOther,
+        "io_uring" => MountWord::IoUring(IoUring::Always),
+        "no_io_uring" => MountWord::IoUring(IoUring::Never),
         _ => match text.strip_prefix("subdir=") {
             Some(path) if path.starts_with('/') => MountWord::Subdir(path.into()),
             Some(_) => return Err("subdir= takes a path in the cell that begins with /".into()),
-            None => return Err("no such option: ro, nosuid, nodev, noexec, subdir=PATH, allow_other".into()),
+            None => {
+                let all = "ro, nosuid, nodev, noexec, subdir=PATH, allow_other, io_uring, no_io_uring";
+                return Err(format!("no such option; there are {all}"));
+            }
         },
     })
 }
@@ -51,6 +58,7 @@ pub fn options(source: &Path, words: &[MountWord]) -> Options {
             MountWord::NoExec(no) => options.restrictions.no_exec = *no,
             MountWord::Subdir(path) => options.subdir = Some(path.clone()),
             MountWord::AllowOther => options.access = Access::Everybody,
+            MountWord::IoUring(io_uring) => options.io_uring = *io_uring,
         }
     }
     options
@@ -62,7 +70,19 @@ mod tests {
 
     #[test]
     fn options_are_read_as_mount_does() {
-        for word in ["ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "allow_other"] {
+        for word in [
+            "ro",
+            "rw",
+            "nosuid",
+            "suid",
+            "nodev",
+            "dev",
+            "noexec",
+            "exec",
+            "allow_other",
+            "io_uring",
+            "no_io_uring",
+        ] {
             assert!(parse(word).is_ok(), "{word}");
         }
         for wrong in ["", "rx", "subdir=a", "subdir"] {

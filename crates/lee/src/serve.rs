@@ -265,7 +265,7 @@ impl ServedCell {
                 authority,
                 doors: (doors.urls(), doors.figures()),
                 refreshing: Mutex::new(()),
-                mount: mount.at().to_path_buf(),
+                mount: (mount.at().to_path_buf(), mount.channel()),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
                 lifecycle: lifecycle.clone(),
@@ -538,7 +538,8 @@ struct CellService {
     /// Held while the gate reads weights and ceilings again, or the doors users and keys: the last
     /// change counts.
     refreshing: Mutex<()>,
-    mount: PathBuf,
+    /// Where it is mounted, and how the kernel's requests come.
+    mount: (PathBuf, String),
     metrics: Vec<String>,
     /// Names and URLs of the doors, and their counters.
     doors: (Vec<(String, String)>, Vec<Arc<Figures>>),
@@ -589,7 +590,8 @@ impl Service for CellService {
             pid: self.holder.pid,
             host: self.holder.host.clone(),
             since: self.holder.since,
-            mount: self.mount.clone(),
+            mount: self.mount.0.clone(),
+            channel: self.mount.1.clone(),
             metrics: self.metrics.clone(),
             doors: self.doors.0.clone(),
             door_connections: self.doors.1.iter().map(|f| door_connections(f)).collect(),
@@ -618,7 +620,7 @@ impl Service for CellService {
     }
 
     fn down(&self) {
-        self.lifecycle.set(Stage::Ending(format!("ending {}", self.mount.display())));
+        self.lifecycle.set(Stage::Ending(format!("ending {}", self.mount.0.display())));
         self.lifecycle.post(Event::Down);
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Background(pub(crate) Weak<Shared>);
 impl Turns for Background {
     fn in_turn(&self, ctx: &Ctx, volume: u32, step: &mut dyn FnMut()) {
         match self.0.upgrade() {
-            Some(shared) => Gate(shared).background(ctx, volume, step),
+            Some(shared) => Gate::of(shared).background(ctx, volume, step),
             None => step(),
         }
     }

@@ -74,7 +74,16 @@ impl Options {
 
 /// Gate 1 of a file system. Cheap to clone.
 #[derive(Clone)]
-pub struct Gate(pub(crate) Arc<Shared>);
+pub struct Gate(pub(crate) Arc<Shared>, Turns);
+
+/// Who runs what is queued when a thread of the mount has run its own request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// That thread, until nothing is queued.
+    Taken,
+    /// That thread, one at a time, when it calls [`Gate::take_turn`].
+    AskedFor,
+}
 
 pub(crate) struct Shared {
     fs: Arc<dyn Engine>,
@@ -109,7 +118,9 @@ struct GateState {
     shares: UserShares,
     owners: Owners,
     runners: runners::Runners,
-    /// When the thread that watches ceilings checks again; `None`: there is none.
+    /// Whether every thread reads requests of its own, so that none need be left to read.
+    each_reads: bool,
+    /// When the thread that watches ceilings looks again; `None`: there is none.
     alarm_at: Option<Nanos>,
 }
 
@@ -121,6 +132,8 @@ struct Queued {
     /// A flow that was running when it arrived.
     behind: Option<Flow>,
     bytes: usize,
+    /// Whether its thread only waits for another one, which does a step of background work.
+    stands_by: bool,
     job: Job,
 }
 
@@ -188,7 +201,7 @@ impl Gate {
     /// A gate that gets groups of users and jobs of processes from `people`.
     pub fn with_people(fs: Arc<dyn Engine>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
         let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
-        let gate = Gate(Arc::new(Shared {
+        let gate = Gate::of(Arc::new(Shared {
             fs,
             env: env.clone(),
             options,
@@ -207,7 +220,39 @@ impl Gate {
         gate
     }
 
-    /// Sets new weights and ceilings, also for waiting requests.
+    pub(crate) fn of(shared: Arc<Shared>) -> Gate {
+        Gate(shared, Turns::Taken)
+    }
+
+    /// The same gate for threads each of which reads requests of its own between turns: it runs what is
+    /// queued one at a time, by [`Gate::take_turn`]. None is left to read only, so all slots are given out.
+    pub fn with_turns_asked_for(&self) -> Gate {
+        self.0.state.lock().each_reads = true;
+        Gate(self.0.clone(), Turns::AskedFor)
+    }
+
+    /// Runs one operation that is queued, if there is a slot for it; else false.
+    pub fn take_turn(&self) -> bool {
+        let now = self.0.env.now();
+        let mut state = self.0.state.lock();
+        if state.queue.is_empty() {
+            return false;
+        }
+        let next = state.next(self.0.options, now);
+        self.watch_ceilings(&mut state);
+        let next = match next {
+            // this thread has requests to read meanwhile
+            Some((turn, queued)) if queued.stands_by => self.hand_over(&mut state, (turn, queued)),
+            next => next,
+        };
+        drop(state);
+        let Some((turn, queued)) = next else { return false };
+        let (mut state, _) = self.run_turn(turn, queued);
+        self.watch_ceilings(&mut state);
+        true
+    }
+
+    /// Other weights and ceilings count from now on, also for what waits.
     pub fn set_flows(&self, settings: FlowSettings) {
         let state = &mut *self.0.state.lock();
         state.shares.set(settings);
@@ -365,8 +410,8 @@ impl Gate {
             (Some(state.enter(&arrival)), None)
         } else {
             let meeting = Arc::new(Meeting::default());
-            // an operation that holds a slot will come upon it
-            state.push(arrival, 0, Meeting::slot_job(&meeting));
+            // one of those who hold the slots will come upon it
+            state.push(arrival, (0, true), Meeting::slot_job(&meeting));
             (None, Some(meeting))
         };
         drop(state);
@@ -442,7 +487,7 @@ impl Gate {
         job: impl FnOnce(&Gate, Arrival) -> Option<Account> + Send + 'static,
     ) {
         let mut state = self.0.state.lock();
-        state.push(arrival, bytes, Box::new(job));
+        state.push(arrival, (bytes, false), Box::new(job));
         self.go_on(state, arrival.ctx.door, arrival.at);
     }
 
@@ -452,11 +497,12 @@ impl Gate {
         self.go_on(state, arrival.ctx.door, now);
     }
 
-    /// A thread that reads the kernel's requests runs the next request. A door's thread has sockets
-    /// to serve: another thread does it then.
+    /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve:
+    /// another thread does it then.
     fn go_on(&self, mut state: MutexGuard<'_, GateState>, door: Door, now: Nanos) {
-        let next = match door {
-            Door::Mount => state.next(self.0.options, now),
+        let next = match (door, self.1) {
+            (Door::Mount, Turns::Taken) => state.next(self.0.options, now),
+            (Door::Mount, Turns::AskedFor) => None,
             _ => self.run_elsewhere(&mut state, now),
         };
         self.watch_ceilings(&mut state);
@@ -466,14 +512,18 @@ impl Gate {
 
     fn run_turns(&self, mut next: Option<(Turn, Queued)>) {
         while let Some((turn, queued)) = next {
-            let begun = self.0.env.now();
-            let mut arrival = queued.arrival;
-            arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
-            let account = (queued.job)(self, arrival);
-            let (mut state, now) = self.end(turn, begun, account);
+            let (mut state, now) = self.run_turn(turn, queued);
             next = state.next(self.0.options, now);
             self.watch_ceilings(&mut state);
         }
+    }
+
+    fn run_turn(&self, turn: Turn, queued: Queued) -> (MutexGuard<'_, GateState>, Nanos) {
+        let begun = self.0.env.now();
+        let mut arrival = queued.arrival;
+        arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
+        let account = (queued.job)(self, arrival);
+        self.end(turn, begun, account)
     }
 
     fn end(&self, turn: Turn, begun: Nanos, account: Option<Account>) -> (MutexGuard<'_, GateState>, Nanos) {
@@ -631,16 +681,20 @@ impl GateState {
 
     /// Operations that may run at once now.
     fn slots(&self, options: Options, now: Nanos) -> usize {
-        options.threads - usize::from(now < self.shared_until)
+        options.threads - usize::from(now < self.shared_until && !self.each_reads)
     }
 
-    fn push(&mut self, arrival: Arrival, bytes: usize, job: Job) {
+    fn push(&mut self, arrival: Arrival, (bytes, stands_by): (usize, bool), job: Job) {
         let (cause, behind) = match self.is_held(&arrival) {
             true => (Cause::Ceiling, None),
             false => (Cause::Turn, self.most_inside(arrival.line.flow)),
         };
         self.queued_bytes += bytes;
-        self.queue.push(arrival.line, arrival.share, Queued { arrival, cause, behind, bytes, job });
+        self.queue.push(
+            arrival.line,
+            arrival.share,
+            Queued { arrival, cause, behind, bytes, stands_by, job },
+        );
     }
 
     /// Operations that hold a slot.

@@ -167,10 +167,12 @@ impl Fs for MemFs {
             Op::Make { dir, name, make, mode, umask } => {
                 self.mutate(|t, now| t.make(ctx, dir, name, make, mode & !umask, now))
             }
+            Op::MakeUnnamed { dir, mode, umask, .. } => {
+                self.mutate(|t, now| t.make_unnamed(ctx, dir, mode & !umask, now))
+            }
+            Op::Place { node, dir, name, .. } => self.mutate(|t, now| t.place(node, dir, name, now)),
             // the kernel asks for none of these
-            Op::MakeUnnamed { .. }
-            | Op::Place { .. }
-            | Op::BeginUpload { .. }
+            Op::BeginUpload { .. }
             | Op::KeepPart { .. }
             | Op::CompleteUpload { .. }
             | Op::EndUpload { .. }
@@ -357,6 +359,32 @@ impl Table {
         self.entries_mut(dir, now)?.insert(name.into(), id);
         self.nodes.insert(id, inode);
         Ok((self.told(ctx, id)?, None))
+    }
+
+    fn make_unnamed(&mut self, ctx: &Ctx, dir: NodeId, mode: u32, now: Time) -> Result<(Reply, Dead)> {
+        let parent = self.get(dir)?.attr;
+        let id = NodeId(self.next);
+        self.next += 1;
+        let mut inode = new_inode(ctx, id, &parent, Make::File, mode, now);
+        inode.attr.nlink = 0;
+        self.nodes.insert(id, inode);
+        Ok((self.told(ctx, id)?, None))
+    }
+
+    fn place(&mut self, node: NodeId, dir: NodeId, name: &[u8], now: Time) -> Result<(Reply, Dead)> {
+        check_name(name)?;
+        if self.entries(dir)?.contains_key(name) {
+            return Err(Error::Exists);
+        }
+        let inode = self.get_mut(node)?;
+        if inode.attr.nlink != 0 {
+            return Err(Error::Invalid);
+        }
+        inode.attr.nlink = 1;
+        inode.attr.ctime = now;
+        let attr = inode.attr;
+        self.entries_mut(dir, now)?.insert(name.into(), node);
+        Ok((Reply::Attr(attr), None))
     }
 
     fn link(

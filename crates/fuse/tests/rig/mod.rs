@@ -6,7 +6,7 @@ pub mod memfs;
 
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_fs::{Engine, Error, Fs, Op, Reply, Result, Turns, Watcher};
-use leeward_fuse::{Mount, Options, mount};
+use leeward_fuse::{IoUring, Mount, Options, mount};
 use leeward_vfs::{Gate, GateOptions};
 use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
@@ -30,32 +30,70 @@ pub fn eventually(holds: impl Fn() -> bool) -> bool {
     true
 }
 
+const URING_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// What mounts turn on for the whole machine is as it was when the last of these is dropped.
+pub struct Parameter(());
+
+/// How many there are, and what was found.
+static PARAMETER: Mutex<(usize, String)> = Mutex::new((0, String::new()));
+
+impl Parameter {
+    pub fn kept() -> Parameter {
+        let mut all = PARAMETER.lock();
+        if all.0 == 0 {
+            all.1 = std::fs::read_to_string(URING_PARAMETER).unwrap_or_default();
+        }
+        all.0 += 1;
+        Parameter(())
+    }
+}
+
+impl Drop for Parameter {
+    fn drop(&mut self) {
+        let mut all = PARAMETER.lock();
+        all.0 -= 1;
+        if all.0 == 0 && !all.1.is_empty() {
+            let _ = std::fs::write(URING_PARAMETER, all.1.trim());
+        }
+    }
+}
+
+/// Whether the kernel has FUSE over io_uring.
+pub fn has_io_uring() -> bool {
+    Path::new(URING_PARAMETER).exists()
+}
+
 /// A mounted file system; unmounted when dropped.
 pub struct Rig {
     pub mem: Arc<MemFs>,
     pub mount: Mount,
     _dir: tempfile::TempDir,
+    _parameter: Parameter,
 }
 
 impl Rig {
     /// `None`, with a note, where this machine or user cannot mount.
     pub fn new(wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>) -> Option<Rig> {
+        Rig::over(IoUring::Auto, wrap)
+    }
+
+    /// The same with requests by a channel of the caller's choice.
+    pub fn over(io_uring: IoUring, wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>) -> Option<Rig> {
         let env = Env::real();
+        let parameter = Parameter::kept();
         let dir = tempfile::tempdir().expect("a directory");
         let mem = Arc::new(MemFs::new(&env));
         let gate = Gate::new(wrap(mem.clone()), &env, GateOptions::usual());
-        match mount(gate, &env, dir.path(), Options::new(Path::new("test"))) {
-            Ok(mount) => Some(Rig { mem, mount, _dir: dir }),
+        let options = Options { io_uring, ..Options::new(Path::new("test")) };
+        match mount(gate, &env, dir.path(), options) {
+            Ok(mount) => Some(Rig { mem, mount, _dir: dir, _parameter: parameter }),
             Err(e) => {
                 assert!(std::env::var_os("LEEWARD_NEEDS_FUSE").is_none(), "{e}");
                 eprintln!("skipped: {e}");
                 None
             }
         }
-    }
-
-    pub fn plain() -> Option<Rig> {
-        Rig::new(|m| m)
     }
 
     pub fn at(&self, name: &str) -> PathBuf {

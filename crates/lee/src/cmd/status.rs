@@ -52,6 +52,7 @@ fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> R
         "host": running.host,
         "since": running.since,
         "mount": running.mount,
+        "channel": running.channel,
         "metrics": running.metrics,
         "doors": running.doors.iter().map(|(door, url)| json!({"door": door, "url": url})).collect::<Vec<_>>(),
         "door_connections": running.door_connections,
@@ -71,6 +72,7 @@ fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> R
         let mut lines = vec![
             ("cell", cell.to_string()),
             ("mounted at", running.mount.display().to_string()),
+            ("requests by", running.channel.clone()),
             ("process", format!("{} on {}", running.pid, running.host)),
             ("since", format!("{} ({})", when::utc(running.since), when::ago(age))),
             ("version", running.version.clone()),

@@ -34,11 +34,13 @@ pub struct Args {
     mount: Option<PathBuf>,
 
     /// Mount options, as for mount(8), with commas between them: ro, nosuid, nodev, noexec,
-    /// subdir=PATH, allow_other
+    /// subdir=PATH, allow_other, io_uring, no_io_uring
     ///
     /// subdir=PATH shows only that directory of the cell (root only); allow_other lets all users of
     /// the machine use the mount, which is so anyway where it can be, and fails where it cannot.
-    /// They hold for the mount, not for the doors.
+    /// They hold for the mount, not for the doors. Requests come by io_uring where the kernel has
+    /// it, which root turns on for the machine; no_io_uring takes them from /dev/fuse, and with
+    /// io_uring lee up fails where that cannot be had.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
     options: Vec<MountWord>,
 

@@ -95,6 +95,9 @@ pub struct Running {
     pub since: i64,
     /// Where the cell is mounted.
     pub mount: PathBuf,
+    /// How the kernel's requests come: by io_uring, or from `/dev/fuse` and why.
+    #[serde(default)]
+    pub channel: String,
     /// URLs of its metrics.
     #[serde(default)]
     pub metrics: Vec<String>,

@@ -8,6 +8,7 @@
 use super::{Gate, GateState, Queued};
 use leeward_env::Nanos;
 use leeward_gate::Turn;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(super) struct Runners {
     threads: usize,
     idle: usize,
+    /// Turns that were begun for them.
+    handed: VecDeque<(Turn, Queued)>,
 }
 
 impl Gate {
@@ -29,12 +32,25 @@ impl Gate {
         if self.wake_runner(state, now) { None } else { state.next(self.0.options, now) }
     }
 
-    /// Whether there is a thread for the next request, or none may run now.
+    /// Has a thread of its own run a turn that has begun. It comes back when the system refuses the only thread.
+    #[must_use]
+    pub(super) fn hand_over(&self, state: &mut GateState, turn: (Turn, Queued)) -> Option<(Turn, Queued)> {
+        state.runners.handed.push_back(turn);
+        if self.find_runner(state) { None } else { state.runners.handed.pop_back() }
+    }
+
+    /// Whether there is a thread for what may run now, or nothing may.
     fn wake_runner(&self, state: &mut GateState, now: Nanos) -> bool {
         state.queue.advance(now);
-        if !state.queue.has_ready() || state.running() >= state.slots(self.0.options, now) {
+        let may_run = state.queue.has_ready() && state.running() < state.slots(self.0.options, now);
+        if !may_run && state.runners.handed.is_empty() {
             return true;
         }
+        self.find_runner(state)
+    }
+
+    /// Wakes or starts a thread, if all that there are do not look for the next turn by themselves.
+    fn find_runner(&self, state: &mut GateState) -> bool {
         if state.runners.idle > 0 {
             self.0.runner.notify_one();
             return true;
@@ -56,7 +72,8 @@ impl Gate {
         let mut state = self.0.state.lock();
         loop {
             let now = self.0.env.now();
-            let next = state.next(self.0.options, now);
+            let handed = state.runners.handed.pop_front();
+            let next = handed.or_else(|| state.next(self.0.options, now));
             self.watch_ceilings(&mut state);
             if next.is_some() {
                 self.wake_runner(&mut state, now);
@@ -68,7 +85,7 @@ impl Gate {
             state.runners.idle += 1;
             let timed_out = self.0.runner.wait_for(&mut state, IDLE).timed_out();
             state.runners.idle -= 1;
-            if timed_out && !state.queue.has_ready() {
+            if timed_out && !state.queue.has_ready() && state.runners.handed.is_empty() {
                 state.runners.threads -= 1;
                 return;
             }
