@@ -115,7 +115,7 @@ class Leeward(System):
         self.mount.mkdir(parents=True, exist_ok=True)
         cell = self.base / "cell"
         cell.mkdir(exist_ok=True)
-        self.spawn(TARGET / "release/lee", "up", cell, "--mount", self.mount)
+        self.spawn(TARGET / "dist/lee", "up", cell, "--mount", self.mount)
         self.wait_mounted()
 
     def make_cold(self):
@@ -124,7 +124,7 @@ class Leeward(System):
         self.start()
 
     def lee(self, *args):
-        return call(TARGET / "release/lee", "--cell", self.base / "cell", *args)
+        return call(TARGET / "dist/lee", "--cell", self.base / "cell", *args)
 
     def volume(self, name, *more):
         """The directory of a volume, made when it is first asked for (not looked up: the kernel remembers what is not there)."""
