@@ -8,7 +8,7 @@ use crate::kernel::abi::{self, fattr, init};
 use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
 use crate::listing::{Handles, Listing};
 use crate::mount::EndOnDrop;
-use leeward_env::{Class, Ctx, Flow, Groups, Wait, limits};
+use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
 use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use leeward_vfs::Gate;
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub(crate) const LIMITS: Limits = Limits {
 /// The file system as the kernel's protocol sees it.
 pub(crate) struct Door {
     gate: Gate,
+    /// For what begins where something else is answered.
+    nested: Gate,
     handles: Arc<Handles>,
     pending: Arc<Pending>,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
@@ -57,15 +59,21 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// One for the threads that read from the device, and one for those of the rings, who ask for turns themselves.
-    pub(crate) fn pair(gate: Gate, end: EndOnDrop) -> (Arc<Door>, Arc<Door>) {
-        let (handles, pending) = (Arc::<Handles>::default(), Arc::<Pending>::default());
-        let (asking, end) = (gate.with_turns_asked_for(), Arc::new(end));
-        let door = |gate| {
-            let (handles, pending) = (handles.clone(), pending.clone());
-            Arc::new(Door { gate, handles, pending, _end: end.clone() })
-        };
-        (door(gate), door(asking))
+    /// For the threads that read from the device.
+    pub(crate) fn new(env: &Env, gate: Gate, end: EndOnDrop) -> Door {
+        let (handles, pending) = (Arc::default(), Arc::new(Pending::new(env)));
+        Door { nested: gate.clone(), gate, handles, pending, _end: Arc::new(end) }
+    }
+
+    /// The same for the threads of rings, which ask for turns themselves.
+    pub(crate) fn for_rings(&self) -> Door {
+        Door {
+            gate: self.gate.with_turns_asked_for(),
+            nested: self.gate.with_turns_elsewhere(),
+            handles: self.handles.clone(),
+            pending: self.pending.clone(),
+            _end: self._end.clone(),
+        }
     }
 
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -75,7 +83,8 @@ impl Door {
     fn list(&self, ctx: Ctx, args: &abi::ReadIn, (dir, plus): (NodeId, bool), to: Answer) {
         let Some(stream) = self.handles.get(args.handle) else { return to.error(libc::EINVAL) };
         let room = args.size as usize;
-        Listing { gate: self.gate.clone(), ctx, dir, cookie: args.offset, stream, plus, room }.answer(to);
+        let (gate, nested) = (self.gate.clone(), self.nested.clone());
+        Listing { gate, nested, ctx, dir, cookie: args.offset, stream, plus, room }.answer(to);
     }
 
     fn set_attr(&self, ctx: Ctx, node: NodeId, args: &abi::SetAttrIn, to: Answer) {
@@ -90,7 +99,7 @@ impl Door {
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
     /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
-        let gate = self.gate.clone();
+        let gate = self.nested.clone();
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
@@ -113,7 +122,7 @@ impl Door {
 
     /// `linkat` of what O_TMPFILE made gives it its first name; of anything else, one more.
     fn link(&self, ctx: Ctx, node: NodeId, (dir, name): (NodeId, &[u8]), to: Answer) {
-        let (gate, of, first) = (self.gate.clone(), node, Box::<[u8]>::from(name));
+        let (gate, of, first) = (self.nested.clone(), node, Box::<[u8]>::from(name));
         self.run(ctx, Op::Link { node, dir, name }, move |result| match result {
             Err(Error::NotFound) => place(&gate, ctx, of, (dir, first), to),
             result => answer_entry(to, name_ttl(dir, &first))(result),
@@ -292,6 +301,10 @@ impl Handler for Door {
             }
             Call::Unknown => to.error(libc::ENOSYS),
         }
+    }
+
+    fn has_turns(&self) -> bool {
+        self.gate.has_turns()
     }
 
     fn take_turn(&self) -> bool {

@@ -100,6 +100,8 @@ impl Page {
 /// One request of the kernel.
 pub(crate) struct Listing {
     pub(crate) gate: Gate,
+    /// For references that are given back.
+    pub(crate) nested: Gate,
     pub(crate) ctx: Ctx,
     pub(crate) dir: NodeId,
     /// Go on after this entry.
@@ -246,7 +248,7 @@ impl Fill<'_> {
 
     fn give_back(&self, entry: &Entry) {
         if let Some(attr) = &entry.attr {
-            self.listing.gate.forget(self.listing.ctx, attr.node, 1);
+            self.listing.nested.forget(self.listing.ctx, attr.node, 1);
         }
     }
 }

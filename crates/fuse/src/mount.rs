@@ -5,7 +5,7 @@
 //! Root mounts by itself; others through `fusermount3`.
 
 use crate::door::{Door, LIMITS};
-use crate::kernel::attach::{self, DEVICE, HELPER, HELPER_VARIABLE, MountSpec};
+use crate::kernel::attach::{self, DEVICE, HELPER, MountSpec};
 use crate::kernel::{Channel, Device, Rings, Session};
 use crate::mountinfo;
 use crate::notify::Announcer;
@@ -253,8 +253,9 @@ fn serve(
 ) -> io::Result<Session> {
     let (fs, threads) = (gate.fs().clone(), gate.reading_threads());
     let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
-    let doors = Door::pair(gate, EndOnDrop(end.clone()));
-    let session = Session::start(env, device, doors, (&LIMITS, rings), threads)?;
+    let door = Arc::new(Door::new(env, gate, EndOnDrop(end.clone())));
+    let for_rings = |door: &Door| Arc::new(door.for_rings());
+    let session = Session::start(env, device, (door, for_rings), (&LIMITS, rings), threads)?;
     fs.watch(Arc::new(Announcer::start(env, session.device().clone())));
     Ok(session)
 }
@@ -429,12 +430,7 @@ fn check_user(at: &Path) -> Result<(), MountError> {
 }
 
 fn has_helper() -> bool {
-    if std::env::var_os(HELPER_VARIABLE).is_some() {
-        return true;
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/bin", "/sbin", "/usr/bin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(usual).any(|d| d.join(HELPER).exists())
+    attach::helper().is_some()
 }
 
 /// Mounts: root by itself, others by the helper.
@@ -520,7 +516,8 @@ fn unmount_path(at: &Path, lazily: Lazily) -> io::Result<()> {
 
 fn unmount_by_helper(at: &Path, lazily: Lazily) -> io::Result<()> {
     let flags = if lazily == Lazily::Yes { "-uz" } else { "-u" };
-    let output = Command::new(HELPER).arg(flags).arg("--").arg(at).output()?;
+    let helper = attach::helper().unwrap_or_else(|| HELPER.into());
+    let output = Command::new(helper).arg(flags).arg("--").arg(at).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     match (output.status.success(), text.contains("busy")) {
         (true, _) => Ok(()),

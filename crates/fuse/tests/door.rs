@@ -613,7 +613,10 @@ fn who_waits_can_be_killed() {
         fs::set_permissions(rig.at(""), fs::Permissions::from_mode(0o777)).unwrap();
         let noted = Arc::new(AtomicBool::new(false));
         let handler = signal_hook::flag::register(libc::SIGUSR1, noted.clone()).unwrap();
-        let mut killed = Command::new("sync").arg(&path).uid(1000).gid(1000).spawn().unwrap();
+        let script = "import os, signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n\
+                      os.fsync(os.open(sys.argv[1], os.O_RDONLY))";
+        let mut python = Command::new("python3");
+        let mut killed = python.args(["-c", script]).arg(&path).uid(1000).gid(1000).spawn().unwrap();
         // another file: the kernel lets one fsync of a file through at a time
         let file = File::create(rig.at("other")).unwrap();
         let (to_main, thread) = std::sync::mpsc::channel();
@@ -630,6 +633,10 @@ fn who_waits_can_be_killed() {
         assert!(eventually(|| gate.waiting() == 2));
         // SAFETY: the thread waits until the latch is opened.
         unsafe { libc::pthread_kill(thread.recv().unwrap(), libc::SIGUSR1) };
+        // the kernel tells of the first signal only, which here kills nobody
+        // SAFETY: our own child.
+        unsafe { libc::kill(killed.id() as i32, libc::SIGUSR1) };
+        std::thread::sleep(std::time::Duration::from_millis(50));
         killed.kill().unwrap();
         let began = std::time::Instant::now();
         killed.wait().unwrap();

@@ -43,7 +43,7 @@ use leeward_fs::{Engine, Error, NodeId, Op, Reply, Result};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Bytes of queued requests. Above this, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
@@ -77,12 +77,25 @@ impl Options {
 pub struct Gate(pub(crate) Arc<Shared>, Turns);
 
 /// Who runs what is queued when a thread of the mount has run its own request.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 enum Turns {
     /// That thread, until nothing is queued.
     Taken,
     /// That thread, one at a time, when it calls [`Gate::take_turn`].
-    AskedFor,
+    AskedFor { _until_dropped: Arc<EachReads> },
+    /// Another thread, as that one may be any.
+    Elsewhere,
+}
+
+/// While this lives every thread reads requests of its own.
+struct EachReads(Weak<Shared>);
+
+impl Drop for EachReads {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.state.lock().each_reads = false;
+        }
+    }
 }
 
 pub(crate) struct Shared {
@@ -228,7 +241,17 @@ impl Gate {
     /// queued one at a time, by [`Gate::take_turn`]. None is left to read only, so all slots are given out.
     pub fn with_turns_asked_for(&self) -> Gate {
         self.0.state.lock().each_reads = true;
-        Gate(self.0.clone(), Turns::AskedFor)
+        Gate(self.0.clone(), Turns::AskedFor { _until_dropped: Arc::new(EachReads(Arc::downgrade(&self.0))) })
+    }
+
+    /// The same gate for operations that begin where another one is answered, which may be on any thread.
+    pub fn with_turns_elsewhere(&self) -> Gate {
+        Gate(self.0.clone(), Turns::Elsewhere)
+    }
+
+    /// Whether something is queued for [`Gate::take_turn`].
+    pub fn has_turns(&self) -> bool {
+        !self.0.state.lock().queue.is_empty()
     }
 
     /// Runs one operation that is queued, if there is a slot for it; else false.
@@ -240,9 +263,15 @@ impl Gate {
         }
         let next = state.next(self.0.options, now);
         self.watch_ceilings(&mut state);
+        // This thread has requests to read meanwhile. What a door asked for may have to wait
+        // until the kernel has dropped a name, and so for a request that this thread would read.
         let next = match next {
-            // this thread has requests to read meanwhile
-            Some((turn, queued)) if queued.stands_by => self.hand_over(&mut state, (turn, queued)),
+            Some((turn, queued)) if queued.stands_by || queued.arrival.ctx.door != Door::Mount => {
+                match self.hand_over(&mut state, (turn, queued)) {
+                    None => return true,
+                    refused => refused,
+                }
+            }
             next => next,
         };
         drop(state);
@@ -500,9 +529,9 @@ impl Gate {
     /// A thread that reads the kernel's requests runs what is next. A door's has sockets to serve:
     /// another thread does it then.
     fn go_on(&self, mut state: MutexGuard<'_, GateState>, door: Door, now: Nanos) {
-        let next = match (door, self.1) {
+        let next = match (door, &self.1) {
             (Door::Mount, Turns::Taken) => state.next(self.0.options, now),
-            (Door::Mount, Turns::AskedFor) => None,
+            (Door::Mount, Turns::AskedFor { .. }) => None,
             _ => self.run_elsewhere(&mut state, now),
         };
         self.watch_ceilings(&mut state);
@@ -522,7 +551,11 @@ impl Gate {
         let begun = self.0.env.now();
         let mut arrival = queued.arrival;
         arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
-        let account = (queued.job)(self, arrival);
+        let job = AssertUnwindSafe(|| (queued.job)(self, arrival));
+        let account = catch_unwind(job).unwrap_or_else(|panic| {
+            tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
+            None
+        });
         self.end(turn, begun, account)
     }
 

@@ -225,6 +225,13 @@ pub(crate) const RING_REGISTER: u32 = 1;
 /// Answers a request and waits for the next one in the same buffer.
 pub(crate) const RING_COMMIT_AND_FETCH: u32 = 2;
 
+/// The kernel's page, in which it counts what a request may carry.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096).max(4096)
+}
+
 /// Flags of INIT, both words as one number.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;

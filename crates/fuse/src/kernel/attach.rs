@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The device that requests come from.
@@ -17,7 +17,7 @@ pub(crate) const DEVICE: &str = "/dev/fuse";
 /// The setuid program that mounts for ordinary users.
 pub(crate) const HELPER: &str = "fusermount3";
 /// Names another program in place of the helper.
-pub(crate) const HELPER_VARIABLE: &str = "FUSERMOUNT_PATH";
+const HELPER_VARIABLE: &str = "FUSERMOUNT_PATH";
 /// Tells the helper where to send the open device.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
@@ -64,7 +64,8 @@ pub(crate) fn mount(at: &Path, spec: &MountSpec<'_>) -> io::Result<Device> {
 pub(crate) fn mount_by_helper(at: &Path, spec: &MountSpec<'_>) -> io::Result<Device> {
     let (ours, theirs) = UnixStream::pair()?;
     let fd = theirs.as_raw_fd();
-    let mut command = Command::new(helper());
+    let helper = helper().ok_or_else(|| io::Error::other(format!("{HELPER} is missing")))?;
+    let mut command = Command::new(helper);
     command.arg("-o").arg(helper_options(spec)).arg("--").arg(at);
     command.env(SOCKET_VARIABLE, fd.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -89,9 +90,14 @@ pub(crate) fn mount_by_helper(at: &Path, spec: &MountSpec<'_>) -> io::Result<Dev
     }
 }
 
-/// The helper's name: another one if a variable says so.
-pub(crate) fn helper() -> OsString {
-    std::env::var_os(HELPER_VARIABLE).unwrap_or_else(|| HELPER.into())
+/// Where the helper is: what a variable says, or in `PATH`, or in the usual places.
+pub(crate) fn helper() -> Option<PathBuf> {
+    if let Some(said) = std::env::var_os(HELPER_VARIABLE) {
+        return Some(said.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/bin", "/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|dir| dir.join(HELPER)).find(|file| file.exists())
 }
 
 fn helper_options(spec: &MountSpec<'_>) -> OsString {

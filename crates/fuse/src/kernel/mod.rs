@@ -29,7 +29,10 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Answers one, now or later, on this thread or another.
     fn handle(&self, request: Request<'_>, reply: Reply);
 
-    /// Does one thing that waits for a thread of a ring, if there is any: asked between requests.
+    /// Whether something waits for a thread of a ring: asked between requests.
+    fn has_turns(&self) -> bool;
+
+    /// Does one of those things; false: none may begin now.
     fn take_turn(&self) -> bool;
 }
 

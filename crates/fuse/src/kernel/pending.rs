@@ -5,56 +5,112 @@
 //! requests that leave nothing with the kernel (no reference, no cached name) are entered here.
 
 use super::reply::To;
+use leeward_env::Env;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Interrupts that are remembered because their request was not read yet: the two come by different ways.
 const EARLY_MAX: usize = 64;
+/// The kernel tells of the first signal only. When that was not fatal, a later one is looked for so often.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// See the module's head.
-#[derive(Default)]
-pub(crate) struct Pending(Mutex<Table>);
+pub(crate) struct Pending {
+    env: Env,
+    table: Mutex<Table>,
+}
 
 #[derive(Default)]
 struct Table {
-    /// By number of the request: who asks, and where the answer goes.
-    open: FxHashMap<u64, (u32, To)>,
+    /// By number of the request.
+    open: FxHashMap<u64, Open>,
     early: VecDeque<u64>,
+    /// Whether a thread looks for askers that are killed after another signal.
+    watched: bool,
+}
+
+struct Open {
+    /// Who asks.
+    pid: u32,
+    /// Whether it had a signal.
+    signalled: bool,
+    /// Where the answer goes.
+    to: To,
 }
 
 impl Pending {
+    pub(crate) fn new(env: &Env) -> Pending {
+        Pending { env: env.clone(), table: Mutex::default() }
+    }
+
     /// Whoever [`Pending::take`]s the request answers it.
-    pub(super) fn enter(&self, unique: u64, pid: u32, to: To) {
-        let mut table = self.0.lock();
-        table.open.insert(unique, (pid, to));
-        let is_early = !table.early.is_empty() && table.early.contains(&unique);
+    pub(super) fn enter(self: &Arc<Self>, unique: u64, pid: u32, to: To) {
+        let mut table = self.table.lock();
+        table.open.insert(unique, Open { pid, signalled: false, to });
+        let early = table.early.iter().position(|n| *n == unique);
+        early.map(|at| table.early.remove(at));
         drop(table);
-        if is_early {
+        if early.is_some() {
             self.interrupt(unique);
         }
     }
 
     /// `None`: it is answered.
     pub(super) fn take(&self, unique: u64) -> Option<To> {
-        self.0.lock().open.remove(&unique).map(|(_, to)| to)
+        self.table.lock().open.remove(&unique).map(|open| open.to)
     }
 
     /// The asker has a signal.
-    pub(crate) fn interrupt(&self, unique: u64) {
-        let mut table = self.0.lock();
-        let Some((pid, _)) = table.open.get(&unique) else {
+    pub(crate) fn interrupt(self: &Arc<Self>, unique: u64) {
+        let mut table = self.table.lock();
+        let Some(open) = table.open.get_mut(&unique) else {
             if table.early.len() >= EARLY_MAX {
                 table.early.pop_front();
             }
             return table.early.push_back(unique);
         };
-        let pid = *pid;
+        open.signalled = true;
+        let pid = open.pid;
         drop(table);
-        if is_killed(pid)
-            && let Some(to) = self.take(unique)
-        {
+        if !self.answer_if_killed(unique, pid) {
+            self.watch();
+        }
+    }
+
+    fn answer_if_killed(&self, unique: u64, pid: u32) -> bool {
+        let is_killed = is_killed(pid);
+        if is_killed && let Some(to) = self.take(unique) {
             to.send(-libc::EINTR, &[]);
+        }
+        is_killed
+    }
+
+    /// Starts the thread that looks again, unless it is there.
+    fn watch(self: &Arc<Self>) {
+        let mut table = self.table.lock();
+        if !std::mem::replace(&mut table.watched, true) {
+            let pending = self.clone();
+            // where the system refuses a thread, the next signal tries again
+            table.watched = self.env.try_spawn("fuse-signals", move || pending.look()).is_ok();
+        }
+    }
+
+    /// Looks until nobody with a signal waits.
+    fn look(&self) {
+        loop {
+            self.env.sleep(LOOK);
+            let mut table = self.table.lock();
+            let signalled = table.open.iter().filter(|(_, open)| open.signalled);
+            let signalled: Vec<(u64, u32)> = signalled.map(|(unique, open)| (*unique, open.pid)).collect();
+            table.watched = !signalled.is_empty();
+            drop(table);
+            if signalled.is_empty() {
+                return;
+            }
+            signalled.into_iter().for_each(|(unique, pid)| _ = self.answer_if_killed(unique, pid));
         }
     }
 }

@@ -4,12 +4,13 @@ use super::abi::{self, init, opcode};
 use super::device::{Buffer, Device, head_of};
 use super::reply::Reply;
 use super::request::{Call, Request};
-use super::ring::{Layout, Service};
+use super::ring::{self, Layout, Service, Shared};
 use super::{Handler, handle};
 use leeward_env::Env;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// How requests are to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,31 +65,39 @@ struct Hello {
 
 impl Session {
     /// Shakes hands and starts the threads: `threads` that read from the device, with `handler`, and those of the rings,
-    /// with `ring_handler`. They end, and drop the handlers, when the file system is unmounted.
+    /// with what `for_rings` makes of it. They end, and drop the handlers, when the file system is unmounted. All are there
+    /// before the kernel is told anything: it makes users wait for rings that it was told of.
     ///
     /// # Errors
     /// What the kernel says.
     pub(crate) fn start<H: Handler>(
         env: &Env,
         device: Device,
-        (handler, ring_handler): (Arc<H>, Arc<H>),
+        (handler, for_rings): (Arc<H>, impl FnOnce(&H) -> Arc<H>),
         (limits, rings): (&Limits, Rings),
         threads: usize,
     ) -> io::Result<Session> {
         let device = Arc::new(device);
         let hello = Hello::read(&device)?;
-        let (services, payload_bytes, channel) = prepare(&device, &hello, rings);
-        let payload_bytes = payload_bytes.unwrap_or(limits.write_bytes);
-        hello.answer(&device, limits, (payload_bytes, !services.is_empty()))?;
-        for (number, service) in services.into_iter().enumerate() {
-            let handler = ring_handler.clone();
-            env.spawn(&format!("fuse-ring-{number}"), move || service.serve(&*handler));
-        }
+        let mut started = start_rings(env, &device, &hello, (rings, || for_rings(&handler)));
+        let payload_bytes = started.payload_bytes.unwrap_or(limits.write_bytes);
+        let mut readers = Vec::new();
+        let ends: Arc<[Arc<Shared>]> = started.ends.into();
         for number in 0..threads {
-            let (device, handler) = (device.clone(), handler.clone());
-            env.spawn(&format!("fuse-{number}"), move || serve(&device, &*handler, payload_bytes));
+            let (device, handler, ends) = (device.clone(), handler.clone(), ends.clone());
+            let (go, wait) = sync_channel(1);
+            env.try_spawn(&format!("fuse-{number}"), move || {
+                if wait.recv().is_ok() {
+                    serve(&device, &*handler, payload_bytes);
+                }
+                ends.iter().for_each(|ring| ring.end());
+            })?;
+            readers.push(go);
         }
-        Ok(Session { device, channel })
+        hello.answer(&device, limits, (payload_bytes, started.payload_bytes.is_some()))?;
+        started.go.append(&mut readers);
+        started.go.iter().for_each(|go| _ = go.send(()));
+        Ok(Session { device, channel: started.channel })
     }
 
     /// For what the kernel is to be told.
@@ -102,27 +111,72 @@ impl Session {
     }
 }
 
-/// Makes the rings, if there are to be any. `None` for the payload: as without.
-fn prepare(device: &Arc<Device>, hello: &Hello, rings: Rings) -> (Vec<Service>, Option<usize>, Channel) {
-    let without = |why: String| (Vec::new(), None, Channel::Device(why));
+/// Threads of rings, which wait.
+struct Started {
+    /// A word to each makes it begin; one that gets none ends.
+    go: Vec<SyncSender<()>>,
+    ends: Vec<Arc<Shared>>,
+    /// `None`: there are no rings.
+    payload_bytes: Option<usize>,
+    channel: Channel,
+}
+
+impl Started {
+    fn without(why: String) -> Started {
+        Started { go: Vec::new(), ends: Vec::new(), payload_bytes: None, channel: Channel::Device(why) }
+    }
+}
+
+/// Makes the rings and their threads, if there are to be any.
+fn start_rings<H: Handler>(
+    env: &Env,
+    device: &Arc<Device>,
+    hello: &Hello,
+    (rings, handler): (Rings, impl FnOnce() -> Arc<H>),
+) -> Started {
     if rings == Rings::No {
-        return without("the mount option no_io_uring says".into());
+        return Started::without("the mount option no_io_uring says".into());
     }
     if hello.flags & init::OVER_IO_URING == 0 {
-        return without(
-            "the kernel does not offer it (Linux 6.14, /sys/module/fuse/parameters/enable_uring)".into(),
-        );
+        let needed = "Linux 6.14, /sys/module/fuse/parameters/enable_uring";
+        return Started::without(format!("the kernel does not offer io_uring ({needed})"));
     }
-    let layout = Layout::of_machine();
-    let make = |ring| Service::new(device, ring, layout.payload_bytes);
-    match layout.rings.iter().map(make).collect::<io::Result<Vec<_>>>() {
-        Ok(services) => {
-            let entries = layout.rings.iter().map(|ring| ring.queue_of_entry.len()).sum();
-            let channel = Channel::Rings { rings: services.len(), entries };
-            (services, Some(layout.payload_bytes), channel)
+    let Some(layout) = Layout::of_machine() else {
+        return Started::without("/sys/devices/system/cpu does not say how many processors to serve".into());
+    };
+    let made = ring::check().and_then(|()| {
+        let make = |ring| Service::new(env, device, ring, layout.payload_bytes);
+        layout.rings.iter().map(make).collect::<io::Result<Vec<_>>>()
+    });
+    let entries = layout.rings.iter().map(|ring| ring.queue_of_entry.len()).sum();
+    let started = made.and_then(|services| wait_to_serve(env, services, &handler()));
+    match started {
+        Ok((go, ends)) => {
+            let channel = Channel::Rings { rings: go.len(), entries };
+            Started { go, ends, payload_bytes: Some(layout.payload_bytes), channel }
         }
-        Err(e) => without(format!("io_uring cannot be used ({e}); see sysctl kernel.io_uring_disabled")),
+        Err(e) => Started::without(format!(
+            "io_uring cannot be used ({e}; see sysctl kernel.io_uring_disabled and limits of threads)"
+        )),
     }
+}
+
+type Waiting = (Vec<SyncSender<()>>, Vec<Arc<Shared>>);
+
+fn wait_to_serve<H: Handler>(env: &Env, services: Vec<Service>, handler: &Arc<H>) -> io::Result<Waiting> {
+    let (mut all, mut ends) = (Vec::new(), Vec::new());
+    for (number, service) in services.into_iter().enumerate() {
+        ends.push(service.shared().clone());
+        let (go, wait) = sync_channel(1);
+        let handler = handler.clone();
+        env.try_spawn(&format!("fuse-ring-{number}"), move || {
+            if wait.recv().is_ok() {
+                service.serve(&*handler);
+            }
+        })?;
+        all.push(go);
+    }
+    Ok((all, ends))
 }
 
 impl Hello {
@@ -158,7 +212,7 @@ impl Hello {
             congestion_threshold: limits.background / 4 * 3,
             max_write: bytes as u32,
             time_granularity: 1,
-            max_pages: (bytes / 4096) as u16,
+            max_pages: (bytes / abi::page_bytes()).max(1) as u16,
             flags2: (flags >> 32) as u32,
             ..abi::InitOut::default()
         };

@@ -6,11 +6,14 @@ use std::path::Path;
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// A payload where there is room: larger ones gain nothing.
 const PAYLOAD_BYTES_MAX: usize = 256 << 10;
-const PAYLOAD_BYTES_MIN: usize = 16 << 10;
+/// The largest request that is no write, an extended attribute with its name, must fit: the kernel
+/// does not check.
+const PAYLOAD_BYTES_MIN: usize = 128 << 10;
 /// Entries of a processor. The gate decides what is next among the requests that it has seen; one
 /// that finds no entry waits in the kernel, first come, first served.
 const ENTRIES_MAX: usize = 128;
-const ENTRIES_MIN: usize = 4;
+/// Below this payloads are made smaller.
+const ENTRIES_WANTED: usize = 32;
 
 /// What each ring has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,35 +25,33 @@ pub(crate) struct Layout {
 }
 
 /// What one ring has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RingLayout {
-    /// Which processor its thread is bound to.
-    pub(crate) cpu: usize,
     /// Number of the kernel's queue for each entry.
     pub(crate) queue_of_entry: Vec<u16>,
 }
 
 impl Layout {
-    /// For this machine.
-    pub(crate) fn of_machine() -> Layout {
-        let possible = cpus("possible").unwrap_or_else(|| vec![0]);
-        let online = cpus("online").unwrap_or_else(|| possible.clone());
-        Layout::new(possible.len(), &online)
+    /// For this machine; `None`: its processors cannot be counted, or are too many for the memory.
+    pub(crate) fn of_machine() -> Option<Layout> {
+        Layout::new(cpus("possible")?.len(), &cpus("online")?)
     }
 
     /// `possible`: how many processors there may ever be, each of which has a queue; `online`: those that are there. A queue of
     /// one that is not gets an entry all the same, as the kernel uses none before all are served.
-    fn new(possible: usize, online: &[usize]) -> Layout {
-        let mut payload_bytes = PAYLOAD_BYTES_MAX;
-        let fits = |payload: usize| payload * (ENTRIES_MIN * online.len() + possible) <= MEMORY_BYTES_MAX;
-        while !fits(payload_bytes) && payload_bytes > PAYLOAD_BYTES_MIN {
-            payload_bytes /= 2;
-        }
+    fn new(possible: usize, online: &[usize]) -> Option<Layout> {
         let spare = possible.saturating_sub(online.len());
-        let each = (MEMORY_BYTES_MAX / payload_bytes).saturating_sub(spare) / online.len().max(1);
-        let each = each.clamp(ENTRIES_MIN, ENTRIES_MAX);
-        let mut rings: Vec<RingLayout> =
-            online.iter().map(|cpu| RingLayout { cpu: *cpu, queue_of_entry: Vec::new() }).collect();
+        let entries =
+            |payload: usize| (MEMORY_BYTES_MAX / payload).saturating_sub(spare) / online.len().max(1);
+        let payload_bytes = match entries(PAYLOAD_BYTES_MAX) {
+            ENTRIES_WANTED.. => PAYLOAD_BYTES_MAX,
+            _ => PAYLOAD_BYTES_MIN,
+        };
+        let each = entries(payload_bytes).min(ENTRIES_MAX);
+        if each == 0 {
+            return None;
+        }
+        let mut rings = vec![RingLayout::default(); online.len()];
         for queue in 0..possible {
             let own = online.iter().position(|cpu| *cpu == queue);
             let count = if own.is_some() { each } else { 1 };
@@ -58,7 +59,7 @@ impl Layout {
             rings[ring].queue_of_entry.extend(std::iter::repeat_n(queue as u16, count));
         }
         rings.retain(|ring| !ring.queue_of_entry.is_empty());
-        Layout { payload_bytes, rings }
+        Some(Layout { payload_bytes, rings })
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     fn every_queue_has_an_entry_and_memory_is_bounded() {
         for (possible, online) in [(1, 1), (2, 2), (8, 8), (64, 64), (128, 2), (192, 192), (512, 512)] {
             let online: Vec<usize> = (0..online).collect();
-            let layout = Layout::new(possible, &online);
+            let layout = Layout::new(possible, &online).expect("a layout");
             let mut queues: Vec<u16> =
                 layout.rings.iter().flat_map(|r| r.queue_of_entry.iter().copied()).collect();
             queues.sort_unstable();
@@ -97,7 +98,9 @@ mod tests {
             assert_eq!(queues.len(), possible, "{possible} possible");
             assert!(bytes(&layout) <= MEMORY_BYTES_MAX, "{possible}: {} bytes", bytes(&layout));
             assert!(layout.rings.len() <= online.len());
+            assert!(layout.payload_bytes >= PAYLOAD_BYTES_MIN);
         }
+        assert_eq!(Layout::new(1000, &(0..1000).collect::<Vec<_>>()), None, "too many for the memory");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Who may touch an entry: the kernel while the entry waits there, the ring's thread from the completion on, then whoever
 //! holds its [`Entry`](super::Entry), until the answer is handed to the ring's thread.
 
-use super::super::abi::{InHeader, OutHeader, RING_HEADER_BYTES, RingEntry};
+use super::super::abi::{InHeader, OutHeader, RING_HEADER_BYTES, RingEntry, page_bytes};
 use std::io;
 use std::ptr::NonNull;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -15,7 +15,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub(super) const HEADERS_BYTES: usize = 2 * RING_HEADER_BYTES + size_of::<RingEntry>();
 /// From one entry's headers to the next one's: whole cache lines.
 const HEADERS_STRIDE: usize = HEADERS_BYTES.next_multiple_of(64);
-const PAGE_BYTES: usize = 4096;
 
 /// See the module's head.
 pub(super) struct Memory {
@@ -24,7 +23,6 @@ pub(super) struct Memory {
     /// Where the payloads begin.
     payloads: usize,
     payload_bytes: usize,
-    entries: usize,
 }
 
 // SAFETY: plain memory; the module's head says who may touch which part of it when.
@@ -34,7 +32,7 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(super) fn new(entries: usize, payload_bytes: usize) -> io::Result<Memory> {
-        let payloads = (entries * HEADERS_STRIDE).next_multiple_of(PAGE_BYTES);
+        let payloads = (entries * HEADERS_STRIDE).next_multiple_of(page_bytes());
         let bytes = payloads + entries * payload_bytes;
         let (access, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -48,11 +46,7 @@ impl Memory {
         // SAFETY: our own mapping; a refusal costs memory only.
         unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Memory { base, bytes, payloads, payload_bytes, entries })
-    }
-
-    pub(super) fn entries(&self) -> usize {
-        self.entries
+        Ok(Memory { base, bytes, payloads, payload_bytes })
     }
 
     /// What the kernel is told when an entry is registered: its headers and its payload.

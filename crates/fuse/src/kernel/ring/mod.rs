@@ -1,13 +1,16 @@
 //! FUSE over io_uring (Linux 6.14): requests are served on the processor where they were made.
 //!
-//! The kernel has a queue for each possible processor. Each processor that is online has a thread here, bound to it, with a
-//! ring and entries: buffers that wait in the kernel for a request. A completion says that one is in an entry; the answer is
-//! written to the same entry, and one command hands it over and waits for the next request.
+//! The kernel has a queue for each possible processor. Each processor that is online has a thread here with a ring and
+//! entries: buffers that wait in the kernel for a request. A completion says that one is in an entry; the answer is written
+//! to the same entry, and one command hands it over and waits for the next request. Threads are not bound to processors, as
+//! threads that they start would be, too.
 //!
 //! Only the ring's own thread gives commands to it: the kernel copies the next request in the context of the thread that
-//! gave the command, and any other may be waiting for a disk. Who answers elsewhere sends the ring a message.
+//! gave the command, and any other may be waiting for a disk. A thread that answers elsewhere leaves the number of the entry
+//! and sends the ring a message. With DEFER_TASKRUN the kernel copies only while the thread is in `io_uring_enter`: in
+//! between nothing changes in an entry that waits there.
 //!
-//! Reads of FORGET, interrupts and what this process tells the kernel stay with `/dev/fuse`.
+//! FORGET, interrupts and what this process tells the kernel stay with `/dev/fuse`.
 //!
 //! Source: `fs/fuse/dev_uring.c` and `Documentation/filesystems/fuse/fuse-io-uring.rst` of Linux 6.18.
 
@@ -18,21 +21,47 @@ mod service;
 pub(crate) use layout::Layout;
 pub(crate) use service::Service;
 
-use io_uring::{opcode, types};
+use io_uring::{IoUring, opcode, types};
 use memory::Memory;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Tells a message from the completion of a command, in a completion's `user_data`.
 const MESSAGE: u64 = 1 << 32;
 
 /// What outlives the ring's thread: held by every request that is not answered.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     memory: Memory,
+    /// Entries that were answered on other threads.
+    answered: Mutex<Vec<u32>>,
+    /// The file system is unmounted.
+    ended: AtomicBool,
     /// A descriptor of our own: the number cannot become another file's while an answer is on its way.
     ring: OwnedFd,
+}
+
+impl Shared {
+    /// Has the ring's thread look at what there is. Where the kernel has no memory for a message now, the
+    /// thread finds it when the next one comes, or when it looks by itself.
+    fn wake(&self) {
+        if let Err(e) = send(&self.ring, MESSAGE)
+            && !self.ended.load(Ordering::Acquire)
+        {
+            tracing::warn!(
+                "a ring of the mount cannot be told of an answer, which may wait for a while: {e}"
+            );
+        }
+    }
+
+    /// Tells the ring's thread that no request will come.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake();
+    }
 }
 
 thread_local! {
@@ -60,10 +89,21 @@ impl Entry {
             }
             is_own
         });
-        if !own && let Err(e) = send(&self.shared.ring, MESSAGE | u64::from(self.index)) {
-            tracing::error!("an answer cannot be handed to its ring: {e}");
+        if !own {
+            self.shared.answered.lock().push(self.index);
+            self.shared.wake();
         }
     }
+}
+
+/// Whether the kernel has what rings need besides FUSE over io_uring: messages from any thread.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn check() -> io::Result<()> {
+    let ring: IoUring = IoUring::new(2)?;
+    // SAFETY: the ring lives as long as this borrow.
+    send(&unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()?, MESSAGE)
 }
 
 /// Posts a completion to a ring from any thread.

@@ -10,28 +10,46 @@ use super::memory::Memory;
 use super::{Entry, MESSAGE, OWN, Shared};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
+use leeward_env::Env;
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// After so long without a request the payloads' memory is given back.
 const IDLE: Duration = Duration::from_secs(5);
+/// A thread whose system call failed waits so long before it goes on.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// One ring with its entries, before and while it serves.
 pub(crate) struct Service {
+    env: Env,
     ring: IoUring<Entry128, cqueue::Entry>,
     shared: Arc<Shared>,
     device: Arc<Device>,
-    cpu: usize,
     entries: Vec<Slot>,
+    /// What the kernel is told of each entry: it may read that at any submission.
+    parts: Vec<[libc::iovec; 2]>,
     /// Entries whose answer is to be handed over.
     answered: Vec<u32>,
-    /// Entries that wait in the kernel.
-    in_kernel: usize,
-    /// Whether the kernel has ended the connection.
-    ended: bool,
+}
+
+// SAFETY: the addresses are of its own memory.
+unsafe impl Send for Service {}
+
+/// Where an entry is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It waits in the kernel for a request.
+    Kernel,
+    /// A request is in it, not answered.
+    Here,
+    /// The kernel did not take it.
+    Refused,
 }
 
 /// One entry.
@@ -39,12 +57,11 @@ pub(crate) struct Service {
 struct Slot {
     /// Number of the kernel's queue.
     queue: u16,
-    /// What the kernel calls the request in it.
+    /// What the kernel calls the request in it; 0: there was none yet.
     commit_id: u64,
     /// Whether its payload has memory.
     used: bool,
-    /// Whether it waits in the kernel.
-    in_kernel: bool,
+    place: Place,
 }
 
 impl Service {
@@ -53,6 +70,7 @@ impl Service {
     /// # Errors
     /// What the kernel says: io_uring may be off, or memory short.
     pub(crate) fn new(
+        env: &Env,
         device: &Arc<Device>,
         layout: &RingLayout,
         payload_bytes: usize,
@@ -60,27 +78,37 @@ impl Service {
         let count = layout.queue_of_entry.len();
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
         builder.setup_submit_all();
+        // the thread that serves it will be the one that enables it
+        builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         // a completion and a message for each entry, and some room
         builder.setup_cqsize((4 * count).next_power_of_two() as u32);
         let ring = builder.build(count.next_power_of_two() as u32)?;
         // SAFETY: the ring lives as long as this borrow.
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()?;
-        let shared = Arc::new(Shared { memory: Memory::new(count, payload_bytes)?, ring: fd });
-        let slot = |queue: &u16| Slot { queue: *queue, commit_id: 0, used: false, in_kernel: false };
+        let memory = Memory::new(count, payload_bytes)?;
+        let parts = (0..count).map(|entry| memory.parts(entry)).collect();
+        let (answered, ended) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { memory, answered, ended, ring: fd });
+        let slot = |queue: &u16| Slot { queue: *queue, commit_id: 0, used: false, place: Place::Refused };
         let entries = layout.queue_of_entry.iter().map(slot).collect();
-        let (device, cpu) = (device.clone(), layout.cpu);
-        Ok(Service { ring, shared, device, cpu, entries, answered: Vec::new(), in_kernel: 0, ended: false })
+        let (env, device) = (env.clone(), device.clone());
+        Ok(Service { env, ring, shared, device, entries, parts, answered: Vec::new() })
+    }
+
+    /// To tell it of the end.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Serves until the file system is unmounted. Begins when the kernel has been told that there are rings.
     pub(crate) fn serve(mut self, handler: &impl Handler) {
-        bind_to(self.cpu);
         OWN.set((Arc::as_ptr(&self.shared) as usize, Vec::new()));
-        for index in 0..self.shared.memory.entries() {
-            self.register(index);
+        if let Err(e) = self.ring.submitter().register_enable_rings() {
+            return tracing::error!("a ring of the mount cannot begin: {e}");
         }
+        (0..self.entries.len()).for_each(|index| self.register(index));
         let mut is_idle = true;
-        while !(self.ended && self.in_kernel == 0) {
+        while !self.is_over() {
             self.hand_over();
             match self.wait(is_idle) {
                 Ok(()) => is_idle = false,
@@ -88,20 +116,21 @@ impl Service {
                     self.give_memory_back();
                     is_idle = true;
                 }
-                Err(e) => return tracing::error!("a ring of the mount ends: {e}"),
-            }
-            while let Some(completion) = self.next_completion() {
-                self.complete(&completion, handler);
-                self.hand_over();
-                if self.has_completions() {
-                    let _ = self.ring.submit();
+                Err(e) => {
+                    tracing::error!("a ring of the mount: {e}");
+                    self.env.sleep(AFTER_FAILURE);
                 }
             }
-            while !self.has_completions() && handler.take_turn() {
-                self.hand_over();
-                let _ = self.ring.submit();
-            }
+            self.take_all(handler);
+            self.take_turns(handler);
         }
+    }
+
+    /// Whether no request can come any more. Answers that are still to come go nowhere.
+    fn is_over(&self) -> bool {
+        let all = |place| self.entries.iter().all(|slot| slot.place == place);
+        let none_waits = || self.entries.iter().all(|slot| slot.place != Place::Kernel);
+        self.shared.ended.load(Ordering::Acquire) && none_waits() || all(Place::Refused)
     }
 
     /// Submits what there is and waits for a completion: for ever when there is nothing to give back.
@@ -119,6 +148,37 @@ impl Service {
         }
     }
 
+    /// Handles the requests that have come. The answer to one does not wait for the next.
+    fn take_all(&mut self, handler: &impl Handler) {
+        while let Some(completion) = self.next_completion() {
+            self.complete(&completion, handler);
+            self.hand_over();
+            if self.has_completions() {
+                self.submit();
+            }
+        }
+    }
+
+    /// Runs what is queued. Before each turn answers go out and requests come in.
+    fn take_turns(&mut self, handler: &impl Handler) {
+        while handler.has_turns() {
+            self.hand_over();
+            self.submit();
+            let turn = catch_unwind(AssertUnwindSafe(|| handler.take_turn()));
+            let is_over = turn.is_ok_and(|was_taken| !was_taken);
+            self.take_all(handler);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Hands commands to the kernel, which copies requests that have come meanwhile.
+    fn submit(&mut self) {
+        // what it could not take stays in the ring, and is taken at the next call
+        let _ = self.ring.submit();
+    }
+
     fn next_completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
@@ -128,22 +188,31 @@ impl Service {
     }
 
     fn complete(&mut self, completion: &cqueue::Entry, handler: &impl Handler) {
-        let index = completion.user_data() as u32;
         if completion.user_data() & MESSAGE != 0 {
-            return self.answered.push(index);
+            return; // what it is about is found when answers are handed over
         }
-        self.in_kernel -= 1;
-        self.entries[index as usize].in_kernel = false;
+        let index = completion.user_data() as u32;
+        let slot = &mut self.entries[index as usize];
         match -completion.result() {
-            0 => self.take(index, handler),
-            libc::EINTR | libc::EAGAIN => self.again(index as usize),
-            // the file system is unmounted, or its connection was ended
-            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED => self.ended = true,
-            errno => {
-                let e = io::Error::from_raw_os_error(errno);
-                tracing::error!("the kernel did not take an entry of a ring: {e}");
-                self.ended |= self.in_kernel == 0;
+            0 => {
+                slot.place = Place::Here;
+                self.take(index, handler);
             }
+            libc::EINTR | libc::EAGAIN => self.again(index as usize),
+            errno => {
+                slot.place = Place::Refused;
+                self.refused(errno);
+            }
+        }
+    }
+
+    fn refused(&mut self, errno: i32) {
+        // these say that the file system is unmounted, or its connection was ended
+        if matches!(errno, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED) {
+            self.shared.ended.store(true, Ordering::Release);
+        } else {
+            let e = io::Error::from_raw_os_error(errno);
+            tracing::error!("the kernel did not take an entry of a ring: {e}");
         }
     }
 
@@ -168,18 +237,16 @@ impl Service {
     fn hand_over(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
         OWN.with_borrow_mut(|(_, own)| answered.append(own));
+        answered.append(&mut self.shared.answered.lock());
         for index in answered.drain(..) {
             let Slot { queue, commit_id, .. } = self.entries[index as usize];
-            self.command(index as usize, RING_COMMIT_AND_FETCH, (queue, commit_id), None);
+            self.command(index as usize, RING_COMMIT_AND_FETCH, (queue, commit_id));
         }
         self.answered = answered;
     }
 
     fn register(&mut self, index: usize) {
-        let parts = self.shared.memory.parts(index);
-        self.command(index, RING_REGISTER, (self.entries[index].queue, 0), Some(&parts));
-        // the kernel reads `parts` now
-        let _ = self.ring.submit();
+        self.command(index, RING_REGISTER, (self.entries[index].queue, 0));
     }
 
     /// The kernel did not take the last command at all.
@@ -190,37 +257,35 @@ impl Service {
         }
     }
 
-    fn command(
-        &mut self,
-        index: usize,
-        number: u32,
-        (queue, commit_id): (u16, u64),
-        parts: Option<&[libc::iovec; 2]>,
-    ) {
+    fn command(&mut self, index: usize, number: u32, (queue, commit_id): (u16, u64)) {
         let mut area = [0; 80];
         let command = RingCommand { flags: 0, commit_id, queue, padding: [0; 6] };
         area[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
         let device = types::Fd(self.device.as_fd().as_raw_fd());
+        let parts = self.parts[index].as_ptr() as u64;
         let entry = opcode::UringCmd80::new(device, number)
             .cmd(area)
-            .addr(parts.map(|parts| parts.as_ptr() as u64))
+            .addr((number == RING_REGISTER).then_some(parts))
             .build()
             .user_data(index as u64);
-        let entry = if parts.is_some() { with_len(entry, 2) } else { entry };
-        // SAFETY: buffers of the entry live as long as the ring; the caller submits before `parts` ends.
+        let entry = if number == RING_REGISTER { with_len(entry, 2) } else { entry };
+        self.entries[index].place = Place::Kernel;
+        // SAFETY: what the command points to lives as long as the ring.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            // full: there are no more commands than entries, so this empties it
-            let _ = self.ring.submit();
+            // Full: there are as many places as entries, so the kernel has not taken earlier ones.
+            if self.ring.submit().is_err() {
+                self.env.sleep(AFTER_FAILURE);
+            }
         }
-        self.in_kernel += 1;
-        self.entries[index].in_kernel = true;
     }
 
     /// Nothing has come for a while.
     fn give_memory_back(&mut self) {
-        for (index, slot) in self.entries.iter_mut().enumerate().filter(|(_, s)| s.used && s.in_kernel) {
+        let waits = |slot: &Slot| slot.used && slot.place == Place::Kernel;
+        for (index, slot) in self.entries.iter_mut().enumerate().filter(|(_, slot)| waits(slot)) {
             slot.used = false;
-            // SAFETY: the entry waits in the kernel, which copies to it in this thread only.
+            // SAFETY: the entry waits in the kernel, which copies to it only when this thread is in
+            // `io_uring_enter`, from where it came with nothing.
             unsafe { self.shared.memory.give_back(index) };
         }
     }
@@ -234,17 +299,5 @@ fn with_len(entry: Entry128, len: u32) -> Entry128 {
         let mut bytes = std::mem::transmute::<Entry128, [u8; 128]>(entry);
         bytes[LEN_AT..LEN_AT + 4].copy_from_slice(&len.to_ne_bytes());
         std::mem::transmute::<[u8; 128], Entry128>(bytes)
-    }
-}
-
-/// Keeps this thread on a processor, where that is allowed.
-fn bind_to(cpu: usize) {
-    // SAFETY: a set for which all zeros are valid, and a number that is checked by the macro's function.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if cpu < libc::CPU_SETSIZE as usize {
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-        }
     }
 }
