@@ -82,6 +82,8 @@ faults! {
     ListAway,
     /// The free space cannot be had.
     SpaceFails,
+    /// An object cannot be made safe against a power cut.
+    SettleFails,
 }
 
 /// How often a fault happens.
@@ -353,6 +355,9 @@ impl Store for FaultyStore {
     }
 
     fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        if self.happens(StoreFault::SettleFails) {
+            return Err(eio());
+        }
         self.inner.settle(ctx, id)
     }
 

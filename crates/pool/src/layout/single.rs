@@ -9,7 +9,9 @@
 //! only after the same bytes, or another whole object of its name ([`IsWhole`]), were read back
 //! from the active store. Whatever else a store answers leaves both copies as they are. An error
 //! says nothing about an object, and a length says little, as an interrupted put may have left a
-//! torn object under its name.
+//! torn object under its name. An object that is damaged is moved like others, so that a store can be
+//! emptied, but only when it reads the same after [`DOUBT`]: a store that gives other bytes than it
+//! has, such as another object's, may do so again and again for a while.
 //!
 //! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures`
 //! and those of the stores.
@@ -20,17 +22,23 @@ use super::spec::{Layout, PoolSpec, StoreState};
 use super::{IsWhole, Member, Pool};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A damaged object is moved when it reads the same after this time.
+const DOUBT: Nanos = 3_600_000_000_000;
+
 pub(crate) struct Single {
+    env: Env,
     spec: PoolSpec,
     home: PoolStore,
     /// The store that is being emptied into `home`.
     old: Option<PoolStore>,
     /// Objects still to be moved, the last one first.
     drain: Mutex<Vec<(ObjectId, u64)>>,
+    /// Damaged objects: what they were read as, and since when.
+    doubted: Mutex<BTreeMap<ObjectId, (u32, Nanos)>>,
     figures: Mutex<Figures>,
     is_whole: IsWhole,
 }
@@ -52,10 +60,12 @@ impl Single {
             *(if store.state == StoreState::Draining { &mut old } else { &mut home }) = pool_store;
         }
         Single {
+            env: env.clone(),
             spec: spec.clone(),
             home: home.expect("a checked spec has a home in each slot"),
             old,
             drain: Mutex::default(),
+            doubted: Mutex::default(),
             figures: Mutex::default(),
             is_whole,
         }
@@ -84,6 +94,7 @@ impl Single {
         if there.as_deref() != Some(&*body) {
             match self.judge(ctx, old, id, &body, there.as_deref())? {
                 Counts::Home => {}
+                Counts::Unclear => return Ok(step),
                 Counts::Old => {
                     if there.is_none() {
                         self.home.call(|store| store.put(ctx, id, body.buffer()))?;
@@ -103,6 +114,7 @@ impl Single {
             self.home.call(|store| store.settle(ctx, id))?;
         }
         old.call(|store| store.delete(ctx, id))?;
+        self.doubted.lock().remove(&id);
         Ok(step)
     }
 
@@ -125,10 +137,26 @@ impl Single {
             let (here, old) = (self.home.url(), old.url());
             return Err(doubt(format!("{id:?} is damaged on {here}, and otherwise on {old}: both stay")));
         }
-        // it is moved though it is damaged, unless it was read wrong
-        match old.read_all(ctx, id)?.as_deref() == Some(body) {
-            true => Ok(Counts::Old),
-            false => Err(doubt(format!("{}: {id:?} is not the same when read again", old.url()))),
+        if old.read_all(ctx, id)?.as_deref() != Some(body) {
+            return Err(doubt(format!("{}: {id:?} is not the same when read again", old.url())));
+        }
+        Ok(if self.was_so_for_long(old, id, body) { Counts::Old } else { Counts::Unclear })
+    }
+
+    /// Whether a damaged object has read the same for [`DOUBT`].
+    fn was_so_for_long(&self, old: &PoolStore, id: ObjectId, body: &[u8]) -> bool {
+        let (now, sum) = (self.env.now(), super::piece::crc(body));
+        let mut doubted = self.doubted.lock();
+        match doubted.get(&id) {
+            Some((before, since)) if *before == sum => now - since >= DOUBT,
+            _ => {
+                doubted.insert(id, (sum, now));
+                tracing::warn!(
+                    "{}: {id:?} is damaged; it is moved if it still reads so in an hour (lee fsck names its files)",
+                    old.url()
+                );
+                false
+            }
         }
     }
 }
@@ -137,6 +165,8 @@ impl Single {
 enum Counts {
     Home,
     Old,
+    /// That is not known yet: both stay.
+    Unclear,
 }
 
 fn doubt(what: String) -> Error {
