@@ -59,9 +59,16 @@ impl Drop for Parameter {
     }
 }
 
-/// Whether the kernel has FUSE over io_uring.
+/// Whether the kernel has FUSE over io_uring, and lets this process use io_uring.
 pub fn has_io_uring() -> bool {
-    Path::new(URING_PARAMETER).exists()
+    let mut parameters = [0u64; 16];
+    // SAFETY: room for the kernel's structure of 120 bytes, all zeros.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 2, parameters.as_mut_ptr()) };
+    if fd >= 0 {
+        // SAFETY: a descriptor of our own.
+        unsafe { libc::close(fd as i32) };
+    }
+    fd >= 0 && Path::new(URING_PARAMETER).exists()
 }
 
 /// A mounted file system; unmounted when dropped.
