@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes files and notes what was acknowledged as durable; afterwards tells whether all of it is there.
 
-    durable.py write DIR NOTES SEED      works in DIR until it is killed or DIR fails (a killed server: ENOTCONN)
+    durable.py write DIR NOTES SEED      works in DIR until it is killed or DIR fails (a killed server: SERVER_GONE)
     durable.py verify DIR NOTES          compares DIR with the notes
 
 NOTES is a directory on a file system that survives: each worker appends a line to its own file there *after* the call
@@ -28,7 +28,8 @@ import zlib
 
 BLOCK = 4096
 LAZY_SECS_MAX = 4.0  # how long something without fsync may take to become durable: a commit a second, on a busy machine
-SERVER_GONE = {errno.ENOTCONN, errno.ECONNABORTED}
+# ECANCELED: over io_uring, of a request that the kernel was about to hand to the process that died
+SERVER_GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED}
 
 
 def content(name, version, length):
