@@ -20,6 +20,7 @@ pub mod ledger;
 mod owned;
 mod owners;
 mod people;
+pub mod processors;
 mod user_shares;
 mod waiting;
 

@@ -9,6 +9,7 @@
 //!
 //! One lock, held for a few instructions, never while a job runs or a thread starts.
 
+use crate::processors;
 use leeward_env::{Env, Flow, limits};
 use leeward_gate::{FairQueue, Line, Turn};
 use parking_lot::{Condvar, Mutex};
@@ -74,7 +75,12 @@ impl Waiting {
     /// here when there is none.
     fn start_thread(&self) {
         let shared = self.0.clone();
-        let start = || self.0.env.spawn("lee-wait", move || shared.serve());
+        let start = || {
+            self.0.env.spawn("lee-wait", move || {
+                processors::as_the_process();
+                shared.serve();
+            })
+        };
         if catch_unwind(AssertUnwindSafe(start)).is_err() {
             let mut state = self.0.state.lock();
             state.threads -= 1;

@@ -1,6 +1,8 @@
 //! The thread that runs requests that a ceiling held back, when they may go on. It exists while a
 //! request is held back.
 
+use crate::processors;
+
 use super::{Gate, GateState};
 use leeward_env::Nanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +37,7 @@ impl Gate {
     }
 
     fn watch(&self) {
+        processors::as_the_process();
         let mut state = self.0.state.lock();
         loop {
             let now = self.0.env.now();

@@ -5,6 +5,8 @@
 //! these threads take a turn, and with it a slot, only when they run. There are as many as slots at
 //! most, so one of them is free, or can be started, whenever a slot is.
 
+use crate::processors;
+
 use super::{Gate, GateState, Queued};
 use leeward_env::Nanos;
 use leeward_gate::Turn;
@@ -69,6 +71,7 @@ impl Gate {
     }
 
     fn serve_turns(&self) {
+        processors::as_the_process();
         let mut state = self.0.state.lock();
         loop {
             let now = self.0.env.now();

@@ -25,8 +25,10 @@ pub(crate) struct Layout {
 }
 
 /// What one ring has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RingLayout {
+    /// Which processor its thread is bound to.
+    pub(crate) cpu: usize,
     /// Number of the kernel's queue for each entry.
     pub(crate) queue_of_entry: Vec<u16>,
 }
@@ -51,7 +53,8 @@ impl Layout {
         if each == 0 {
             return None;
         }
-        let mut rings = vec![RingLayout::default(); online.len()];
+        let ring = |cpu: &usize| RingLayout { cpu: *cpu, queue_of_entry: Vec::new() };
+        let mut rings: Vec<RingLayout> = online.iter().map(ring).collect();
         for queue in 0..possible {
             let own = online.iter().position(|cpu| *cpu == queue);
             let count = if own.is_some() { each } else { 1 };

@@ -2,8 +2,7 @@
 //!
 //! The kernel has a queue for each possible processor. Each processor that is online has a thread here with a ring and
 //! entries: buffers that wait in the kernel for a request. A completion says that one is in an entry; the answer is written
-//! to the same entry, and one command hands it over and waits for the next request. Threads are not bound to processors, as
-//! threads that they start would be, too.
+//! to the same entry, and one command hands it over and waits for the next request. Threads are bound to their processors.
 //!
 //! Only the ring's own thread gives commands to it: the kernel copies the next request in the context of the thread that
 //! gave the command, and any other may be waiting for a disk. A thread that answers elsewhere leaves the number of the entry

@@ -11,6 +11,7 @@ use super::{Entry, MESSAGE, OWN, Shared};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use leeward_env::Env;
+use leeward_vfs::processors::bind_to;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -31,6 +32,7 @@ pub(crate) struct Service {
     ring: IoUring<Entry128, cqueue::Entry>,
     shared: Arc<Shared>,
     device: Arc<Device>,
+    cpu: usize,
     entries: Vec<Slot>,
     /// What the kernel is told of each entry: it may read that at any submission.
     parts: Vec<[libc::iovec; 2]>,
@@ -92,7 +94,8 @@ impl Service {
         let slot = |queue: &u16| Slot { queue: *queue, commit_id: 0, used: false, place: Place::Refused };
         let entries = layout.queue_of_entry.iter().map(slot).collect();
         let (env, device) = (env.clone(), device.clone());
-        Ok(Service { env, ring, shared, device, entries, parts, answered: Vec::new() })
+        let cpu = layout.cpu;
+        Ok(Service { env, ring, shared, device, cpu, entries, parts, answered: Vec::new() })
     }
 
     /// To tell it of the end.
@@ -102,6 +105,7 @@ impl Service {
 
     /// Serves until the file system is unmounted. Begins when the kernel has been told that there are rings.
     pub(crate) fn serve(mut self, handler: &impl Handler) {
+        bind_to(self.cpu);
         OWN.set((Arc::as_ptr(&self.shared) as usize, Vec::new()));
         if let Err(e) = self.ring.submitter().register_enable_rings() {
             return tracing::error!("a ring of the mount cannot begin: {e}");
