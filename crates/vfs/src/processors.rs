@@ -17,7 +17,7 @@ pub fn bind_to(cpu: usize) {
 }
 
 /// Lets this thread run where the process's first thread may, which nobody binds.
-pub(crate) fn as_the_process() {
+pub fn as_the_process() {
     // SAFETY: a set for which all zeros are valid; the calls write and read no more than its size.
     unsafe {
         let (mut set, bytes): (libc::cpu_set_t, _) = (std::mem::zeroed(), size_of::<libc::cpu_set_t>());

@@ -4,13 +4,17 @@ use super::abi::{self, init, opcode};
 use super::device::{Buffer, Device, head_of};
 use super::reply::Reply;
 use super::request::{Call, Request};
-use super::ring::{self, Layout, Service, Shared};
+use super::ring::{self, Layout, Service, Shared, Watch, Yielding};
 use super::{Handler, handle};
 use leeward_env::Env;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+/// How long a thread that has read a FORGET lets others gather. An interrupt may wait for so long.
+const BETWEEN_FORGETS: Duration = Duration::from_millis(2);
 
 /// How requests are to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,18 +87,20 @@ impl Session {
         let payload_bytes = started.payload_bytes.unwrap_or(limits.write_bytes);
         let mut readers = Vec::new();
         let ends: Arc<[Arc<Shared>]> = started.ends.into();
+        let has_rings = started.payload_bytes.is_some();
         for number in 0..threads {
-            let (device, handler, ends) = (device.clone(), handler.clone(), ends.clone());
+            let (handler, ends) = (handler.clone(), ends.clone());
+            let reader = Reader { env: env.clone(), device: device.clone(), payload_bytes, has_rings };
             let (go, wait) = sync_channel(1);
             env.try_spawn(&format!("fuse-{number}"), move || {
                 if wait.recv().is_ok() {
-                    serve(&device, &*handler, payload_bytes);
+                    reader.serve(&*handler);
                 }
                 ends.iter().for_each(|ring| ring.end());
             })?;
             readers.push(go);
         }
-        hello.answer(&device, limits, (payload_bytes, started.payload_bytes.is_some()))?;
+        hello.answer(&device, limits, (payload_bytes, has_rings))?;
         started.go.append(&mut readers);
         started.go.iter().for_each(|go| _ = go.send(()));
         Ok(Session { device, channel: started.channel })
@@ -145,8 +151,12 @@ fn start_rings<H: Handler>(
         return Started::without("/sys/devices/system/cpu does not say how many processors to serve".into());
     };
     let made = ring::check().and_then(|()| {
-        let make = |ring| Service::new(env, device, ring, layout.payload_bytes);
-        layout.rings.iter().map(make).collect::<io::Result<Vec<_>>>()
+        let watch = Watch::new(env, layout.rings.len());
+        let make = |(number, ring)| {
+            let yielding = Yielding::new(watch.clone(), number);
+            Service::new(env, device, (ring, layout.payload_bytes), yielding)
+        };
+        layout.rings.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()
     });
     let entries = layout.rings.iter().map(|ring| ring.queue_of_entry.len()).sum();
     let started = made.and_then(|services| wait_to_serve(env, services, &handler()));
@@ -220,21 +230,36 @@ impl Hello {
     }
 }
 
-/// Reads and handles requests until there are no more.
-fn serve(device: &Arc<Device>, handler: &impl Handler, payload_bytes: usize) {
-    let mut buffer = Buffer::new(payload_bytes);
-    loop {
-        let bytes = match device.read(&mut buffer) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return,
-            Err(e) => return tracing::error!("the mount's requests cannot be read: {e}"),
-        };
-        match Request::from_device(bytes) {
-            Ok(request) => {
-                let reply = Reply::to_device(device, request.head.unique);
-                handle(handler, request, reply);
+/// A thread that reads from the device.
+struct Reader {
+    env: Env,
+    device: Arc<Device>,
+    payload_bytes: usize,
+    /// Whether requests that users wait for come by them.
+    has_rings: bool,
+}
+
+impl Reader {
+    /// Reads and handles requests until there are no more.
+    fn serve(&self, handler: &impl Handler) {
+        let mut buffer = Buffer::new(self.payload_bytes);
+        loop {
+            let bytes = match self.device.read(&mut buffer) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return,
+                Err(e) => return tracing::error!("the mount's requests cannot be read: {e}"),
+            };
+            let Ok(request) = Request::from_device(bytes) else {
+                refuse(&self.device, bytes);
+                continue;
+            };
+            let is_forget = matches!(request.call, Call::Forget { .. } | Call::BatchForget { .. });
+            let reply = Reply::to_device(&self.device, request.head.unique);
+            handle(handler, request, reply);
+            if is_forget && self.has_rings {
+                // more of them come as one, and whoever removes files need not wake this thread for each
+                self.env.sleep(BETWEEN_FORGETS);
             }
-            Err(_) => refuse(device, bytes),
         }
     }
 }

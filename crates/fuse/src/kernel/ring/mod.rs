@@ -16,9 +16,11 @@
 mod layout;
 mod memory;
 mod service;
+mod yielding;
 
 pub(crate) use layout::Layout;
 pub(crate) use service::Service;
+pub(crate) use yielding::{Watch, Yielding};
 
 use io_uring::{IoUring, opcode, types};
 use memory::Memory;
@@ -44,6 +46,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    fn new(memory: Memory, ring: OwnedFd) -> Shared {
+        Shared { memory, answered: Mutex::default(), ended: AtomicBool::new(false), ring }
+    }
+
     /// Has the ring's thread look at what there is. Where the kernel has no memory for a message now, the
     /// thread finds it when the next one comes, or when it looks by itself.
     fn wake(&self) {

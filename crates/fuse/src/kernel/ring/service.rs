@@ -7,17 +7,17 @@ use super::super::request::Request;
 use super::super::{Handler, handle};
 use super::layout::RingLayout;
 use super::memory::Memory;
+use super::yielding::Yielding;
 use super::{Entry, MESSAGE, OWN, Shared};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use leeward_env::Env;
 use leeward_vfs::processors::bind_to;
-use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
@@ -25,6 +25,8 @@ use zerocopy::IntoBytes;
 const IDLE: Duration = Duration::from_secs(5);
 /// A thread whose system call failed waits so long before it goes on.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// `IORING_ENTER_GETEVENTS`: requests that have come are copied in the same call.
+const GET_EVENTS: u32 = 1;
 
 /// One ring with its entries, before and while it serves.
 pub(crate) struct Service {
@@ -38,6 +40,9 @@ pub(crate) struct Service {
     parts: Vec<[libc::iovec; 2]>,
     /// Entries whose answer is to be handed over.
     answered: Vec<u32>,
+    /// How many entries the kernel did not take.
+    refused: usize,
+    yielding: Yielding,
 }
 
 // SAFETY: the addresses are of its own memory.
@@ -74,8 +79,8 @@ impl Service {
     pub(crate) fn new(
         env: &Env,
         device: &Arc<Device>,
-        layout: &RingLayout,
-        payload_bytes: usize,
+        (layout, payload_bytes): (&RingLayout, usize),
+        yielding: Yielding,
     ) -> io::Result<Service> {
         let count = layout.queue_of_entry.len();
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
@@ -89,13 +94,12 @@ impl Service {
         let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) }.try_clone_to_owned()?;
         let memory = Memory::new(count, payload_bytes)?;
         let parts = (0..count).map(|entry| memory.parts(entry)).collect();
-        let (answered, ended) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { memory, answered, ended, ring: fd });
+        let shared = Arc::new(Shared::new(memory, fd));
         let slot = |queue: &u16| Slot { queue: *queue, commit_id: 0, used: false, place: Place::Refused };
         let entries = layout.queue_of_entry.iter().map(slot).collect();
         let (env, device) = (env.clone(), device.clone());
-        let cpu = layout.cpu;
-        Ok(Service { env, ring, shared, device, cpu, entries, parts, answered: Vec::new() })
+        let (cpu, answered, refused) = (layout.cpu, Vec::new(), 0);
+        Ok(Service { env, ring, shared, device, cpu, entries, parts, answered, refused, yielding })
     }
 
     /// To tell it of the end.
@@ -106,6 +110,7 @@ impl Service {
     /// Serves until the file system is unmounted. Begins when the kernel has been told that there are rings.
     pub(crate) fn serve(mut self, handler: &impl Handler) {
         bind_to(self.cpu);
+        self.yielding.enter();
         OWN.set((Arc::as_ptr(&self.shared) as usize, Vec::new()));
         if let Err(e) = self.ring.submitter().register_enable_rings() {
             return tracing::error!("a ring of the mount cannot begin: {e}");
@@ -132,13 +137,16 @@ impl Service {
 
     /// Whether no request can come any more. Answers that are still to come go nowhere.
     fn is_over(&self) -> bool {
-        let all = |place| self.entries.iter().all(|slot| slot.place == place);
         let none_waits = || self.entries.iter().all(|slot| slot.place != Place::Kernel);
-        self.shared.ended.load(Ordering::Acquire) && none_waits() || all(Place::Refused)
+        self.shared.ended.load(Ordering::Acquire) && none_waits() || self.refused == self.entries.len()
     }
 
-    /// Submits what there is and waits for a completion: for ever when there is nothing to give back.
+    /// Hands answers over and waits for a completion: for ever when there is nothing to give back.
     fn wait(&mut self, is_idle: bool) -> io::Result<()> {
+        self.wake_programs();
+        if self.has_completions() {
+            return Ok(());
+        }
         let timeout = types::Timespec::from(IDLE);
         let arguments = types::SubmitArgs::new().timespec(&timeout);
         let done = match is_idle {
@@ -149,6 +157,18 @@ impl Service {
             Ok(_) => Ok(()),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(()),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Hands commands to the kernel, which leaves the processor to those whom they wake.
+    fn wake_programs(&mut self) {
+        let commands = self.ring.submission().len();
+        if commands > 0 {
+            let submitter = self.ring.submitter();
+            // What the kernel could not take stays in the ring, and is taken at the next call.
+            // SAFETY: no signal mask is given.
+            let enter = || unsafe { submitter.enter::<libc::sigset_t>(commands as u32, 0, GET_EVENTS, None) };
+            let _ = self.yielding.during(enter);
         }
     }
 
@@ -205,12 +225,13 @@ impl Service {
             libc::EINTR | libc::EAGAIN => self.again(index as usize),
             errno => {
                 slot.place = Place::Refused;
-                self.refused(errno);
+                self.refused += 1;
+                self.note_refusal(errno);
             }
         }
     }
 
-    fn refused(&mut self, errno: i32) {
+    fn note_refusal(&mut self, errno: i32) {
         // these say that the file system is unmounted, or its connection was ended
         if matches!(errno, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED) {
             self.shared.ended.store(true, Ordering::Release);

@@ -1,0 +1,235 @@
+//! Leaves the processor to the program that is answered.
+//!
+//! Linux puts a woken program on an idle processor in preference to one on which a thread runs, as the thread that answers
+//! does. So a program that asks one thing after the other would change processors at each answer. To wake a processor
+//! costs several times what the request does, most of all on a virtual machine: 15 us rather than 4. A processor that runs
+//! nothing but threads of the policy `SCHED_IDLE` counts as idle. So the thread of a ring takes that policy for the system
+//! call that hands answers over ([`Yielding`]).
+//!
+//! With that policy any busy program on the processor keeps the thread from running. So a thread of the normal policy
+//! ([`Watch`]) looks on while there are requests. A ring's thread that is too long in that call gets the normal policy back
+//! from it, and does without the other one for a while.
+//!
+//! Source: `select_idle_sibling` and `sched_idle_cpu` in `kernel/sched/fair.c` of Linux 6.18; the rule is there since 5.4.
+
+use leeward_env::{Env, Nanos};
+use leeward_vfs::processors::as_the_process;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// How often the watch looks.
+const STEP: Duration = Duration::from_millis(1);
+/// A thread that is in the call for longer waits for a processor.
+const LONG: Nanos = 1_000_000;
+/// It does without for this time then.
+const PAUSE: Nanos = 500_000_000;
+/// The watch ends after so many looks at which there was nothing new.
+const QUIET_STEPS: u32 = 1_000;
+
+/// What the threads of all rings of a mount share.
+pub(crate) struct Watch {
+    env: Env,
+    rings: Vec<Looked>,
+    /// Whether its thread runs.
+    is_on: AtomicBool,
+}
+
+/// The thread of one ring, as the watch sees it.
+#[derive(Default)]
+struct Looked {
+    /// Its number, while it serves.
+    thread: Mutex<Option<libc::pid_t>>,
+    /// When it began the call that it is in; 0: it is in none.
+    since: AtomicU64,
+    /// Whether it was in one since the watch looked.
+    was_used: AtomicBool,
+    /// Until when it does without.
+    not_before: AtomicU64,
+}
+
+impl Watch {
+    /// For so many rings; `None` where there is nothing to gain, or policies may not be changed.
+    pub(crate) fn new(env: &Env, rings: usize) -> Option<Arc<Watch>> {
+        let usable = rings > 1 && std::thread::scope(|scope| scope.spawn(may_change).join()).unwrap_or(false);
+        let rings = (0..rings).map(|_| Looked::default()).collect();
+        usable.then(|| Arc::new(Watch { env: env.clone(), rings, is_on: AtomicBool::new(false) }))
+    }
+
+    /// Sees to it that its thread runs. Where it cannot be started, false.
+    fn turn_on(self: &Arc<Watch>) -> bool {
+        if self.is_on.swap(true, SeqCst) {
+            return true;
+        }
+        let watch = self.clone();
+        let started = self.env.try_spawn("fuse-watch", move || {
+            as_the_process();
+            watch.look_on();
+        });
+        if started.is_err() {
+            self.is_on.store(false, SeqCst);
+        }
+        started.is_ok()
+    }
+
+    fn look_on(&self) {
+        loop {
+            self.look_until_quiet();
+            self.is_on.store(false, SeqCst);
+            // a ring that has found it on just before relies on it
+            let is_needed = self.rings.iter().any(|ring| ring.was_used.load(SeqCst));
+            if !is_needed || self.is_on.swap(true, SeqCst) {
+                return;
+            }
+        }
+    }
+
+    fn look_until_quiet(&self) {
+        let mut quiet = 0;
+        while quiet < QUIET_STEPS {
+            self.env.sleep(STEP);
+            let now = self.env.now();
+            // each of them is to be looked at
+            let used = self.rings.iter().filter(|ring| ring.look(now)).count();
+            quiet = if used > 0 { 0 } else { quiet + 1 };
+        }
+    }
+}
+
+impl Looked {
+    /// Returns whether there was anything new.
+    fn look(&self, now: Nanos) -> bool {
+        let since = self.since.load(SeqCst);
+        if since == 0 {
+            return self.was_used.swap(false, SeqCst);
+        }
+        if now.saturating_sub(since) >= LONG {
+            self.not_before.store(now + PAUSE, SeqCst);
+            if let Some(thread) = *self.thread.lock() {
+                set_policy(thread, libc::SCHED_OTHER);
+            }
+        }
+        true
+    }
+}
+
+/// The side of one ring's thread.
+pub(crate) struct Yielding {
+    watch: Option<Arc<Watch>>,
+    ring: usize,
+}
+
+impl Yielding {
+    /// For a thread, which calls [`Yielding::enter`] first.
+    pub(crate) fn new(watch: Option<Arc<Watch>>, ring: usize) -> Yielding {
+        Yielding { watch, ring }
+    }
+
+    /// This is the thread.
+    pub(crate) fn enter(&self) {
+        if let Some(watch) = &self.watch {
+            // SAFETY: no arguments, cannot fail.
+            *watch.rings[self.ring].thread.lock() = Some(unsafe { libc::gettid() });
+        }
+    }
+
+    /// Does what wakes programs: a system call, nothing that holds a lock.
+    pub(crate) fn during<R>(&self, call: impl FnOnce() -> R) -> R {
+        let Some(looked) = self.begin() else { return call() };
+        let result = call();
+        set_policy(0, libc::SCHED_OTHER);
+        looked.since.store(0, SeqCst);
+        result
+    }
+
+    fn begin(&self) -> Option<&Looked> {
+        let watch = self.watch.as_ref()?;
+        let looked = &watch.rings[self.ring];
+        let now = watch.env.now();
+        if now < looked.not_before.load(SeqCst) {
+            return None;
+        }
+        looked.was_used.store(true, SeqCst);
+        if !watch.turn_on() {
+            return None;
+        }
+        looked.since.store(now.max(1), SeqCst);
+        set_policy(0, libc::SCHED_IDLE);
+        Some(looked)
+    }
+}
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            *watch.rings[self.ring].thread.lock() = None;
+        }
+    }
+}
+
+/// Whether this thread has the normal policy, and may leave it and come back.
+fn may_change() -> bool {
+    // SAFETY: only asks.
+    let is_normal = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
+    is_normal && set_policy(0, libc::SCHED_IDLE) && set_policy(0, libc::SCHED_OTHER)
+}
+
+/// Gives a thread, 0 for this one, a policy; returns whether that was allowed.
+fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> bool {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: reads the structure.
+    unsafe { libc::sched_setscheduler(thread, policy, &raw const none) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> libc::c_int {
+        // SAFETY: only asks.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    /// Needs the right to come back from `SCHED_IDLE`, which root has.
+    fn watched() -> Option<(Env, Arc<Watch>, Yielding)> {
+        let env = Env::real();
+        let watch = Watch::new(&env, 2)?;
+        let yielding = Yielding::new(Some(watch.clone()), 1);
+        yielding.enter();
+        Some((env, watch, yielding))
+    }
+
+    #[test]
+    fn who_waits_for_a_processor_gets_the_normal_policy_back() {
+        let Some((env, _, yielding)) = watched() else { return eprintln!("needs root") };
+        let first = yielding.during(|| {
+            let first = policy();
+            while policy() != libc::SCHED_OTHER {
+                env.sleep(STEP);
+            }
+            first
+        });
+        assert_eq!(first, libc::SCHED_IDLE);
+        assert_eq!(yielding.during(policy), libc::SCHED_OTHER, "it does without for a while");
+        env.sleep(Duration::from_nanos(PAUSE));
+        assert_eq!(yielding.during(policy), libc::SCHED_IDLE);
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn the_watch_ends_when_there_is_nothing_to_look_at() {
+        let Some((env, watch, yielding)) = watched() else { return eprintln!("needs root") };
+        for _ in 0..2 {
+            yielding.during(|| ());
+            while watch.is_on.load(SeqCst) {
+                env.sleep(STEP);
+            }
+        }
+    }
+
+    #[test]
+    fn one_ring_has_nobody_to_yield_to() {
+        assert!(Watch::new(&Env::real(), 1).is_none());
+    }
+}
