@@ -302,8 +302,8 @@ operations! {
     /// unlinked inode is freed with the last reference.
     ///
     /// Where [`Ctx::refs`](leeward_env::Ctx) is set, a front end takes a reference with every
-    /// [`Reply::Attr`] of a Lookup, Make, MakeUnnamed or Link, and with each entry of a List with
-    /// `attrs`.
+    /// [`Reply::Attr`] of a Lookup, Make, MakeUnnamed, Place or Link, and with each entry of a List
+    /// with `attrs`.
     Forget "forget" Reads {
         /// The inode.
         node: NodeId,

@@ -354,20 +354,14 @@ fn may_be_left(call: &Call<'_>) -> bool {
     }
 }
 
-/// Gives a file without a name its first one. The answer carries a reference, so the name is looked up.
+/// Gives a file without a name its first one.
 fn place(gate: &Gate, ctx: Ctx, node: NodeId, (dir, name): (NodeId, Box<[u8]>), to: Answer) {
-    let again = (gate.clone(), name.clone());
-    gate.run(ctx, Op::Place { node, dir, name: &name, over: Precondition::Nothing }, move |result| {
-        match result {
-            Ok(Reply::Attr(_)) => {
-                let (gate, name) = again;
-                let ttl = name_ttl(dir, &name);
-                gate.run(ctx, Op::Lookup { dir, name: &name }, answer_entry(to, ttl));
-            }
-            // it had a name once
-            Err(Error::Invalid) => to.error(libc::ENOENT),
-            other => to.error(failure(other)),
-        }
+    let ttl = name_ttl(dir, &name);
+    let op = Op::Place { node, dir, name: &name, over: Precondition::Nothing };
+    gate.run(ctx, op, move |result| match result {
+        // it had a name once
+        Err(Error::Invalid) => to.error(libc::ENOENT),
+        result => answer_entry(to, ttl)(result),
     });
 }
 

@@ -187,3 +187,17 @@ fn a_snapshot_in_between_has_the_old_file() {
     rig.clean();
     assert_eq!(read(&rig, b"f").map(|d| d.len()), Ok(400_000));
 }
+
+#[test]
+fn the_answer_to_a_place_carries_a_reference() {
+    let rig = Rig::new();
+    let node = unnamed(&rig, 2);
+    write(&rig, node, b"ab");
+    place(&rig, node, b"n", Precondition::Nothing).unwrap();
+    rig.call(Op::Unlink { dir: ROOT, name: b"n", over: Precondition::Any }).unwrap();
+    let read = || rig.call(Op::Read { node, offset: 0, len: 2 });
+    forget(&rig, node);
+    assert!(matches!(read(), Ok(Reply::Data(data)) if data == b"ab"), "one of two is left");
+    forget(&rig, node);
+    assert_eq!(read().err(), Some(Error::Stale));
+}

@@ -170,7 +170,7 @@ impl Fs for MemFs {
             Op::MakeUnnamed { dir, mode, umask, .. } => {
                 self.mutate(|t, now| t.make_unnamed(ctx, dir, mode & !umask, now))
             }
-            Op::Place { node, dir, name, .. } => self.mutate(|t, now| t.place(node, dir, name, now)),
+            Op::Place { node, dir, name, .. } => self.mutate(|t, now| t.place(ctx, node, dir, name, now)),
             // the kernel asks for none of these
             Op::BeginUpload { .. }
             | Op::KeepPart { .. }
@@ -371,7 +371,14 @@ impl Table {
         Ok((self.told(ctx, id)?, None))
     }
 
-    fn place(&mut self, node: NodeId, dir: NodeId, name: &[u8], now: Time) -> Result<(Reply, Dead)> {
+    fn place(
+        &mut self,
+        ctx: &Ctx,
+        node: NodeId,
+        dir: NodeId,
+        name: &[u8],
+        now: Time,
+    ) -> Result<(Reply, Dead)> {
         check_name(name)?;
         if self.entries(dir)?.contains_key(name) {
             return Err(Error::Exists);
@@ -380,11 +387,9 @@ impl Table {
         if inode.attr.nlink != 0 {
             return Err(Error::Invalid);
         }
-        inode.attr.nlink = 1;
-        inode.attr.ctime = now;
-        let attr = inode.attr;
+        (inode.attr.nlink, inode.attr.ctime) = (1, now);
         self.entries_mut(dir, now)?.insert(name.into(), node);
-        Ok((Reply::Attr(attr), None))
+        Ok((self.told(ctx, node)?, None))
     }
 
     fn link(

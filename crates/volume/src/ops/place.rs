@@ -85,7 +85,10 @@ impl Tx<'_> {
 impl Shard {
     /// [`Op::Place`](leeward_fs::Op::Place). Content is in the records before the name is.
     pub(crate) fn place(&self, ctx: &Ctx, p: &Placing<'_>) -> leeward_fs::Result<Reply> {
-        self.place_and(ctx, p, |_| Ok(()))
+        self.place_and(ctx, p, |tx| {
+            tx.show(p.node);
+            Ok(())
+        })
     }
 
     /// [`Op::Place`](leeward_fs::Op::Place), with further changes in the same transaction.
