@@ -278,7 +278,7 @@ fn statfs_and_ioctl() {
             let f = File::create(rig.at("f")).unwrap();
             let mut n = 0;
             assert_eq!(
-                errno(ok(libc::ioctl(f.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut n))),
+                errno(ok(libc::ioctl(f.as_raw_fd(), libc::FS_IOC_GETVERSION, &raw mut n))),
                 libc::ENOTTY
             );
         }
