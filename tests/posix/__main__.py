@@ -22,6 +22,7 @@ import locks  # noqa: F401
 import directories  # noqa: F401
 import owners  # noqa: F401
 import xattrs  # noqa: F401
+import flags  # noqa: F401
 from harness import CASES, Skip
 
 

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use leeward_door::listen::{Certificate, Client};
+use leeward_env::Ctx;
+use leeward_fs::{Fs, InodeFlags, Op, SetAttr};
 use leeward_volume::admin::{self, PropertyChanges};
 use rig::{BOB, Rig};
 use serde_json::json;
@@ -281,3 +283,50 @@ fn a_user_is_that_user() {
     );
     assert_eq!(rig.ask_as(BOB, "GET", "/home/f", &[], b"").status, 200);
 }
+
+/// `chattr +i` and `+a`, which only root of a mount can set, hold here, too.
+#[test]
+fn files_and_directories_with_flags_are_kept() {
+    let rig = Rig::new();
+    for path in ["/home/d", "/home/e"] {
+        rig.must(201, "MKCOL", path, &[], b"");
+    }
+    for path in ["/home/kept", "/home/other", "/home/d/kept", "/home/d/other", "/home/e/new"] {
+        rig.must(201, "PUT", path, &[], b"x");
+    }
+    let set_flags = |path: &str, flags| {
+        let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        rig.cell.call(&Ctx::system(), Op::SetAttr { node: rig.node(path), set }).expect("set");
+    };
+    let to = |path| [("destination", path)];
+    for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND_ONLY] {
+        set_flags("home/kept", flag);
+        rig.must(403, "DELETE", "/home/kept", &[], b"");
+        rig.must(403, "PUT", "/home/kept", &[], b"y");
+        rig.must(403, "PROPPATCH", "/home/kept", &[], PROPERTY);
+        rig.must(403, "COPY", "/home/other", &to("/home/kept"), b"");
+        rig.must(403, "MOVE", "/home/other", &to("/home/kept"), b"");
+        rig.must(403, "MOVE", "/home/kept", &to("/home/moved"), b"");
+        assert_eq!(rig.ask("GET", "/home/kept", &[], b"").body, b"x");
+
+        set_flags("home/d", flag);
+        rig.must(403, "DELETE", "/home/d", &[], b"");
+        rig.must(403, "DELETE", "/home/d/other", &[], b"");
+        rig.must(403, "PUT", "/home/d/other", &[], b"y");
+        let may_add = flag == InodeFlags::APPEND_ONLY;
+        rig.must(if may_add { 201 } else { 403 }, "PUT", "/home/d/new", &[], b"y");
+        rig.must(if may_add { 201 } else { 403 }, "MKCOL", "/home/d/sub", &[], b"");
+    }
+    set_flags("home/d", InodeFlags::default());
+    set_flags("home/d/kept", InodeFlags::IMMUTABLE);
+    let kept = rig.node("home/d/kept");
+    rig.must(207, "DELETE", "/home/d", &[], b"");
+    assert_eq!(rig.names("home/d"), ["kept"], "all but what it may not remove");
+    rig.must(207, "COPY", "/home/e", &to("/home/d"), b"");
+    assert!(rig.cell.call(&Ctx::system(), Op::GetAttr { node: kept }).is_ok(), "never removed");
+    set_flags("home/kept", InodeFlags::default());
+    rig.must(204, "DELETE", "/home/kept", &[], b"");
+}
+
+const PROPERTY: &[u8] = br#"<?xml version="1.0"?><D:propertyupdate xmlns:D="DAV:"><D:set><D:prop>
+    <x:color xmlns:x="urn:x">red</x:color></D:prop></D:set></D:propertyupdate>"#;

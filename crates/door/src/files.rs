@@ -179,7 +179,8 @@ const OPENED: &[u8] = b"user.leeward.opened";
 pub(crate) const LOOK: (Op<'static>, u64) = (Op::Lookup { dir: NodeId::ROOT, name: b"" }, 0);
 const LIST: (Op<'static>, u64) = (Op::List { dir: NodeId::ROOT, after: b"", limit: 0, attrs: true }, 0);
 pub(crate) const SET: (Op<'static>, u64) = (Op::SetAttr { node: NodeId::ROOT, set: NOTHING }, 0);
-const NOTHING: SetAttr = SetAttr { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None };
+const NOTHING: SetAttr =
+    SetAttr { mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, flags: None };
 
 impl Tree {
     /// The files of all trees.

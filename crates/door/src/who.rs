@@ -147,7 +147,7 @@ fn by_acl(ctx: &Ctx, attr: &Attr, acl: &[u8], want: u32) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leeward_fs::{NodeId, Time};
+    use leeward_fs::{InodeFlags, NodeId, Time};
 
     fn attr(mode: u32, uid: u32, gid: u32) -> Attr {
         let time = Time::default();
@@ -166,6 +166,7 @@ mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            flags: InodeFlags::default(),
         }
     }
 

@@ -31,6 +31,61 @@ pub struct Time {
     pub nanos: u32,
 }
 
+/// Flags of an inode, as `chattr` sets them. The bits are those of the kernel's `FS_IOC_SETFLAGS`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InodeFlags(u32);
+
+impl InodeFlags {
+    /// `chattr +i`: nothing about the inode changes; a directory gets and loses no names.
+    pub const IMMUTABLE: InodeFlags = InodeFlags(0x10);
+    /// `chattr +a`: a file only grows at its end; a directory gets names and loses none.
+    pub const APPEND_ONLY: InodeFlags = InodeFlags(0x20);
+    /// `chattr +d`: backup programs may leave it out. New inodes inherit it from their directory.
+    pub const NO_DUMP: InodeFlags = InodeFlags(0x40);
+    /// All flags that have a meaning.
+    pub const KNOWN: InodeFlags = InodeFlags(0x70);
+
+    /// The flags with these bits, known or not.
+    pub const fn from_bits(bits: u32) -> InodeFlags {
+        InodeFlags(bits)
+    }
+
+    /// The bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether any of `others` is among them.
+    pub const fn has(self, others: InodeFlags) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Those that are also among `others`.
+    pub const fn and(self, others: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 & others.0)
+    }
+
+    /// These and `others`.
+    pub const fn or(self, others: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 | others.0)
+    }
+
+    /// Those without `others`.
+    pub const fn without(self, others: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 & !others.0)
+    }
+
+    /// Those that are set in exactly one of the two.
+    pub const fn changed(self, other: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 ^ other.0)
+    }
+}
+
 /// Attributes as `stat` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
@@ -60,6 +115,8 @@ pub struct Attr {
     pub ctime: Time,
     /// Time of creation.
     pub btime: Time,
+    /// Flags.
+    pub flags: InodeFlags,
 }
 
 /// A time to set.
@@ -86,4 +143,7 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Modification time.
     pub mtime: Option<SetTime>,
+    /// Flags, of a file or directory only (EOPNOTSUPP). Root may change all known ones, the owner
+    /// only [`InodeFlags::NO_DUMP`] (EPERM).
+    pub flags: Option<InodeFlags>,
 }

@@ -23,7 +23,7 @@ mod reply;
 pub mod uploads;
 
 pub use args::{Allocate, Make, Precondition, RenameMode, Seek, XattrMode};
-pub use attr::{Attr, Kind, SetAttr, SetTime, Time};
+pub use attr::{Attr, InodeFlags, Kind, SetAttr, SetTime, Time};
 pub use engine::{Engine, Turns};
 pub use error::{Error, Result};
 pub use node::{DIRECTORIES_FIRST, INHERITED, NodeId, VIEW_END, VIEW_FIRST};

@@ -3,7 +3,9 @@
 use crate::door::TTL;
 use crate::kernel::abi;
 use leeward_env::limits;
-use leeward_fs::{Allocate, Attr, Error, Kind, Make, RenameMode, Seek, SetTime, StatFs, Time, XattrMode};
+use leeward_fs::{
+    Allocate, Attr, Error, InodeFlags, Kind, Make, RenameMode, Seek, SetTime, StatFs, Time, XattrMode,
+};
 use std::time::Duration;
 
 /// What `stat` shows as the best size for I/O, and the unit of `statfs`.
@@ -70,6 +72,7 @@ pub(crate) fn absent(name_ttl: Duration) -> abi::EntryOut {
 pub(crate) fn statx(a: &Attr) -> abi::Statx {
     const BASIC_STATS: u32 = 0x7ff;
     const BTIME: u32 = 0x800;
+    // STATX_ATTR_IMMUTABLE, _APPEND and _NODUMP are the same bits as the flags
     let time = |t: Time| abi::StatxTime { secs: t.secs, nanos: t.nanos, reserved: 0 };
     let rdev = u64::from(a.rdev);
     abi::Statx {
@@ -88,6 +91,8 @@ pub(crate) fn statx(a: &Attr) -> abi::Statx {
         mtime: time(a.mtime),
         rdev_major: libc::major(rdev),
         rdev_minor: libc::minor(rdev),
+        attributes: u64::from(a.flags.bits()),
+        attributes_mask: u64::from(InodeFlags::KNOWN.bits()),
         ..abi::Statx::default()
     }
 }

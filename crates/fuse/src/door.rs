@@ -4,6 +4,7 @@
 //! below) is answered EIO.
 
 use crate::convert::{self, errno};
+use crate::file_flags::{self, FlagsRequest};
 use crate::kernel::abi::{self, fattr, init};
 use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
 use crate::listing::{Handles, Listing};
@@ -199,6 +200,26 @@ impl Door {
         });
     }
 
+    fn ioctl(&self, ctx: Ctx, node: NodeId, (args, data): (&abi::IoctlIn, &[u8]), to: Answer) {
+        match FlagsRequest::parse(args, data) {
+            None => to.error(libc::ENOTTY),
+            Some(FlagsRequest::SetUnsupported) => to.error(libc::EOPNOTSUPP),
+            Some(FlagsRequest::Get(form)) => {
+                self.run(ctx, Op::GetAttr { node }, move |result| match result {
+                    Ok(Reply::Attr(attr)) => to.data(&file_flags::answer(attr.flags, form)),
+                    other => to.error(failure(other)),
+                });
+            }
+            Some(FlagsRequest::Set(flags)) => {
+                let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+                self.run(ctx, Op::SetAttr { node, set }, |result| match result {
+                    Ok(Reply::Attr(_)) => to.value(&abi::IoctlOut::default()),
+                    other => to.error(failure(other)),
+                });
+            }
+        }
+    }
+
     fn stat_fs(&self, ctx: Ctx, node: NodeId, to: Answer) {
         self.run(ctx, Op::StatFs { node }, |result| match result {
             Ok(Reply::StatFs(s)) => to.value(&convert::stat_fs(&s)),
@@ -292,7 +313,7 @@ impl Handler for Door {
             Call::Lseek(args) => self.seek(ctx, node, &args, to),
             Call::CopyFileRange { args, wide } => self.copy(ctx, node, (&args, wide), to),
             Call::Release | Call::Destroy => to.done(),
-            Call::Ioctl(_) => to.error(libc::ENOTTY),
+            Call::Ioctl { args, data } => self.ioctl(ctx, node, (&args, data), to),
             // the second INIT of a kernel that speaks another major version, and the like
             Call::Init { .. } => to.error(libc::EIO),
             Call::Interrupt { unique } => {
@@ -347,7 +368,7 @@ fn may_be_left(call: &Call<'_>) -> bool {
         | Call::ReleaseDir { .. }
         | Call::Fallocate(_)
         | Call::CopyFileRange { .. }
-        | Call::Ioctl(_)
+        | Call::Ioctl { .. }
         | Call::Interrupt { .. }
         | Call::Destroy
         | Call::Unknown => false,
@@ -391,6 +412,7 @@ fn set_of(args: &abi::SetAttrIn) -> SetAttr {
         size: has(fattr::SIZE).then_some(args.size),
         atime: time(fattr::ATIME, fattr::ATIME_NOW, args.atime, args.atime_nanos),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, args.mtime, args.mtime_nanos),
+        flags: None,
     }
 }
 

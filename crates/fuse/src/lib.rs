@@ -5,7 +5,7 @@
 //! * `door`: one method per request: build the context and the [`Op`](leeward_fs::Op), hand over the reply.
 //! * `listing`: readdir and readdirplus over a [`Cursor`](leeward_vfs::Cursor).
 //! * `notify`: tells the kernel what to forget when something changed behind its back.
-//! * `convert`: attributes, times, flags.
+//! * `convert`: attributes, times, flags of calls. `file_flags`: flags of inodes.
 //!
 //! What the kernel may cache: everything, for an hour, since every change comes through it or is announced by the
 //! `notify` thread. Files have no handles (OPEN and FLUSH are answered ENOSYS once, then never sent again), directories do.
@@ -15,6 +15,7 @@
 
 mod convert;
 mod door;
+mod file_flags;
 mod kernel;
 mod listing;
 mod mount;

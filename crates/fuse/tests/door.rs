@@ -278,7 +278,7 @@ fn statfs_and_ioctl() {
             let f = File::create(rig.at("f")).unwrap();
             let mut n = 0;
             assert_eq!(
-                errno(ok(libc::ioctl(f.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut n))),
+                errno(ok(libc::ioctl(f.as_raw_fd(), libc::FS_IOC_GETVERSION, &raw mut n))),
                 libc::ENOTTY
             );
         }
@@ -315,6 +315,42 @@ fn mappings_are_coherent() {
         drop(f);
         let back = fs::read(rig.at("f")).unwrap();
         assert_eq!((back.len(), back[4994], back[5000], back[6000], back[60_000]), (len, 2, 0, 0, 4));
+    });
+}
+
+const GET_FLAGS: libc::c_ulong = 0x8008_6601;
+const SET_FLAGS: libc::c_ulong = 0x4008_6602;
+const GET_FSXATTR: libc::c_ulong = 0x801c_581f;
+const SET_FSXATTR: libc::c_ulong = 0x401c_5820;
+
+/// `struct fsxattr`: flags, size of extents, their number, number of a project, one more size.
+type FsXattr = [u32; 7];
+
+#[test]
+fn flags_in_both_forms() {
+    every_way(|rig| {
+        fs::create_dir(rig.at("d")).unwrap();
+        fs::write(rig.at("f"), b"x").unwrap();
+        for name in ["d", "f"] {
+            let file = File::open(rig.at(name)).unwrap();
+            let ask = |request, data: *mut libc::c_void| {
+                // SAFETY: an open descriptor, and room for what each request passes.
+                ok(unsafe { libc::ioctl(file.as_raw_fd(), request as _, data) })
+            };
+            let word = |request, mut flags: u64| ask(request, (&raw mut flags).cast()).map(|_| flags as u32);
+            let structure = |request, mut set: FsXattr| ask(request, (&raw mut set).cast()).map(|_| set);
+            assert_eq!(word(GET_FLAGS, 0).unwrap(), 0);
+            word(SET_FLAGS, 0x50).unwrap();
+            assert_eq!(word(GET_FLAGS, 0).unwrap(), 0x50);
+            assert_eq!(structure(GET_FSXATTR, [9; 7]).unwrap()[..5], [0x88, 0, 0, 0, 0]);
+            structure(SET_FSXATTR, [0x10, 0, 0, 0, 0, 0, 0]).unwrap();
+            assert_eq!(word(GET_FLAGS, 0).unwrap(), 0x20);
+            let project = structure(SET_FSXATTR, [0x10, 0, 0, 7, 0, 0, 0]);
+            assert_eq!(errno(project), libc::EOPNOTSUPP);
+            assert_eq!(errno(structure(SET_FSXATTR, [0x200, 0, 0, 0, 0, 0, 0])), libc::EOPNOTSUPP);
+            assert_eq!(errno(ask(0x5401, std::ptr::null_mut())), libc::ENOTTY);
+            assert_eq!(word(GET_FLAGS, 0).unwrap(), 0x20);
+        }
     });
 }
 

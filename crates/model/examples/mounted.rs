@@ -13,8 +13,8 @@
 
 use leeward_env::{Ctx, limits};
 use leeward_fs::{
-    Allocate, Attr, Entry, Error, Kind, Make, NodeId, Op, RenameMode, Reply, Result, Seek, SetAttr, SetTime,
-    Time, XattrMode,
+    Allocate, Attr, Entry, Error, InodeFlags, Kind, Make, NodeId, Op, RenameMode, Reply, Result, Seek,
+    SetAttr, SetTime, Time, XattrMode,
 };
 use leeward_model::Profile;
 use leeward_model::content::Allocation;
@@ -353,6 +353,7 @@ fn attr_of(s: &libc::stat) -> Attr {
         mtime: time(s.st_mtime, s.st_mtime_nsec),
         ctime: time(s.st_ctime, s.st_ctime_nsec),
         btime: Time::default(),
+        flags: InodeFlags::default(),
     }
 }
 

@@ -72,6 +72,7 @@ pub fn same_attr(node: &Node, want: &Attr, got: &Attr, by: Allocation) -> Verdic
     same("uid", want.uid, got.uid)?;
     same("gid", want.gid, got.gid)?;
     same("nlink", want.nlink, got.nlink)?;
+    same("flags", want.flags, got.flags)?;
     if matches!(want.kind, Kind::CharDev | Kind::BlockDev) {
         same("rdev", want.rdev, got.rdev)?;
     }

@@ -9,7 +9,7 @@ use crate::node::{Ino, Name};
 use crate::step::SNAP_DIR;
 use crate::step::{Act, Fill, New, Path, Step, Where};
 use leeward_env::limits;
-use leeward_fs::{Allocate, Kind, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, Kind, RenameMode, Seek, Time, XattrMode};
 
 /// A small generator of random numbers (xorshift64*).
 #[derive(Clone, Debug)]
@@ -73,6 +73,8 @@ pub struct Profile {
     pub snapshots_max: usize,
     /// Of a hundred steps so many move the data to another of two pools. 0: none.
     pub moves: u64,
+    /// Of a hundred steps so many set flags of inodes. 0: none.
+    pub flags: u64,
 }
 
 impl Default for Profile {
@@ -88,6 +90,7 @@ impl Default for Profile {
             snapshots: 0,
             snapshots_max: 8,
             moves: 0,
+            flags: 0,
         }
     }
 }
@@ -103,6 +106,11 @@ impl Profile {
     /// The same with two pools: `share` of a hundred steps move the data.
     pub fn with_moves(self, share: u64) -> Profile {
         Profile { moves: share, ..self }
+    }
+
+    /// The same with flags: `share` of a hundred steps set some.
+    pub fn with_flags(self, share: u64) -> Profile {
+        Profile { flags: share, ..self }
     }
 
     /// The same with snapshots: `share` of a hundred steps are about them.
@@ -251,6 +259,10 @@ impl Generator {
         }
         if self.profile.moves > 0 && self.rng.chance(self.profile.moves) {
             return Step::root(Act::MoveData { pool: self.rng.below(2) as u8 });
+        }
+        if self.profile.flags > 0 && self.rng.chance(self.profile.flags) {
+            let uid = if self.profile.users && self.rng.chance(15) { 1000 } else { 0 };
+            return Step { uid, act: self.flags(&view) };
         }
         let family = self.family(view.paths.len());
         let uid = if self.profile.users && self.rng.chance(30) { 1000 } else { 0 };
@@ -508,6 +520,22 @@ impl Generator {
                 Act::Utimes { file, to: self.rng.chance(70).then_some(time) }
             }
         }
+    }
+
+    /// Flags of a file or directory. Two of three steps take all flags from an inode that has some:
+    /// otherwise little could change before long.
+    fn flags(&mut self, view: &View<'_>) -> Act {
+        let flags_of = |ino| view.model.node(ino).map_or(InodeFlags::default(), |n| n.flags);
+        let flagged: Vec<&Path> =
+            view.paths.iter().filter(|(_, ino)| !flags_of(*ino).is_empty()).map(|(path, _)| path).collect();
+        if self.rng.chance(66)
+            && let Some(path) = self.rng.pick(&flagged)
+        {
+            return Act::Flags { file: Where::Path((*path).clone()), flags: InodeFlags::default() };
+        }
+        let file = if self.rng.chance(5) { self.inode(view, |_| true) } else { self.file_or_dir(view) };
+        let bits = [0x10, 0x20, 0x40, 0x10, 0x20, 0x60, 0x30, 0x04][self.rng.below(8) as usize];
+        Act::Flags { file, flags: InodeFlags::from_bits(bits) }
     }
 
     /// Setgid directories; setuid and setgid files, which a user's write or truncate takes the bits

@@ -18,6 +18,7 @@ pub mod compare;
 pub mod content;
 pub mod crash;
 pub mod faults;
+mod flags;
 pub mod generate;
 pub mod harness;
 pub mod model;

@@ -18,8 +18,8 @@ use crate::step::Path;
 use crate::usage::{UsageBounds, usage_bounds};
 use leeward_env::{Ctx, limits};
 use leeward_fs::{
-    Allocate, Entry, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Seek, SetAttr,
-    SetTime, StatFs, Time, XattrMode,
+    Allocate, Entry, Error, InodeFlags, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Seek,
+    SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,7 @@ impl Model {
             mtime: clock_time(0),
             ctime: clock_time(0),
             btime: clock_time(0),
+            flags: InodeFlags::default(),
             xattrs: BTreeMap::new(),
             body: Body::of(Make::Dir, ROOT),
         };
@@ -293,6 +294,7 @@ impl Model {
 
     fn make(&mut self, ctx: &Ctx, dir: Ino, name: &[u8], make: Make<'_>, mode: u32) -> Result<Reply> {
         self.vacant(dir, name)?;
+        self.not_immutable(dir)?;
         if matches!(make, Make::Symlink(target) if target.len() > limits::SYMLINK_BYTES_MAX) {
             return Err(Error::NameTooLong);
         }
@@ -321,6 +323,7 @@ impl Model {
             mtime: now,
             ctime: now,
             btime: now,
+            flags: parent.flags.and(InodeFlags::NO_DUMP),
             xattrs: BTreeMap::new(),
             body: Body::of(make, dir),
         };
@@ -335,6 +338,7 @@ impl Model {
         if self.node(dir)?.names == 0 {
             return Err(Error::NotFound);
         }
+        self.not_immutable(dir)?;
         let ino = self.new_node(ctx, dir, Make::File, mode)?;
         self.referenced(ctx, ino)
     }
@@ -352,7 +356,10 @@ impl Model {
             false => {}
         }
         self.check_over(old, over)?;
+        self.not_kept(ino)?;
+        self.not_immutable(dir)?;
         if let Some(old) = old {
+            self.may_lose(dir, old)?;
             self.drop_name(old)?;
         }
         self.set_entry(dir, name, Some(ino))?;
@@ -364,6 +371,8 @@ impl Model {
 
     fn link(&mut self, ctx: &Ctx, ino: Ino, dir: Ino, name: &[u8]) -> Result<Reply> {
         self.vacant(dir, name)?;
+        self.not_immutable(dir)?;
+        self.not_kept(ino)?;
         let node = self.node(ino)?;
         match (node.is_dir(), node.names) {
             (true, _) => return Err(Error::NotPermitted),
@@ -393,6 +402,7 @@ impl Model {
 
     fn unlink(&mut self, dir: Ino, name: &[u8], over: Precondition) -> Result<Reply> {
         let ino = self.child(dir, name)?;
+        self.may_lose(dir, ino)?;
         self.check_over(Some(ino), over)?;
         self.set_entry(dir, name, None)?;
         let nlink = self.drop_name(ino)?;
@@ -401,6 +411,7 @@ impl Model {
 
     fn rmdir(&mut self, dir: Ino, name: &[u8]) -> Result<Reply> {
         let ino = self.child(dir, name)?;
+        self.may_lose(dir, ino)?;
         if !self.node(ino)?.entries()?.is_empty() || self.has_snapshots(ino) {
             return Err(Error::NotEmpty);
         }
@@ -428,6 +439,11 @@ impl Model {
         }
         if target == Some(source) {
             return Ok(Reply::Done);
+        }
+        self.may_lose(from.0, source)?;
+        match target {
+            Some(target) => self.may_lose(to.0, target)?,
+            None => self.not_immutable(to.0)?,
         }
         match target {
             Some(target) if mode == RenameMode::Exchange => self.exchange((from, source), (to, target))?,
@@ -519,6 +535,7 @@ fn range_end(offset: u64, len: u64) -> Result<u64> {
 impl Model {
     fn set_attr(&mut self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Reply> {
         let now = self.now();
+        self.may_set_attr(ctx, ino, set)?;
         if set.size.is_some() {
             self.node(ino)?.file()?;
         }
@@ -535,6 +552,7 @@ impl Model {
         node.mode = set.mode.map_or(node.mode, |m| m & 0o7777);
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
+        node.flags = set.flags.unwrap_or(node.flags);
         let time = |set, old| match set {
             None => old,
             Some(SetTime::Now) => now,
@@ -560,6 +578,7 @@ impl Model {
     fn write(&mut self, ctx: &Ctx, ino: Ino, offset: u64, data: &[u8]) -> Result<Reply> {
         self.node(ino)?.file()?;
         range_end(offset, data.len() as u64)?;
+        self.may_write(ino, offset)?;
         if !data.is_empty() {
             self.touch(ino)?.file_mut()?.write(offset, data);
             if ctx.uid != 0 {
@@ -574,6 +593,7 @@ impl Model {
         if len == 0 {
             return Err(Error::Invalid);
         }
+        self.may_allocate(ino, mode)?;
         let end = range_end(offset, len)?;
         let content = self.touch(ino)?.file_mut()?;
         match mode {
@@ -598,6 +618,7 @@ impl Model {
     fn copy_range(&mut self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<Reply> {
         let source = self.node(from.0)?.file()?.clone();
         self.node(to.0)?.file()?;
+        self.may_write(to.0, to.1)?;
         let len = len.min(source.size().saturating_sub(from.1));
         range_end(to.1, len)?;
         if from.0 == to.0 && from.1 < to.1 + len && to.1 < from.1 + len {
@@ -621,6 +642,7 @@ impl Model {
 /// Extended attributes.
 impl Model {
     fn set_xattr(&mut self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<Reply> {
+        self.not_kept(ino)?;
         if name.is_empty() || name.len() > limits::XATTR_NAME_BYTES_MAX {
             return Err(Error::Range);
         }
@@ -656,6 +678,7 @@ impl Model {
     }
 
     fn remove_xattr(&mut self, ino: Ino, name: &[u8]) -> Result<Reply> {
+        self.not_kept(ino)?;
         self.takes_xattr(ino, name)?;
         if !self.node(ino)?.xattrs.contains_key(name) {
             return Err(Error::NoData);

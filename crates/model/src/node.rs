@@ -2,7 +2,7 @@
 
 use crate::content::{Allocation, Content};
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Error, Kind, Make, NodeId, Result, Time};
+use leeward_fs::{Attr, Error, InodeFlags, Kind, Make, NodeId, Result, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,6 +82,8 @@ pub struct Node {
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
+    /// Flags.
+    pub flags: InodeFlags,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, Arc<[u8]>>,
     /// Contents of the inode.
@@ -161,6 +163,7 @@ impl Node {
             mtime: self.mtime,
             ctime: self.ctime,
             btime: self.btime,
+            flags: self.flags,
         }
     }
 

@@ -184,6 +184,7 @@ fn primary(act: &Act) -> Option<&Where> {
         | Act::Truncate { file, .. }
         | Act::Chmod { file, .. }
         | Act::Chown { file, .. }
+        | Act::Flags { file, .. }
         | Act::Utimes { file, .. }
         | Act::Allocate { file, .. }
         | Act::Seek { file, .. }
@@ -206,6 +207,7 @@ fn set_attr(act: &Act) -> SetAttr {
         Act::Truncate { size, .. } => SetAttr { size: Some(*size), ..none },
         Act::Chmod { mode, .. } => SetAttr { mode: Some(*mode), ..none },
         Act::Chown { uid, gid, .. } => SetAttr { uid: Some(*uid), gid: Some(*gid), ..none },
+        Act::Flags { flags, .. } => SetAttr { flags: Some(*flags), ..none },
         Act::Utimes { to, .. } => {
             let time = Some(to.map_or(SetTime::Now, SetTime::To));
             SetAttr { atime: time, mtime: time, ..none }

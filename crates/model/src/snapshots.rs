@@ -10,7 +10,7 @@ use crate::model::{Model, Nodes};
 use crate::node::{Body, Ino, Name, Node};
 use crate::step::SNAP_DIR;
 use leeward_env::{Ctx, limits};
-use leeward_fs::{Attr, Effect, Error, Make, NodeId, Op, RenameMode, Reply, Result};
+use leeward_fs::{Attr, Effect, Error, InodeFlags, Make, NodeId, Op, RenameMode, Reply, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,7 +174,16 @@ impl Model {
             return Err(Error::NotFound);
         }
         let body = Body::Dir { entries: self.snap_entries(dir), parent: dir };
-        Ok(Node { mode: 0o777, names: 1, subdirs: 0, refs: 0, xattrs: BTreeMap::new(), body, ..of.clone() })
+        Ok(Node {
+            mode: 0o777,
+            names: 1,
+            subdirs: 0,
+            refs: 0,
+            flags: InodeFlags::default(),
+            xattrs: BTreeMap::new(),
+            body,
+            ..of.clone()
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! printed, shrunk and kept. One step is one line of text (see [`text`](crate::text)).
 
 use crate::node::Name;
-use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 
 /// Name of the directory of snapshots in each directory.
@@ -170,6 +170,13 @@ pub enum Act {
         uid: u32,
         /// Group.
         gid: u32,
+    },
+    /// Sets flags, as `chattr` does.
+    Flags {
+        /// The inode.
+        file: Where,
+        /// The new flags.
+        flags: InodeFlags,
     },
     /// Sets both times; `None` is now.
     Utimes {

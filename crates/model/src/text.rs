@@ -7,7 +7,7 @@
 
 use crate::node::Name;
 use crate::step::{Act, Fill, New, Path, Step, Where};
-use leeward_fs::{Allocate, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,6 +31,15 @@ fn unescape(text: &str) -> Result<Name, String> {
         });
     }
     Ok(out.into())
+}
+
+/// The letters of flags, as `chattr` has them.
+const FLAGS: [(char, InodeFlags); 3] =
+    [('i', InodeFlags::IMMUTABLE), ('a', InodeFlags::APPEND_ONLY), ('d', InodeFlags::NO_DUMP)];
+
+fn flag_letters(flags: InodeFlags) -> String {
+    let letters: String = FLAGS.iter().filter(|(_, f)| flags.has(*f)).map(|(letter, _)| *letter).collect();
+    if letters.is_empty() { "-".into() } else { letters }
 }
 
 /// A whole run as text.
@@ -98,6 +107,7 @@ impl fmt::Display for Act {
             Act::Truncate { file, size } => write!(f, "truncate {file} {size}"),
             Act::Chmod { file, mode } => write!(f, "chmod {file} {mode:o}"),
             Act::Chown { file, uid, gid } => write!(f, "chown {file} {uid} {gid}"),
+            Act::Flags { file, flags } => write!(f, "flags {file} {}", flag_letters(*flags)),
             Act::Utimes { file, to: None } => write!(f, "utimes {file} now"),
             Act::Utimes { file, to: Some(t) } => write!(f, "utimes {file} {} {}", t.secs, t.nanos),
             Act::Allocate { file, offset, len, mode } => {
@@ -235,6 +245,14 @@ impl<'a> Words<'a> {
         }
     }
 
+    fn flags(&mut self) -> Result<InodeFlags, String> {
+        let word = self.next()?;
+        let flag = |letter| FLAGS.iter().find(|(known, _)| *known == letter).map(|(_, flag)| *flag);
+        word.chars().filter(|letter| *letter != '-').try_fold(InodeFlags::default(), |sum, letter| {
+            flag(letter).map(|flag| sum.or(flag)).ok_or_else(|| format!("{word}: unknown"))
+        })
+    }
+
     fn rename_mode(&mut self) -> Result<RenameMode, String> {
         self.choice(&[
             ("replace", RenameMode::Replace),
@@ -275,6 +293,7 @@ impl<'a> Words<'a> {
             "rename" => Act::Rename { from: self.path()?, to: self.path()?, mode: self.rename_mode()? },
             "chmod" => Act::Chmod { file: self.place()?, mode: self.octal()? },
             "chown" => Act::Chown { file: self.place()?, uid: self.number()?, gid: self.number()? },
+            "flags" => Act::Flags { file: self.place()?, flags: self.flags()? },
             "utimes" => Act::Utimes { file: self.place()?, to: self.time()? },
             "readlink" => Act::ReadLink(self.place()?),
             "list" => Act::List {

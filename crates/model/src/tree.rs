@@ -121,6 +121,7 @@ fn same_inode(want: &Node, ino: Ino, found: &Found) -> Result<(), String> {
     same("kind", w.kind, g.kind)?;
     let octal = |mode: u32| format!("{mode:o}");
     same("mode", octal(w.mode), octal(g.mode))?;
+    same("flags", w.flags, g.flags)?;
     same("owner", (w.uid, w.gid), (g.uid, g.gid))?;
     same("nlink", w.nlink, g.nlink)?;
     if matches!(w.kind, Kind::CharDev | Kind::BlockDev) {

@@ -61,6 +61,26 @@ fn random_steps_between_two_pools_agree_with_the_model() {
 }
 
 #[test]
+fn random_steps_with_flags_agree_with_the_model() {
+    for seed in seeds(300..306) {
+        let trace = std::env::var("MODEL_TRACE").is_ok();
+        let profile = Profile::default().with_snapshots(8, 4).with_flags(12);
+        let options = Options { trace, profile, compare_every: 100, ..Options::new(seed, steps(1500)) };
+        run(|| SimCell::owned_by(seed, owner(seed)), &options);
+    }
+}
+
+#[test]
+fn a_crash_anywhere_leaves_flags_as_they_were_set() {
+    for seed in seeds(300..303) {
+        let profile = Profile::crash().with_snapshots(8, 2).with_flags(20);
+        let options = CrashOptions { profile, ..CrashOptions::new(seed, steps(150), stride(7)) };
+        let survived = crash_everywhere(|| SimCell::owned_by(seed, owner(seed)), &options);
+        println!("seed {seed}: {survived} crashes survived");
+    }
+}
+
+#[test]
 fn a_crash_anywhere_between_two_pools_loses_nothing() {
     for seed in seeds(200..204) {
         let profile = Profile::crash().with_snapshots(8, 2).with_moves(12);

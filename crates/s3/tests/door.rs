@@ -9,7 +9,7 @@ use hyper::{Method, Request};
 use leeward_door::listen::{Bound, Certificate, Client, Serving, Site, Unfinished, parse};
 use leeward_door::{Files, Path, Principal};
 use leeward_env::{Ctx, Env};
-use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
+use leeward_fs::{Fs, InodeFlags, Make, NodeId, Op, Reply, SetAttr};
 use leeward_s3::{Bucket, BucketError, Buckets, Found, Keys, NotFound, Options, PublicPolicy, S3Door};
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin;
@@ -491,4 +491,46 @@ fn who_has_no_key_says_nothing_of_answers() {
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("<RequestId>"), "{answer}");
     assert!(ask("/none", "x-amz-expected-bucket-owner: 0\r\n").starts_with("HTTP/1.1 404"));
     assert!(ask("/none", "Range: lines=1-2\r\n").starts_with("HTTP/1.1 404"));
+}
+
+/// `chattr +i` and `+a`, which only root of a mount can set, hold here, too.
+#[test]
+fn objects_with_flags_are_kept() {
+    install_crypto();
+    let rig = Rig::new();
+    let store = rig.client("AK", "secret", "pub");
+    let at = |key: &str| object_store::path::Path::from(key);
+    let put = |key: &str| rig.runtime.block_on(store.put(&at(key), "x".into())).map(drop);
+    let delete = |key: &str| rig.runtime.block_on(store.delete(&at(key)));
+    let node = |path: &str| {
+        path.split('/').fold(NodeId::ROOT, |dir, name| {
+            let found = rig.cell.call(&Ctx::system(), Op::Lookup { dir, name: name.as_bytes() });
+            found.and_then(Reply::attr).expect("there").node
+        })
+    };
+    let set_flags = |path: &str, flags| {
+        let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        rig.cell.call(&Ctx::system(), Op::SetAttr { node: node(path), set }).expect("set");
+    };
+    let refused = |result: object_store::Result<()>| {
+        let why = format!("{:?}", result.expect_err("refused"));
+        assert!(why.contains("AccessDenied"), "{why}");
+    };
+    ["a/kept", "a/other", "b"].into_iter().for_each(|key| put(key).expect("put"));
+    for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND_ONLY] {
+        set_flags("a/kept", flag);
+        refused(put("a/kept"));
+        refused(delete("a/kept"));
+        refused(rig.runtime.block_on(store.copy(&at("b"), &at("a/kept"))));
+        set_flags("a", flag);
+        refused(put("a/other"));
+        refused(delete("a/other"));
+    }
+    put("a/new").expect("a directory that is append-only takes it");
+    set_flags("a", InodeFlags::IMMUTABLE);
+    refused(put("a/newer"));
+    refused(rig.runtime.block_on(store.put_multipart(&at("a/newer"))).map(drop));
+    set_flags("a", InodeFlags::default());
+    set_flags("a/kept", InodeFlags::default());
+    delete("a/kept").expect("deleted");
 }

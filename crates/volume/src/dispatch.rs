@@ -11,7 +11,9 @@ impl Shard {
     /// cached the old state.
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         let reply = self.perform(ctx, op)?;
-        if ctx.door != Door::Mount && op.changes() {
+        // the kernel does not know that flags, which the mount sets, change the time of change
+        let sets_flags = matches!(op, Op::SetAttr { set, .. } if set.flags.is_some());
+        if ctx.door != Door::Mount && op.changes() || sets_flags {
             self.invalidate_changed(op);
         }
         Ok(reply)

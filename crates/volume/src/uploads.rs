@@ -13,6 +13,7 @@ use crate::format::keys::{self};
 use crate::format::stored::Stored;
 use crate::format::{plain_orphan, text};
 use crate::ops::Placing;
+use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::State;
@@ -33,7 +34,7 @@ const DAY_SECS: i64 = 86_400;
 impl Tx<'_> {
     /// [`Op::BeginUpload`](leeward_fs::Op::BeginUpload).
     pub(crate) fn begin_upload(&mut self, dir: NodeId, key: &[u8], note: &[u8]) -> TxResult<Reply> {
-        self.live_dir(dir)?;
+        may_add_name(&self.live_dir(dir)?)?;
         self.check_room(dir, 0)?;
         let text = std::str::from_utf8(key).ok().filter(|key| key.len() <= KEY_BYTES_MAX);
         let key: Arc<str> = text.ok_or(Error::Invalid)?.into();

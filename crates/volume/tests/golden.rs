@@ -4,7 +4,7 @@ use leeward_data::Addr;
 use leeward_fs::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
 use leeward_fs::flows::{FlowRecord, UserOrGroup};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
-use leeward_fs::{Kind, NodeId, Time};
+use leeward_fs::{InodeFlags, Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
@@ -42,6 +42,7 @@ fn file() -> Inode {
         binned: false,
         xattrs: 6,
         pool: 0,
+        flags: InodeFlags::default(),
         birth: 8,
         body: Body::File { inline, spilled: false, windows: true },
     }
@@ -91,6 +92,28 @@ fn an_inode_is_as_it_was() {
     let golden = format!("02011602{}6162{}", &golden[8..208], &golden[208..]);
     assert_eq!(hex(&bytes), golden);
     assert_eq!(Inode::decode(&bytes), Ok(named));
+}
+
+#[test]
+fn an_inode_with_flags_is_as_it_was() {
+    let flags = InodeFlags::IMMUTABLE.or(InodeFlags::NO_DUMP);
+    let flagged = Inode { flags, ..file() };
+    let plain = hex(&file().encode());
+    // version and mark in front, the flags behind the times
+    let golden = format!("04014600{}00000050{}", &plain[8..208], &plain[208..]);
+    assert_eq!(hex(&flagged.encode()), golden);
+    let all = Inode { pool: 7, name: Some((*b"ab").into()), ..flagged.clone() };
+    let golden = format!("04017602{}07000000506162{}", &plain[8..208], &plain[208..]);
+    assert_eq!(hex(&all.encode()), golden);
+    for inode in [flagged, all] {
+        let bytes = inode.encode();
+        assert_eq!(Inode::flags_encoded(&bytes), Ok(flags));
+        assert_eq!(Inode::decode(&bytes), Ok(inode));
+        // the version and the mark belong together
+        assert!(Inode::decode(&[&[3], &bytes[1..]].concat()).is_err());
+        assert!(Inode::decode(&[&bytes[..2], &[bytes[2] & !0x40], &bytes[3..]].concat()).is_err());
+    }
+    assert_eq!(Inode::flags_encoded(&file().encode()), Ok(InodeFlags::default()));
 }
 
 #[test]

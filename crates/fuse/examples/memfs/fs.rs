@@ -8,8 +8,8 @@
 
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::{
-    Allocate, Attr, Engine, Entry, Error, Fs, Kind, Make, NodeId, Op, RenameMode, Reply, Result, Seek,
-    SetAttr, SetTime, StatFs, Time, Turns, Watcher, XattrMode,
+    Allocate, Attr, Engine, Entry, Error, Fs, InodeFlags, Kind, Make, NodeId, Op, RenameMode, Reply, Result,
+    Seek, SetAttr, SetTime, StatFs, Time, Turns, Watcher, XattrMode,
 };
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -324,6 +324,7 @@ impl Table {
         a.mode = set.mode.unwrap_or(a.mode);
         a.uid = set.uid.unwrap_or(a.uid);
         a.gid = set.gid.unwrap_or(a.gid);
+        a.flags = set.flags.unwrap_or(a.flags);
         let at = |t: Option<SetTime>, old| match t {
             Some(SetTime::Now) => now,
             Some(SetTime::To(t)) => t,
@@ -591,6 +592,7 @@ fn attr(node: NodeId, kind: Kind, mode: u32, uid: u32, gid: u32, now: Time) -> A
         mtime: now,
         ctime: now,
         btime: now,
+        flags: InodeFlags::default(),
     }
 }
 

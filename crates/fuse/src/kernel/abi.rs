@@ -163,6 +163,18 @@ wire! {
     GetXattrIn { size: u32, padding: u32, }
     InterruptIn { unique: u64, }
     IoctlIn { handle: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
+    /// Before the data of the reply.
+    IoctlOut { result: i32, flags: u32, in_parts: u32, out_parts: u32, }
+    /// `struct fsxattr` of `linux/fs.h`: flags of an inode, and what file systems for projects have.
+    FsXattr {
+        flags: u32,
+        extent_bytes: u32,
+        /// Number of extents; only read.
+        extents: u32,
+        project: u32,
+        copied_extent_bytes: u32,
+        padding: [u8; 8],
+    }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     /// Before the name of each entry of a listing.
     Dirent { ino: u64, offset: u64, name_len: u32, kind: u32, }
@@ -342,6 +354,9 @@ mod tests {
             (size_of::<StatxOut>(), 288),
             (size_of::<CopyFileRangeIn>(), 56),
             (size_of::<FallocateIn>(), 32),
+            (size_of::<IoctlIn>(), 32),
+            (size_of::<IoctlOut>(), 16),
+            (size_of::<FsXattr>(), 28),
             (size_of::<Dirent>(), 24),
             (size_of::<RingEntry>(), 32),
             (size_of::<RingCommand>(), 24),

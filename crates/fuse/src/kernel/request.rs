@@ -108,7 +108,10 @@ pub(crate) enum Call<'a> {
         wide: bool,
     },
     Statx,
-    Ioctl(abi::IoctlIn),
+    Ioctl {
+        args: abi::IoctlIn,
+        data: &'a [u8],
+    },
     Interrupt {
         unique: u64,
     },
@@ -235,10 +238,11 @@ fn call<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call<'a>,
         opcode::COPY_FILE_RANGE => Call::CopyFileRange { args: fixed(args)?, wide: false },
         opcode::COPY_FILE_RANGE_64 => Call::CopyFileRange { args: fixed(args)?, wide: true },
         opcode::STATX => Call::Statx,
-        opcode::IOCTL => Call::Ioctl(fixed(args)?),
         opcode::INTERRUPT => Call::Interrupt { unique: fixed::<abi::InterruptIn>(args)?.unique },
         opcode::DESTROY => Call::Destroy,
-        opcode::WRITE | opcode::SETXATTR | opcode::GETXATTR | opcode::INIT => with_data(opcode, args, rest)?,
+        opcode::WRITE | opcode::SETXATTR | opcode::GETXATTR | opcode::IOCTL | opcode::INIT => {
+            with_data(opcode, args, rest)?
+        }
         _ => Call::Unknown,
     })
 }
@@ -253,6 +257,10 @@ fn with_data<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call
         opcode::SETXATTR => {
             let abi::SetXattrIn { size, flags } = fixed(args)?;
             Call::SetXattr { flags, name: rest.name()?, value: rest.data(size)? }
+        }
+        opcode::IOCTL => {
+            let args: abi::IoctlIn = fixed(args)?;
+            Call::Ioctl { args, data: rest.data(args.in_size)? }
         }
         opcode::GETXATTR => Call::GetXattr { size: fixed::<abi::GetXattrIn>(args)?.size, name: rest.name()? },
         _ => {
@@ -311,6 +319,8 @@ mod tests {
         let written = bytes(opcode::WRITE, &[args.as_bytes(), b"bytes"]);
         both(&written, &Call::Write { args, data: b"bytes" });
         assert!(Request::from_device(&written[..written.len() - 1]).is_err());
+        let args = abi::IoctlIn { cmd: 9, in_size: 4, ..abi::IoctlIn::default() };
+        both(&bytes(opcode::IOCTL, &[args.as_bytes(), b"data"]), &Call::Ioctl { args, data: b"data" });
         let args = abi::SetXattrIn { size: 3, flags: 1 };
         let set = bytes(opcode::SETXATTR, &[args.as_bytes(), b"user.x\0", b"a\0b"]);
         both(&set, &Call::SetXattr { flags: 1, name: b"user.x", value: b"a\0b" });

@@ -36,7 +36,7 @@ use leeward_env::disk::real::RealDisk;
 use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
 use leeward_fs::flows::{FlowRecord, FlowSettings};
-use leeward_fs::{Engine, Error, Fs, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
+use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
@@ -634,6 +634,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         binned: false,
         xattrs: 0,
         pool: 0,
+        flags: InodeFlags::default(),
         birth: 1,
         body: Body::Dir { entries: 0 },
     }

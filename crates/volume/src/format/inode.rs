@@ -5,7 +5,7 @@
 use crate::format::extents::Extents;
 use leeward_data::{Object, PoolId};
 use leeward_fs::flows::UserOrGroup;
-use leeward_fs::{Attr, Error, Kind, NodeId, Result, Time};
+use leeward_fs::{Attr, Error, InodeFlags, Kind, NodeId, Result, Time};
 use leeward_meta::Value;
 use leeward_pool::{StoreState, TierOptions};
 
@@ -68,6 +68,8 @@ pub struct Inode {
     /// Number of the pool for its new data, and for files made below it; 0: the volume's. A number
     /// that is not in [`Properties::dir_pools`] means nothing.
     pub pool: u8,
+    /// Flags, as `chattr` sets them.
+    pub flags: InodeFlags,
     /// Epoch of the volume in which this version of the record was written.
     pub birth: u32,
     /// The rest.
@@ -93,12 +95,16 @@ const VERSION_BORN: u8 = 2;
 const VERSION_NAMED: u8 = 2;
 /// Version of inodes with a pool.
 const VERSION_POOL: u8 = 3;
+/// Version of inodes with flags that users set.
+const VERSION_FLAGS: u8 = 4;
 /// Version of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
 /// Version of segments with their volume and pool.
 const VERSION_PLACED: u8 = 2;
 /// Version of pools with a hot pool in front.
 const VERSION_TIERED: u8 = 2;
+/// Offset of the byte in an encoded inode that says which fields it has.
+const MARKS_AT: usize = 2;
 /// Offset of the birth in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
@@ -107,6 +113,7 @@ const FLAG_LINKED: u8 = 4;
 const FLAG_BINNED: u8 = 8;
 const FLAG_NAMED: u8 = 16;
 const FLAG_POOL: u8 = 32;
+const FLAG_FLAGS: u8 = 64;
 
 impl Inode {
     /// Attributes for stat.
@@ -128,6 +135,7 @@ impl Inode {
             mtime: self.times[time::M],
             ctime: self.times[time::C],
             btime: self.times[time::B],
+            flags: self.flags,
         }
     }
 
@@ -171,22 +179,24 @@ impl Inode {
     /// The encoding of a version written in epoch `birth`.
     pub fn encode_born(&self, birth: u32) -> Value {
         let mut out = Vec::with_capacity(160);
-        let flags = match &self.body {
+        let marks = match &self.body {
             Body::File { spilled, windows, .. } => {
                 u8::from(*spilled) * FLAG_SPILLED + u8::from(*windows) * FLAG_WINDOWS
             }
             _ => 0,
         };
-        let flags = flags + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
+        let marks = marks + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
         let name = self.name.as_deref().unwrap_or_default();
-        let flags = flags + u8::from(!name.is_empty()) * FLAG_NAMED + u8::from(self.pool > 0) * FLAG_POOL;
-        let version = match (self.pool, name.len()) {
-            (0, 0) => VERSION,
-            (0, _) => VERSION_NAMED,
+        let marks = marks + u8::from(!name.is_empty()) * FLAG_NAMED + u8::from(self.pool > 0) * FLAG_POOL;
+        let marks = marks + u8::from(!self.flags.is_empty()) * FLAG_FLAGS;
+        let version = match (self.flags.is_empty(), self.pool, name.len()) {
+            (false, ..) => VERSION_FLAGS,
+            (true, 0, 0) => VERSION,
+            (true, 0, _) => VERSION_NAMED,
             _ => VERSION_POOL,
         };
         let name_len = u8::try_from(name.len()).expect("names have at most 255 bytes");
-        out.extend_from_slice(&[version, self.kind as u8, flags, name_len]);
+        out.extend_from_slice(&[version, self.kind as u8, marks, name_len]);
         for v in [self.mode, self.nlink, self.uid, self.gid, self.rdev, self.xattrs, birth] {
             out.extend_from_slice(&v.to_be_bytes());
         }
@@ -200,6 +210,9 @@ impl Inode {
         if self.pool > 0 {
             out.push(self.pool);
         }
+        if !self.flags.is_empty() {
+            out.extend_from_slice(&self.flags.bits().to_be_bytes());
+        }
         out.extend_from_slice(name);
         match &self.body {
             Body::Dir { entries } => out.extend_from_slice(&entries.to_be_bytes()),
@@ -210,6 +223,15 @@ impl Inode {
         out.into()
     }
 
+    /// The flags, without reading the rest of the encoding.
+    pub fn flags_encoded(bytes: &[u8]) -> Result<InodeFlags> {
+        let marks = bytes.get(MARKS_AT).ok_or_else(|| damaged("inode", bytes))?;
+        match marks & FLAG_FLAGS {
+            0 => Ok(InodeFlags::default()),
+            _ => Self::decode(bytes).map(|inode| inode.flags),
+        }
+    }
+
     /// Reads the encoding.
     pub fn decode(bytes: &[u8]) -> Result<Inode> {
         Self::parse(bytes).ok_or_else(|| damaged("inode", bytes))
@@ -217,11 +239,15 @@ impl Inode {
 
     fn parse(bytes: &[u8]) -> Option<Inode> {
         let mut r = Reader(bytes);
-        let [version, kind, flags, name_len] = r.take()?;
-        let (named, in_pool) = (flags & FLAG_NAMED != 0, flags & FLAG_POOL != 0);
+        let [version, kind, marks, name_len] = r.take()?;
+        let (named, in_pool) = (marks & FLAG_NAMED != 0, marks & FLAG_POOL != 0);
+        let flagged = marks & FLAG_FLAGS != 0;
         if !matches!(
-            (version, named, in_pool),
-            (VERSION, false, false) | (VERSION_NAMED, true, false) | (VERSION_POOL, _, true)
+            (version, named, in_pool, flagged),
+            (VERSION, false, false, false)
+                | (VERSION_NAMED, true, false, false)
+                | (VERSION_POOL, _, true, false)
+                | (VERSION_FLAGS, _, _, true)
         ) {
             return None;
         }
@@ -233,13 +259,14 @@ impl Inode {
             *t = Time { secs: r.u64()? as i64, nanos: r.u32()? };
         }
         let pool = if in_pool { r.take::<1>()?[0] } else { 0 };
+        let flags = InodeFlags::from_bits(if flagged { r.u32()? } else { 0 });
         let name = if named { Some(r.bytes(name_len.into())?.into()) } else { None };
         let body = match kind {
             Kind::Dir => Body::Dir { entries: r.u64()? },
             Kind::File => Body::File {
                 inline: Extents::decode(r.0)?,
-                spilled: flags & FLAG_SPILLED != 0,
-                windows: flags & FLAG_WINDOWS != 0,
+                spilled: marks & FLAG_SPILLED != 0,
+                windows: marks & FLAG_WINDOWS != 0,
             },
             Kind::Symlink => Body::Symlink(r.0.into()),
             _ => Body::Special,
@@ -253,13 +280,14 @@ impl Inode {
             rdev: rdev?,
             xattrs: xattrs?,
             pool,
+            flags,
             birth: birth?,
             size: size?,
             allocated: allocated?,
             parent: parent?,
             name,
-            linked: flags & FLAG_LINKED != 0,
-            binned: flags & FLAG_BINNED != 0,
+            linked: marks & FLAG_LINKED != 0,
+            binned: marks & FLAG_BINNED != 0,
             times,
             body,
         })

@@ -86,6 +86,7 @@ impl Tx<'_> {
     /// finished.
     fn set_attr(&mut self, node: NodeId, set: &SetAttr) -> TxResult<Option<Attr>> {
         let mut inode = self.inode(node)?;
+        self.may_set_attr(&inode, set)?;
         let before = inode.clone();
         let resize = match set.size {
             None => None,
@@ -99,6 +100,7 @@ impl Tx<'_> {
             self.set_owner(&mut inode, set);
             self.set_mode(node, &mut inode, set)?;
             self.set_times(&mut inode, set, resize.is_some());
+            inode.flags = set.flags.unwrap_or(inode.flags);
         }
         match resize {
             None => self.put_inode(node, &inode)?,

@@ -500,7 +500,7 @@ impl Shard {
         let range =
             offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
         if len == 0 {
-            self.transact(ctx, |tx| tx.file(node).map(drop))?;
+            self.transact(ctx, |tx| tx.may_write(node, &tx.file(node)?, u64::MAX))?;
             return Ok(Reply::Written(0));
         }
         let pool = self.pool_of(ctx, node)?;
@@ -511,6 +511,7 @@ impl Shard {
             let addr = self.log.append(ctx, pool, owner, data)?;
             let done = self.attempt(ctx, &mut |tx| {
                 let mut inode = tx.file(node)?;
+                tx.may_write(node, &inode, offset)?;
                 if merges < MERGES_MAX
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &range)?
                 {

@@ -34,7 +34,8 @@ impl Tx<'_> {
     /// Length that can be copied: up to the end of the source.
     fn copy_len(&self, c: &Copy) -> TxResult<u64> {
         let from = self.file(c.from)?;
-        self.file(c.to)?;
+        let to = self.file(c.to)?;
+        self.may_write(c.to, &to, c.to_offset)?;
         let size = self.size_of(c.from, &from).0;
         let len = c.len.min(size.saturating_sub(c.from_offset));
         if c.to_offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -57,6 +58,7 @@ impl Tx<'_> {
         let source = self.file(c.from)?;
         let plan: Vec<Piece> = self.view(c.from, &source, c.from_offset..c.from_offset + c.len)?;
         let mut inode = self.file(c.to)?;
+        self.may_write(c.to, &inode, c.to_offset)?;
         let range = c.to_offset..c.to_offset + c.len;
         if self.crowded_chunk(c.to, &inode, &range)?.is_some() {
             return Ok(false);

@@ -2,6 +2,7 @@
 //! of them.
 
 use super::check_name;
+use super::flags::{may_add_name, may_change_inode};
 use crate::format::inode::{Inode, time};
 use crate::format::keys::{self, tag};
 use crate::tx::{Tx, TxResult};
@@ -23,6 +24,8 @@ impl Tx<'_> {
         if self.is_snapshot_dir(dir, name) || self.dentry(dir, name)?.is_some() {
             return Err(Error::Exists.into());
         }
+        may_add_name(&parent)?;
+        may_change_inode(&inode)?;
         match inode.nlink {
             0 => return Err(Error::NotFound.into()),
             LINKS_MAX.. => return Err(Error::TooManyLinks.into()),

@@ -1,6 +1,7 @@
 //! Makes inodes: files, directories, symbolic links, devices.
 
 use super::check_name;
+use super::flags::{INHERITED, may_add_name};
 use crate::format::extents::Extents;
 use crate::format::inode::{Body, Inode, Stats};
 use crate::format::keys;
@@ -32,6 +33,7 @@ impl Tx<'_> {
         if self.is_snapshot_dir(new.dir, new.name) || self.dentry(new.dir, new.name)?.is_some() {
             return Err(Error::Exists.into());
         }
+        may_add_name(&parent)?;
         let (kind, body, rdev) = body_of(new.make)?;
         let by = if kind == Kind::Dir {
             Stats { dirs: 1, ..Stats::default() }
@@ -57,6 +59,7 @@ impl Tx<'_> {
     /// [`Op::MakeUnnamed`](leeward_fs::Op::MakeUnnamed).
     pub(crate) fn make_unnamed(&mut self, dir: NodeId, modes: (u32, u32), bytes: u64) -> TxResult<Reply> {
         let parent = self.live_dir(dir)?;
+        may_add_name(&parent)?;
         self.check_room(dir, bytes)?;
         let (node, inode) = self.new_inode(dir, &parent, (Kind::File, empty_file()), modes)?;
         self.put_new(keys::inode(node), inode.encode());
@@ -100,6 +103,7 @@ impl Tx<'_> {
             binned: false,
             xattrs: 0,
             pool: parent.pool,
+            flags: parent.flags.and(INHERITED),
             birth,
             body,
         };

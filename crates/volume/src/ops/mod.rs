@@ -5,6 +5,7 @@ mod acl;
 mod attr;
 mod content;
 mod copy;
+pub(crate) mod flags;
 mod link;
 mod list;
 mod make;

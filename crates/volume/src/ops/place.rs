@@ -2,6 +2,7 @@
 //! that must write under another name first.
 
 use super::check_name;
+use super::flags::{may_add_name, may_change_inode};
 use crate::format::inode::{Dentry, Inode, time};
 use crate::format::keys;
 use crate::shard::Shard;
@@ -26,7 +27,7 @@ impl Tx<'_> {
     /// [`Op::Place`](leeward_fs::Op::Place); `Err`: the content of this file must be in the records
     /// first.
     fn place_file(&mut self, p: &Placing<'_>, staged: &[NodeId]) -> TxResult<Result<Reply, NodeId>> {
-        self.live_dir(p.dir)?;
+        let parent = self.live_dir(p.dir)?;
         check_name(p.name)?;
         if p.node.volume() != p.dir.volume() {
             return Err(Error::CrossVolume.into());
@@ -40,6 +41,11 @@ impl Tx<'_> {
         }
         let old = self.dentry(p.dir, p.name)?;
         self.check_over(old, p.over)?;
+        may_change_inode(&inode)?;
+        match old {
+            None => may_add_name(&parent)?,
+            Some(old) => self.may_remove_name(&parent, old.node)?,
+        }
         if self.must_be_staged(p.node, staged) {
             return Ok(Err(p.node));
         }

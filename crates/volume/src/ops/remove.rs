@@ -28,9 +28,9 @@ impl Tx<'_> {
         Ok(Reply::Removed { node: entry.node, nlink: 0 })
     }
 
-    /// The entry, if no volume is attached there.
+    /// The entry, if no volume is attached there and no flag keeps it.
     pub(crate) fn removable(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Dentry> {
-        self.live_dir(dir)?;
+        let parent = self.live_dir(dir)?;
         if name == b"." {
             return Err(Error::Invalid.into());
         }
@@ -45,6 +45,7 @@ impl Tx<'_> {
         if entry.node.volume() != dir.volume() {
             return Err(Error::Busy.into());
         }
+        self.may_remove_name(&parent, entry.node)?;
         Ok(entry)
     }
 

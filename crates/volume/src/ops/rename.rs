@@ -1,6 +1,7 @@
 //! Rename: replacing, not replacing, exchanging.
 
 use super::check_name;
+use super::flags::may_add_name;
 use crate::format::inode::{Dentry, Inode, Stats, time};
 use crate::shard::Shard;
 use crate::tx::{Fail, Tx, TxResult};
@@ -29,10 +30,8 @@ impl Tx<'_> {
         if r.from_dir.volume() != r.to_dir.volume() {
             return Err(Error::CrossVolume.into());
         }
-        self.live_dir(r.from_dir)?;
-        if r.to_dir != r.from_dir {
-            self.live_dir(r.to_dir)?;
-        }
+        let from = self.live_dir(r.from_dir)?;
+        let to = if r.to_dir == r.from_dir { None } else { Some(self.live_dir(r.to_dir)?) };
         check_name(r.from_name).map_err(not_a_place)?;
         check_name(r.to_name).map_err(not_a_place)?;
         if self.is_snapshot_dir(r.from_dir, r.from_name) || self.is_snapshot_dir(r.to_dir, r.to_name) {
@@ -56,8 +55,14 @@ impl Tx<'_> {
         if source.kind == Kind::Dir && self.is_below(r.to_dir, source.node)? {
             return Err(Error::Invalid.into());
         }
-        if let Some(t) = target {
-            self.check_target(r, source, t)?;
+        self.may_remove_name(&from, source.node)?;
+        let to = to.as_ref().unwrap_or(&from);
+        match target {
+            None => may_add_name(to)?,
+            Some(t) => {
+                self.may_remove_name(to, t.node)?;
+                self.check_target(r, source, t)?;
+            }
         }
         Ok(Some((source, target)))
     }

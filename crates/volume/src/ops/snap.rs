@@ -14,7 +14,9 @@ use crate::state::snapshots::{View, is_among};
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
-use leeward_fs::{Attr, Entry, Error, INHERITED, Kind, Make, NodeId, Op, RenameMode, Reply, Result};
+use leeward_fs::{
+    Attr, Entry, Error, INHERITED, InodeFlags, Kind, Make, NodeId, Op, RenameMode, Reply, Result,
+};
 
 /// A snapshot as a directory of snapshots shows it.
 struct Shown {
@@ -52,7 +54,7 @@ impl Tx<'_> {
     /// mode.
     pub(crate) fn snapshot_dir_attr(&self, node: NodeId, dir: NodeId) -> TxResult<Attr> {
         let attr = self.live_dir(dir)?.attr(node);
-        Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, ..attr })
+        Ok(Attr { mode: 0o777, nlink: 2, size: 0, blocks: 0, flags: InodeFlags::default(), ..attr })
     }
 
     /// Adds the directory of snapshots of `dir` to its entries. `entries`: those after `after`, all

@@ -2,6 +2,7 @@
 //! long.
 
 use super::content::windows_touching;
+use super::flags::may_allocate;
 use super::merge::MERGES_MAX;
 use crate::format::extents::{Source, WINDOW, window_of};
 use crate::format::inode::Inode;
@@ -114,6 +115,7 @@ impl Shard {
         if len == 0 {
             return Err(Error::Invalid);
         }
+        self.transact(ctx, |tx| Ok(may_allocate(&tx.file(node)?, mode)?))?;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
         let end = match mode {
             Allocate::PunchHole => end.min(self.transact(ctx, |tx| tx.occupied_end(node))?),

@@ -8,6 +8,7 @@
 //! the last one on directories: files and directories made in them from then on inherit it.
 
 use super::acl;
+use super::flags::may_change_inode;
 use crate::format::inode::{Inode, Stats, time, xattr_value};
 use crate::format::keys;
 use crate::state::Effect;
@@ -113,6 +114,7 @@ impl Tx<'_> {
         if !inode.is_dir() {
             return Err(Error::NotDir.into());
         }
+        may_change_inode(&inode)?;
         inode.pool = match name {
             Some(name) => self.st.dir_pool_named(name).ok_or(Error::Invalid)?,
             None => 0,
@@ -155,6 +157,7 @@ impl Tx<'_> {
             return self.set_dir_pool(node, Some(value));
         }
         let mut inode = self.inode(node)?;
+        may_change_inode(&inode)?;
         check(name, inode.kind)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::AttrTooBig.into());
@@ -201,6 +204,7 @@ impl Tx<'_> {
             return self.set_dir_pool(node, None);
         }
         let mut inode = self.inode(node)?;
+        may_change_inode(&inode)?;
         check(name, inode.kind)?;
         if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {
             // removing a missing ACL succeeds, as on the kernel's local file systems

@@ -441,7 +441,7 @@ fn report_change(
 
 /// Whether two versions of an inode differ in nothing but names, links, and times that others set.
 fn same_to_users(a: &Inode, b: &Inode) -> bool {
-    let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs);
+    let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs, i.flags);
     let content = |i: &Inode| (i.size, i.allocated, i.times[time::M], i.body.clone());
     own(a) == own(b) && (a.is_dir() || content(a) == content(b))
 }

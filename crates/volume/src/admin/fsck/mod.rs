@@ -24,7 +24,7 @@ use history::{History, data_of};
 use judged::Judged;
 use leeward_data::{Object, PoolId};
 use leeward_env::{Ctx, Work};
-use leeward_fs::{Error, Kind, NodeId, Result};
+use leeward_fs::{Error, InodeFlags, Kind, NodeId, Result};
 use leeward_meta::Moment;
 use leeward_pool::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -97,6 +97,13 @@ impl Census {
         self.inodes.entry(node).or_default().found_allocated += list.allocated();
     }
 
+    fn flags(&mut self, node: NodeId, flags: InodeFlags) {
+        let unknown = flags.without(InodeFlags::KNOWN);
+        if !unknown.is_empty() {
+            self.say("flags", Some(node), format!("unknown flags {:#x}", unknown.bits()));
+        }
+    }
+
     fn record(&mut self, key: &Key, value: &[u8]) -> Result<()> {
         let Some(parsed) = keys::parse(key) else {
             self.say("key", None, format!("a key of {} bytes cannot be read", key.len()));
@@ -120,6 +127,7 @@ impl Census {
                 if let Body::File { inline, .. } = &inode.body {
                     self.extents(node, inline);
                 }
+                self.flags(node, inode.flags);
             }
             tag::STATS => self.inodes.entry(node).or_default().stats = Stats::decode(value)?,
             tag::DENTRY => self.dentry(node, Dentry::decode(value)?),

@@ -8,6 +8,7 @@ use crate::cell::root_dir;
 use crate::format::inode::{Properties, VolumeRecord};
 use crate::format::keys;
 use crate::ops::check_name;
+use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
@@ -87,6 +88,7 @@ impl VolumeCreate {
         if tx.is_snapshot_dir(dir, leaf.as_bytes()) || tx.dentry(dir, leaf.as_bytes())?.is_some() {
             return Err(Error::Exists.into());
         }
+        may_add_name(&parent)?;
         let root = NodeId::new(id, 1);
         parent.touch(tx.now);
         parent.add_entries(1);

@@ -8,6 +8,7 @@ use super::STEP_ENTRIES;
 use crate::format::inode::{BinRecord, Dentry, Stats, time};
 use crate::format::keys;
 use crate::ops::check_name;
+use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
@@ -133,11 +134,12 @@ impl Tx<'_> {
         if self.get(&key)?.is_none() {
             return Err(Error::NotFound.into());
         }
-        self.live_dir(to)?;
+        let parent = self.live_dir(to)?;
         check_name(name)?;
         if self.is_snapshot_dir(to, name) || self.dentry(to, name)?.is_some() {
             return Err(Error::Exists.into());
         }
+        may_add_name(&parent)?;
         let epoch = self.epoch(node.volume())?;
         if self.st.files.get(&node).is_some_and(|p| p.epoch < epoch) {
             // content of a file without a name may be of an earlier epoch; with a name it would be

@@ -1,0 +1,104 @@
+//! Inode flags: what they refuse, and who may change them. As ext4 and the VFS of Linux have it,
+//! also for root.
+//!
+//! The kernel does not know the flags of inodes in a FUSE mount, so all checks are here. They are
+//! made when an operation begins to change something, and only by operations of users: work of the
+//! cell itself (cleaning, freeing, trimming, restoring) is not hindered.
+
+use crate::format::inode::Inode;
+use crate::format::keys;
+use crate::tx::{Tx, TxResult};
+use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Result, SetAttr, SetTime};
+
+const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;
+const APPEND_ONLY: InodeFlags = InodeFlags::APPEND_ONLY;
+const EITHER: InodeFlags = IMMUTABLE.or(APPEND_ONLY);
+
+/// The flags that a new inode takes over from its directory.
+pub(crate) const INHERITED: InodeFlags = InodeFlags::NO_DUMP;
+
+fn refuse(if_any: InodeFlags, of: InodeFlags) -> Result<()> {
+    if of.has(if_any) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// Whether a directory may get one more name.
+pub(crate) fn may_add_name(dir: &Inode) -> Result<()> {
+    refuse(IMMUTABLE, dir.flags)
+}
+
+/// Whether an inode may get one more name, or extended attributes may change.
+pub(crate) fn may_change_inode(inode: &Inode) -> Result<()> {
+    refuse(EITHER, inode.flags)
+}
+
+/// Whether space of a file may be reserved, zeroed or freed.
+pub(crate) fn may_allocate(inode: &Inode, mode: Allocate) -> Result<()> {
+    match mode {
+        Allocate::Reserve { .. } => refuse(IMMUTABLE, inode.flags),
+        Allocate::PunchHole | Allocate::ZeroRange { .. } => refuse(EITHER, inode.flags),
+    }
+}
+
+impl Tx<'_> {
+    /// Whether a write may begin at `offset`. Only the front end knows whether a file is open for
+    /// appending, so one that is append-only takes what begins at its end, or later.
+    pub(crate) fn may_write(&self, node: NodeId, inode: &Inode, offset: u64) -> TxResult<()> {
+        if inode.flags.is_empty() {
+            return Ok(());
+        }
+        refuse(IMMUTABLE, inode.flags)?;
+        if inode.flags.has(APPEND_ONLY) && offset < self.size_of(node, inode).0 {
+            return Err(Error::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    /// Whether a name of `node` may be removed from a directory, or moved away.
+    pub(crate) fn may_remove_name(&self, dir: &Inode, node: NodeId) -> TxResult<()> {
+        refuse(EITHER, dir.flags)?;
+        Ok(refuse(EITHER, self.flags_of(node)?)?)
+    }
+
+    /// The flags of an inode.
+    fn flags_of(&self, node: NodeId) -> TxResult<InodeFlags> {
+        let record = self.get(&keys::inode(node))?.ok_or(Error::Stale)?;
+        Ok(Inode::flags_encoded(&record)?)
+    }
+
+    /// Whether the caller may change these attributes of an inode.
+    pub(crate) fn may_set_attr(&self, inode: &Inode, set: &SetAttr) -> Result<()> {
+        if let Some(flags) = set.flags {
+            self.may_set_flags(inode, flags)?;
+        }
+        match others_set(set) {
+            false => Ok(()),
+            true if is_touch(set) => refuse(IMMUTABLE, inode.flags),
+            true => refuse(EITHER, inode.flags),
+        }
+    }
+
+    fn may_set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
+        let uid = self.ctx.uid;
+        if !matches!(inode.kind, Kind::File | Kind::Dir) || !flags.without(InodeFlags::KNOWN).is_empty() {
+            return Err(Error::NotSupported);
+        }
+        let is_owner = uid == 0 || uid == inode.uid;
+        match is_owner && (uid == 0 || !flags.changed(inode.flags).has(EITHER)) {
+            true => Ok(()),
+            false => Err(Error::NotPermitted),
+        }
+    }
+}
+
+/// Whether anything but flags is to change.
+fn others_set(set: &SetAttr) -> bool {
+    SetAttr { flags: None, ..*set } != SetAttr::default()
+}
+
+/// Whether both times are to become now and nothing else is to change: what a user may ask for who
+/// may write.
+fn is_touch(set: &SetAttr) -> bool {
+    let now = Some(SetTime::Now);
+    let touch = SetAttr { atime: now, mtime: now, ..SetAttr::default() };
+    SetAttr { flags: None, ..*set } == touch
+}
