@@ -246,6 +246,7 @@ impl Service {
         let shared = self.shared.clone();
         // SAFETY: the kernel has given the entry to us, and nobody answers before the handler.
         let (head, fixed, payload, commit_id) = unsafe { shared.memory.request(index as usize) };
+        self.yielding.note_client(head.pid);
         let slot = &mut self.entries[index as usize];
         (slot.commit_id, slot.used) = (commit_id, true);
         let reply = Reply::to_ring(Entry { shared: shared.clone(), index, unique: head.unique });

@@ -6,6 +6,9 @@
 //! nothing but threads of the policy `SCHED_IDLE` counts as idle. So the thread of a ring takes that policy for the system
 //! call that hands answers over ([`Yielding`]).
 //!
+//! Two programs that ask in turn on one processor would both stay on it. So the thread does so only for a program that has
+//! been the only one to ask there for a moment ([`ALONE`]); otherwise Linux spreads them.
+//!
 //! With that policy any busy program on the processor keeps the thread from running. So a thread of the normal policy
 //! ([`Watch`]) looks on while there are requests. A ring's thread that is too long in that call gets the normal policy back
 //! from it, and does without the other one for a while.
@@ -25,6 +28,8 @@ const STEP: Duration = Duration::from_millis(1);
 const LONG: Nanos = 1_000_000;
 /// It does without for this time then.
 const PAUSE: Nanos = 500_000_000;
+/// Another program that asked so long ago counts as gone.
+const ALONE: Nanos = 1_000_000;
 /// The watch ends after so many looks at which there was nothing new.
 const QUIET_STEPS: u32 = 1_000;
 
@@ -33,7 +38,7 @@ pub(crate) struct Watch {
     env: Env,
     rings: Vec<Looked>,
     /// Whether its thread runs.
-    is_on: AtomicBool,
+    is_on: Mutex<bool>,
 }
 
 /// The thread of one ring, as the watch sees it.
@@ -52,34 +57,33 @@ struct Looked {
 impl Watch {
     /// For so many rings; `None` where there is nothing to gain, or policies may not be changed.
     pub(crate) fn new(env: &Env, rings: usize) -> Option<Arc<Watch>> {
-        let usable = rings > 1 && std::thread::scope(|scope| scope.spawn(may_change).join()).unwrap_or(false);
+        let tried = || env.try_spawn("fuse-policy", may_change).ok()?.join().ok();
+        let is_usable = rings > 1 && tried().unwrap_or(false);
         let rings = (0..rings).map(|_| Looked::default()).collect();
-        usable.then(|| Arc::new(Watch { env: env.clone(), rings, is_on: AtomicBool::new(false) }))
+        is_usable.then(|| Arc::new(Watch { env: env.clone(), rings, is_on: Mutex::new(false) }))
     }
 
     /// Sees to it that its thread runs. Where it cannot be started, false.
     fn turn_on(self: &Arc<Watch>) -> bool {
-        if self.is_on.swap(true, SeqCst) {
-            return true;
+        let mut is_on = self.is_on.lock();
+        if !*is_on {
+            let watch = self.clone();
+            let look_on = move || {
+                as_the_process();
+                watch.look_on();
+            };
+            *is_on = self.env.try_spawn("fuse-watch", look_on).is_ok();
         }
-        let watch = self.clone();
-        let started = self.env.try_spawn("fuse-watch", move || {
-            as_the_process();
-            watch.look_on();
-        });
-        if started.is_err() {
-            self.is_on.store(false, SeqCst);
-        }
-        started.is_ok()
+        *is_on
     }
 
     fn look_on(&self) {
         loop {
             self.look_until_quiet();
-            self.is_on.store(false, SeqCst);
+            let mut is_on = self.is_on.lock();
             // a ring that has found it on just before relies on it
-            let is_needed = self.rings.iter().any(|ring| ring.was_used.load(SeqCst));
-            if !is_needed || self.is_on.swap(true, SeqCst) {
+            if !self.rings.iter().any(|ring| ring.was_used.load(SeqCst)) {
+                *is_on = false;
                 return;
             }
         }
@@ -105,7 +109,7 @@ impl Looked {
             return self.was_used.swap(false, SeqCst);
         }
         if now.saturating_sub(since) >= LONG {
-            self.not_before.store(now + PAUSE, SeqCst);
+            self.not_before.fetch_max(now + PAUSE, SeqCst);
             if let Some(thread) = *self.thread.lock() {
                 set_policy(thread, libc::SCHED_OTHER);
             }
@@ -118,12 +122,18 @@ impl Looked {
 pub(crate) struct Yielding {
     watch: Option<Arc<Watch>>,
     ring: usize,
+    /// Number of the thread that asked last.
+    client: u32,
+    /// Whether that was another one than before, since an answer.
+    has_changed: bool,
+    /// Until when others than the last one count.
+    shared_until: Nanos,
 }
 
 impl Yielding {
     /// For a thread, which calls [`Yielding::enter`] first.
     pub(crate) fn new(watch: Option<Arc<Watch>>, ring: usize) -> Yielding {
-        Yielding { watch, ring }
+        Yielding { watch, ring, client: 0, has_changed: false, shared_until: 0 }
     }
 
     /// This is the thread.
@@ -134,24 +144,40 @@ impl Yielding {
         }
     }
 
+    /// This thread asks; 0: nobody that could be named.
+    pub(crate) fn note_client(&mut self, client: u32) {
+        if client != 0 && client != self.client {
+            (self.client, self.has_changed) = (client, true);
+        }
+    }
+
     /// Does what wakes programs: a system call, nothing that holds a lock.
-    pub(crate) fn during<R>(&self, call: impl FnOnce() -> R) -> R {
+    pub(crate) fn during<R>(&mut self, call: impl FnOnce() -> R) -> R {
         let Some(looked) = self.begin() else { return call() };
         let result = call();
-        set_policy(0, libc::SCHED_OTHER);
-        looked.since.store(0, SeqCst);
+        if set_policy(0, libc::SCHED_OTHER) {
+            looked.since.store(0, SeqCst);
+        } else {
+            // the right to it was taken away: the watch has it, too, or nobody
+            looked.not_before.store(Nanos::MAX, SeqCst);
+            tracing::error!("a thread of the mount cannot have its usual scheduling policy again");
+        }
         result
     }
 
-    fn begin(&self) -> Option<&Looked> {
+    fn begin(&mut self) -> Option<&Looked> {
         let watch = self.watch.as_ref()?;
         let looked = &watch.rings[self.ring];
         let now = watch.env.now();
-        if now < looked.not_before.load(SeqCst) {
+        if std::mem::take(&mut self.has_changed) {
+            self.shared_until = now + ALONE;
+        }
+        if now < self.shared_until.max(looked.not_before.load(SeqCst)) {
             return None;
         }
         looked.was_used.store(true, SeqCst);
         if !watch.turn_on() {
+            looked.not_before.store(now + PAUSE, SeqCst);
             return None;
         }
         looked.since.store(now.max(1), SeqCst);
@@ -163,7 +189,9 @@ impl Yielding {
 impl Drop for Yielding {
     fn drop(&mut self) {
         if let Some(watch) = &self.watch {
-            *watch.rings[self.ring].thread.lock() = None;
+            let looked = &watch.rings[self.ring];
+            *looked.thread.lock() = None;
+            looked.since.store(0, SeqCst);
         }
     }
 }
@@ -202,27 +230,41 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_processor_gets_the_normal_policy_back() {
-        let Some((env, _, yielding)) = watched() else { return eprintln!("needs root") };
-        let first = yielding.during(|| {
-            let first = policy();
+        let Some((env, _, mut yielding)) = watched() else { return eprintln!("needs root") };
+        // on a busy machine this thread may wait before it is asked
+        while yielding.during(policy) != libc::SCHED_IDLE {
+            env.sleep(Duration::from_nanos(PAUSE));
+        }
+        yielding.during(|| {
             while policy() != libc::SCHED_OTHER {
                 env.sleep(STEP);
             }
-            first
         });
-        assert_eq!(first, libc::SCHED_IDLE);
         assert_eq!(yielding.during(policy), libc::SCHED_OTHER, "it does without for a while");
-        env.sleep(Duration::from_nanos(PAUSE));
-        assert_eq!(yielding.during(policy), libc::SCHED_IDLE);
         assert_eq!(policy(), libc::SCHED_OTHER);
     }
 
     #[test]
+    fn who_is_not_alone_is_spread() {
+        let Some((env, _, mut yielding)) = watched() else { return eprintln!("needs root") };
+        let mut answered = |client| {
+            yielding.note_client(client);
+            yielding.during(policy)
+        };
+        assert_eq!([7, 8, 7].map(&mut answered), [libc::SCHED_OTHER; 3]);
+        // on a busy machine the watch may be faster
+        while answered(7) != libc::SCHED_IDLE && answered(0) != libc::SCHED_IDLE {
+            env.sleep(Duration::from_nanos(ALONE));
+        }
+        assert_eq!(answered(8), libc::SCHED_OTHER);
+    }
+
+    #[test]
     fn the_watch_ends_when_there_is_nothing_to_look_at() {
-        let Some((env, watch, yielding)) = watched() else { return eprintln!("needs root") };
+        let Some((env, watch, mut yielding)) = watched() else { return eprintln!("needs root") };
         for _ in 0..2 {
             yielding.during(|| ());
-            while watch.is_on.load(SeqCst) {
+            while *watch.is_on.lock() {
                 env.sleep(STEP);
             }
         }
