@@ -2,6 +2,7 @@
 
 use super::check_name;
 use super::content::windows_touching;
+use super::flags;
 use crate::format::extents::{WINDOW, window_of};
 use crate::format::inode::{Body, Inode, time};
 use crate::shard::Shard;
@@ -219,6 +220,12 @@ impl Tx<'_> {
 impl Shard {
     /// [`Op::SetAttr`](leeward_fs::Op::SetAttr).
     pub(crate) fn set_attr(&self, ctx: &Ctx, node: NodeId, set: &SetAttr) -> Result<Reply> {
+        if ctx.door == Door::Mount && set.flags.is_some_and(flags::refuse_writes) {
+            // pages that were changed through a mapping before: the kernel writes them now
+            Self::may_wait(ctx)?;
+            self.invalidate_inode(node);
+            self.wait_applied();
+        }
         loop {
             if let Some(attr) = self.transact(ctx, |tx| tx.set_attr(node, set))? {
                 return Ok(Reply::Attr(attr));
