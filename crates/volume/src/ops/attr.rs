@@ -221,16 +221,23 @@ impl Shard {
     /// [`Op::SetAttr`](leeward_fs::Op::SetAttr).
     pub(crate) fn set_attr(&self, ctx: &Ctx, node: NodeId, set: &SetAttr) -> Result<Reply> {
         if ctx.door == Door::Mount && set.flags.is_some_and(flags::refuse_writes) {
-            // pages that were changed through a mapping before: the kernel writes them now
-            Self::may_wait(ctx)?;
-            self.invalidate_inode(node);
-            self.wait_applied();
+            self.get_mapped_pages(ctx, node)?;
         }
         loop {
             if let Some(attr) = self.transact(ctx, |tx| tx.set_attr(node, set))? {
                 return Ok(Reply::Attr(attr));
             }
         }
+    }
+
+    /// Makes the kernel write what programs have changed through mappings of a file.
+    fn get_mapped_pages(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
+        if self.transact(ctx, |tx| tx.inode(node))?.kind == Kind::File {
+            Self::may_wait(ctx)?;
+            self.invalidate_inode(node);
+            self.wait_applied();
+        }
+        Ok(())
     }
 
     /// [`Op::StatFs`](leeward_fs::Op::StatFs).
