@@ -239,16 +239,23 @@ def append_only_directories_take_names():
 
 
 @case
-def mapped_pages_do_not_reach_an_immutable_file():
-    write("f", b"a" * 8192)
-    with open("f", "r+b") as file:
-        with mmap.mmap(file.fileno(), 8192) as pages, flagged("i", "f"):
-            if not ON_CELL:
-                raise Skip("a page that may not be written ends the process")
+def mapped_pages_are_stored_before_the_flag_and_not_after():
+    write("f", b"x")
+    with flagged("i", "f"):
+        pass
+    for flag in (0x10, 0x20):
+        write("f", b"a" * 8192)
+        with open("f", "r+b") as file, mmap.mmap(file.fileno(), 8192) as pages:
             pages[0] = ord("b")
-            with contextlib.suppress(OSError):
-                pages.flush()
-    same(read_uncached("f"), b"a" * 8192)
+            flags = struct.unpack("Q", fcntl.ioctl(file, GETFLAGS, bytes(8)))[0]
+            # not by chattr, whose closing of the file would write the page
+            fcntl.ioctl(file, SETFLAGS, struct.pack("Q", flags | flag))
+            if ON_CELL:  # elsewhere a page that may not be written ends the process
+                pages[1] = ord("c")
+                with contextlib.suppress(OSError):
+                    pages.flush()
+            fcntl.ioctl(file, SETFLAGS, struct.pack("Q", flags))
+        same(read_uncached("f")[:3], b"baa")
 
 
 def read_uncached(path):

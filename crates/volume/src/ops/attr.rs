@@ -2,6 +2,7 @@
 
 use super::check_name;
 use super::content::windows_touching;
+use super::flags;
 use crate::format::extents::{WINDOW, window_of};
 use crate::format::inode::{Body, Inode, time};
 use crate::shard::Shard;
@@ -219,11 +220,24 @@ impl Tx<'_> {
 impl Shard {
     /// [`Op::SetAttr`](leeward_fs::Op::SetAttr).
     pub(crate) fn set_attr(&self, ctx: &Ctx, node: NodeId, set: &SetAttr) -> Result<Reply> {
+        if ctx.door == Door::Mount && set.flags.is_some_and(flags::refuse_writes) {
+            self.get_mapped_pages(ctx, node)?;
+        }
         loop {
             if let Some(attr) = self.transact(ctx, |tx| tx.set_attr(node, set))? {
                 return Ok(Reply::Attr(attr));
             }
         }
+    }
+
+    /// Makes the kernel write what programs have changed through mappings of a file.
+    fn get_mapped_pages(&self, ctx: &Ctx, node: NodeId) -> Result<()> {
+        if self.transact(ctx, |tx| tx.inode(node))?.kind == Kind::File {
+            Self::may_wait(ctx)?;
+            self.invalidate_inode(node);
+            self.wait_applied();
+        }
+        Ok(())
     }
 
     /// [`Op::StatFs`](leeward_fs::Op::StatFs).

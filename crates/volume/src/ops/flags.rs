@@ -1,5 +1,5 @@
-//! Inode flags: what they refuse, and who may change them. As ext4 and the VFS of Linux have it,
-//! also for root.
+//! Inode flags: what they refuse, and who may change them. The rules are those of ext4 and of the
+//! Linux VFS. They hold for root, too.
 //!
 //! The kernel does not know the flags of inodes in a FUSE mount, so all checks are here. They are
 //! made when an operation begins to change something, and only by operations of users: work of the
@@ -19,6 +19,11 @@ pub(crate) const INHERITED: InodeFlags = InodeFlags::NO_DUMP;
 
 fn refuse(if_any: InodeFlags, of: InodeFlags) -> Result<()> {
     if of.has(if_any) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// Whether one of these flags refuses writes to a file.
+pub(crate) fn refuse_writes(flags: InodeFlags) -> bool {
+    flags.has(EITHER)
 }
 
 /// Whether a directory may get one more name.
