@@ -3,6 +3,7 @@
 use super::Invocation;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
+use crate::keeper::Kept;
 use crate::locate::CellDir;
 use crate::lock::{self, Holder};
 use crate::system::Process;
@@ -13,11 +14,14 @@ use std::time::Duration;
 
 /// A process that reported its end has only to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
+/// A keeper whose server has ended has only to exit.
+const KEEPER_WAIT: Duration = Duration::from_secs(2);
 
 /// End the process that serves a cell
 ///
-/// The process unmounts and makes everything durable. This command returns when it is gone. Exit
-/// code 1, with the reason, when something could not be stored.
+/// The process unmounts and makes everything durable. This command returns when it is gone, and so
+/// is the keeper that would start it again. Exit code 1, with the reason, when something could not
+/// be stored.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -30,10 +34,12 @@ pub struct Args {
 /// When nothing runs, it does not end, or it has not stored everything.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
-    let client = match Client::connect(&cell) {
-        Ok(client) => client,
-        Err(Unreached::Failed(fail)) => return Err(fail),
-        Err(Unreached::Silent) => return Err(not_reached(invocation, &cell)),
+    let kept = Kept::find(&invocation.env, &cell);
+    let client = match (Client::connect(&cell), &kept) {
+        (Ok(client), _) => client,
+        (Err(Unreached::Failed(fail)), _) => return Err(fail),
+        (Err(Unreached::Silent), Some(kept)) => return end_keeper(invocation, &cell, kept),
+        (Err(Unreached::Silent), None) => return Err(not_reached(invocation, &cell)),
     };
     let holder = lock::holder(&invocation.env, &cell)?.flatten();
     // Held before it is asked to end, so that the number cannot come to mean another process.
@@ -45,6 +51,10 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
             cell.log().display()
         )));
     }
+    // It follows its server, unless that crashed on the way: then the keeper starts another.
+    if let Some(kept) = kept.filter(|kept| !kept.ended_within(KEEPER_WAIT)) {
+        kept.end(&cell)?;
+    }
     if !ended? {
         return Err(Fail::new(format!(
             "{cell}: the process that served it ended without saying that everything is durable: see {} (one of an older lee never \
@@ -55,6 +65,19 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let pid = holder.map(|h| h.pid);
     output::show(invocation.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
+    })
+}
+
+/// No server is there to be asked: ends the keeper, and a server that it is just starting.
+fn end_keeper(invocation: &Invocation, cell: &CellDir, kept: &Kept) -> Result<(), Fail> {
+    kept.end(cell)?;
+    let pid = kept.record.pid;
+    let value = json!({"cell": cell.name(), "ended": true, "pid": null, "kept_by": pid});
+    output::show(invocation.format, &value, || {
+        format!(
+            "{cell} is down: its server had crashed, and its keeper (process {pid}) does not start it again; what the \
+             server had not stored yet is lost"
+        )
     })
 }
 
