@@ -108,7 +108,8 @@ fn ends_in_order_are_final() {
         return;
     }
     let place = Place::new();
-    let ends: [(&str, fn(&Place)); 4] = [
+    type End = fn(&Place);
+    let ends: [(&str, End); 4] = [
         ("lee down", |place| drop(say(&["down", place.arg()]).good())),
         ("umount", |place| until("umount", || run(Command::new("umount").arg(place.mnt())).code == 0)),
         ("SIGTERM to the server", |place| signal(place.pid().expect("a server"), libc::SIGTERM)),
@@ -309,9 +310,8 @@ fn a_renamed_cell_comes_back_where_it_is() {
     // A cell that is gone is waited for, and never made anew.
     place.up();
     let away = place.beside("away");
-    let server = place.pid().expect("a server");
     break_settings(&place);
-    signal(server, libc::SIGKILL);
+    place.kill();
     until("a failed try", || status(&place)["waiting"]["failed"].as_u64() > Some(0));
     let keeper = place.keeper().expect("a keeper");
     fs::rename(place.dir.join("cell"), &away).expect("rename");
@@ -396,7 +396,8 @@ fn restart_serves_with_the_program_that_asks() {
     say(&["up", place.arg(), "--background", "--mount", at, "-o", "noexec"]).good();
     let (keeper, before) = (place.keeper().expect("a keeper"), place.pid().expect("a server"));
     fs::write(elsewhere.join("file"), b"not fsynced").expect("write");
-    let newer = place.beside("newer");
+    fs::create_dir(place.beside("newer")).expect("mkdir");
+    let newer = place.beside("newer").join("lee");
     run(Command::new("cp").arg(common::LEE).arg(&newer)).good();
     let said = run(Command::new(&newer).args(["restart", place.arg(), "--json"])).json();
     assert!(said["pause_ms"].as_u64() < Some(10_000), "{said}");

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{PATIENCE, Said, can_mount, is_mounted, lee, run, until};
+use common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, until};
 use leeward_bucket::server::{Fault, KEY, Server};
 use std::fs;
 use std::io::Write;
@@ -96,8 +96,32 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// What a file of its only state directory says: `lock` of the server, `keeper` of its keeper.
+    fn pid_in(&self, file: &str) -> Option<i32> {
+        let state = fs::read_dir(self.path("state")).ok()?.next()?.ok()?.path();
+        let said: serde_json::Value = serde_json::from_slice(&fs::read(state.join(file)).ok()?).ok()?;
+        i32::try_from(said["pid"].as_i64()?).ok()
+    }
+
+    fn up_in_the_background(&self) -> (i32, i32) {
+        self.say(&["up", URL, "--mount", self.mnt().to_str().expect("UTF-8"), "--background"]).good();
+        (self.pid_in("lock").expect("a server"), self.pid_in("keeper").expect("a keeper"))
+    }
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: a plain system call on a process that a test started.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
+        for (file, is_ours) in [("keeper", Place::is_keeper as fn(i32) -> bool), ("lock", Place::is_lee)] {
+            if let Some(pid) = self.pid_in(file).filter(|pid| is_ours(*pid)) {
+                signal(pid, libc::SIGKILL);
+            }
+        }
         if let Some(mut child) = self.serving.take() {
             let _ = child.kill().and_then(|()| child.wait());
         }
@@ -187,6 +211,37 @@ fn a_second_machine_takes_the_cell_over() {
     assert_eq!(fs::read(first.mnt().join("last")).expect("read"), b"acknowledged");
     assert!(first.ask(&["fsck"]).good().contains("clean"));
     first.ask(&["down"]).good();
+}
+
+#[test]
+fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
+    let Some(server) = server() else { return };
+    let (first, mut second) = (Machine::new(&server), Machine::new(&server));
+    let (_, keeper) = first.up_in_the_background();
+    let file = first.mnt().join("file");
+    for n in 0..3u8 {
+        write_durably(&file, &[n]).expect("write");
+        let pid = first.pid_in("lock").expect("a server");
+        signal(pid, libc::SIGKILL);
+        until("the killed server to end", || !Place::is_lee(pid));
+        until("the path to be back", || fs::read(&file).is_ok_and(|content| content == [n]));
+        until("the keeper to note it", || first.ask(&["status", "--json"]).json()["restarts"] == n + 1);
+    }
+    // While its keeper is slow, another machine takes the cell: then this one does not take it back.
+    signal(keeper, libc::SIGSTOP);
+    let pid = first.pid_in("lock").expect("a server");
+    signal(pid, libc::SIGKILL);
+    until("the mount to be dead", || fs::read(&file).is_err());
+    second.up();
+    signal(keeper, libc::SIGCONT);
+    until("the keeper to end", || !Place::is_keeper(keeper));
+    assert!(!is_mounted(&first.mnt()) || fs::read(&file).is_err());
+    write_durably(&second.mnt().join("file"), b"by the second").expect("it serves");
+    let state = fs::read_dir(first.path("state")).expect("a directory").next().expect("one").expect("one");
+    let log = fs::read_to_string(state.path().join("log")).expect("a log");
+    assert!(log.contains("was taken over by `lee up`") && log.contains("the keeper ends"), "{log}");
+    second.ask(&["down"]).good();
+    assert_eq!(second.ended(), Some(0));
 }
 
 #[test]
@@ -284,7 +339,7 @@ fn a_pool_of_buckets() {
         return;
     }
     let sites = [Server::start("bucket"), Server::start("bucket"), Server::start("bucket")];
-    let place = common::Place::new();
+    let place = Place::new();
     let profiles: String = (0..3)
         .map(|n| {
             let at = sites[n].endpoint();

@@ -39,7 +39,8 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
     let env = &invocation.env;
     let kept = kept(env, &cell)?;
-    let before = Client::connect(&cell).map_err(|_| not_served(&cell))?.status()?;
+    // it may have crashed just now
+    let before = wait_for(env, &cell, None)?;
     kept.signal(libc::SIGUSR1).map_err(|e| Fail::new(format!("{cell}: its keeper: {}", text(&e))))?;
     let away_since = Cell::new(env.now());
     let client = Client::connect(&cell).map_err(|_| not_served(&cell))?;
@@ -52,7 +53,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         let _ = kept.signal(libc::SIGUSR2); // its end is none for the keeper to repair
         return ended.map(drop);
     }
-    let running = wait_until_back(env, &cell, before.pid)?;
+    let running = wait_for(env, &cell, Some(before.pid))?;
     let pause_ms = (env.now() - away_since.get()) / 1_000_000;
     ended?;
     show(invocation, &cell, (&before, &running), pause_ms)
@@ -94,23 +95,24 @@ fn is_served_by(cell: &CellDir, pid: u32) -> bool {
     Client::connect(cell).is_ok_and(|client| client.status().is_ok_and(|running| running.pid == pid))
 }
 
-/// Waits for another server than the one before.
-fn wait_until_back(env: &Env, cell: &CellDir, before: u32) -> Result<Running, Fail> {
+/// Waits for a server, another one than `before`.
+fn wait_for(env: &Env, cell: &CellDir, before: Option<u32>) -> Result<Running, Fail> {
     let end = env.now() + BACK_WAIT;
     while env.now() < end {
         if let Some(running) = Client::connect(cell).ok().and_then(|client| client.status().ok())
-            && running.pid != before
+            && Some(running.pid) != before
         {
             return Ok(running);
         }
-        let waiting = Kept::find(env, cell).and_then(|kept| kept.record.waiting);
-        if let Some(waiting) = waiting.filter(|waiting| waiting.failed > 0) {
-            return Err(Fail::new(format!("{cell}: its keeper goes on trying: {}", waiting.cause)));
+        match Kept::find(env, cell).map(|kept| kept.record.waiting) {
+            Some(Some(waiting)) if waiting.failed > 0 => {
+                let cause = waiting.cause;
+                return Err(Fail::new(format!(
+                    "{cell}: its server does not start, its keeper goes on trying: {cause}"
+                )));
+            }
+            _ => env.sleep(BACK_STEP),
         }
-        env.sleep(BACK_STEP);
     }
-    Err(Fail::new(format!(
-        "{cell}: the server ended and none has come in its place: see {}",
-        cell.log().display()
-    )))
+    Err(not_served(cell))
 }
