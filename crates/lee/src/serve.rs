@@ -257,7 +257,7 @@ impl ServedCell {
         let bound = doors::bind(&options.doors.or(&config))?;
         let created = make_unless_kept(env, &dir, &config, options)?;
         startup.locked(&dir)?;
-        let at = mount_point(&dir, options.mount.as_deref())?;
+        let at = mount_point(&dir, options.mount.as_deref(), options.is_again())?;
         let took_over = place::noted(&dir)?;
         refuse_if_taken_over(&dir, took_over.as_ref(), options)?;
         let cell = place::open(env, &dir, &config.engine())?;
@@ -270,7 +270,7 @@ impl ServedCell {
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // only now, so that programs do not write below the mount point meanwhile
-            let stale = detach_stale(env, &dir);
+            let stale = detach_stale(env, &dir, options, &at);
             let mount = mount(env, &gate, mount_options(&dir, options), &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
@@ -529,14 +529,18 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
 }
 
 /// Removes mounts that killed processes left. One that cannot be removed is reported, and does not
-/// hinder another mount point.
-fn detach_stale(env: &Env, dir: &CellDir) -> Vec<PathBuf> {
+/// hinder another mount point. A server that is started again knows that its own mount is dead.
+fn detach_stale(env: &Env, dir: &CellDir, options: &ServeOptions, at: &Path) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
-    mounts::detach_all_of(env, dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
+    let dead = mounts::resolve(at).filter(|_| options.is_again());
+    mounts::detach_all_of(env, dir.path(), dead.as_deref())
+        .into_iter()
+        .filter_map(|r| r.map_err(note).ok())
+        .collect()
 }
 
 /// Where to mount. Makes the default mount point where it is missing.
-fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
+fn mount_point(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
         return match std::fs::create_dir(dir.within().join("mnt")) {
@@ -548,6 +552,9 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
             _ => Ok(at),
         };
     };
+    if is_again {
+        return Ok(wanted.to_path_buf()); // checked before; and a call on a dead mount may hang
+    }
     let resolved = mounts::without_links(wanted).unwrap_or_else(|_| wanted.to_path_buf());
     if dir.path().starts_with(&resolved) {
         return Err(Fail::new(format!(

@@ -44,7 +44,7 @@ fn kill_until(place: &Place, mut is_back: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     signal(pid, libc::SIGKILL);
     until("the killed server to end", || !Place::is_lee(pid));
-    until("the path to be back", &mut is_back);
+    until("the path to be back", || place.pid().is_some_and(|now| now != pid) && is_back());
     let took = begun.elapsed();
     assert!(took < BACK_WITHIN, "{took:?}");
     took
