@@ -8,12 +8,16 @@ use crate::locate::CellDir;
 use crate::lock::{self, Holder};
 use crate::system::Process;
 use crate::{mounts, output};
+use leeward_env::Env;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A process that reported its end has only to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
+/// How long a server that does not listen may take to be gone, in steps.
+const REACH_TRIES: u32 = 20;
+const REACH_STEP: Duration = Duration::from_millis(50);
 /// A keeper whose server has ended has only to exit.
 const KEEPER_WAIT: Duration = Duration::from_secs(2);
 
@@ -34,12 +38,10 @@ pub struct Args {
 /// When nothing runs, it does not end, or it has not stored everything.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
-    let kept = Kept::find(&invocation.env, &cell);
-    let client = match (Client::connect(&cell), &kept) {
-        (Ok(client), _) => client,
-        (Err(Unreached::Failed(fail)), _) => return Err(fail),
-        (Err(Unreached::Silent), Some(kept)) => return end_keeper(invocation, &cell, kept),
-        (Err(Unreached::Silent), None) => return Err(not_reached(invocation, &cell)),
+    let (client, kept) = match reach(&invocation.env, &cell)? {
+        (Some(client), kept) => (client, kept),
+        (None, Some(kept)) => return end_keeper(invocation, &cell, &kept),
+        (None, None) => return Err(not_reached(invocation, &cell)),
     };
     let holder = lock::holder(&invocation.env, &cell)?.flatten();
     // Held before it is asked to end, so that the number cannot come to mean another process.
@@ -66,6 +68,23 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     output::show(invocation.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
     })
+}
+
+/// The server; or else the keeper of one that has crashed.
+fn reach(env: &Env, cell: &CellDir) -> Result<(Option<Client>, Option<Kept>), Fail> {
+    for _ in 0..REACH_TRIES {
+        let kept = Kept::find(env, cell);
+        match Client::connect(cell) {
+            Ok(client) => return Ok((Some(client), kept)),
+            Err(Unreached::Failed(fail)) => return Err(fail),
+            Err(Unreached::Silent) => (),
+        }
+        if kept.as_ref().is_none_or(|kept| kept.lacks_server(env, cell)) {
+            return Ok((None, kept));
+        }
+        env.sleep(REACH_STEP); // it may have been killed just now
+    }
+    Ok((None, None))
 }
 
 /// No server is there to be asked: ends the keeper, and a server that it is just starting.

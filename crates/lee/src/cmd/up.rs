@@ -185,21 +185,24 @@ fn serve_options(dir: PathBuf, args: Args, kept: Option<KeptBy>) -> ServeOptions
 /// When the keeper does not end.
 fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Restart)>, Fail> {
     let Ok(cell) = locate::called(dir.as_os_str(), "") else { return Ok(None) };
-    let Some(kept) = Kept::find(env, &cell) else { return Ok(None) };
     for _ in 0..SERVING_TRIES {
+        let Some(kept) = Kept::find(env, &cell) else { return Ok(None) };
         match Client::connect(&cell).map(Client::status) {
-            Ok(Ok(running)) => {
-                let is_mounted = mounts::all().iter().any(|mount| mount.cell == cell.path());
-                let last = Kept::find(env, &cell).and_then(|kept| kept.record.last_restart);
-                return Ok(last.filter(|_| is_mounted).map(|restart| (running, restart)));
-            }
+            Ok(Ok(running)) => return Ok(brought_back(env, &cell, running)),
+            Err(Unreached::Failed(_)) => return Ok(None),
+            Err(Unreached::Silent) if kept.lacks_server(env, &cell) => return kept.end(&cell).map(|()| None),
             // it may have been killed just now
-            Ok(Err(_)) => env.sleep(SERVING_STEP),
-            Err(Unreached::Silent) => return kept.end(&cell).map(|()| None),
-            Err(Unreached::Failed(_)) => break,
+            Ok(Err(_)) | Err(Unreached::Silent) => env.sleep(SERVING_STEP),
         }
     }
     Ok(None)
+}
+
+/// A server that a keeper has started again, and the last time; `None` if it was not, or is ending.
+fn brought_back(env: &Env, cell: &CellDir, running: Running) -> Option<(Running, Restart)> {
+    let is_mounted = mounts::all().iter().any(|mount| mount.cell == cell.path());
+    let last = Kept::find(env, cell).and_then(|kept| kept.record.last_restart);
+    last.filter(|_| is_mounted).map(|restart| (running, restart))
 }
 
 fn is_same_mount(wanted: Option<&Path>, running: &Running, dir: &Path) -> bool {

@@ -5,6 +5,7 @@
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
+use crate::lock;
 use crate::system::Process;
 use leeward_env::Env;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ impl RecordFile {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path(cell))?;
         for _ in 0..TRIES {
-            if lock(&file, libc::LOCK_EX)? {
+            if flock(&file, libc::LOCK_EX)? {
                 return Ok(Some(RecordFile(file)));
             }
             env.sleep(STEP);
@@ -106,7 +107,7 @@ impl Kept {
     pub fn find(env: &Env, cell: &CellDir) -> Option<Kept> {
         for _ in 0..TRIES {
             let file = File::open(path(cell)).ok()?;
-            if lock(&file, libc::LOCK_SH).unwrap_or(true) {
+            if flock(&file, libc::LOCK_SH).unwrap_or(true) {
                 return None;
             }
             if let Some(record) = read(&file) {
@@ -115,6 +116,12 @@ impl Kept {
             env.sleep(STEP); // it is just being written
         }
         None
+    }
+
+    /// Whether it has no server that serves: that has crashed, and another one may be starting. False
+    /// for one that only does not listen.
+    pub fn lacks_server(&self, env: &Env, cell: &CellDir) -> bool {
+        self.record.waiting.is_some() || lock::holder(env, cell).is_ok_and(|holder| holder.is_none())
     }
 
     /// Asks the keeper to end its server in order, and then itself; returns when it is gone.
@@ -158,7 +165,7 @@ fn read(mut file: &File) -> Option<Record> {
 }
 
 /// Takes the lock if it is free.
-fn lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
+fn flock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     // SAFETY: a valid descriptor.
     if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
         return Ok(true);
