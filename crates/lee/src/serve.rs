@@ -259,7 +259,8 @@ impl ServedCell {
         startup.locked(&dir)?;
         let at = mount_point(&dir, options.mount.as_deref(), options.is_again())?;
         let took_over = place::noted(&dir)?;
-        refuse_if_taken_over(&dir, took_over.as_ref(), options)?;
+        refuse_if_taken_over(&dir, took_over.as_ref(), options)
+            .inspect_err(|_| drop(detach_stale(env, &dir, options, &at)))?;
         let cell = place::open(env, &dir, &config.engine())?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
