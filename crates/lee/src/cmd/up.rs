@@ -14,14 +14,14 @@ use crate::output::{self, Format};
 use crate::serve::{self, KeptBy, ServeOptions, Started, Startup};
 use crate::{logging, mounts, notify, size, when};
 use leeward_door::listen;
-use leeward_env::Env;
+use leeward_env::{Env, Nanos};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a server that does not answer may take to be gone, in steps.
-const SERVING_TRIES: u32 = 20;
+/// How long a server that does not answer may take to be gone, nanoseconds.
+const SERVING_WAIT: Nanos = 1_000_000_000;
 const SERVING_STEP: Duration = Duration::from_millis(50);
 
 /// Serve a cell and mount it; make it where there is none
@@ -185,7 +185,8 @@ fn serve_options(dir: PathBuf, args: Args, kept: Option<KeptBy>) -> ServeOptions
 /// When the keeper does not end.
 fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Restart)>, Fail> {
     let Ok(cell) = locate::called(dir.as_os_str(), "") else { return Ok(None) };
-    for _ in 0..SERVING_TRIES {
+    let end = env.now() + SERVING_WAIT;
+    while env.now() < end {
         let Some(kept) = Kept::find(env, &cell) else { return Ok(None) };
         match Client::connect(&cell).map(Client::status) {
             Ok(Ok(running)) => return Ok(brought_back(env, &cell, running)),
@@ -298,6 +299,15 @@ mod tests {
     fn the_process_in_the_background_gets_the_same_options() {
         let line = "up cell --mount /m -o ro,subdir=/a --metrics 9547 --metrics [::1]:1 --s3 9000 --s3 *:9001 \
             --http 8080 --tls-certificate /c --tls-key /k --cache /cache --cache-size 50G --background --json";
+        let up = crate::args::command().find_subcommand("up").cloned().expect("it is there");
+        for name in up.get_arguments().filter_map(|argument| argument.get_long()) {
+            let is_passed_on = !["no-keeper", "help"].contains(&name);
+            let is_tried = line.contains(&format!("--{name} ")) || name == "options";
+            assert!(
+                is_tried || !is_passed_on,
+                "--{name}: put it into the line above, and into `command_line`"
+            );
+        }
         let line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let args = parsed(&line);
         let again = parsed(&args.command_line(Path::new("/cell")));
