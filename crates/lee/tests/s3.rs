@@ -245,6 +245,28 @@ fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
 }
 
 #[test]
+fn a_server_that_is_killed_before_it_ever_served_stays_down() {
+    if !can_mount() {
+        return;
+    }
+    // it takes connections and never answers
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = Server::start("bucket");
+    let mut machine = Machine::new(&server);
+    machine.endpoint = format!("http://{}", silent.local_addr().expect("bound"));
+    let mnt = machine.mnt();
+    let said = std::thread::scope(|s| {
+        let up =
+            s.spawn(|| machine.say(&["up", URL, "--mount", mnt.to_str().expect("UTF-8"), "--background"]));
+        until("a server that starts", || machine.pid_in("lock").is_some_and(Place::is_lee));
+        signal(machine.pid_in("lock").expect("a server"), libc::SIGKILL);
+        up.join().expect("it ends")
+    });
+    said.bad(1, &["ended before it was mounted", "killed by signal 9 (SIGKILL)", "without --background"]);
+    assert_eq!(machine.pid_in("keeper"), None);
+}
+
+#[test]
 fn a_store_that_is_away_is_waited_for() {
     let Some(server) = server() else { return };
     let mut here = Machine::new(&server);

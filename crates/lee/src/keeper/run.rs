@@ -159,16 +159,21 @@ impl Keeper {
             }
             _ => false,
         };
-        if let Some((caller, outcome)) = self.caller.take().zip(outcome.as_ref()) {
-            // Whoever waited for the server is gone, and does not want it any more.
-            if background::tell(caller, outcome).is_err() {
-                self.ask_to_end();
-            }
+        if let Some(outcome) = &outcome {
+            self.relay(outcome);
         }
         let ended = self.reap(&mut child);
         self.server = None;
         let served = is_up.then(|| Duration::from_nanos(self.env.now() - begun));
         Run { outcome, ended, served }
+    }
+
+    /// Tells the caller how the first start went. A caller that is gone does not want the server.
+    fn relay(&mut self, outcome: &Outcome) {
+        let told = self.caller.take().map(|caller| background::tell(caller, outcome));
+        if told.is_some_and(|told| told.is_err()) {
+            self.ask_to_end();
+        }
     }
 
     /// Starts a server, and gives the pipe by which it reports.
