@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kill -9 of the server while programs write, again and again for KILL9_SECONDS (default 60). After each the cell opens
 # by itself and quickly, every promise is kept (tests/tools/durable.py says which), and fsck finds nothing.
-# The moments come from KILL9_SEED (default 1).
+# The moments come from KILL9_SEED (default 1). At last a keeper brings a killed server back by itself, 20 times.
 . "$(dirname "$0")/../lib.sh"
 suite kill9
 KILL9_SECONDS=${KILL9_SECONDS:-60}
@@ -112,6 +112,18 @@ time.sleep(60)' "$MNT" >"$WORK/orphans" &
   cell_fsck
 }
 
+# A server with a keeper, beside 16 threads at work: the path comes back by itself each time.
+comes_back() {
+  local status=0
+  mkdir "$WORK/kept-mnt"
+  "$LEE" up "$CELL-kept" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
+  python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" 20 16 || status=$?
+  "$LEE" down "$CELL-kept"
+  [ "$status" -eq 0 ] || return 1
+  [ -z "$(ls -A "$WORK/kept-mnt")" ] || { say "written below the mount point:"; ls -l "$WORK/kept-mnt"; return 1; }
+  "$LEE" fsck --cell "$CELL-kept"
+}
+
 live_bytes() { lee df --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["live_bytes"])'; }
 
 mkdir "$WORK/notes"
@@ -119,4 +131,5 @@ cell_start
 run rounds rounds
 cell_ensure
 run orphans_are_reclaimed orphans_are_reclaimed
+run comes_back comes_back
 suite_end

@@ -11,9 +11,10 @@ STEP_SECS=60
 # within COMMAND...: no step may hang.
 within() { timeout -k 5 "$STEP_SECS" "$@"; }
 
-# up CELL [OPTION...]: serves it in the background; its process is ended with the suite.
+# up CELL [OPTION...]: serves it in the background; its processes are ended with the suite, the keeper first.
 up() {
   within "$LEE" up "$@" --background
+  sed -E 's/.*"pid":([0-9]+),"server.*/\1/' "$1/keeper" >>"$WORK/pids"
   sed -E 's/.*"pid":([0-9]+).*/\1/' "$1/lock" >>"$WORK/pids"
 }
 

@@ -46,6 +46,9 @@ pub struct Options {
     pub subdir: Option<PathBuf>,
     /// How requests come.
     pub io_uring: IoUring,
+    /// Mounts also over a directory with entries, which are hidden then. For a mount that comes back:
+    /// programs may have written below its mount point while it was away.
+    pub may_hide: bool,
 }
 
 /// Whether requests come by io_uring or from `/dev/fuse`.
@@ -83,6 +86,7 @@ impl Options {
             restrictions,
             subdir: None,
             io_uring: IoUring::Auto,
+            may_hide: false,
         }
     }
 }
@@ -215,7 +219,7 @@ impl Drop for EndOnDrop {
 /// # Errors
 /// See [`MountError`]; nothing is left mounted then.
 pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
-    let at = prepare(at)?;
+    let at = prepare(at, options.may_hide)?;
     if let Some(subdir) = options.subdir.as_ref().filter(|_| !is_root()) {
         return Err(MountError::PartByUser(subdir.clone()));
     }
@@ -360,7 +364,7 @@ fn is_root() -> bool {
 }
 
 /// Checks what can be known beforehand; returns the path without symbolic links.
-fn prepare(at: &Path) -> Result<PathBuf, MountError> {
+fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     take_away_dead(at)?;
     let named = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => MountError::Missing(at.into()),
@@ -375,8 +379,12 @@ fn prepare(at: &Path) -> Result<PathBuf, MountError> {
         return Err(MountError::Busy { at, kind: m.kind, source_name: m.source });
     }
     let mut entries = std::fs::read_dir(&at).map_err(named)?;
-    if entries.next().is_some() {
-        return Err(MountError::NotEmpty(at));
+    match entries.next() {
+        Some(_) if may_hide => {
+            tracing::warn!("{}: the mount hides files that are in this directory", at.display())
+        }
+        Some(_) => return Err(MountError::NotEmpty(at)),
+        None => (),
     }
     check_device()?;
     check_user(&at)?;

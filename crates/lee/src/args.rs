@@ -30,7 +30,7 @@ pub struct Cli {
 
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Serve", &["up", "down", "status"]),
+    ("Serve", &["up", "down", "restart", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
@@ -53,7 +53,7 @@ Examples:
 
 `lee volume create --help` and the like say more.
 Exit codes: 0 done, 1 failed, 2 wrong usage; 3 of `lee status`: nothing runs;
-of `lee fsck` and `lee scrub`: 1 findings, 2 could not check.
+4 of `lee up`: another machine has taken the cell over; of `lee fsck` and `lee scrub`: 1 findings, 2 could not check.
 ";
 
 /// The command line as clap knows it, with its help in groups.

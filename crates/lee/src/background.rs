@@ -1,16 +1,18 @@
-//! `lee up --background`: starts this program again in a session of its own. The child reports
-//! through a pipe when the cell is mounted, or why it is not.
+//! `lee up --background`: starts this program again in a session of its own: a keeper, which starts
+//! the server ([`crate::keeper`]), or with `--no-keeper` the server itself. The child reports through
+//! a pipe when the cell is mounted, or why it is not.
 //!
-//! The child gets the same arguments, so each option means what it means in the foreground. The
-//! variable [`VARIABLE`] tells it that it is the child. It inherits only the pipe: its standard input
-//! and output are /dev/null until the cell is locked, and `DIR/log` from then on. When the parent is
-//! gone and nobody reads the pipe, the child ends.
+//! The child gets the same command line with absolute paths, so each option means what it means in
+//! the foreground. A variable of the environment tells it that it is the child. It inherits only the
+//! pipe: its standard input and output are /dev/null until the cell is locked, and `DIR/log` from
+//! then on. When the parent is gone and nobody reads the pipe, the child ends.
 
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
-use crate::serve::{Started, Startup};
-use crate::{logging, output};
+use crate::serve::{KeptBy, Started, Startup};
+use crate::{logging, output, system};
 use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -19,27 +21,49 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The variable that names the descriptor of the pipe to the child.
-pub const VARIABLE: &str = "LEE_READY_FD";
+/// The variable that names the descriptor of the pipe to a server.
+const SERVER: &str = "LEE_READY_FD";
+/// The variable that names the descriptor of the pipe to a keeper.
+pub const KEEPER: &str = "LEE_KEEPER_FD";
+/// The variable that tells a server the process id of its keeper, and whether it is started again.
+const KEPT_BY: &str = "LEE_KEPT_BY";
 /// A larger log is renamed at the next start.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 
 /// What the child tells its parent, once.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Outcome {
+pub enum Outcome {
+    /// It serves.
     Up(Started),
-    Failed { message: String, code: u8 },
+    /// It ends.
+    Failed {
+        /// Why.
+        message: String,
+        /// Its exit code.
+        code: u8,
+    },
 }
 
-/// Starts a process in the background that serves the cell; returns when the cell is mounted.
+/// What is started in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A server that nobody starts again.
+    Server,
+    /// A keeper with a server.
+    Keeper,
+}
+
+/// Starts a process in the background, with this command line, that serves the cell; returns when
+/// the cell is mounted.
 ///
 /// # Errors
 /// The child's.
-pub fn start(dir: &Path) -> Result<Started, Fail> {
+pub fn start(dir: &Path, arguments: &[OsString], role: Role) -> Result<Started, Fail> {
     let failed = |e: io::Error| Fail::new(format!("cannot start a process in the background: {}", text(&e)));
     let (mut reader, writer) = io::pipe().map_err(failed)?;
-    let mut child = spawn(writer.as_raw_fd()).map_err(failed)?;
+    let mut command = command(&myself(), arguments, role, writer.as_raw_fd());
+    let mut child = command.spawn().map_err(failed)?;
     drop(writer);
     let mut told = String::new();
     reader.read_to_string(&mut told).map_err(failed)?;
@@ -51,17 +75,21 @@ pub fn start(dir: &Path) -> Result<Started, Fail> {
         }
         Err(_) => {
             let how = child.wait().map_or_else(|e| text(&e), |status| status.to_string());
-            let log = log_of(dir);
-            Err(Fail::new(format!(
-                "the process in the background ended before it was mounted ({how}): see {}, or try without --background",
-                log.display()
-            )))
+            Err(Fail::new(ended_early(&log_of(dir), &how)))
         }
     }
 }
 
+/// The message for a child that said nothing.
+pub fn ended_early(log: &Path, how: &str) -> String {
+    format!(
+        "the process in the background ended before it was mounted ({how}): see {}, or try without --background",
+        log.display()
+    )
+}
+
 /// The log of the child, once it has the lock.
-fn log_of(dir: &Path) -> PathBuf {
+pub fn log_of(dir: &Path) -> PathBuf {
     match dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())).map(CellDir::in_bucket) {
         Some(Ok(cell)) => cell.log(),
         _ => dir.join("log"),
@@ -73,25 +101,47 @@ fn reap(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn spawn(pipe: RawFd) -> io::Result<Child> {
-    let mut command = Command::new(myself());
-    command.args(std::env::args_os().skip(1)).env(VARIABLE, pipe.to_string());
+/// The command line of a server whose keeper is this process.
+pub fn server(program: &Path, arguments: &[OsString], pipe: RawFd, again: bool) -> Command {
+    let mut command = command(program, arguments, Role::Server, pipe);
+    let how = if again { "again" } else { "first" };
+    command.env(KEPT_BY, format!("{} {how}", std::process::id()));
+    command
+}
+
+/// The keeper of this process, if it has one.
+pub fn kept_by() -> Option<KeptBy> {
+    let text = std::env::var(KEPT_BY).ok()?;
+    let (pid, how) = text.split_once(' ')?;
+    Some(KeptBy { pid: pid.parse().ok()?, again: how == "again" })
+}
+
+fn command(program: &Path, arguments: &[OsString], role: Role, pipe: RawFd) -> Command {
+    let mut command = Command::new(program);
+    let (variable, others) = match role {
+        Role::Server => (SERVER, [KEEPER, KEPT_BY]),
+        Role::Keeper => (KEEPER, [SERVER, KEPT_BY]),
+    };
+    command.args(arguments).env_remove(others[0]).env_remove(others[1]);
+    command.env(variable, pipe.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.
     unsafe { command.pre_exec(move || alone_with(pipe)) };
-    command.spawn()
+    command
 }
 
 /// Path of this program; of the running one, where the file was replaced meanwhile.
-fn myself() -> PathBuf {
+pub fn myself() -> PathBuf {
     std::env::current_exe()
         .ok()
         .filter(|path| path.exists())
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Begins a session, and closes all descriptors across the exec but the first three and the pipe.
+/// Begins a session, lets signals through, and closes all descriptors across the exec but the first
+/// three and the pipe.
 fn alone_with(pipe: RawFd) -> io::Result<()> {
+    system::unblock_signals();
     close_on_exec(3, pipe - 1)?;
     close_on_exec(pipe + 1, RawFd::MAX)?;
     // SAFETY: plain system calls on a descriptor that is open here.
@@ -118,6 +168,20 @@ fn close_on_exec(first: RawFd, last: RawFd) -> io::Result<()> {
     Ok(())
 }
 
+/// The pipe whose descriptor the parent named in a variable of the environment.
+///
+/// # Errors
+/// When that is no open descriptor.
+pub fn inherited(variable: &str, named: &OsStr) -> Result<File, Fail> {
+    let fd: RawFd = named.to_str().and_then(|fd| fd.parse().ok()).unwrap_or(-1);
+    // SAFETY: fcntl only asks.
+    if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return Err(Fail::usage(format!("{variable} is for `lee up --background` itself")));
+    }
+    // SAFETY: passed to us by the parent, open, and used by nobody else.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// The child's side of the pipe.
 pub struct ParentPipe {
     pipe: Option<File>,
@@ -129,14 +193,8 @@ impl ParentPipe {
     /// # Errors
     /// When the variable names no open descriptor.
     pub fn if_child() -> Result<Option<ParentPipe>, Fail> {
-        let Some(named) = std::env::var_os(VARIABLE) else { return Ok(None) };
-        let fd: RawFd = named.to_str().and_then(|fd| fd.parse().ok()).unwrap_or(-1);
-        // SAFETY: fcntl only asks.
-        if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
-            return Err(Fail::usage(format!("{VARIABLE} is for `lee up --background` itself")));
-        }
-        // SAFETY: passed to us by the parent, open, and used by nobody else.
-        Ok(Some(ParentPipe { pipe: Some(unsafe { File::from_raw_fd(fd) }) }))
+        let Some(named) = std::env::var_os(SERVER) else { return Ok(None) };
+        Ok(Some(ParentPipe { pipe: Some(inherited(SERVER, &named)?) }))
     }
 
     /// Reports why the cell was not mounted. Later failures go to the log.
@@ -167,12 +225,19 @@ impl Startup for ParentPipe {
     }
 }
 
-fn tell(mut pipe: File, outcome: &Outcome) -> io::Result<()> {
+/// Tells the parent, once.
+///
+/// # Errors
+/// When the parent is gone.
+pub fn tell(mut pipe: File, outcome: &Outcome) -> io::Result<()> {
     pipe.write_all(serde_json::to_string(outcome)?.as_bytes())
 }
 
 /// Sends standard output and error to the log from here on.
-fn write_to_log(cell: &CellDir) -> io::Result<()> {
+///
+/// # Errors
+/// When the log cannot be written.
+pub fn write_to_log(cell: &CellDir) -> io::Result<()> {
     let path = cell.within().join("log");
     if std::fs::metadata(&path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {
         std::fs::rename(&path, path.with_extension("1"))?;

@@ -4,6 +4,9 @@ use leeward_volume::admin::Failure;
 use std::fmt;
 use std::process::ExitCode;
 
+/// Exit code of a server whose cell another process has taken over.
+pub const TAKEN_OVER: u8 = 4;
+
 /// Why a command failed. The text names the thing, the cause and the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fail {

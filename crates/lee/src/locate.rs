@@ -170,6 +170,15 @@ fn states() -> PathBuf {
     }
 }
 
+/// Makes the parent of state directories mean the same in a child with another current directory.
+pub fn make_state_absolute() {
+    if let Some(Ok(dir)) = std::env::var_os(STATE_VARIABLE).filter(|v| !v.is_empty()).map(std::path::absolute)
+    {
+        // SAFETY: this process has one thread when it starts another in the background.
+        unsafe { std::env::set_var(STATE_VARIABLE, dir) };
+    }
+}
+
 /// Finds the cell; `named` comes from the command line.
 ///
 /// # Errors

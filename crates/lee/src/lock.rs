@@ -40,11 +40,15 @@ pub struct Holder {
     pub since: i64,
     /// Name of the command, such as `up`.
     pub command: String,
+    /// Process id of the keeper, which starts the process again after a crash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<u32>,
 }
 
 impl Holder {
-    fn me(env: &Env, command: &str) -> Holder {
+    fn me(env: &Env, command: &str, kept_by: Option<u32>) -> Holder {
         Holder {
+            kept_by,
             pid: std::process::id(),
             host: system::host(),
             since: (env.wall() / 1_000_000_000) as i64,
@@ -93,6 +97,10 @@ pub enum NotTaken {
 /// # Errors
 /// See [`NotTaken`].
 pub fn take(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
+    take_as(env, cell, (command, None))
+}
+
+fn take_as(env: &Env, cell: &CellDir, (command, kept_by): (&str, Option<u32>)) -> Result<CellLock, NotTaken> {
     let path = cell.within().join(LOCK);
     let failed = |e: io::Error| {
         NotTaken::Failed(Fail::new(format!(
@@ -117,7 +125,7 @@ pub fn take(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTak
     if is_opened(env, cell).map_err(failed)? {
         return Err(NotTaken::Held(None)); // somebody removed the file of who holds it
     }
-    let holder = Holder::me(env, command);
+    let holder = Holder::me(env, command, kept_by);
     write(&mut file, &holder).map_err(failed)?;
     Ok(CellLock { _file: file, holder })
 }
@@ -162,14 +170,14 @@ fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// As [`take`], but waits some seconds for a command that has the cell open only to answer a
-/// question, and longer for a process that has served it and is ending.
+/// Takes the lock to serve the cell, as [`take`]. Waits some seconds for a command that has the cell
+/// open only to answer a question, and longer for a process that has served it and is ending.
 ///
 /// # Errors
 /// As [`take`].
-pub fn take_after_others(env: &Env, cell: &CellDir, command: &str) -> Result<CellLock, NotTaken> {
+pub fn take_to_serve(env: &Env, cell: &CellDir, kept_by: Option<u32>) -> Result<CellLock, NotTaken> {
     let begun = env.now();
-    let mut taken = take(env, cell, command);
+    let mut taken = take_as(env, cell, ("up", kept_by));
     loop {
         let wait = match &taken {
             Err(NotTaken::Held(Some(h))) if !h.is_here() => None,
@@ -181,7 +189,7 @@ pub fn take_after_others(env: &Env, cell: &CellDir, command: &str) -> Result<Cel
             return taken;
         }
         env.sleep(LOCK_STEP);
-        taken = take(env, cell, command);
+        taken = take_as(env, cell, ("up", kept_by));
     }
 }
 

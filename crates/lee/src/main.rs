@@ -4,7 +4,8 @@
 //! decides nothing about the file system: it finds the cell (`locate`), reaches it (`session`:
 //! through the control socket of the process that serves it, or by opening it under the lock), asks
 //! one `leeward_volume::admin::Request`, and shows the reply (`output`). `lee up` is the exception:
-//! it is the process that serves (`serve`, `background`, `metrics`). `place` knows what differs for
+//! it is the process that serves (`serve`, `metrics`), in the background with a
+//! keeper that starts it again after a crash (`background`, `keeper`). `place` knows what differs for
 //! a cell in a bucket.
 //!
 //! Errors are values (`fail::Fail`) that name the thing, the cause and the next step; they are
@@ -16,6 +17,7 @@ mod cmd;
 mod control;
 mod doors;
 mod fail;
+mod keeper;
 mod locate;
 mod lock;
 mod logging;
@@ -23,6 +25,7 @@ mod memory;
 mod metrics;
 mod mount_options;
 mod mounts;
+mod notify;
 mod output;
 mod people;
 mod place;
@@ -39,6 +42,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(code) = keeper::if_keeper() {
+        return code;
+    }
     let cli = match args::parse() {
         Ok(cli) => cli,
         Err(code) => return code,

@@ -94,7 +94,7 @@ pub fn path_in_cell(cell: &Path, path: &Path) -> Result<String, Fail> {
 
 /// The path, absolute and without symbolic links, except for the last name. That need not exist
 /// yet, and directories above it may be gone.
-fn resolve(path: &Path) -> Option<PathBuf> {
+pub fn resolve(path: &Path) -> Option<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -126,10 +126,12 @@ fn clean(path: &Path) -> Option<String> {
 
 /// Unmounts what killed processes left mounted of this cell. Only for the holder of the cell's
 /// lock: then none of its mounts can be alive. One that is alive belongs to a cell that was in this
-/// directory before that was renamed, and stays.
-pub fn detach_all_of(env: &Env, cell: &Path) -> Vec<Result<PathBuf, Fail>> {
-    let stale: Vec<CellMount> =
-        all().into_iter().filter(|m| m.cell == cell && !is_alive(env, &m.at)).collect();
+/// directory before that was renamed, and stays. `dead` is known to be dead and not asked: with
+/// io_uring the kernel closes the connection some time after the process is gone, and until then
+/// every call on the mount hangs.
+pub fn detach_all_of(env: &Env, cell: &Path, dead: Option<&Path>) -> Vec<Result<PathBuf, Fail>> {
+    let is_stale = |m: &CellMount| m.cell == cell && (dead == Some(&*m.at) || !is_alive(env, &m.at));
+    let stale: Vec<CellMount> = all().into_iter().filter(is_stale).collect();
     // The last one made lies on top.
     stale.into_iter().rev().map(|m| detach_stale(&m.at)).collect()
 }

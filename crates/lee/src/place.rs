@@ -60,6 +60,18 @@ pub fn create_if_missing(env: &Env, cell: &CellDir, config: &Config) -> Result<b
     }
 }
 
+/// For a server that is started again: refuses to go on without the cell.
+///
+/// # Errors
+/// The cell is gone, or its bucket does not answer.
+pub fn refuse_if_missing(cell: &CellDir) -> Result<(), Fail> {
+    let exists = match cell.place() {
+        None => Cell::exists(cell.within()),
+        Some(place) => Cell::exists_in(&bucket(place)?)?,
+    };
+    if exists { Ok(()) } else { Err(Fail::new(format!("{cell}: the cell is not there any more"))) }
+}
+
 /// The process that serves the cell, or did and was killed, from the note in its bucket. For a cell
 /// in a directory the lock has it.
 ///

@@ -7,16 +7,16 @@
 //! refused, the process goes on serving.
 
 use crate::control::server::{Server, Service};
-use crate::control::{DoorConnections, Flows, Running};
+use crate::control::{self, DoorConnections, Flows, Running};
 use crate::doors::{self, Doors, Inside, Wanted};
-use crate::fail::{Fail, text};
+use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::metrics::{self, http::Listeners};
 use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
 use crate::settings::{CellSettings, Jobs};
-use crate::{memory, mounts, output, place, settings, system, when};
+use crate::{memory, mounts, notify, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_door::listen::{Family, Figures};
 use leeward_env::disk::held::sync_names;
@@ -36,7 +36,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -70,6 +70,23 @@ pub struct ServeOptions {
     pub cache: Option<PathBuf>,
     /// Size of that cache; `None`: as in the settings.
     pub cache_bytes: Option<u64>,
+    /// The keeper of this process.
+    pub kept: Option<KeptBy>,
+}
+
+/// The keeper that has started a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptBy {
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it starts the server again: then the cell must be there, and still be its own.
+    pub again: bool,
+}
+
+impl ServeOptions {
+    fn is_again(&self) -> bool {
+        self.kept.is_some_and(|kept| kept.again)
+    }
 }
 
 /// A cell that is mounted and served.
@@ -232,20 +249,18 @@ impl ServedCell {
         lifecycle: &Arc<Lifecycle>,
     ) -> Result<ServedCell, Fail> {
         system::make_private_files();
-        let dir = directory(&options.dir)?;
-        let lock = lock::take_after_others(env, &dir, "up").map_err(|e| match e {
-            NotTaken::Held(holder) => lock::held(&dir, holder.as_ref()),
-            NotTaken::Failed(fail) => fail,
-        })?;
+        let dir = directory(options)?;
+        let lock = take_lock(env, &dir, options)?;
         let config = with_cache(settings::load(&dir)?, options)?;
         let listeners = Listeners::bind(&metrics_addresses(options, &config)?)?;
         let urls = listeners.urls();
         let bound = doors::bind(&options.doors.or(&config))?;
-        let created = place::create_if_missing(env, &dir, &config.engine())?;
+        let created = make_unless_kept(env, &dir, &config, options)?;
         startup.locked(&dir)?;
-        let stale = detach_stale(env, &dir);
-        let at = mount_point(&dir, options.mount.as_deref())?;
+        let at = mount_point(&dir, options.mount.as_deref(), options.is_again())?;
         let took_over = place::noted(&dir)?;
+        refuse_if_taken_over(&dir, took_over.as_ref(), options)
+            .inspect_err(|_| drop(detach_stale(env, &dir, options, &at)))?;
         let cell = place::open(env, &dir, &config.engine())?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
@@ -255,7 +270,9 @@ impl ServedCell {
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
-            let mount = mount(env, &gate, mount_options::options(dir.path(), &options.mount_options), &at)?;
+            // only now, so that programs do not write below the mount point meanwhile
+            let stale = detach_stale(env, &dir, options, &at);
+            let mount = mount(env, &gate, mount_options(&dir, options), &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -268,11 +285,12 @@ impl ServedCell {
                 mount: (mount.at().to_path_buf(), mount.channel()),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
+                after_a_crash: AtomicBool::new(options.is_again() && control::is_left_behind(&dir)),
                 lifecycle: lifecycle.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors))
+            Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors, stale))
         });
-        let (server, mount, doors) = match mounted {
+        let (server, mount, doors, stale) = match mounted {
             Ok(mounted) => mounted,
             Err(fail) => {
                 cell.close()?;
@@ -310,6 +328,7 @@ impl ServedCell {
 
     fn run(&mut self, inbox: &Receiver<Event>) -> Result<(), Fail> {
         while let Ok(event) = inbox.recv() {
+            let is_lost = matches!(event, Event::Lost(_));
             match event {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
@@ -319,6 +338,7 @@ impl ServedCell {
                 }
             }
             match self.unmount() {
+                Ok(()) if is_lost => return self.close().map_err(|fail| fail.with_code(TAKEN_OVER)),
                 Ok(()) => return self.close(),
                 Err(fail) => {
                     self.lifecycle.say(&format!("{fail}; still serving"));
@@ -336,6 +356,7 @@ impl ServedCell {
 
     fn unmount(&mut self) -> Result<(), Fail> {
         let at = self.started.mount.display();
+        notify::stopping();
         if self.mount.is_alive() {
             self.lifecycle.ending(format!("unmounting {at}"));
         }
@@ -389,8 +410,48 @@ fn metrics_addresses(options: &ServeOptions, config: &CellSettings) -> Result<Ve
     config.metrics.iter().map(|text| metrics::http::parse(text).map_err(Fail::new)).collect()
 }
 
+/// Takes the lock. A keeper whose cell another server has taken meanwhile does not try again.
+fn take_lock(env: &Env, dir: &CellDir, options: &ServeOptions) -> Result<CellLock, Fail> {
+    let kept_by = options.kept.map(|kept| kept.pid);
+    lock::take_to_serve(env, dir, kept_by).map_err(|e| match e {
+        NotTaken::Held(holder) => {
+            let is_served = holder.as_ref().is_some_and(|h| h.command == "up");
+            let fail = lock::held(dir, holder.as_ref());
+            if options.is_again() && is_served { fail.with_code(TAKEN_OVER) } else { fail }
+        }
+        NotTaken::Failed(fail) => fail,
+    })
+}
+
+/// Makes the cell where it is missing; returns whether it did. A server that is started again makes
+/// none.
+fn make_unless_kept(
+    env: &Env,
+    dir: &CellDir,
+    config: &CellSettings,
+    options: &ServeOptions,
+) -> Result<bool, Fail> {
+    match options.is_again() {
+        true => place::refuse_if_missing(dir).map(|()| false),
+        false => place::create_if_missing(env, dir, &config.engine()),
+    }
+}
+
+/// Refuses when a server is started again and another machine has taken the cell in the bucket over
+/// meanwhile.
+fn refuse_if_taken_over(dir: &CellDir, noted: Option<&Holder>, options: &ServeOptions) -> Result<(), Fail> {
+    let Some(kept) = options.kept.filter(|kept| kept.again) else { return Ok(()) };
+    match noted {
+        Some(holder) if !(holder.is_here() && holder.kept_by == Some(kept.pid)) => {
+            Err(Fail::new(format!("{dir} was taken over by {holder}")).with_code(TAKEN_OVER))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The directory of the cell; makes it where it is missing.
-fn directory(dir: &Path) -> Result<CellDir, Fail> {
+fn directory(options: &ServeOptions) -> Result<CellDir, Fail> {
+    let dir = &*options.dir;
     if let Some(url) = dir.to_str().filter(|_| locate::is_bucket(dir.as_os_str())) {
         let mut cell = CellDir::in_bucket(url)?;
         cell.prepare()?;
@@ -399,6 +460,9 @@ fn directory(dir: &Path) -> Result<CellDir, Fail> {
     }
     locate::refuse_url(dir.as_os_str())?;
     let wrong = |what: String| Fail::new(format!("{}: {what}", dir.display()));
+    if options.is_again() && !Cell::exists(dir) {
+        return Err(wrong("the cell is not there any more".into()));
+    }
     match std::fs::metadata(dir) {
         Ok(m) if m.is_dir() => (),
         Ok(_) => {
@@ -466,14 +530,18 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
 }
 
 /// Removes mounts that killed processes left. One that cannot be removed is reported, and does not
-/// hinder another mount point.
-fn detach_stale(env: &Env, dir: &CellDir) -> Vec<PathBuf> {
+/// hinder another mount point. A server that is started again knows that its own mount is dead.
+fn detach_stale(env: &Env, dir: &CellDir, options: &ServeOptions, at: &Path) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
-    mounts::detach_all_of(env, dir.path()).into_iter().filter_map(|r| r.map_err(note).ok()).collect()
+    let dead = mounts::resolve(at).filter(|_| options.is_again());
+    mounts::detach_all_of(env, dir.path(), dead.as_deref())
+        .into_iter()
+        .filter_map(|r| r.map_err(note).ok())
+        .collect()
 }
 
 /// Where to mount. Makes the default mount point where it is missing.
-fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
+fn mount_point(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
         return match std::fs::create_dir(dir.within().join("mnt")) {
@@ -485,6 +553,9 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
             _ => Ok(at),
         };
     };
+    if is_again {
+        return Ok(wanted.to_path_buf()); // checked before; and a call on a dead mount may hang
+    }
     let resolved = mounts::without_links(wanted).unwrap_or_else(|_| wanted.to_path_buf());
     if dir.path().starts_with(&resolved) {
         return Err(Fail::new(format!(
@@ -497,6 +568,11 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>) -> Result<PathBuf, Fail> {
 
 fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Mount>, Fail> {
     leeward_fuse::mount(gate.clone(), env, at, options).map(Arc::new).map_err(|e| Fail::new(e.to_string()))
+}
+
+fn mount_options(dir: &CellDir, options: &ServeOptions) -> Options {
+    let may_hide = options.is_again();
+    Options { may_hide, ..mount_options::options(dir.path(), &options.mount_options) }
 }
 
 /// Checks who may use the doors.
@@ -544,7 +620,16 @@ struct CellService {
     /// Names and URLs of the doors, and their counters.
     doors: (Vec<(String, String)>, Vec<Arc<Figures>>),
     holder: Holder,
+    /// The server before crashed, and nobody who asked for durability has heard of it.
+    after_a_crash: AtomicBool,
     lifecycle: Arc<Lifecycle>,
+}
+
+/// What `lee sync` is told once after a crash: what it is to make durable may have been lost.
+fn crashed() -> Failure {
+    let message = "everything written since the server's start is durable; but the server before crashed and was \
+        started again: what was written before and not fsynced may be lost";
+    Failure { message: message.into(), errno: libc::EIO }
 }
 
 /// The connections of a door, for `lee status`.
@@ -568,6 +653,9 @@ impl Service for CellService {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<AnyReply, Failure> {
         let reply = self.cell.admin_any(caller, request, progress)?;
+        if matches!(request, AnyRequest::SyncAll(_)) && self.after_a_crash.swap(false, Ordering::AcqRel) {
+            return Err(crashed());
+        }
         match request.refresh() {
             Refresh::Nothing => (),
             Refresh::Flows => {
@@ -604,6 +692,7 @@ impl Service for CellService {
             journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
             clock_ahead_secs: stats.clock_ahead_secs,
             troubles: self.cell.troubles(),
+            service: notify::is_wanted(),
         })
     }
 

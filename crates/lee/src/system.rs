@@ -60,6 +60,16 @@ pub fn output_has_reader() -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) <= 0 || poll.revents & (libc::POLLERR | libc::POLLHUP) == 0 }
 }
 
+/// Lets all signals through, in a child before its exec: its parent may have blocked some.
+pub fn unblock_signals() {
+    // SAFETY: the set is valid for both calls, which are allowed between fork and exec.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+    }
+}
+
 /// This machine's name.
 pub fn host() -> String {
     let mut name = [0u8; 256];
@@ -266,6 +276,21 @@ impl Process {
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0);
             (fd >= 0).then(|| Process(File::from_raw_fd(fd as i32)))
+        }
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// The system's; none when it has ended.
+    pub fn signal(&self, number: libc::c_int) -> io::Result<()> {
+        let none: *const libc::siginfo_t = std::ptr::null();
+        // SAFETY: a valid descriptor, and no information to read.
+        let failed =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), number, none, 0) } != 0;
+        match io::Error::last_os_error() {
+            e if failed && e.raw_os_error() != Some(libc::ESRCH) => Err(e),
+            _ => Ok(()),
         }
     }
 

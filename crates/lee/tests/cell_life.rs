@@ -116,7 +116,7 @@ fn what_a_killed_process_leaves_is_no_trouble() {
     let elsewhere = place.beside("elsewhere");
     fs::create_dir(&elsewhere).expect("mkdir");
     for _ in 0..2 {
-        place.up();
+        place.up_without_keeper();
         place.kill();
         assert!(is_mounted(&place.mnt()), "it is there, and dead");
         assert_eq!(say(&["status", place.arg()]).code, 3);
@@ -126,7 +126,7 @@ fn what_a_killed_process_leaves_is_no_trouble() {
     }
     // Wherever it was mounted.
     let at = elsewhere.to_str().expect("UTF-8");
-    let said = say(&["up", place.arg(), "--background", "--mount", at]).good();
+    let said = say(&["up", place.arg(), "--background", "--no-keeper", "--mount", at]).good();
     assert!(said.contains("took away the dead mount"), "{said}");
     assert!(is_mounted(&elsewhere) && !is_mounted(&place.mnt()));
     assert_eq!(fs::read_dir(&elsewhere).expect("it lives").count(), 0);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{PATIENCE, Said, can_mount, is_mounted, lee, run, until};
+use common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, until};
 use leeward_bucket::server::{Fault, KEY, Server};
 use std::fs;
 use std::io::Write;
@@ -96,8 +96,32 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// What a file of its only state directory says: `lock` of the server, `keeper` of its keeper.
+    fn pid_in(&self, file: &str) -> Option<i32> {
+        let state = fs::read_dir(self.path("state")).ok()?.next()?.ok()?.path();
+        let said: serde_json::Value = serde_json::from_slice(&fs::read(state.join(file)).ok()?).ok()?;
+        i32::try_from(said["pid"].as_i64()?).ok()
+    }
+
+    fn up_in_the_background(&self) -> (i32, i32) {
+        self.say(&["up", URL, "--mount", self.mnt().to_str().expect("UTF-8"), "--background"]).good();
+        (self.pid_in("lock").expect("a server"), self.pid_in("keeper").expect("a keeper"))
+    }
+}
+
+fn signal(pid: i32, signal: i32) {
+    // SAFETY: a plain system call on a process that a test started.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
+        for (file, is_ours) in [("keeper", Place::is_keeper as fn(i32) -> bool), ("lock", Place::is_lee)] {
+            if let Some(pid) = self.pid_in(file).filter(|pid| is_ours(*pid)) {
+                signal(pid, libc::SIGKILL);
+            }
+        }
         if let Some(mut child) = self.serving.take() {
             let _ = child.kill().and_then(|()| child.wait());
         }
@@ -171,7 +195,7 @@ fn a_second_machine_takes_the_cell_over() {
     // the first ends by itself, and nothing that it still writes is acknowledged or seen
     assert!(late.write_all(b"x").and_then(|()| late.sync_all()).is_err(), "acknowledged after the take-over");
     drop(late);
-    assert_eq!(first.ended(), Some(1));
+    assert_eq!(first.ended(), Some(4));
     assert!(first.errors().contains("was taken over by another process"), "{}", first.errors());
     assert!(!is_mounted(&first.mnt()));
     assert_eq!(fs::read(second.mnt().join("late")).expect("read"), b"");
@@ -187,6 +211,59 @@ fn a_second_machine_takes_the_cell_over() {
     assert_eq!(fs::read(first.mnt().join("last")).expect("read"), b"acknowledged");
     assert!(first.ask(&["fsck"]).good().contains("clean"));
     first.ask(&["down"]).good();
+}
+
+#[test]
+fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
+    let Some(server) = server() else { return };
+    let (first, mut second) = (Machine::new(&server), Machine::new(&server));
+    let (_, keeper) = first.up_in_the_background();
+    let file = first.mnt().join("file");
+    for n in 0..3u8 {
+        write_durably(&file, &[n]).expect("write");
+        let pid = first.pid_in("lock").expect("a server");
+        signal(pid, libc::SIGKILL);
+        until("the killed server to end", || !Place::is_lee(pid));
+        until("the path to be back", || fs::read(&file).is_ok_and(|content| content == [n]));
+        until("the keeper to note it", || first.ask(&["status", "--json"]).json()["restarts"] == n + 1);
+    }
+    // While its keeper is slow, another machine takes the cell: then this one does not take it back.
+    signal(keeper, libc::SIGSTOP);
+    let pid = first.pid_in("lock").expect("a server");
+    signal(pid, libc::SIGKILL);
+    until("the killed server to end", || !Place::is_lee(pid));
+    second.up();
+    signal(keeper, libc::SIGCONT);
+    until("the keeper to end", || !Place::is_keeper(keeper));
+    assert!(!is_mounted(&first.mnt()), "the dead mount is taken away");
+    write_durably(&second.mnt().join("file"), b"by the second").expect("it serves");
+    let state = fs::read_dir(first.path("state")).expect("a directory").next().expect("one").expect("one");
+    let log = fs::read_to_string(state.path().join("log")).expect("a log");
+    assert!(log.contains("was taken over by `lee up`") && log.contains("the keeper ends"), "{log}");
+    second.ask(&["down"]).good();
+    assert_eq!(second.ended(), Some(0));
+}
+
+#[test]
+fn a_server_that_is_killed_before_it_ever_served_stays_down() {
+    if !can_mount() {
+        return;
+    }
+    // it takes connections and never answers
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let server = Server::start("bucket");
+    let mut machine = Machine::new(&server);
+    machine.endpoint = format!("http://{}", silent.local_addr().expect("bound"));
+    let mnt = machine.mnt();
+    let said = std::thread::scope(|s| {
+        let up =
+            s.spawn(|| machine.say(&["up", URL, "--mount", mnt.to_str().expect("UTF-8"), "--background"]));
+        until("a server that starts", || machine.pid_in("lock").is_some_and(Place::is_lee));
+        signal(machine.pid_in("lock").expect("a server"), libc::SIGKILL);
+        up.join().expect("it ends")
+    });
+    said.bad(1, &["ended before it was mounted", "killed by signal 9 (SIGKILL)", "without --background"]);
+    assert_eq!(machine.pid_in("keeper"), None);
 }
 
 #[test]
@@ -284,7 +361,7 @@ fn a_pool_of_buckets() {
         return;
     }
     let sites = [Server::start("bucket"), Server::start("bucket"), Server::start("bucket")];
-    let place = common::Place::new();
+    let place = Place::new();
     let profiles: String = (0..3)
         .map(|n| {
             let at = sites[n].endpoint();

@@ -3,21 +3,29 @@
 use super::Invocation;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
+use crate::keeper::Kept;
 use crate::locate::CellDir;
 use crate::lock::{self, Holder};
 use crate::system::Process;
 use crate::{mounts, output};
+use leeward_env::Env;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A process that reported its end has only to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(30);
+/// How long a server that does not listen may take to be gone, in steps.
+const REACH_TRIES: u32 = 20;
+const REACH_STEP: Duration = Duration::from_millis(50);
+/// A keeper whose server has ended has only to exit.
+const KEEPER_WAIT: Duration = Duration::from_secs(2);
 
 /// End the process that serves a cell
 ///
-/// The process unmounts and makes everything durable. This command returns when it is gone. Exit
-/// code 1, with the reason, when something could not be stored.
+/// The process unmounts and makes everything durable. This command returns when it is gone, and so
+/// is the keeper that would start it again. Exit code 1, with the reason, when something could not
+/// be stored.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -30,10 +38,10 @@ pub struct Args {
 /// When nothing runs, it does not end, or it has not stored everything.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
-    let client = match Client::connect(&cell) {
-        Ok(client) => client,
-        Err(Unreached::Failed(fail)) => return Err(fail),
-        Err(Unreached::Silent) => return Err(not_reached(invocation, &cell)),
+    let (client, kept) = match reach(&invocation.env, &cell)? {
+        (Some(client), kept) => (client, kept),
+        (None, Some(kept)) => return end_keeper(invocation, &cell, &kept),
+        (None, None) => return Err(not_reached(invocation, &cell)),
     };
     let holder = lock::holder(&invocation.env, &cell)?.flatten();
     // Held before it is asked to end, so that the number cannot come to mean another process.
@@ -45,6 +53,10 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
             cell.log().display()
         )));
     }
+    // It follows its server, unless that crashed on the way: then the keeper starts another.
+    if let Some(kept) = kept.filter(|kept| !kept.ended_within(KEEPER_WAIT)) {
+        kept.end(&cell)?;
+    }
     if !ended? {
         return Err(Fail::new(format!(
             "{cell}: the process that served it ended without saying that everything is durable: see {} (one of an older lee never \
@@ -55,6 +67,36 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let pid = holder.map(|h| h.pid);
     output::show(invocation.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
+    })
+}
+
+/// The server; or else the keeper of one that has crashed.
+fn reach(env: &Env, cell: &CellDir) -> Result<(Option<Client>, Option<Kept>), Fail> {
+    for _ in 0..REACH_TRIES {
+        let kept = Kept::find(env, cell);
+        match Client::connect(cell) {
+            Ok(client) => return Ok((Some(client), kept)),
+            Err(Unreached::Failed(fail)) => return Err(fail),
+            Err(Unreached::Silent) => (),
+        }
+        if kept.as_ref().is_none_or(|kept| kept.lacks_server(env, cell)) {
+            return Ok((None, kept));
+        }
+        env.sleep(REACH_STEP); // it may have been killed just now
+    }
+    Ok((None, None))
+}
+
+/// No server is there to be asked: ends the keeper, and a server that it is just starting.
+fn end_keeper(invocation: &Invocation, cell: &CellDir, kept: &Kept) -> Result<(), Fail> {
+    kept.end(cell)?;
+    let pid = kept.record.pid;
+    let value = json!({"cell": cell.name(), "ended": true, "pid": null, "kept_by": pid});
+    output::show(invocation.format, &value, || {
+        format!(
+            "{cell} is down: its server had crashed, and its keeper (process {pid}) does not start it again; what the \
+             server had not stored yet is lost"
+        )
     })
 }
 

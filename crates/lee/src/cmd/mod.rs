@@ -18,6 +18,7 @@ mod pool;
 mod probe;
 mod quota;
 mod report;
+mod restart;
 mod scrub;
 mod snap;
 mod status;
@@ -51,6 +52,7 @@ use std::process::ExitCode;
 pub enum Command {
     Up(up::Args),
     Down(down::Args),
+    Restart(restart::Args),
     Status(status::Args),
     Volume(volume::Args),
     Pool(pool::Args),
@@ -172,6 +174,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Up(args) => up::run(&invocation, args),
         Command::Down(args) => down::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),
+        Command::Restart(args) => restart::run(&invocation, &args),
         Command::Volume(args) => volume::run(&invocation, args),
         Command::Pool(args) => pool::run(&invocation, args),
         Command::Snap(args) => snap::run(&invocation, args),

@@ -4,6 +4,7 @@ use super::Invocation;
 use crate::control::Running;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
+use crate::keeper::{Kept, Record};
 use crate::locate::CellDir;
 use crate::lock::{self, Holder};
 use crate::{mounts, output, size, when};
@@ -30,10 +31,14 @@ pub struct Args {
 /// When it cannot be found out.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
+    let kept = Kept::find(&invocation.env, &cell).map(|kept| kept.record);
     match Client::connect(&cell) {
-        Ok(client) => show_running(invocation, &cell, &client.status()?),
+        Ok(client) => show_running(invocation, &cell, (&client.status()?, kept.as_ref())),
         Err(Unreached::Failed(fail)) => Err(fail),
         Err(Unreached::Silent) => match lock::holder(&invocation.env, &cell)? {
+            held if is_restarting(kept.as_ref(), held.is_some()) => {
+                show_restarting(invocation, &cell, &kept.unwrap_or_default())
+            }
             Some(holder) => show_held(invocation, &cell, holder.as_ref()),
             None => match mounts::alive_of(&invocation.env, cell.path()) {
                 Some(at) => show_moved(invocation, &cell, &at),
@@ -43,8 +48,12 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
     }
 }
 
-fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> Result<ExitCode, Fail> {
-    let value = json!({
+fn show_running(
+    invocation: &Invocation,
+    cell: &CellDir,
+    (running, kept): (&Running, Option<&Record>),
+) -> Result<ExitCode, Fail> {
+    let mut value = json!({
         "cell": cell.name(),
         "running": true,
         "state": "serving",
@@ -66,7 +75,9 @@ fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> R
         "journal_usual_bytes": running.journal_bytes.1,
         "clock_ahead_secs": running.clock_ahead_secs,
         "troubles": running.troubles,
+        "service": running.service,
     });
+    add_keeper(&mut value, kept);
     let age = (invocation.env.wall() / 1_000_000_000) as i64 - running.since;
     output::show(invocation.format, &value, || {
         let mut lines = vec![
@@ -76,6 +87,7 @@ fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> R
             ("process", format!("{} on {}", running.pid, running.host)),
             ("since", format!("{} ({})", when::utc(running.since), when::ago(age))),
             ("version", running.version.clone()),
+            ("kept by", keeper_line(running, kept)),
             ("volumes", size::count(running.volumes)),
             ("snapshots", size::count(running.snapshots)),
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
@@ -97,6 +109,53 @@ fn show_running(invocation: &Invocation, cell: &CellDir, running: &Running) -> R
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds what the keeper says to the JSON of a cell.
+fn add_keeper(value: &mut serde_json::Value, kept: Option<&Record>) {
+    value["kept_by"] = json!(kept.map(|record| record.pid));
+    value["restarts"] = json!(kept.map_or(0, |record| record.restarts));
+    value["last_restart"] = json!(kept.and_then(|record| record.last_restart.as_ref()));
+    value["waiting"] = json!(kept.and_then(|record| record.waiting.as_ref()));
+}
+
+fn keeper_line(running: &Running, kept: Option<&Record>) -> String {
+    let Some(record) = kept else {
+        return match running.service {
+            true => "the service manager that started it".into(),
+            false => "nothing: after a crash it stays down until lee up".into(),
+        };
+    };
+    let often = match record.restarts {
+        0 => return format!("process {}", record.pid),
+        1 => "once".to_string(),
+        n => format!("{} times", size::count(n)),
+    };
+    let last = record.last_restart.as_ref().map_or_else(String::new, |restart| {
+        format!(", last {} after {} ms: {}", when::utc(restart.at), restart.pause_ms, restart.cause)
+    });
+    format!("process {}, which started it again {often}{last}", record.pid)
+}
+
+/// Whether a keeper is about to start the server. While a process has the cell, it may also end.
+fn is_restarting(kept: Option<&Record>, is_held: bool) -> bool {
+    kept.is_some_and(|record| !is_held || record.waiting.is_some())
+}
+
+/// The server crashed, and its keeper starts it again.
+fn show_restarting(invocation: &Invocation, cell: &CellDir, record: &Record) -> Result<ExitCode, Fail> {
+    let mut value = json!({"cell": cell.name(), "running": false, "state": "restarting"});
+    add_keeper(&mut value, Some(record));
+    output::show(invocation.format, &value, || {
+        let keeper = format!("{cell} is down: its keeper (process {}) starts it again", record.pid);
+        let Some(waiting) = &record.waiting else { return keeper };
+        let tries = match waiting.failed {
+            0 => String::new(),
+            n => format!("; tried in vain so far: {}", size::count(n)),
+        };
+        format!("{keeper}, next try {}{tries}; the reason: {}", when::utc(waiting.next), waiting.cause)
+    })?;
+    Ok(ExitCode::from(NOT_RUNNING))
 }
 
 /// What somebody should look at.

@@ -1,19 +1,28 @@
 //! `lee up`: make a cell where there is none, serve it, mount it.
 
 use super::Invocation;
-use crate::background::{self, ParentPipe};
+use crate::background::{self, ParentPipe, Role};
+use crate::control::Running;
+use crate::control::client::{Client, Unreached};
 use crate::doors::Wanted;
 use crate::fail::Fail;
-use crate::locate::CellDir;
-use crate::logging;
+use crate::keeper::{Kept, Restart};
+use crate::locate::{self, CellDir};
 use crate::metrics::http;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
-use crate::serve::{self, ServeOptions, Started, Startup};
-use crate::size;
+use crate::serve::{self, KeptBy, ServeOptions, Started, Startup};
+use crate::{logging, mounts, notify, size, when};
 use leeward_door::listen;
+use leeward_env::{Env, Nanos};
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a server that does not answer may take to be gone, nanoseconds.
+const SERVING_WAIT: Nanos = 1_000_000_000;
+const SERVING_STEP: Duration = Duration::from_millis(50);
 
 /// Serve a cell and mount it; make it where there is none
 ///
@@ -85,8 +94,46 @@ pub struct Args {
 
     /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket
     /// tells where
+    ///
+    /// A small process, the keeper, stays beside the server. When the server crashes, the keeper
+    /// starts it again at once, and the mount is back. `lee down` ends both.
     #[arg(long)]
     background: bool,
+
+    /// With --background: without a keeper; a server that crashed stays away, with a dead mount
+    #[arg(long, requires = "background")]
+    no_keeper: bool,
+}
+
+impl Args {
+    /// The command line of the process in the background. Its paths are absolute, because that
+    /// process has another current directory.
+    fn command_line(&self, dir: &Path) -> Vec<OsString> {
+        let path = |file: &PathBuf| absolute(file).into_os_string();
+        let mut line = vec!["up".into(), absolute(dir).into_os_string()];
+        let mut add = |name: &str, value: OsString| line.extend([name.into(), value]);
+        self.mount.iter().for_each(|at| add("--mount", path(at)));
+        self.options.iter().for_each(|word| add("--options", word.to_string().into()));
+        self.metrics.iter().for_each(|address| add("--metrics", address.to_string().into()));
+        self.s3.iter().for_each(|address| add("--s3", address.into()));
+        self.http.iter().for_each(|address| add("--http", address.into()));
+        self.tls_certificate.iter().for_each(|file| add("--tls-certificate", path(file)));
+        self.tls_key.iter().for_each(|file| add("--tls-key", path(file)));
+        self.cache.iter().for_each(|dir| add("--cache", path(dir)));
+        self.cache_size.iter().for_each(|bytes| add("--cache-size", bytes.to_string().into()));
+        line.push("--background".into());
+        line
+    }
+
+    fn role(&self) -> Role {
+        if self.no_keeper { Role::Server } else { Role::Keeper }
+    }
+}
+
+/// The path, absolute; a URL as it is.
+fn absolute(path: &Path) -> PathBuf {
+    let is_url = path.to_string_lossy().contains("://");
+    std::path::absolute(path).ok().filter(|_| !is_url).unwrap_or_else(|| path.to_path_buf())
 }
 
 /// Runs it.
@@ -94,33 +141,76 @@ pub struct Args {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
+    let dir = invocation.directory(args.dir.clone())?;
+    if let Some(mut parent) = ParentPipe::if_child()? {
+        let options = serve_options(dir, args, background::kept_by());
+        return serve::serve(&invocation.env, &options, &mut parent).inspect_err(|fail| parent.failed(fail));
+    }
+    let met = meet_keeper(&invocation.env, &dir)?;
+    if !args.background {
+        logging::start();
+        let options = serve_options(dir, args, None);
+        return serve::serve(&invocation.env, &options, &mut Terminal { format: invocation.format });
+    }
+    if let Some((running, restart)) =
+        met.filter(|(running, _)| is_same_mount(args.mount.as_deref(), running, &dir))
+    {
+        return announce_again(invocation.format, &dir, running, &restart);
+    }
+    locate::make_state_absolute();
+    let started = background::start(&dir, &args.command_line(&dir), args.role())?;
+    announce(invocation.format, &started, &format!("ends it: lee down {}", started.cell.display()))
+}
+
+fn serve_options(dir: PathBuf, args: Args, kept: Option<KeptBy>) -> ServeOptions {
     // the server has another directory later on
-    let absolute = |file: Option<PathBuf>| file.map(std::path::absolute).transpose();
-    let absolute = |file| absolute(file).map_err(|e| Fail::new(format!("where is this process? {e}")));
-    let (certificate, key) = (absolute(args.tls_certificate)?, absolute(args.tls_key)?);
-    let doors = Wanted { s3: args.s3, http: args.http, certificate, key, clients: None };
-    let options = ServeOptions {
-        dir: invocation.directory(args.dir)?,
+    let absolute = |file: Option<PathBuf>| file.map(|file| absolute(&file));
+    let (certificate, key) = (absolute(args.tls_certificate), absolute(args.tls_key));
+    ServeOptions {
+        dir,
         mount: args.mount,
         mount_options: args.options,
         metrics: args.metrics,
-        doors,
+        doors: Wanted { s3: args.s3, http: args.http, certificate, key, clients: None },
         cache: args.cache,
         cache_bytes: args.cache_size,
-    };
-    if let Some(mut parent) = ParentPipe::if_child()? {
-        return serve::serve(&invocation.env, &options, &mut parent).inspect_err(|fail| parent.failed(fail));
+        kept,
     }
-    if args.background {
-        let started = background::start(&options.dir)?;
-        return announce(
-            invocation.format,
-            &started,
-            &format!("ends it: lee down {}", started.cell.display()),
-        );
+}
+
+/// Looks for a keeper of the cell. One whose server does not serve is asked to stand aside: this
+/// process serves the cell then. A server that was brought back is returned, with the last time.
+///
+/// # Errors
+/// When the keeper does not end.
+fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Restart)>, Fail> {
+    let Ok(cell) = locate::called(dir.as_os_str(), "") else { return Ok(None) };
+    let end = env.now() + SERVING_WAIT;
+    while env.now() < end {
+        let Some(kept) = Kept::find(env, &cell) else { return Ok(None) };
+        match Client::connect(&cell).map(Client::status) {
+            Ok(Ok(running)) => return Ok(brought_back(env, &cell, running)),
+            Err(Unreached::Failed(_)) => return Ok(None),
+            Err(Unreached::Silent) if kept.lacks_server(env, &cell) => return kept.end(&cell).map(|()| None),
+            // it may have been killed just now
+            Ok(Err(_)) | Err(Unreached::Silent) => env.sleep(SERVING_STEP),
+        }
     }
-    logging::start();
-    serve::serve(&invocation.env, &options, &mut Terminal { format: invocation.format })
+    Ok(None)
+}
+
+/// A server that a keeper has started again, and the last time; `None` if it was not, or is ending.
+fn brought_back(env: &Env, cell: &CellDir, running: Running) -> Option<(Running, Restart)> {
+    let is_mounted = mounts::all().iter().any(|mount| mount.cell == cell.path());
+    let last = Kept::find(env, cell).and_then(|kept| kept.record.last_restart);
+    last.filter(|_| is_mounted).map(|restart| (running, restart))
+}
+
+fn is_same_mount(wanted: Option<&Path>, running: &Running, dir: &Path) -> bool {
+    match wanted {
+        Some(at) => mounts::without_links(at).is_ok_and(|at| at == running.mount),
+        None => locate::called(dir.as_os_str(), "").is_ok_and(|cell| cell.mount_point() == running.mount),
+    }
 }
 
 /// An address of a door, as it was written.
@@ -139,6 +229,7 @@ impl Startup for Terminal {
     }
 
     fn started(&mut self, started: &Started) -> Result<(), Fail> {
+        notify::ready();
         // Output that cannot be written is no reason to end what is mounted and works.
         let told = announce(self.format, started, "Ctrl-C ends it; so does lee down");
         told.or_else(|fail| {
@@ -146,6 +237,20 @@ impl Startup for Terminal {
             Ok(())
         })
     }
+}
+
+/// A keeper has brought the server back before this command could start one.
+fn announce_again(format: Format, dir: &Path, running: Running, restart: &Restart) -> Result<(), Fail> {
+    let cell = locate::called(dir.as_os_str(), "")?;
+    let Running { mount, metrics, doors, pid, .. } = running;
+    let cell = cell.name();
+    let started =
+        Started { cell, mount, metrics, doors, pid, created: false, stale: Vec::new(), took_over: None };
+    output::show(format, &started, || {
+        let (cell, at) = (started.cell.display(), started.mount.display());
+        let (when, cause) = (when::utc(restart.at), &restart.cause);
+        format!("{cell} is served already (brought back {when}: {cause}); it is mounted at {at}")
+    })
 }
 
 fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
@@ -173,4 +278,47 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         text.push_str(&format!("{end}\n"));
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use crate::cmd::Command;
+    use clap::Parser;
+
+    fn parsed(line: &[OsString]) -> Args {
+        let cli = Cli::try_parse_from([OsString::from("lee")].iter().chain(line)).expect("a command line");
+        match cli.command {
+            Command::Up(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_process_in_the_background_gets_the_same_options() {
+        let line = "up cell --mount /m -o ro,subdir=/a --metrics 9547 --metrics [::1]:1 --s3 9000 --s3 *:9001 \
+            --http 8080 --tls-certificate /c --tls-key /k --cache /cache --cache-size 50G --background --json";
+        let up = crate::args::command().find_subcommand("up").cloned().expect("it is there");
+        for name in up.get_arguments().filter_map(|argument| argument.get_long()) {
+            let is_passed_on = !["no-keeper", "help"].contains(&name);
+            let is_tried = line.contains(&format!("--{name} ")) || name == "options";
+            assert!(
+                is_tried || !is_passed_on,
+                "--{name}: put it into the line above, and into `command_line`"
+            );
+        }
+        let line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let args = parsed(&line);
+        let again = parsed(&args.command_line(Path::new("/cell")));
+        assert_eq!(again.dir.as_deref(), Some(Path::new("/cell")));
+        let mut args = args;
+        args.dir.clone_from(&again.dir);
+        assert_eq!(format!("{args:?}"), format!("{again:?}"));
+        assert_eq!(
+            parsed(&again.command_line(Path::new("s3://b/p"))).dir.as_deref(),
+            Some(Path::new("s3://b/p"))
+        );
+        assert!(absolute(Path::new("x")).is_absolute());
+    }
 }

@@ -129,6 +129,9 @@ pub struct Running {
     /// While a snapshot is locked: seconds by which the clock was set forward since the process
     /// began to serve; below zero: back.
     pub clock_ahead_secs: i64,
+    /// Whether a service manager started it, such as systemd, which starts it again.
+    #[serde(default)]
+    pub service: bool,
 }
 
 /// Connections of a door, and its unfinished uploads.

@@ -135,6 +135,25 @@ impl Place {
         say(&["up", self.arg(), "--background"]).good()
     }
 
+    /// Serves it in the background, and nothing starts it again.
+    #[track_caller]
+    pub fn up_without_keeper(&self) -> String {
+        say(&["up", self.arg(), "--background", "--no-keeper"]).good()
+    }
+
+    /// The keeper that its file names, if that runs.
+    pub fn keeper(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.dir.join("keeper")).ok()?;
+        let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+        i32::try_from(record["pid"].as_i64()?).ok().filter(|pid| Place::is_keeper(*pid))
+    }
+
+    /// Whether a process with that number is a keeper that runs.
+    pub fn is_keeper(pid: i32) -> bool {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|s| s.contains("(lee-keeper)") && !s.contains(") Z "))
+    }
+
     /// Asks about it.
     #[track_caller]
     pub fn ask(&self, args: &[&str]) -> Said {
@@ -168,6 +187,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if let Some(pid) = self.keeper() {
+            // SAFETY: as in kill. A server that it is just starting ends by itself then.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            until("the killed keeper to end", || !Place::is_keeper(pid));
+        }
         if let Some(pid) = self.pid().filter(|pid| Place::is_lee(*pid)) {
             // SAFETY: as in kill; only a lee that holds a lock of ours.
             unsafe { libc::kill(pid, libc::SIGKILL) };

@@ -1,0 +1,493 @@
+//! The keeper's process: starts the server, waits for its end, judges it.
+
+use super::backoff::Backoff;
+use super::record::{Record, RecordFile, Restart, Waiting};
+use super::signals::{self, Signal, Signals};
+use crate::background::{self, KEEPER, Outcome};
+use crate::fail::{Fail, TAKEN_OVER, text};
+use crate::locate::{self, CellDir};
+use crate::serve::Started;
+use crate::{output, when};
+use leeward_env::{Env, Nanos};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+/// Exit code of a Rust program whose main thread panicked.
+const PANICKED: i32 = 101;
+/// Place of the cell in the command line: `up CELL ...`.
+const CELL: usize = 1;
+
+/// Runs the keeper of a server that this starts first; `caller` hears how that went.
+///
+/// # Errors
+/// When the keeper cannot run.
+pub fn start(caller: File) -> Result<ExitCode, Fail> {
+    Keeper::new(0).map(|mut keeper| {
+        keeper.caller = Some(caller);
+        keeper.run()
+    })
+}
+
+/// Runs the keeper in a newer program, after `lee restart`. The server has ended in order.
+///
+/// # Errors
+/// When the keeper cannot run.
+pub fn go_on(restarts: u64) -> Result<ExitCode, Fail> {
+    let mut keeper = Keeper::new(restarts)?;
+    let name = keeper.arguments.get(CELL).cloned().unwrap_or_default();
+    let cell = locate::called(&name, "")?;
+    keeper.register(cell);
+    keeper.down = Some(Down { at: keeper.env.now(), cause: "lee restart".into() });
+    Ok(keeper.run())
+}
+
+struct Keeper {
+    env: Env,
+    /// The server's command line.
+    arguments: Vec<OsString>,
+    signals: Signals,
+    /// Hears the outcome of the first start.
+    caller: Option<File>,
+    /// The cell, from its first successful start on.
+    cell: Option<CellDir>,
+    file: Option<RecordFile>,
+    record: Record,
+    backoff: Backoff,
+    /// Process id of the running server.
+    server: Option<u32>,
+    /// Since when and why the mount is dead.
+    down: Option<Down>,
+    /// The keeper was asked to end.
+    ending: bool,
+    /// The server is to be started again when it ends in order, by this program.
+    successor: Option<PathBuf>,
+    /// Processes that the OOM killer had ended when the server started.
+    oom_kills: u64,
+}
+
+struct Down {
+    at: Nanos,
+    cause: String,
+}
+
+/// A server from its start to its end.
+struct Run {
+    outcome: Option<Outcome>,
+    ended: Result<ExitStatus, String>,
+    /// How long it served; `None`: it did not.
+    served: Option<Duration>,
+}
+
+impl Run {
+    /// As an exit code of the keeper.
+    fn code(&self) -> ExitCode {
+        let code = self.ended.as_ref().ok().and_then(ExitStatus::code);
+        ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    }
+
+    fn is_taken_over(&self) -> bool {
+        matches!(&self.outcome, Some(Outcome::Failed { code: TAKEN_OVER, .. }))
+            || self.ended.as_ref().is_ok_and(|status| status.code() == Some(TAKEN_OVER.into()))
+    }
+}
+
+impl Keeper {
+    fn new(restarts: u64) -> Result<Keeper, Fail> {
+        let failed = |e: io::Error| Fail::new(format!("the keeper cannot wait for signals: {}", text(&e)));
+        // Keep no directory busy. All paths in the command line are absolute.
+        let _ = std::env::set_current_dir("/");
+        // SAFETY: a string that ends in NUL, read up to there.
+        unsafe { libc::prctl(libc::PR_SET_NAME, c"lee-keeper".as_ptr()) };
+        Ok(Keeper {
+            env: Env::real(),
+            arguments: std::env::args_os().skip(1).collect(),
+            signals: Signals::block().map_err(failed)?,
+            caller: None,
+            cell: None,
+            file: None,
+            record: Record { pid: std::process::id(), restarts, ..Record::default() },
+            backoff: Backoff::default(),
+            server: None,
+            down: None,
+            ending: false,
+            successor: None,
+            oom_kills: 0,
+        })
+    }
+
+    fn run(mut self) -> ExitCode {
+        loop {
+            let run = self.serve();
+            let code = run.code();
+            match self.judge(run) {
+                Some(pause) => self.rest(pause),
+                None => return self.end(code),
+            }
+            if self.ending {
+                return self.end(ExitCode::SUCCESS);
+            }
+        }
+    }
+
+    fn end(&mut self, code: ExitCode) -> ExitCode {
+        if let Some(file) = &self.file {
+            file.clear();
+        }
+        code
+    }
+
+    /// Runs a server to its end.
+    fn serve(&mut self) -> Run {
+        let (mut reader, mut child) = match self.spawn() {
+            Ok(spawned) => spawned,
+            Err(e) => return Run { outcome: None, ended: Err(text(&e)), served: None },
+        };
+        self.server = Some(child.id());
+        let outcome = self.hear(&mut reader, &child);
+        drop(reader);
+        let begun = self.env.now();
+        let is_up = match &outcome {
+            Some(Outcome::Up(started)) => {
+                self.up(started);
+                true
+            }
+            _ => false,
+        };
+        if let Some(outcome) = &outcome {
+            self.relay(outcome);
+        }
+        let ended = self.reap(&mut child);
+        self.server = None;
+        let served = is_up.then(|| Duration::from_nanos(self.env.now() - begun));
+        Run { outcome, ended, served }
+    }
+
+    /// Tells the caller how the first start went. A caller that is gone does not want the server.
+    fn relay(&mut self, outcome: &Outcome) {
+        let told = self.caller.take().map(|caller| background::tell(caller, outcome));
+        if told.is_some_and(|told| told.is_err()) {
+            self.ask_to_end();
+        }
+    }
+
+    /// Starts a server, and gives the pipe by which it reports.
+    fn spawn(&mut self) -> io::Result<(io::PipeReader, Child)> {
+        self.oom_kills = oom_kills();
+        let again = self.cell.is_some();
+        self.follow_the_cell()?;
+        let (reader, writer) = io::pipe()?;
+        let program = background::myself();
+        let child = background::server(&program, &self.arguments, writer.as_raw_fd(), again).spawn()?;
+        Ok((reader, child))
+    }
+
+    /// A renamed cell is served at its new path. Another directory that has the old path is not ours.
+    fn follow_the_cell(&mut self) -> io::Result<()> {
+        let Some(held) = self.cell.as_ref().filter(|cell| cell.place().is_none()).and_then(CellDir::held)
+        else {
+            return Ok(());
+        };
+        if self.arguments.get(CELL).is_some_and(|path| held.is_at(Path::new(path))) {
+            return Ok(());
+        }
+        let now = std::fs::read_link(held.path())?;
+        if !held.is_at(&now) {
+            let what = "the directory of the cell is gone, or its disk was unmounted";
+            return Err(io::Error::new(io::ErrorKind::NotFound, what));
+        }
+        self.arguments[CELL] = now.into();
+        Ok(())
+    }
+
+    /// Waits for the server's report; `None`: it ended without one.
+    fn hear(&mut self, reader: &mut io::PipeReader, child: &Child) -> Option<Outcome> {
+        let mut told = Vec::new();
+        loop {
+            self.signals.wait(Some(reader.as_raw_fd()), None);
+            self.take_signals();
+            if !is_readable(reader.as_raw_fd()) {
+                continue;
+            }
+            let mut some = [0; 4096];
+            match reader.read(&mut some) {
+                Ok(0) => return serde_json::from_slice(&told).ok(),
+                Ok(count) => told.extend_from_slice(&some[..count]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+                Err(e) => {
+                    self.say(&format!("cannot hear from the server, process {}: {}", child.id(), text(&e)));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Waits for the server's end.
+    fn reap(&mut self, child: &mut Child) -> Result<ExitStatus, String> {
+        loop {
+            // before the server is reaped: who asked for something did it before its end
+            self.take_signals();
+            match child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => self.signals.wait(None, None),
+                Err(e) => return Err(text(&e)),
+            }
+        }
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(Signal { number, sender }) = self.signals.next() {
+            match number {
+                libc::SIGCHLD => (),
+                libc::SIGUSR1 => self.successor = Some(program_of(sender)),
+                libc::SIGUSR2 => self.successor = None,
+                _ => {
+                    self.say(&format!("process {sender} asked it to end"));
+                    self.ask_to_end();
+                }
+            }
+        }
+    }
+
+    /// Ends the server in order; the keeper follows.
+    fn ask_to_end(&mut self) {
+        self.ending = true;
+        if let Some(pid) = self.server.and_then(|pid| libc::pid_t::try_from(pid).ok()) {
+            // SAFETY: a plain system call; our child is not reaped yet, so the number is its own.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+    }
+
+    /// The server serves: notes it where commands look.
+    fn up(&mut self, started: &Started) {
+        if self.cell.is_none() {
+            match locate::called(started.cell.as_os_str(), "") {
+                Ok(cell) => self.register(cell),
+                Err(fail) => output::note(&format!("lee: {fail}")),
+            }
+        }
+        if let Some(Down { at, cause }) = self.down.take() {
+            let pause_ms = (self.env.now() - at) / 1_000_000;
+            self.record.restarts += 1;
+            self.record.last_restart = Some(Restart { at: self.seconds(), cause, pause_ms });
+            self.say(&format!("the server is back as process {}, after {pause_ms} ms", started.pid));
+        }
+        self.record.server = Some(started.pid);
+        self.record.waiting = None;
+        self.note();
+    }
+
+    /// Holds the cell, and takes the file by which commands find this keeper.
+    fn register(&mut self, mut cell: CellDir) {
+        let taken = cell.hold().and_then(|_| RecordFile::take(&self.env, &cell));
+        self.cell = Some(cell);
+        match taken {
+            Ok(file) if file.is_some() => self.file = file,
+            Ok(_) => self.say("another keeper has this cell: commands cannot find this one"),
+            Err(e) => self.say(&format!("commands cannot find this keeper: {}", text(&e))),
+        }
+    }
+
+    /// Decides what follows: the pause before the next start, or `None`: no other start.
+    fn judge(&mut self, run: Run) -> Option<Duration> {
+        self.record.server = None;
+        if self.ending {
+            return None;
+        }
+        if run.is_taken_over() {
+            let why = match &run.outcome {
+                Some(Outcome::Failed { message, .. }) => message,
+                _ => "another process has taken the cell over",
+            };
+            self.say(&format!("{why}: the keeper ends"));
+            return None;
+        }
+        let crash = crash(&run.ended, self.oom_kills);
+        if let Some(program) = self.successor.take().filter(|_| run.served.is_some()) {
+            return Some(self.succeed(&program));
+        }
+        match (run.served, crash) {
+            (Some(_), None) => None,
+            (Some(served), Some(cause)) => Some(self.crashed(served, cause)),
+            (None, crash) if self.cell.is_none() => {
+                self.report_early_end(crash, &run.ended);
+                None
+            }
+            // SIGTERM while it started
+            (None, None) if run.ended.as_ref().is_ok_and(|status| status.signal().is_some()) => None,
+            (None, crash) => {
+                let said = match run.outcome {
+                    Some(Outcome::Failed { message, .. }) => Some(message),
+                    _ => None,
+                };
+                let status = || run.ended.map_or_else(|why| why, |status| status.to_string());
+                Some(self.failed(said.or(crash).unwrap_or_else(status)))
+            }
+        }
+    }
+
+    /// A server that was up crashed.
+    fn crashed(&mut self, served: Duration, cause: String) -> Duration {
+        let now = self.env.now();
+        let pause = self.backoff.after_crash(now, served);
+        let long = when::ago(served.as_secs() as i64);
+        self.say(&format!("the server ended after {long}: {cause}; starting it again {}", in_words(pause)));
+        self.down = Some(Down { at: now, cause: cause.clone() });
+        self.wait_for(cause, pause);
+        pause
+    }
+
+    /// A server that was to be started again does not start.
+    fn failed(&mut self, cause: String) -> Duration {
+        let pause = self.backoff.after_failure();
+        self.say(&format!("the server does not start again: {cause}; next try {}", in_words(pause)));
+        self.wait_for(cause, pause);
+        pause
+    }
+
+    fn wait_for(&mut self, cause: String, pause: Duration) {
+        let failed = self.record.waiting.as_ref().map_or(0, |waiting| waiting.failed + 1);
+        self.record.waiting = Some(Waiting { cause, next: self.seconds() + pause.as_secs() as i64, failed });
+        self.note();
+    }
+
+    /// After `lee restart`: goes on as the program that it named. Where that cannot be, this one
+    /// starts the server again.
+    fn succeed(&mut self, program: &Path) -> Duration {
+        let now = self.env.now();
+        self.say(&format!("the server ended for lee restart: starting {}", program.display()));
+        let failed = self.become_program(program);
+        self.say(&format!("{}: {}: this version goes on", program.display(), text(&failed)));
+        self.down = Some(Down { at: now, cause: "lee restart, which could not start its version".into() });
+        Duration::ZERO
+    }
+
+    /// Goes on as another program; returns only when that cannot be.
+    fn become_program(&self, program: &Path) -> io::Error {
+        let again = format!("again {}", self.record.restarts);
+        Command::new(program).args(&self.arguments).env(KEEPER, again).exec()
+    }
+
+    /// Tells the caller that the first server said nothing.
+    fn report_early_end(&mut self, crash: Option<String>, ended: &Result<ExitStatus, String>) {
+        let Some(caller) = self.caller.take() else { return };
+        let how = crash.unwrap_or_else(|| match ended {
+            Ok(status) => status.to_string(),
+            Err(why) => why.clone(),
+        });
+        let dir = self.arguments.get(CELL).map(PathBuf::from).unwrap_or_default();
+        let message = background::ended_early(&background::log_of(&dir), &how);
+        let _ = background::tell(caller, &Outcome::Failed { message, code: 1 });
+    }
+
+    /// Waits before the next start, or until the keeper is asked to end.
+    fn rest(&mut self, pause: Duration) {
+        let end = self.env.now() + pause.as_nanos() as Nanos;
+        loop {
+            self.take_signals();
+            let now = self.env.now();
+            if self.ending || now >= end {
+                return;
+            }
+            self.signals.wait(None, Some(Duration::from_nanos(end - now)));
+        }
+    }
+
+    fn note(&self) {
+        if let Some(file) = &self.file {
+            file.write(&self.record);
+        }
+    }
+
+    /// Writes a line to the cell's log. It may have been renamed since the last line.
+    fn say(&self, what: &str) {
+        if let Some(cell) = &self.cell {
+            let _ = background::write_to_log(cell);
+        }
+        output::note(&format!("{} lee keeper {}: {what}", when::utc(self.seconds()), self.record.pid));
+    }
+
+    fn seconds(&self) -> i64 {
+        (self.env.wall() / 1_000_000_000) as i64
+    }
+}
+
+/// How a server crashed; `None`: it ended in order, with or without an error.
+fn crash(ended: &Result<ExitStatus, String>, oom_kills_before: u64) -> Option<String> {
+    let status = match ended {
+        Ok(status) => status,
+        Err(why) => return Some(format!("it cannot be run ({why})")),
+    };
+    match (status.signal(), status.code()) {
+        (Some(libc::SIGTERM | libc::SIGINT | libc::SIGHUP), _) => None,
+        (Some(libc::SIGKILL), _) if oom_kills() > oom_kills_before => {
+            Some("killed by signal 9 (SIGKILL), while the kernel was out of memory".into())
+        }
+        (Some(signal), _) => Some(format!("killed by signal {signal} ({})", signals::name(signal))),
+        (None, Some(PANICKED)) => Some("panic".into()),
+        (None, _) => None,
+    }
+}
+
+/// Processes that the OOM killer has ended on this machine.
+fn oom_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The program that a process runs: of `lee restart`, which waits and so is there.
+fn program_of(pid: u32) -> PathBuf {
+    let link = std::fs::read_link(format!("/proc/{pid}/exe"));
+    link.ok().filter(|path| path.exists()).unwrap_or_else(background::myself)
+}
+
+fn is_readable(fd: std::os::fd::RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+}
+
+fn in_words(pause: Duration) -> String {
+    match pause.as_millis() {
+        0 => "at once".into(),
+        millis => format!("in {}.{} s", millis / 1000, millis % 1000 / 100),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(raw: i32) -> Option<String> {
+        crash(&Ok(ExitStatus::from_raw(raw)), u64::MAX)
+    }
+
+    #[test]
+    fn crashes_are_told_from_ends_in_order() {
+        for code in [0, 1, 2, i32::from(TAKEN_OVER)] {
+            assert_eq!(of(code << 8), None, "exit code {code}");
+        }
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            assert_eq!(of(signal), None, "signal {signal}");
+        }
+        assert_eq!(of(PANICKED << 8).as_deref(), Some("panic"));
+        assert_eq!(of(libc::SIGKILL).as_deref(), Some("killed by signal 9 (SIGKILL)"));
+        assert_eq!(of(libc::SIGABRT | 0x80).as_deref(), Some("killed by signal 6 (SIGABRT)"));
+        let oom = crash(&Ok(ExitStatus::from_raw(libc::SIGKILL)), 0);
+        assert!(oom_kills() == 0 || oom.is_some_and(|how| how.contains("out of memory")));
+        assert!(crash(&Err("no memory".into()), 0).is_some());
+    }
+
+    #[test]
+    fn pauses_are_said_in_words() {
+        assert_eq!(in_words(Duration::ZERO), "at once");
+        assert_eq!(in_words(Duration::from_millis(100)), "in 0.1 s");
+        assert_eq!(in_words(Duration::from_secs(30)), "in 30.0 s");
+    }
+}
