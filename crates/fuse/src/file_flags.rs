@@ -28,12 +28,11 @@ pub(crate) enum Form {
     Structure,
 }
 
-/// Numbers of the requests. The kernel passes 32 bits, whatever size the first two name.
+/// Numbers of the requests. The kernel passes 32 bits, whatever size the first two name. Those of
+/// programs of 32 bits are not taken: since Linux 5.13 the kernel translates them, and one that comes
+/// as it is has passed none of the kernel's checks (`CAP_LINUX_IMMUTABLE`, a read-only mount).
 const GET_WORD: u32 = 0x8008_6601;
 const SET_WORD: u32 = 0x4008_6602;
-/// The same in programs of 32 bits, before Linux 5.13.
-const GET_WORD_32: u32 = 0x8004_6601;
-const SET_WORD_32: u32 = 0x4004_6602;
 const GET_STRUCTURE: u32 = 0x801c_581f;
 const SET_STRUCTURE: u32 = 0x401c_5820;
 
@@ -45,9 +44,9 @@ impl FlagsRequest {
     /// Reads a request; `None`: it is for something else, or malformed.
     pub(crate) fn parse(args: &abi::IoctlIn, data: &[u8]) -> Option<FlagsRequest> {
         match args.cmd {
-            GET_WORD | GET_WORD_32 => Some(FlagsRequest::Get(Form::Word)),
+            GET_WORD => Some(FlagsRequest::Get(Form::Word)),
             GET_STRUCTURE => Some(FlagsRequest::Get(Form::Structure)),
-            SET_WORD | SET_WORD_32 => {
+            SET_WORD => {
                 let (bits, _) = u32::read_from_prefix(data).ok()?;
                 Some(FlagsRequest::Set(InodeFlags::from_bits(bits)))
             }
@@ -104,8 +103,6 @@ mod tests {
         let (set, get, long) = (1, 2, 8);
         assert_eq!(number(get, long, b'f', 1), GET_WORD);
         assert_eq!(number(set, long, b'f', 2), SET_WORD);
-        assert_eq!(number(get, 4, b'f', 1), GET_WORD_32);
-        assert_eq!(number(set, 4, b'f', 2), SET_WORD_32);
         assert_eq!(number(get, size_of::<abi::FsXattr>(), b'X', 31), GET_STRUCTURE);
         assert_eq!(number(set, size_of::<abi::FsXattr>(), b'X', 32), SET_STRUCTURE);
     }
@@ -133,5 +130,8 @@ mod tests {
         assert_eq!(ask(SET_WORD, &0x80u32.to_ne_bytes()), Some(FlagsRequest::Set(noatime)));
         assert_eq!(ask(SET_WORD, &[1, 2]), None);
         assert_eq!(ask(0x5401, &[]), None);
+        // the numbers of 32-bit programs
+        assert_eq!(ask(0x8004_6601, &[0; 4]), None);
+        assert_eq!(ask(0x4004_6602, &[0; 4]), None);
     }
 }

@@ -58,6 +58,10 @@ impl Model {
             if !matches!(node.kind(), Kind::File | Kind::Dir) || flags.bits() & !known != 0 {
                 return Err(Error::NotSupported);
             }
+            let immutable = InodeFlags::IMMUTABLE;
+            if node.flags.has(immutable) && flags.has(immutable) && flags != node.flags {
+                return Err(Error::NotPermitted);
+            }
             let only_dump = flags.bits() ^ node.flags.bits() == 0
                 || flags.bits() ^ node.flags.bits() == InodeFlags::NO_DUMP.bits();
             if ctx.uid != 0 && (ctx.uid != node.uid || !only_dump) {
@@ -65,7 +69,15 @@ impl Model {
             }
         }
         let SetAttr { mode, uid, gid, size, atime, mtime, .. } = set;
-        if (mode, uid, gid, size) == (None, None, None, None) {
+        let has = node.mode & 0o7777;
+        let loses_set_ids = |mode: u32| mode == has & !0o6000 || mode == has & !0o4000;
+        if ctx.uid == 0
+            && mode.is_some_and(|mode| mode != has && loses_set_ids(mode))
+            && (uid, gid, size, atime, mtime) == (None, None, None, None, None)
+        {
+            // what the kernel asks for before a write of another user
+            self.not_immutable(ino)
+        } else if (mode, uid, gid, size) == (None, None, None, None) {
             match (atime, mtime) {
                 (None, None) => Ok(()),
                 (Some(SetTime::Now), Some(SetTime::Now)) => self.not_immutable(ino),

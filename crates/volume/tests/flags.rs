@@ -268,7 +268,9 @@ fn root_changes_all_flags_and_the_owner_only_one() {
         assert_eq!(attempt(1000, flags), Err(Error::NotPermitted));
         assert_eq!(attempt(0, flags), Ok(()));
         assert_eq!(rig.attr(f).flags, flags);
-        assert_eq!(attempt(1000, flags.changed(D)), Ok(()), "as ext4 has it");
+        let d_changed = if flags.has(I) { Err(Error::NotPermitted) } else { Ok(()) };
+        assert_eq!(attempt(1000, flags.changed(D)), d_changed, "as ext4 has it");
+        assert_eq!(attempt(0, flags), Ok(()));
         assert_eq!(attempt(1000, NONE), Err(Error::NotPermitted));
         assert_eq!(attempt(0, D), Ok(()));
     }
@@ -280,6 +282,28 @@ fn root_changes_all_flags_and_the_owner_only_one() {
         assert_eq!(rig.set_flags_as(0, node, I), Err(Error::NotSupported));
         rig.unlink("other");
     }
+}
+
+/// The kernel has root clear them before another user's write.
+#[test]
+fn set_ids_of_an_append_only_file_can_go() {
+    let rig = Rig::new();
+    let f = rig.file("f", b"x");
+    let mode = |uid, mode| {
+        let ctx = leeward_env::Ctx::user(uid, uid);
+        rig.cell.call(&ctx, Op::SetAttr { node: f, set: SetAttr { mode: Some(mode), ..NOTHING } }).map(drop)
+    };
+    assert_eq!(mode(0, 0o6770), Ok(()));
+    rig.set_flags(f, A);
+    for refused in [0o777, 0o6777, 0o770 | 0o1000, 0o6770] {
+        assert_eq!(mode(0, refused), Err(Error::NotPermitted), "{refused:o}");
+    }
+    assert_eq!(mode(0, 0o2770), Ok(()));
+    assert_eq!(mode(0, 0o770), Ok(()));
+    rig.set_flags(f, NONE);
+    assert_eq!(mode(0, 0o4770), Ok(()));
+    rig.set_flags(f, I);
+    assert_eq!(mode(0, 0o770), Err(Error::NotPermitted));
 }
 
 #[test]
@@ -385,6 +409,8 @@ fn a_restore_replaces_immutable_files() {
     assert_eq!((rig.read("d/f"), rig.attr(restored).flags), (Ok(b"old".to_vec()), A));
     rig.admin(&restore("", None, true));
     assert_eq!(rig.attr(d).flags, I, "the directory itself stays");
+    let refused = rig.ask(&restore("f", Some("/d/new"), false)).expect_err("a new name");
+    assert_eq!(refused.errno, libc::EPERM);
     rig.admin(&restore("", Some("/copy"), false));
     let copy = rig.at("copy/f").expect("there");
     assert_eq!(rig.attr(copy).flags, A);
@@ -424,12 +450,17 @@ fn operators_add_no_name_to_an_immutable_directory() {
         gid: 0,
         pool: None,
     };
+    rig.file("g", b"too");
+    rig.unlink("g");
     rig.admin(&volume("before", "/d/before"));
     rig.set_flags(d, I);
     let created = rig.ask(&volume("v", "/d/v")).expect_err("refused");
     assert_eq!(created.errno, libc::EPERM);
     let bin = admin::BinRestore { path: "/d/f".into(), at_secs: None, to: None };
     assert_eq!(rig.ask(&bin).expect_err("refused").errno, libc::EPERM);
+    let all = admin::BinRestore { path: "/".into(), at_secs: None, to: None };
+    assert_eq!(rig.admin(&all).left, 1, "the rest comes back");
+    assert_eq!(rig.read("g"), Ok(b"too".to_vec()));
     rig.admin(&admin::VolumeRemove { name: "before".into() });
     rig.set_flags(d, A);
     rig.admin(&volume("v", "/d/v"));

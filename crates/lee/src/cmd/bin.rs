@@ -118,7 +118,7 @@ fn restore(
         if *left > 0 {
             let path = printable(&path.display().to_string());
             text += &format!(
-                "\nleft in the bin, because the name is taken: {} (see lee bin list {path}; restore with --to)",
+                "\nleft in the bin, because the name is taken or the directory immutable: {} (see lee bin list {path}; restore with --to)",
                 things(*left)
             );
         }

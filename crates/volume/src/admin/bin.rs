@@ -90,7 +90,7 @@ pub struct BinRestore {
 pub struct BinRestored {
     /// How much.
     pub restored: Usage,
-    /// How much stays in the bin because its name is taken.
+    /// How much stays in the bin because its name is taken, or its directory immutable.
     pub left: u64,
 }
 

@@ -77,15 +77,27 @@ impl Tx<'_> {
         }
         match others_set(set) {
             false => Ok(()),
-            true if is_touch(set) => refuse(IMMUTABLE, inode.flags),
+            true if is_touch(set) || self.takes_set_ids(inode, set) => refuse(IMMUTABLE, inode.flags),
             true => refuse(EITHER, inode.flags),
         }
+    }
+
+    /// Whether nothing but setuid or setgid is to go, in root's name: the kernel asks for it before
+    /// somebody else's write.
+    fn takes_set_ids(&self, inode: &Inode, set: &SetAttr) -> bool {
+        let mode = |mode| SetAttr { mode: Some(mode), flags: set.flags, ..SetAttr::default() };
+        let kept = inode.mode & !0o6000;
+        let fewer = [kept, kept | inode.mode & 0o2000];
+        self.ctx.uid == 0 && fewer.iter().any(|bits| *bits != inode.mode && *set == mode(*bits & 0o7777))
     }
 
     fn may_set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         let uid = self.ctx.uid;
         if !matches!(inode.kind, Kind::File | Kind::Dir) || !flags.without(InodeFlags::KNOWN).is_empty() {
             return Err(Error::NotSupported);
+        }
+        if inode.flags.has(IMMUTABLE) && flags.has(IMMUTABLE) && flags != inode.flags {
+            return Err(Error::NotPermitted);
         }
         let is_owner = uid == 0 || uid == inode.uid;
         match is_owner && (uid == 0 || !flags.changed(inode.flags).has(EITHER)) {

@@ -131,6 +131,7 @@ impl Shard {
             let mut merges = 0;
             while let Some(chunk) = self.transact(ctx, |tx| {
                 let inode = tx.file(node)?;
+                may_allocate(&inode, mode)?;
                 if merges < MERGES_MAX
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &(at..next))?
                 {

@@ -12,6 +12,7 @@ use crate::format::inode::{Body, Dentry, Inode, Stats, encode_xattr, time, xattr
 use crate::format::keys;
 use crate::format::plain_orphan;
 use crate::ops::check_name;
+use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::pending::Pending;
@@ -255,10 +256,13 @@ impl Tx<'_> {
 
     /// Moves the entry `staged` of the staging directory to its target.
     fn place_restored(&mut self, staging: NodeId, staged: &[u8], r: &Restore<'_>) -> TxResult<()> {
-        self.live_dir(r.dir)?;
+        let parent = self.live_dir(r.dir)?;
         check_name(r.name)?;
         if self.is_snapshot_dir(r.dir, r.name) {
             return Err(Error::Exists.into());
+        }
+        if !r.in_place {
+            may_add_name(&parent)?;
         }
         if let Some(old) = self.dentry(r.dir, r.name)? {
             if !r.in_place {

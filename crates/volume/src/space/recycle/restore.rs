@@ -257,7 +257,7 @@ impl Shard {
     }
 
     /// Restores what had a path, with everything that was removed below it. Returns the usage of
-    /// what was restored, and how many entries were left in the bin because their names are taken.
+    /// what was restored, and how many entries were left in the bin because their names are taken or their directories immutable.
     /// Durable with the next commit.
     pub(crate) fn restore_bin(&self, ctx: &Ctx, r: &RestoreBin<'_>) -> Result<(Usage, u64)> {
         let at = r.at.unwrap_or(i64::MAX);
@@ -424,7 +424,8 @@ impl Shard {
                 match self.restore_or_merge(run, entry, place) {
                     Ok(Some(at)) if entry.kind == Kind::Dir => waiting.push((entry.node.inode(), at)),
                     Ok(Some(_)) => {}
-                    Ok(None) => run.left += 1,
+                    // the name is taken, or the directory immutable
+                    Ok(None) | Err(Error::NotPermitted) => run.left += 1,
                     // purged meanwhile
                     Err(Error::NotFound) => {}
                     Err(e) => return Err(e),
