@@ -160,15 +160,15 @@ impl Service {
         }
     }
 
-    /// Hands commands to the kernel, which leaves the processor to those whom they wake.
+    /// Hands commands to the kernel and leaves the processor to those whom they wake, where that is worth it.
     fn wake_programs(&mut self) {
         let commands = self.ring.submission().len();
-        if commands > 0 {
+        if commands > 0 && self.yielding.begin() {
             let submitter = self.ring.submitter();
-            // What the kernel could not take stays in the ring, and is taken at the next call.
+            // What the kernel cannot take stays in the ring, and is taken at the next call.
             // SAFETY: no signal mask is given.
-            let enter = || unsafe { submitter.enter::<libc::sigset_t>(commands as u32, 0, GET_EVENTS, None) };
-            let _ = self.yielding.during(enter);
+            let _ = unsafe { submitter.enter::<libc::sigset_t>(commands as u32, 0, GET_EVENTS, None) };
+            self.yielding.end();
         }
     }
 

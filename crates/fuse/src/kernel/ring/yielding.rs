@@ -7,7 +7,8 @@
 //! call that hands answers over ([`Yielding`]).
 //!
 //! Two programs that ask in turn on one processor would both stay on it. So the thread does so only for a program that has
-//! been the only one to ask there for a moment ([`ALONE`]); otherwise Linux spreads them.
+//! been the only one to ask there for a moment ([`ALONE`]); otherwise Linux spreads them. While all other processors have
+//! requests to answer, too, there is none to go to, and the thread saves itself the effort.
 //!
 //! With that policy any busy program on the processor keeps the thread from running. So a thread of the normal policy
 //! ([`Watch`]) looks on while there are requests. A ring's thread that is too long in that call gets the normal policy back
@@ -19,7 +20,8 @@ use leeward_env::{Env, Nanos};
 use leeward_vfs::processors::as_the_process;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 /// How often the watch looks.
@@ -30,6 +32,8 @@ const LONG: Nanos = 1_000_000;
 const PAUSE: Nanos = 500_000_000;
 /// Another program that asked so long ago counts as gone.
 const ALONE: Nanos = 1_000_000;
+/// A processor on which nothing was answered for so long may be idle.
+const BUSY: Nanos = 200_000;
 /// The watch ends after so many looks at which there was nothing new.
 const QUIET_STEPS: u32 = 1_000;
 
@@ -41,9 +45,12 @@ pub(crate) struct Watch {
     is_on: Mutex<bool>,
 }
 
-/// The thread of one ring, as the watch sees it.
+/// The thread of one ring, as the watch and other rings see it. Each has a line of the cache to itself.
 #[derive(Default)]
+#[repr(align(128))]
 struct Looked {
+    /// When it had something to answer.
+    answered: AtomicU64,
     /// Its number, while it serves.
     thread: Mutex<Option<libc::pid_t>>,
     /// When it began the call that it is in; 0: it is in none.
@@ -75,6 +82,12 @@ impl Watch {
             *is_on = self.env.try_spawn("fuse-watch", look_on).is_ok();
         }
         *is_on
+    }
+
+    /// Whether there may be an idle processor besides that of this ring.
+    fn may_be_idle(&self, ring: usize, now: Nanos) -> bool {
+        let is_idle = |other: &Looked| now.saturating_sub(other.answered.load(Relaxed)) > BUSY;
+        self.rings.iter().enumerate().any(|(number, other)| number != ring && is_idle(other))
     }
 
     fn look_on(&self) {
@@ -151,10 +164,36 @@ impl Yielding {
         }
     }
 
-    /// Does what wakes programs: a system call, nothing that holds a lock.
-    pub(crate) fn during<R>(&mut self, call: impl FnOnce() -> R) -> R {
-        let Some(looked) = self.begin() else { return call() };
-        let result = call();
+    /// Takes the policy for what wakes programs: a system call, nothing that holds a lock. Where that is not worth it,
+    /// false; else [`Yielding::end`] follows.
+    pub(crate) fn begin(&mut self) -> bool {
+        let Some(watch) = &self.watch else { return false };
+        let looked = &watch.rings[self.ring];
+        let now = watch.env.now();
+        looked.answered.store(now, Relaxed);
+        if std::mem::take(&mut self.has_changed) {
+            self.shared_until = now + ALONE;
+        }
+        if now < self.shared_until.max(looked.not_before.load(SeqCst)) || !watch.may_be_idle(self.ring, now) {
+            return false;
+        }
+        looked.was_used.store(true, SeqCst);
+        if !watch.turn_on() {
+            looked.not_before.store(now + PAUSE, SeqCst);
+            return false;
+        }
+        looked.since.store(now.max(1), SeqCst);
+        let has_begun = set_policy(0, libc::SCHED_IDLE);
+        if !has_begun {
+            looked.since.store(0, SeqCst);
+        }
+        has_begun
+    }
+
+    /// Takes the normal policy again.
+    pub(crate) fn end(&self) {
+        let Some(watch) = &self.watch else { return };
+        let looked = &watch.rings[self.ring];
         if set_policy(0, libc::SCHED_OTHER) {
             looked.since.store(0, SeqCst);
         } else {
@@ -162,27 +201,6 @@ impl Yielding {
             looked.not_before.store(Nanos::MAX, SeqCst);
             tracing::error!("a thread of the mount cannot have its usual scheduling policy again");
         }
-        result
-    }
-
-    fn begin(&mut self) -> Option<&Looked> {
-        let watch = self.watch.as_ref()?;
-        let looked = &watch.rings[self.ring];
-        let now = watch.env.now();
-        if std::mem::take(&mut self.has_changed) {
-            self.shared_until = now + ALONE;
-        }
-        if now < self.shared_until.max(looked.not_before.load(SeqCst)) {
-            return None;
-        }
-        looked.was_used.store(true, SeqCst);
-        if !watch.turn_on() {
-            looked.not_before.store(now + PAUSE, SeqCst);
-            return None;
-        }
-        looked.since.store(now.max(1), SeqCst);
-        set_policy(0, libc::SCHED_IDLE);
-        Some(looked)
     }
 }
 
@@ -219,6 +237,16 @@ mod tests {
         unsafe { libc::sched_getscheduler(0) }
     }
 
+    /// The policy while programs are woken.
+    fn during(yielding: &mut Yielding) -> libc::c_int {
+        let has_begun = yielding.begin();
+        let policy = policy();
+        if has_begun {
+            yielding.end();
+        }
+        policy
+    }
+
     /// Needs the right to come back from `SCHED_IDLE`, which root has.
     fn watched() -> Option<(Env, Arc<Watch>, Yielding)> {
         let env = Env::real();
@@ -232,15 +260,14 @@ mod tests {
     fn who_waits_for_a_processor_gets_the_normal_policy_back() {
         let Some((env, _, mut yielding)) = watched() else { return eprintln!("needs root") };
         // on a busy machine this thread may wait before it is asked
-        while yielding.during(policy) != libc::SCHED_IDLE {
+        while !yielding.begin() {
             env.sleep(Duration::from_nanos(PAUSE));
         }
-        yielding.during(|| {
-            while policy() != libc::SCHED_OTHER {
-                env.sleep(STEP);
-            }
-        });
-        assert_eq!(yielding.during(policy), libc::SCHED_OTHER, "it does without for a while");
+        while policy() != libc::SCHED_OTHER {
+            env.sleep(STEP);
+        }
+        yielding.end();
+        assert_eq!(during(&mut yielding), libc::SCHED_OTHER, "it does without for a while");
         assert_eq!(policy(), libc::SCHED_OTHER);
     }
 
@@ -249,7 +276,7 @@ mod tests {
         let Some((env, _, mut yielding)) = watched() else { return eprintln!("needs root") };
         let mut answered = |client| {
             yielding.note_client(client);
-            yielding.during(policy)
+            during(&mut yielding)
         };
         assert_eq!([7, 8, 7].map(&mut answered), [libc::SCHED_OTHER; 3]);
         // on a busy machine the watch may be faster
@@ -260,10 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn where_all_are_busy_there_is_nowhere_to_go() {
+        let Some((env, watch, mut yielding)) = watched() else { return eprintln!("needs root") };
+        let mut busy = Yielding::new(Some(watch), 0);
+        busy.has_changed = true;
+        busy.begin();
+        let now = env.now();
+        assert!(!yielding.watch.as_ref().is_some_and(|watch| watch.may_be_idle(1, now)));
+        assert!(yielding.watch.as_ref().is_some_and(|watch| watch.may_be_idle(1, now + 2 * BUSY)));
+        env.sleep(Duration::from_nanos(2 * BUSY));
+        while during(&mut yielding) != libc::SCHED_IDLE {
+            env.sleep(Duration::from_nanos(ALONE));
+        }
+    }
+
+    #[test]
     fn the_watch_ends_when_there_is_nothing_to_look_at() {
         let Some((env, watch, mut yielding)) = watched() else { return eprintln!("needs root") };
         for _ in 0..2 {
-            yielding.during(|| ());
+            during(&mut yielding);
             while *watch.is_on.lock() {
                 env.sleep(STEP);
             }
