@@ -46,7 +46,7 @@ pub struct Options {
     pub subdir: Option<PathBuf>,
     /// How requests come.
     pub io_uring: IoUring,
-    /// Mounts also over a directory with entries, which are hidden then. For a mount that comes back:
+    /// Mounts also over a directory with entries, which are hidden then, if no link leads there. For a mount that comes back:
     /// programs may have written below its mount point while it was away.
     pub may_hide: bool,
 }
@@ -374,13 +374,15 @@ fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     if !std::fs::metadata(at).map_err(named)?.is_dir() {
         return Err(MountError::NotADirectory(at.into()));
     }
+    let given = at;
     let at = at.canonicalize().map_err(named)?;
     if let Some(m) = mountinfo::find(&at) {
         return Err(MountError::Busy { at, kind: m.kind, source_name: m.source });
     }
     let mut entries = std::fs::read_dir(&at).map_err(named)?;
     match entries.next() {
-        Some(_) if may_hide => {
+        // a link that has come since the mount before may lead anywhere
+        Some(_) if may_hide && at == given => {
             tracing::warn!("{}: the mount hides files that are in this directory", at.display())
         }
         Some(_) => return Err(MountError::NotEmpty(at)),

@@ -54,6 +54,17 @@ pub enum Role {
     Keeper,
 }
 
+/// How a keeper starts a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// For the first time.
+    First,
+    /// After one that ended in order.
+    Again,
+    /// After one that crashed.
+    AfterCrash,
+}
+
 /// Starts a process in the background, with this command line, that serves the cell; returns when
 /// the cell is mounted.
 ///
@@ -102,9 +113,13 @@ fn reap(child: &mut Child) {
 }
 
 /// The command line of a server whose keeper is this process.
-pub fn server(program: &Path, arguments: &[OsString], pipe: RawFd, again: bool) -> Command {
+pub fn server(program: &Path, arguments: &[OsString], pipe: RawFd, start: Start) -> Command {
     let mut command = command(program, arguments, Role::Server, pipe);
-    let how = if again { "again" } else { "first" };
+    let how = match start {
+        Start::First => "first",
+        Start::Again => "again",
+        Start::AfterCrash => "after-crash",
+    };
     command.env(KEPT_BY, format!("{} {how}", std::process::id()));
     command
 }
@@ -113,7 +128,12 @@ pub fn server(program: &Path, arguments: &[OsString], pipe: RawFd, again: bool) 
 pub fn kept_by() -> Option<KeptBy> {
     let text = std::env::var(KEPT_BY).ok()?;
     let (pid, how) = text.split_once(' ')?;
-    Some(KeptBy { pid: pid.parse().ok()?, again: how == "again" })
+    let start = match how {
+        "again" => Start::Again,
+        "after-crash" => Start::AfterCrash,
+        _ => Start::First,
+    };
+    Some(KeptBy { pid: pid.parse().ok()?, start })
 }
 
 fn command(program: &Path, arguments: &[OsString], role: Role, pipe: RawFd) -> Command {

@@ -6,6 +6,7 @@
 //! listening, closes the cell (everything is durable) and frees the lock. When the unmount is
 //! refused, the process goes on serving.
 
+use crate::background::Start;
 use crate::control::server::{Server, Service};
 use crate::control::{self, DoorConnections, Flows, Running};
 use crate::doors::{self, Doors, Inside, Wanted};
@@ -79,13 +80,19 @@ pub struct ServeOptions {
 pub struct KeptBy {
     /// Its process id.
     pub pid: u32,
-    /// Whether it starts the server again: then the cell must be there, and still be its own.
-    pub again: bool,
+    /// Where it starts the server again, the cell must be there, and still be its own.
+    pub start: Start,
 }
 
 impl ServeOptions {
     fn is_again(&self) -> bool {
-        self.kept.is_some_and(|kept| kept.again)
+        self.kept.is_some_and(|kept| kept.start != Start::First)
+    }
+
+    /// Whether nobody has been told yet that the server before crashed.
+    fn is_after_crash(&self, dir: &CellDir) -> bool {
+        self.kept.is_some_and(|kept| kept.start == Start::AfterCrash)
+            || self.is_again() && control::is_left_behind(dir)
     }
 }
 
@@ -272,7 +279,10 @@ impl ServedCell {
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // only now, so that programs do not write below the mount point meanwhile
             let stale = detach_stale(env, &dir, options, &at);
-            let mount = mount(env, &gate, mount_options(&dir, options), &at)?;
+            let at = mounts::resolve(&at).unwrap_or(at);
+            // what programs wrote there while the mount was dead does not keep it away
+            let may_hide = options.is_again() || stale.contains(&at);
+            let mount = mount(env, &gate, Options { may_hide, ..mount_options(&dir, options) }, &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -285,7 +295,7 @@ impl ServedCell {
                 mount: (mount.at().to_path_buf(), mount.channel()),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
-                after_a_crash: AtomicBool::new(options.is_again() && control::is_left_behind(&dir)),
+                after_a_crash: AtomicBool::new(options.is_after_crash(&dir)),
                 lifecycle: lifecycle.clone(),
             };
             Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors, stale))
@@ -440,7 +450,7 @@ fn make_unless_kept(
 /// Refuses when a server is started again and another machine has taken the cell in the bucket over
 /// meanwhile.
 fn refuse_if_taken_over(dir: &CellDir, noted: Option<&Holder>, options: &ServeOptions) -> Result<(), Fail> {
-    let Some(kept) = options.kept.filter(|kept| kept.again) else { return Ok(()) };
+    let Some(kept) = options.kept.filter(|_| options.is_again()) else { return Ok(()) };
     match noted {
         Some(holder) if !(holder.is_here() && holder.kept_by == Some(kept.pid)) => {
             Err(Fail::new(format!("{dir} was taken over by {holder}")).with_code(TAKEN_OVER))
@@ -571,8 +581,7 @@ fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Moun
 }
 
 fn mount_options(dir: &CellDir, options: &ServeOptions) -> Options {
-    let may_hide = options.is_again();
-    Options { may_hide, ..mount_options::options(dir.path(), &options.mount_options) }
+    mount_options::options(dir.path(), &options.mount_options)
 }
 
 /// Checks who may use the doors.

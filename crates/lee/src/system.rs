@@ -60,10 +60,12 @@ pub fn output_has_reader() -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) <= 0 || poll.revents & (libc::POLLERR | libc::POLLHUP) == 0 }
 }
 
-/// Lets all signals through, in a child before its exec: its parent may have blocked some.
+/// Lets all signals through, in a child before its exec: its parent may have blocked some, or ignored
+/// the ends of its children.
 pub fn unblock_signals() {
-    // SAFETY: the set is valid for both calls, which are allowed between fork and exec.
+    // SAFETY: the set is valid for both calls, and all three are allowed between fork and exec.
     unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());

@@ -17,6 +17,10 @@ use std::time::Duration;
 /// A server opens its cell within this time, also after much was written.
 const BACK_WAIT: Nanos = 120_000_000_000;
 const BACK_STEP: Duration = Duration::from_millis(5);
+/// A keeper takes a request within this time.
+const TAKEN_WAIT: Nanos = 10_000_000_000;
+/// Without a keeper for so long, nobody starts a server.
+const GONE_WAIT: Nanos = 3_000_000_000;
 
 /// Serve a cell with this version of lee
 ///
@@ -39,11 +43,14 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
     let env = &invocation.env;
     let kept = kept(env, &cell)?;
+    if kept.lacks_server(env, &cell) {
+        return serve_a_crashed_cell(invocation, &cell, &kept);
+    }
     // it may have crashed just now
     let before = wait_for(env, &cell, None)?;
-    kept.signal(libc::SIGUSR1).map_err(|e| Fail::new(format!("{cell}: its keeper: {}", text(&e))))?;
     let away_since = Cell::new(env.now());
     let client = Client::connect(&cell).map_err(|_| not_served(&cell))?;
+    ask(&cell, &kept)?;
     let ended = client.down(&mut |stage| {
         if stage.starts_with("unmounting") {
             away_since.set(env.now());
@@ -55,8 +62,45 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     }
     let running = wait_for(env, &cell, Some(before.pid))?;
     let pause_ms = (env.now() - away_since.get()) / 1_000_000;
-    ended?;
+    if !ended? {
+        return Err(Fail::new(format!(
+            "{cell} is served again, but the server before ended without saying that everything is durable: see {}",
+            cell.log().display()
+        )));
+    }
+    check_program(&cell, &running)?;
     show(invocation, &cell, (&before, &running), pause_ms)
+}
+
+/// The server has crashed, and its keeper waits or tries in vain: it goes on as this program.
+fn serve_a_crashed_cell(invocation: &Invocation, cell: &CellDir, kept: &Kept) -> Result<(), Fail> {
+    let (env, begun) = (&invocation.env, invocation.env.now());
+    ask(cell, kept)?;
+    let is_as_before = || Kept::find(env, cell).is_some_and(|now| now.record.waiting == kept.record.waiting);
+    while is_as_before() && env.now() - begun < TAKEN_WAIT {
+        env.sleep(BACK_STEP);
+    }
+    let running = wait_for(env, cell, None)?;
+    check_program(cell, &running)?;
+    show(invocation, cell, (&running, &running), (env.now() - begun) / 1_000_000)
+}
+
+/// Has the keeper go on as this program when its server ends.
+fn ask(cell: &CellDir, kept: &Kept) -> Result<(), Fail> {
+    kept.signal(libc::SIGUSR1).map_err(|e| Fail::new(format!("{cell}: its keeper: {}", text(&e))))
+}
+
+/// Whether the server runs this program, as far as that can be known.
+fn check_program(cell: &CellDir, running: &Running) -> Result<(), Fail> {
+    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    match (of(&running.pid.to_string()), of("self")) {
+        (Some(theirs), Some(ours)) if theirs != ours => Err(Fail::new(format!(
+            "{cell} is served again, but by {}: its keeper could not start this program, see {}",
+            theirs.display(),
+            cell.log().display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn show(
@@ -98,21 +142,25 @@ fn is_served_by(cell: &CellDir, pid: u32) -> bool {
 /// Waits for a server, another one than `before`.
 fn wait_for(env: &Env, cell: &CellDir, before: Option<u32>) -> Result<Running, Fail> {
     let end = env.now() + BACK_WAIT;
-    while env.now() < end {
+    let mut kept_at = env.now();
+    while env.now() < end && env.now() - kept_at < GONE_WAIT {
         if let Some(running) = Client::connect(cell).ok().and_then(|client| client.status().ok())
             && Some(running.pid) != before
         {
             return Ok(running);
         }
-        match Kept::find(env, cell).map(|kept| kept.record.waiting) {
-            Some(Some(waiting)) if waiting.failed > 0 => {
-                let cause = waiting.cause;
-                return Err(Fail::new(format!(
-                    "{cell}: its server does not start, its keeper goes on trying: {cause}"
-                )));
-            }
-            _ => env.sleep(BACK_STEP),
+        let Some(kept) = Kept::find(env, cell) else {
+            env.sleep(BACK_STEP);
+            continue;
+        };
+        kept_at = env.now();
+        if let Some(waiting) = kept.record.waiting.filter(|waiting| waiting.failed > 0) {
+            let cause = waiting.cause;
+            return Err(Fail::new(format!(
+                "{cell}: its server does not start, its keeper goes on trying: {cause}"
+            )));
         }
+        env.sleep(BACK_STEP);
     }
     Err(not_served(cell))
 }

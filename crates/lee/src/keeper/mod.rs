@@ -23,8 +23,8 @@ use std::process::ExitCode;
 /// Runs the keeper, if that is what this process was started for.
 pub fn if_keeper() -> Option<ExitCode> {
     let named = std::env::var_os(KEEPER)?;
-    let ended = match named.to_str().and_then(|text| text.strip_prefix("again ")?.parse().ok()) {
-        Some(restarts) => run::go_on(restarts),
+    let ended = match named.to_str().and_then(|text| serde_json::from_str(text).ok()) {
+        Some(passed) => run::go_on(&passed),
         None => background::inherited(KEEPER, &named).and_then(run::start),
     };
     Some(ended.unwrap_or_else(|fail| {

@@ -1,7 +1,9 @@
 //! The file `DIR/keeper`: who keeps the server of a cell, and what happened to it.
 //!
-//! The keeper holds flock on it as long as it lives, so a command knows whether the content counts.
-//! The kernel frees the lock however the keeper ends.
+//! The keeper holds a record lock on it as long as it lives, so a command knows whether the content
+//! counts. The kernel frees the lock however the keeper ends, and says which process holds it, as the
+//! asking process sees it: who can write the file cannot have a command signal somebody else's process.
+//! A record lock is lost when its process closes any descriptor of the file: the keeper has one.
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
@@ -11,13 +13,15 @@ use leeward_env::Env;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 const NAME: &str = "keeper";
-/// Commands hold the lock for an instant, when they look whether it is held.
+/// Somebody may have put something else there.
+const OPEN_FLAGS: libc::c_int = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+/// The keeper before may be just ending; a record may be just being written.
 const TRIES: u32 = 50;
 const STEP: Duration = Duration::from_millis(10);
 /// A keeper that is asked to end ends a server that may have to write its memory to a slow store.
@@ -72,14 +76,31 @@ impl RecordFile {
     pub fn take(env: &Env, cell: &CellDir) -> io::Result<Option<RecordFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path(cell))?;
+        let file = options.custom_flags(OPEN_FLAGS).open(path(cell))?;
         for _ in 0..TRIES {
-            if flock(&file, libc::LOCK_EX)? {
+            if lock_record(&file)? {
+                file.set_len(0)?;
                 return Ok(Some(RecordFile(file)));
             }
             env.sleep(STEP);
         }
         Ok(None)
+    }
+
+    /// Leaves the file open, and so locked, for the program that this process goes on as.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pass_on(&self) -> io::Result<RawFd> {
+        // SAFETY: a plain system call on our descriptor.
+        let done = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETFD, 0) };
+        if done == 0 { Ok(self.0.as_raw_fd()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The file that the program before has passed on; `None` when it is not this cell's.
+    pub fn passed_on(file: File, cell: &CellDir) -> Option<RecordFile> {
+        let (ours, named) = (file.metadata().ok()?, std::fs::symlink_metadata(path(cell)).ok()?);
+        ((ours.dev(), ours.ino()) == (named.dev(), named.ino())).then_some(RecordFile(file))
     }
 
     /// Replaces the content. On a full disk the old one may stay.
@@ -106,14 +127,17 @@ impl Kept {
     /// The keeper of a cell; `None`: nothing keeps it, or the caller may not know.
     pub fn find(env: &Env, cell: &CellDir) -> Option<Kept> {
         for _ in 0..TRIES {
-            let file = File::open(path(cell)).ok()?;
-            if flock(&file, libc::LOCK_SH).unwrap_or(true) {
-                return None;
+            let mut options = OpenOptions::new();
+            let file = options.read(true).custom_flags(OPEN_FLAGS).open(path(cell)).ok()?;
+            let pid = lock_holder(&file)?;
+            let process = Process::open(pid)?;
+            // while it is held, the number cannot come to mean another process
+            if lock_holder(&file) == Some(pid)
+                && let Some(record) = read(&file)
+            {
+                return Some(Kept { record: Record { pid, ..record }, process });
             }
-            if let Some(record) = read(&file) {
-                return Process::open(record.pid).map(|process| Kept { record, process });
-            }
-            env.sleep(STEP); // it is just being written
+            env.sleep(STEP);
         }
         None
     }
@@ -164,16 +188,33 @@ fn read(mut file: &File) -> Option<Record> {
     serde_json::from_str(line.split_once('\n')?.0).ok()
 }
 
+fn lock_of(kind: libc::c_int) -> libc::flock {
+    // SAFETY: a structure for which all zeros are valid: the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock
+}
+
 /// Takes the lock if it is free.
-fn flock(file: &File, kind: libc::c_int) -> io::Result<bool> {
-    // SAFETY: a valid descriptor.
-    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
+fn lock_record(file: &File) -> io::Result<bool> {
+    // SAFETY: a valid descriptor and structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock_of(libc::F_WRLCK)) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {
-        e if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        e if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         e => Err(e),
     }
+}
+
+/// Which other process holds the lock; `None`: none does, or one that this process cannot see, on
+/// another machine or in another container.
+fn lock_holder(file: &File) -> Option<u32> {
+    let mut lock = lock_of(libc::F_RDLCK);
+    // SAFETY: a valid descriptor and structure.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+    let is_held = done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short;
+    u32::try_from(lock.l_pid).ok().filter(|pid| is_held && *pid > 0)
 }
 
 #[cfg(test)]
@@ -187,15 +228,64 @@ mod tests {
         let env = Env::real();
         assert!(Kept::find(&env, &cell).is_none());
         let file = RecordFile::take(&env, &cell).expect("a file").expect("free");
-        assert!(RecordFile::take(&env, &cell).expect("a file").is_none(), "taken twice");
         let cause = "c".repeat(300);
         let waiting = Some(Waiting { cause, next: 1, failed: 2 });
-        let mut record = Record { pid: std::process::id(), waiting, ..Record::default() };
+        let mut record = Record { pid: 1, waiting, ..Record::default() };
         file.write(&record);
         record.waiting = None; // shorter
         file.write(&record);
-        assert_eq!(Kept::find(&env, &cell).map(|kept| kept.record), Some(record));
+        assert!(Kept::find(&env, &cell).is_none(), "nobody else holds it");
         drop(file);
+        let keeper = holder_of(&path(&cell));
+        // the number in the file does not count
+        let found = Kept::find(&env, &cell).map(|kept| kept.record);
+        assert_eq!(found, Some(Record { pid: keeper.0, ..record }));
+        assert!(RecordFile::take(&env, &cell).expect("a file").is_none(), "taken twice");
+        drop(keeper);
         assert!(Kept::find(&env, &cell).is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cell = CellDir::resolve(dir.path()).expect("it exists");
+        let fifo = std::ffi::CString::new(path(&cell).into_os_string().into_encoded_bytes()).expect("a path");
+        // SAFETY: a string that ends in NUL.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        assert!(Kept::find(&Env::real(), &cell).is_none());
+    }
+
+    /// A process that holds the lock until it is dropped.
+    struct Holding(u32);
+
+    fn holder_of(path: &std::path::Path) -> Holding {
+        let file = OpenOptions::new().write(true).open(path).expect("there");
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let (lock, fd, told) = (lock_of(libc::F_WRLCK), file.as_raw_fd(), writer.as_raw_fd());
+        // SAFETY: the child makes system calls only.
+        let child = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::fcntl(fd, libc::F_SETLK, &lock);
+                libc::write(told, c"x".as_ptr().cast(), 1);
+                loop {
+                    libc::pause();
+                }
+            }
+            child
+        };
+        drop(writer);
+        reader.read_exact(&mut [0]).expect("locked");
+        Holding(u32::try_from(child).expect("a child"))
+    }
+
+    impl Drop for Holding {
+        fn drop(&mut self) {
+            // SAFETY: our own child, not waited for yet.
+            unsafe {
+                libc::kill(self.0 as libc::pid_t, libc::SIGKILL);
+                libc::waitpid(self.0 as libc::pid_t, std::ptr::null_mut(), 0);
+            }
+        }
     }
 }

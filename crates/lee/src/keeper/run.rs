@@ -3,16 +3,19 @@
 use super::backoff::Backoff;
 use super::record::{Record, RecordFile, Restart, Waiting};
 use super::signals::{self, Signal, Signals};
-use crate::background::{self, KEEPER, Outcome};
+use crate::background::{self, KEEPER, Outcome, Start};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
 use crate::serve::Started;
+use crate::system::Process;
 use crate::{output, when};
 use leeward_env::{Env, Nanos};
-use std::ffi::OsString;
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -38,13 +41,40 @@ pub fn start(caller: File) -> Result<ExitCode, Fail> {
 ///
 /// # Errors
 /// When the keeper cannot run.
-pub fn go_on(restarts: u64) -> Result<ExitCode, Fail> {
-    let mut keeper = Keeper::new(restarts)?;
+pub fn go_on(passed: &Passed) -> Result<ExitCode, Fail> {
+    let mut keeper = Keeper::new(passed.restarts)?;
     let name = keeper.arguments.get(CELL).cloned().unwrap_or_default();
-    let cell = locate::called(&name, "")?;
-    keeper.register(cell);
-    keeper.down = Some(Down { at: keeper.env.now(), cause: "lee restart".into() });
+    let mut cell = locate::called(&name, "")?;
+    let gone = || Fail::new(format!("{cell}: another directory has the path of the cell"));
+    match passed.file()? {
+        Some(file) => keeper.file = Some(RecordFile::passed_on(file, &cell).ok_or_else(gone)?),
+        None => keeper.file = keeper.take_file(&cell),
+    }
+    cell.hold().map_err(|e| Fail::new(format!("{cell}: {}", text(&e))))?;
+    keeper.cell = Some(cell);
+    keeper.after_crash = passed.after_crash;
+    keeper.down = Some(Down { at: keeper.env.now(), cause: passed.cause.clone() });
+    keeper.note();
     Ok(keeper.run())
+}
+
+/// What a keeper tells the program that it goes on as.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Passed {
+    restarts: u64,
+    /// Why the server ended.
+    cause: String,
+    /// Whether it crashed.
+    after_crash: bool,
+    /// Descriptor of the keeper's file.
+    file: Option<RawFd>,
+}
+
+impl Passed {
+    fn file(&self) -> Result<Option<File>, Fail> {
+        let named = |fd: RawFd| background::inherited(KEEPER, OsStr::new(&fd.to_string()));
+        self.file.map(named).transpose()
+    }
 }
 
 struct Keeper {
@@ -66,9 +96,29 @@ struct Keeper {
     /// The keeper was asked to end.
     ending: bool,
     /// The server is to be started again when it ends in order, by this program.
-    successor: Option<PathBuf>,
+    successor: Option<Successor>,
+    /// The server before crashed.
+    after_crash: bool,
     /// Processes that the OOM killer had ended when the server started.
     oom_kills: u64,
+}
+
+/// A program that is to serve the cell after this one.
+struct Successor {
+    program: PathBuf,
+    /// The `lee restart` that has asked for it, and waits.
+    sender: Option<Process>,
+}
+
+impl Successor {
+    fn of(sender: u32) -> Successor {
+        Successor { program: program_of(sender), sender: Process::open(sender) }
+    }
+
+    /// Whether somebody still waits for it.
+    fn is_wanted(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.ended_within(Duration::ZERO))
+    }
 }
 
 struct Down {
@@ -117,6 +167,7 @@ impl Keeper {
             down: None,
             ending: false,
             successor: None,
+            after_crash: false,
             oom_kills: 0,
         })
     }
@@ -128,6 +179,9 @@ impl Keeper {
             match self.judge(run) {
                 Some(pause) => self.rest(pause),
                 None => return self.end(code),
+            }
+            if let Some(program) = self.take_successor() {
+                self.succeed(&program);
             }
             if self.ending {
                 return self.end(ExitCode::SUCCESS);
@@ -183,7 +237,12 @@ impl Keeper {
         self.follow_the_cell()?;
         let (reader, writer) = io::pipe()?;
         let program = background::myself();
-        let child = background::server(&program, &self.arguments, writer.as_raw_fd(), again).spawn()?;
+        let start = match (again, self.after_crash) {
+            (false, _) => Start::First,
+            (true, false) => Start::Again,
+            (true, true) => Start::AfterCrash,
+        };
+        let child = background::server(&program, &self.arguments, writer.as_raw_fd(), start).spawn()?;
         Ok((reader, child))
     }
 
@@ -233,7 +292,10 @@ impl Keeper {
             // before the server is reaped: who asked for something did it before its end
             self.take_signals();
             match child.try_wait() {
-                Ok(Some(status)) => return Ok(status),
+                Ok(Some(status)) => {
+                    self.take_signals(); // one may have come in between
+                    return Ok(status);
+                }
                 Ok(None) => self.signals.wait(None, None),
                 Err(e) => return Err(text(&e)),
             }
@@ -244,7 +306,7 @@ impl Keeper {
         while let Some(Signal { number, sender }) = self.signals.next() {
             match number {
                 libc::SIGCHLD => (),
-                libc::SIGUSR1 => self.successor = Some(program_of(sender)),
+                libc::SIGUSR1 => self.successor = Some(Successor::of(sender)),
                 libc::SIGUSR2 => self.successor = None,
                 _ => {
                     self.say(&format!("process {sender} asked it to end"));
@@ -270,6 +332,13 @@ impl Keeper {
                 Ok(cell) => self.register(cell),
                 Err(fail) => output::note(&format!("lee: {fail}")),
             }
+            self.keep_the_mount_point(&started.mount);
+        }
+        if self.file.is_none()
+            && let Some(cell) = self.cell.take()
+        {
+            self.file = self.take_file(&cell);
+            self.cell = Some(cell);
         }
         if let Some(Down { at, cause }) = self.down.take() {
             let pause_ms = (self.env.now() - at) / 1_000_000;
@@ -284,12 +353,29 @@ impl Keeper {
 
     /// Holds the cell, and takes the file by which commands find this keeper.
     fn register(&mut self, mut cell: CellDir) {
-        let taken = cell.hold().and_then(|_| RecordFile::take(&self.env, &cell));
+        let held = cell.hold();
+        self.file = self.take_file(&cell);
         self.cell = Some(cell);
-        match taken {
-            Ok(file) if file.is_some() => self.file = file,
-            Ok(_) => self.say("another keeper has this cell: commands cannot find this one"),
+        if let Err(e) = held {
+            self.say(&format!("the directory of the cell cannot be held: {}", text(&e)));
+        }
+    }
+
+    /// The file by which commands find this keeper, if it can be had now.
+    fn take_file(&self, cell: &CellDir) -> Option<RecordFile> {
+        match RecordFile::take(&self.env, cell) {
+            Ok(Some(file)) => return Some(file),
+            Ok(None) => self.say("another keeper has this cell: commands cannot find this one"),
             Err(e) => self.say(&format!("commands cannot find this keeper: {}", text(&e))),
+        }
+        None
+    }
+
+    /// From now on the mount point is where it is now, whatever becomes of links on the way.
+    fn keep_the_mount_point(&mut self, at: &Path) {
+        let option = self.arguments.iter().position(|argument| argument == "--mount");
+        if let Some(value) = option.and_then(|n| self.arguments.get_mut(n + 1)) {
+            *value = at.into();
         }
     }
 
@@ -308,8 +394,17 @@ impl Keeper {
             return None;
         }
         let crash = crash(&run.ended, self.oom_kills);
-        if let Some(program) = self.successor.take().filter(|_| run.served.is_some()) {
-            return Some(self.succeed(&program));
+        // one that is started after a crash and fails to start does not undo that
+        self.after_crash = crash.is_some() || self.after_crash && run.served.is_none();
+        if self.is_removed() {
+            self.say("the directory of the cell was removed: the keeper ends");
+            return None;
+        }
+        if let Some(program) = self.take_successor() {
+            let cause = crash.unwrap_or_else(|| "lee restart".into());
+            self.down.get_or_insert(Down { at: self.env.now(), cause });
+            self.succeed(&program);
+            return Some(Duration::ZERO);
         }
         match (run.served, crash) {
             (Some(_), None) => None,
@@ -331,6 +426,18 @@ impl Keeper {
         }
     }
 
+    /// The program of a `lee restart` that waits, once there is a cell.
+    fn take_successor(&mut self) -> Option<PathBuf> {
+        let successor = self.successor.take().filter(|_| self.cell.is_some());
+        successor.filter(Successor::is_wanted).map(|successor| successor.program)
+    }
+
+    /// Whether nobody can reach the cell any more.
+    fn is_removed(&self) -> bool {
+        let held = self.cell.as_ref().and_then(CellDir::held);
+        held.and_then(|held| std::fs::metadata(held.path()).ok()).is_some_and(|dir| dir.nlink() == 0)
+    }
+
     /// A server that was up crashed.
     fn crashed(&mut self, served: Duration, cause: String) -> Duration {
         let now = self.env.now();
@@ -338,7 +445,7 @@ impl Keeper {
         let long = when::ago(served.as_secs() as i64);
         self.say(&format!("the server ended after {long}: {cause}; starting it again {}", in_words(pause)));
         self.down = Some(Down { at: now, cause: cause.clone() });
-        self.wait_for(cause, pause);
+        self.wait_for(cause, pause, 0);
         pause
     }
 
@@ -346,31 +453,39 @@ impl Keeper {
     fn failed(&mut self, cause: String) -> Duration {
         let pause = self.backoff.after_failure();
         self.say(&format!("the server does not start again: {cause}; next try {}", in_words(pause)));
-        self.wait_for(cause, pause);
+        let failed = self.record.waiting.as_ref().map_or(0, |waiting| waiting.failed) + 1;
+        self.wait_for(cause, pause, failed);
         pause
     }
 
-    fn wait_for(&mut self, cause: String, pause: Duration) {
-        let failed = self.record.waiting.as_ref().map_or(0, |waiting| waiting.failed + 1);
+    fn wait_for(&mut self, cause: String, pause: Duration, failed: u64) {
         self.record.waiting = Some(Waiting { cause, next: self.seconds() + pause.as_secs() as i64, failed });
         self.note();
     }
 
-    /// After `lee restart`: goes on as the program that it named. Where that cannot be, this one
-    /// starts the server again.
-    fn succeed(&mut self, program: &Path) -> Duration {
-        let now = self.env.now();
-        self.say(&format!("the server ended for lee restart: starting {}", program.display()));
-        let failed = self.become_program(program);
+    /// For `lee restart`: goes on as the program that it named. Where that cannot be, this one starts
+    /// the server again.
+    fn succeed(&mut self, program: &Path) {
+        self.say(&format!("lee restart: starting {}", program.display()));
+        let failed = match self.follow_the_cell() {
+            Ok(()) => self.become_program(program),
+            Err(e) => e,
+        };
         self.say(&format!("{}: {}: this version goes on", program.display(), text(&failed)));
-        self.down = Some(Down { at: now, cause: "lee restart, which could not start its version".into() });
-        Duration::ZERO
     }
 
     /// Goes on as another program; returns only when that cannot be.
     fn become_program(&self, program: &Path) -> io::Error {
-        let again = format!("again {}", self.record.restarts);
-        Command::new(program).args(&self.arguments).env(KEEPER, again).exec()
+        let file = match self.file.as_ref().map(RecordFile::pass_on).transpose() {
+            Ok(file) => file,
+            Err(e) => return e,
+        };
+        let cause = self.down.as_ref().map_or_else(|| "lee restart".into(), |down| down.cause.clone());
+        let (restarts, after_crash) = (self.record.restarts, self.after_crash);
+        match serde_json::to_string(&Passed { restarts, cause, after_crash, file }) {
+            Ok(passed) => Command::new(program).args(&self.arguments).env(KEEPER, passed).exec(),
+            Err(e) => e.into(),
+        }
     }
 
     /// Tells the caller that the first server said nothing.
@@ -391,7 +506,7 @@ impl Keeper {
         loop {
             self.take_signals();
             let now = self.env.now();
-            if self.ending || now >= end {
+            if self.ending || self.successor.is_some() || now >= end {
                 return;
             }
             self.signals.wait(None, Some(Duration::from_nanos(end - now)));
