@@ -17,7 +17,7 @@ pub fn ready() {
     tell(b"READY=1");
 }
 
-/// The server ends.
+/// The server ends. Send this after the unmount: systemd kills the process `TimeoutStopSec` later.
 pub fn stopping() {
     tell(b"STOPPING=1");
 }
