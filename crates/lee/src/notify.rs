@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The variable that names the socket.
-const VARIABLE: &str = "NOTIFY_SOCKET";
+pub const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Whether a service manager waits to hear of this process, and so starts it again.
 pub fn is_wanted() -> bool {
