@@ -10,6 +10,7 @@ OPEN_MS_MAX=${OPEN_MS_MAX:-2000}
 DURABLE=$ROOT/tests/tools/durable.py
 ROUNDS_KEPT=3
 WORKERS=5
+KEPT_SECS_MAX=300
 
 have_cell || { skip all "needs a cell"; exit 0; }
 RANDOM=$KILL9_SEED
@@ -117,11 +118,23 @@ comes_back() {
   local status=0
   mkdir "$WORK/kept-mnt"
   "$LEE" up "$CELL-kept" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
-  python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" 20 16 || status=$?
+  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" 20 16 &
+  echo $! >"$WORK/kept.pid"
+  wait $! || status=$?
+  rm "$WORK/kept.pid"
+  [ "$status" -lt 124 ] || say "kept.py: exit status $status; 124 and 137 mean that $KEPT_SECS_MAX s were not enough"
   "$LEE" down "$CELL-kept"
   [ "$status" -eq 0 ] || return 1
   [ -z "$(ls -A "$WORK/kept-mnt")" ] || { say "written below the mount point:"; ls -l "$WORK/kept-mnt"; return 1; }
   "$LEE" fsck --cell "$CELL-kept"
+}
+
+# kept_end: ends what comes_back has started, when the suite ends early. First the program that kills the server.
+kept_end() {
+  local pid
+  pid=$(cat "$WORK/kept.pid")
+  [ -z "$pid" ] || { kill "$pid"; wait_gone "$pid" 10; }
+  timeout -k 5 60 "$LEE" down "$CELL-kept"
 }
 
 live_bytes() { lee df --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["live_bytes"])'; }
@@ -131,5 +144,6 @@ cell_start
 run rounds rounds
 cell_ensure
 run orphans_are_reclaimed orphans_are_reclaimed
+on_exit kept_end # here, because what a case registers is lost with its subshell
 run comes_back comes_back
 suite_end

@@ -20,6 +20,8 @@ import threading
 import time
 
 AWAY_SECS_MAX = 20
+NOTED_SECS_MAX = 20
+ASKED_SECS_MAX = 20
 BETWEEN_SECS = 1.0
 PROCESSES = 2
 GONE = (2, 5, 103, 107, 108, 125)  # of a dead mount, and of a mount point without its mount
@@ -65,12 +67,28 @@ def load(top, numbers, end, results):
 
 
 def status(lee, cell):
-    return json.loads(subprocess.run([lee, "status", cell, "--json"], capture_output=True, check=False).stdout or "{}")
+    asked = [lee, "status", cell, "--json"]
+    said = subprocess.run(asked, capture_output=True, check=False, timeout=ASKED_SECS_MAX).stdout
+    return json.loads(said or "{}")
+
+
+def served(lee, cell, restarts):
+    """Waits until a server runs and its keeper has noted so many restarts; returns what `lee status` says.
+
+    The path answers a moment earlier: the server reports to the keeper after it has mounted."""
+    until = time.monotonic() + NOTED_SECS_MAX
+    while True:
+        now = status(lee, cell)
+        if now.get("running") and now["restarts"] == restarts:
+            return now
+        if time.monotonic() > until:
+            sys.exit(f"no server with {restarts} restarts after {NOTED_SECS_MAX} s: {now}")
+        time.sleep(0.01)
 
 
 def kill(lee, cell, mnt, number):
-    """Kills the server; returns for how many seconds the path was away."""
-    server = status(lee, cell)["pid"]
+    """Kills the server, which was killed `number` times before; returns for how many seconds the path was away."""
+    server = served(lee, cell, number)["pid"]
     gone = os.pidfd_open(server)
     begun = time.monotonic()
     os.kill(server, signal.SIGKILL)
@@ -86,31 +104,43 @@ def kill(lee, cell, mnt, number):
     sys.exit(f"kill {number}: the path is not back after {AWAY_SECS_MAX} s")
 
 
-def main():
-    lee, cell, kills, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    mnt = status(lee, cell)["mount"]
-    os.makedirs(f"{mnt}/dir", exist_ok=True)
-    end, results = multiprocessing.Event(), multiprocessing.Queue()
-    numbers = [range(first, threads, PROCESSES) for first in range(PROCESSES)]
-    loads = [multiprocessing.Process(target=load, args=(mnt, own, end, results)) for own in numbers]
-    for process in loads:
-        process.start()
+def kill_again_and_again(lee, cell, mnt, kills):
+    """Returns for how many seconds the path was away each time."""
     times = []
     for number in range(kills):
         time.sleep(BETWEEN_SECS)
         times.append(kill(lee, cell, mnt, number))
-    end.set()
+    served(lee, cell, kills)
+    return times
+
+
+def gather(results):
+    """What the processes made durable, and what failed in them."""
     durable, failed = [], []
-    for _ in loads:
+    for _ in range(PROCESSES):
         own = results.get(timeout=60)
         durable += own[0]
         failed += own[1]
+    return durable, failed
+
+
+def main():
+    lee, cell, kills, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    mnt = served(lee, cell, 0)["mount"]
+    os.makedirs(f"{mnt}/dir", exist_ok=True)
+    end, results = multiprocessing.Event(), multiprocessing.Queue()
+    for first in range(PROCESSES):
+        own = range(first, threads, PROCESSES)
+        # A daemon: after a failure here Python ends it, instead of waiting for it without a limit.
+        multiprocessing.Process(target=load, args=(mnt, own, end, results), daemon=True).start()
+    try:
+        times = kill_again_and_again(lee, cell, mnt, kills)
+    finally:
+        end.set()
+    durable, failed = gather(results)
     lost = [name for name in durable if open(name, "rb").read() != content(name)]
     if failed or lost:
         sys.exit(f"failed: {failed[:3]}, lost: {lost[:3]}")
-    now = status(lee, cell)
-    if now["restarts"] != kills:
-        sys.exit(f"{kills} kills, {now['restarts']} restarts")
     middle, longest = statistics.median(times), max(times)
     print(f"NOTE {kills} kills beside {threads} threads: back after {middle * 1000:.0f} ms in the middle, {longest * 1000:.0f} ms at most")
     print(f"{len(durable)} files as they were fsynced; {' '.join(f'{secs * 1000:.0f}' for secs in times)}")

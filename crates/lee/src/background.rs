@@ -10,7 +10,7 @@
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
 use crate::serve::{KeptBy, Started, Startup};
-use crate::{logging, output, system};
+use crate::{logging, notify, output, system};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -143,6 +143,8 @@ fn command(program: &Path, arguments: &[OsString], role: Role, pipe: RawFd) -> C
         Role::Keeper => (KEEPER, [SERVER, KEPT_BY]),
     };
     command.args(arguments).env_remove(others[0]).env_remove(others[1]);
+    // The caller may be a service: the child must not report to the caller's service manager.
+    command.env_remove(notify::VARIABLE);
     command.env(variable, pipe.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only system calls are made, which is allowed there.
@@ -270,4 +272,18 @@ pub fn write_to_log(cell: &CellDir) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_cannot_reach_the_service_manager_of_its_caller() {
+        for role in [Role::Server, Role::Keeper] {
+            let command = command(Path::new("lee"), &[], role, 3);
+            let socket = command.get_envs().find(|(name, _)| *name == notify::VARIABLE);
+            assert_eq!(socket, Some((OsStr::new(notify::VARIABLE), None)), "{role:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The variable that names the socket.
-const VARIABLE: &str = "NOTIFY_SOCKET";
+pub const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// Whether a service manager waits to hear of this process, and so starts it again.
 pub fn is_wanted() -> bool {
@@ -17,7 +17,7 @@ pub fn ready() {
     tell(b"READY=1");
 }
 
-/// The server ends.
+/// The server ends. Send this after the unmount: systemd kills the process `TimeoutStopSec` later.
 pub fn stopping() {
     tell(b"STOPPING=1");
 }

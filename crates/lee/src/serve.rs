@@ -366,7 +366,6 @@ impl ServedCell {
 
     fn unmount(&mut self) -> Result<(), Fail> {
         let at = self.started.mount.display();
-        notify::stopping();
         if self.mount.is_alive() {
             self.lifecycle.ending(format!("unmounting {at}"));
         }
@@ -380,7 +379,9 @@ impl ServedCell {
         }
     }
 
+    /// Ends the doors and closes the cell, after the unmount.
     fn close(&mut self) -> Result<(), Fail> {
+        notify::stopping();
         let dir = self.started.cell.display().to_string();
         self.lifecycle.ending(format!("writing to {dir} what is in memory"));
         self.doors = None;
