@@ -279,9 +279,10 @@ impl ServedCell {
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // only now, so that programs do not write below the mount point meanwhile
             let stale = detach_stale(env, &dir, options, &at);
-            let at = mounts::resolve(&at).unwrap_or(at);
             // what programs wrote there while the mount was dead does not keep it away
-            let may_hide = options.is_again() || stale.contains(&at);
+            let resolved = mounts::resolve(&at).filter(|at| !options.is_again() && stale.contains(at));
+            let may_hide = options.is_again() || resolved.is_some();
+            let at = resolved.unwrap_or(at);
             let mount = mount(env, &gate, Options { may_hide, ..mount_options(&dir, options) }, &at)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };

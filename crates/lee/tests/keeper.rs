@@ -431,6 +431,71 @@ fn restart_serves_with_the_program_that_asks() {
 }
 
 #[test]
+fn restart_follows_a_renamed_cell_and_serves_a_crashed_one() {
+    if !can_mount() {
+        return;
+    }
+    let mut place = Place::new();
+    place.up();
+    write_durably(&place.mnt().join("file"), b"kept");
+    let (old, new) = (place.dir.clone(), place.beside("new"));
+    fs::rename(&old, &new).expect("rename");
+    place.dir.clone_from(&new);
+    let keeper = place.keeper().expect("a keeper");
+    say(&["restart", place.arg()]).good();
+    assert_eq!(fs::read(place.mnt().join("file")).expect("read"), b"kept");
+    assert_eq!(place.keeper(), Some(keeper));
+    // Its server has crashed and does not start: the next program may.
+    break_settings(&place);
+    place.kill();
+    until("a failed try", || status(&place)["waiting"]["failed"].as_u64() > Some(0));
+    say(&["restart", place.arg()]).bad(1, &["does not start", "dirty-mib"]);
+    assert_eq!(place.keeper(), Some(keeper), "it goes on trying");
+    mend_settings(&place);
+    say(&["restart", place.arg()]).good();
+    assert_eq!(fs::read(place.mnt().join("file")).expect("read"), b"kept");
+    place.ask(&["sync"]).bad(1, &["may be lost"]);
+    // A wish whose sender is gone does not bring back what ends in order.
+    let mut gone = Command::new("true").spawn().expect("true");
+    gone.wait().expect("its end");
+    signal(keeper, libc::SIGUSR1);
+    say(&["down", place.arg()]).good();
+    assert!(!Place::is_keeper(keeper));
+}
+
+#[test]
+fn what_leads_elsewhere_by_now_is_not_mounted_over() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (above, target) = (place.beside("above"), place.beside("target"));
+    fs::create_dir_all(above.join("at")).expect("mkdir");
+    fs::create_dir_all(target.join("at")).expect("mkdir");
+    fs::write(target.join("at/precious"), b"seen").expect("write");
+    let at = above.join("at");
+    say(&["up", place.arg(), "--background", "--mount", at.to_str().expect("UTF-8")]).good();
+    fs::rename(&above, place.beside("renamed")).expect("rename");
+    std::os::unix::fs::symlink(&target, &above).expect("a link");
+    place.kill();
+    until("a failed try", || status(&place)["waiting"]["failed"].as_u64() > Some(0));
+    assert_eq!(fs::read(target.join("at/precious")).expect("read"), b"seen");
+    say(&["down", place.arg()]).good();
+}
+
+#[test]
+fn ends_of_children_are_heard_whatever_the_caller_ignored() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    // a shell cannot ignore them
+    let up = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
+    run(Command::new("python3").args(["-c", up, common::LEE, "up", place.arg(), "--background"])).good();
+    kill_and_list(&place);
+}
+
+#[test]
 fn sync_tells_once_that_a_crash_came_between() {
     if !can_mount() {
         return;
