@@ -239,10 +239,12 @@ impl Door {
     }
 
     fn forget_all(&self, ctx: Ctx, mut all: &[u8]) {
+        let mut forgotten = Vec::new();
         while let Ok((one, rest)) = abi::ForgetOne::read_from_prefix(all) {
-            self.gate.forget(ctx, NodeId(one.node), one.lookups);
+            forgotten.push((NodeId(one.node), one.lookups));
             all = rest;
         }
+        self.gate.forget_all(ctx, &forgotten);
     }
 }
 

@@ -48,6 +48,9 @@ use std::sync::{Arc, Weak};
 /// Bytes of queued requests. Above this, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
 
+/// FORGETs of one turn: about as long as one other operation.
+const FORGETS_AT_ONCE: usize = 16;
+
 /// After two users came in turn, one thread is left to read for this time, nanoseconds.
 const SHARED_FOR: Nanos = 10_000_000_000;
 
@@ -402,6 +405,7 @@ impl Gate {
         attempt: impl Fn(&Ctx, R) -> Attempt<R> + Send + 'static,
     ) {
         let mut arrival = self.arrive(ctx, bytes);
+        arrival.asked = !matches!(like, Op::Forget { .. });
         let perform = move |gate: &Gate, arrival: Arrival| {
             waits::take();
             match attempt(&arrival.ctx.with_wait(Wait::Never), request) {
@@ -465,6 +469,24 @@ impl Gate {
     /// Returns references.
     pub fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
         self.run(ctx, Op::Forget { node, count }, |_| ());
+    }
+
+    /// Returns references on many inodes, some at each turn.
+    pub fn forget_all(&self, ctx: Ctx, all: &[(NodeId, u64)]) {
+        for some in all.chunks(FORGETS_AT_ONCE) {
+            let (gate, like) = (self.clone(), Op::Forget { node: some[0].0, count: 0 });
+            self.run_all(ctx, (like, 0), some.to_vec(), move |ctx, some| gate.forget_some(ctx, some));
+        }
+    }
+
+    fn forget_some(&self, ctx: &Ctx, mut some: Vec<(NodeId, u64)>) -> Attempt<Vec<(NodeId, u64)>> {
+        while let Some((node, count)) = some.pop() {
+            if let Err(Error::WouldBlock) = self.call(ctx, Op::Forget { node, count }) {
+                some.push((node, count));
+                return Attempt::Wait(some);
+            }
+        }
+        Attempt::Done(Outcome::default())
     }
 
     fn arrive(&self, ctx: Ctx, bytes: u64) -> Arrival {

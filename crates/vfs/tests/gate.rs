@@ -23,6 +23,7 @@ struct Standing {
     changed: Condvar,
     changed_store: Condvar,
     order: Mutex<Vec<u32>>,
+    forgotten: Mutex<Vec<(NodeId, u64)>>,
     turns: Mutex<Option<Arc<dyn Turns>>>,
 }
 
@@ -55,6 +56,12 @@ impl Standing {
 impl Fs for Standing {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
         self.order.lock().push(ctx.uid);
+        if let Op::Forget { node, count } = op {
+            if node == WAITS && ctx.wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
+            self.forgotten.lock().push((node, count));
+        }
         match op.node() {
             Some(STANDS) => {
                 let mut released = self.released.lock();
@@ -204,6 +211,20 @@ fn a_user_who_is_alone_has_all_threads() {
     );
     fs.release();
     assert!(first.recv_timeout(PATIENCE).expect("an answer").is_ok());
+}
+
+#[test]
+fn each_reference_is_returned_once_also_those_that_wait() {
+    let (fs, gate) = gate(2, true);
+    let all: Vec<(NodeId, u64)> =
+        (0..100).map(|n| (if n % 30 == 7 { WAITS } else { NodeId(n) }, n)).collect();
+    gate.forget_all(user(0), &all);
+    until("all are returned", || fs.forgotten.lock().len() >= all.len());
+    let mut forgotten = fs.forgotten.lock().clone();
+    forgotten.sort_by_key(|(_, count)| *count);
+    assert_eq!(forgotten, all);
+    gate.forget_all(user(0), &[]);
+    assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
 }
 
 #[test]
