@@ -66,7 +66,7 @@ impl Shard {
     }
 
     /// Scrubs a pool, or the rest of it, and records that it was whole, or the position. The caller
-    /// has [`Scrubbing::begin`].
+    /// has [`Scrubbing::begin`](crate::state::scrubs::Scrubbing::begin).
     pub(crate) fn scrub_and_note(
         &self,
         pool: PoolId,
@@ -118,7 +118,7 @@ impl Shard {
         })
     }
 
-    /// [`State::scrub_status`], and the running scrub.
+    /// [`State::scrub_status`](crate::state::State::scrub_status), and the running scrub.
     pub(crate) fn scrub_status(&self, pool: PoolId) -> ScrubStatus {
         let running = self.scrubbing.running().filter(|(of, _)| *of == pool).map(|(_, run)| run);
         let status = self.lock().scrub_status(pool, self.now().secs);

@@ -35,7 +35,7 @@ impl Scrubs {
         }
     }
 
-    /// Sets the position of a scrub, see [`Effect::ScrubPlace`].
+    /// Sets the position of a scrub, see [`Effect::ScrubPlace`](crate::state::Effect::ScrubPlace).
     pub(crate) fn set_reached(&mut self, pool: PoolId, reached: Option<Reached>) {
         match reached {
             Some(reached) => drop(self.reached.insert(pool, reached)),
