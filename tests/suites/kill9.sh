@@ -11,6 +11,7 @@ DURABLE=$ROOT/tests/tools/durable.py
 ROUNDS_KEPT=3
 WORKERS=5
 KEPT_SECS_MAX=300
+KEPT=${KEPT:-20 16 20} # kills, threads beside them, seconds until the path must be back
 
 have_cell || { skip all "needs a cell"; exit 0; }
 RANDOM=$KILL9_SEED
@@ -113,12 +114,12 @@ time.sleep(60)' "$MNT" >"$WORK/orphans" &
   cell_fsck
 }
 
-# A server with a keeper, beside 16 threads at work: the path comes back by itself each time.
+# A server with a keeper, beside threads at work: the path comes back by itself each time.
 comes_back() {
   local status=0
   mkdir "$WORK/kept-mnt"
   "$LEE" up "$CELL-kept" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
-  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" 20 16 &
+  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" $KEPT &
   echo $! >"$WORK/kept.pid"
   wait $! || status=$?
   rm "$WORK/kept.pid"
