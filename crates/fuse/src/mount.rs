@@ -46,8 +46,8 @@ pub struct Options {
     pub subdir: Option<PathBuf>,
     /// How requests come.
     pub io_uring: IoUring,
-    /// Mounts also over a directory with entries, which are hidden then, if no link leads there. For a mount that comes back:
-    /// programs may have written below its mount point while it was away.
+    /// Mounts also over a directory with entries, which are hidden then, if no link leads there. For a
+    /// mount that comes back: programs may have written below its mount point while it was away.
     pub may_hide: bool,
 }
 

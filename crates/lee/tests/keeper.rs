@@ -456,11 +456,25 @@ fn restart_follows_a_renamed_cell_and_serves_a_crashed_one() {
     assert_eq!(fs::read(place.mnt().join("file")).expect("read"), b"kept");
     place.ask(&["sync"]).bad(1, &["may be lost"]);
     // A wish whose sender is gone does not bring back what ends in order.
-    let mut gone = Command::new("true").spawn().expect("true");
-    gone.wait().expect("its end");
-    signal(keeper, libc::SIGUSR1);
-    say(&["down", place.arg()]).good();
-    assert!(!Place::is_keeper(keeper));
+    run(Command::new("sh").args(["-c", "kill -USR1 $0", &keeper.to_string()])).good();
+    until("umount", || run(Command::new("umount").arg(place.mnt())).code == 0);
+    until("the keeper's end", || !Place::is_keeper(keeper));
+    assert_eq!(say(&["status", place.arg()]).code, 3);
+}
+
+#[test]
+fn who_is_asked_to_end_does_not_go_on_as_another_program() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let keeper = waiting_keeper(&place);
+    for number in [libc::SIGSTOP, libc::SIGUSR1, libc::SIGTERM, libc::SIGCONT] {
+        signal(keeper, number);
+    }
+    until("the keeper's end", || !Place::is_keeper(keeper));
+    let log = fs::read_to_string(place.dir.join("log")).expect("the log");
+    assert!(log.contains("asked it to end") && !log.contains("lee restart"), "{log}");
 }
 
 #[test]

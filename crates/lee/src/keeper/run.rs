@@ -37,7 +37,7 @@ pub fn start(caller: File) -> Result<ExitCode, Fail> {
     })
 }
 
-/// Runs the keeper in a newer program, after `lee restart`. The server has ended in order.
+/// Runs the keeper in a newer program, for `lee restart`. The server has ended.
 ///
 /// # Errors
 /// When the keeper cannot run.
@@ -46,12 +46,12 @@ pub fn go_on(passed: &Passed) -> Result<ExitCode, Fail> {
     let name = keeper.arguments.get(CELL).cloned().unwrap_or_default();
     let mut cell = locate::called(&name, "")?;
     let gone = || Fail::new(format!("{cell}: another directory has the path of the cell"));
-    match passed.file()? {
-        Some(file) => keeper.file = Some(RecordFile::passed_on(file, &cell).ok_or_else(gone)?),
-        None => keeper.file = keeper.take_file(&cell),
+    if let Some(file) = passed.file()? {
+        keeper.file = Some(RecordFile::passed_on(file, &cell).ok_or_else(gone)?);
     }
     cell.hold().map_err(|e| Fail::new(format!("{cell}: {}", text(&e))))?;
     keeper.cell = Some(cell);
+    keeper.take_file();
     keeper.after_crash = passed.after_crash;
     keeper.down = Some(Down { at: keeper.env.now(), cause: passed.cause.clone() });
     keeper.note();
@@ -95,7 +95,7 @@ struct Keeper {
     down: Option<Down>,
     /// The keeper was asked to end.
     ending: bool,
-    /// The server is to be started again when it ends in order, by this program.
+    /// When the server has ended, or where there is none, the keeper goes on as this program.
     successor: Option<Successor>,
     /// The server before crashed.
     after_crash: bool,
@@ -180,11 +180,11 @@ impl Keeper {
                 Some(pause) => self.rest(pause),
                 None => return self.end(code),
             }
-            if let Some(program) = self.take_successor() {
-                self.succeed(&program);
-            }
             if self.ending {
                 return self.end(ExitCode::SUCCESS);
+            }
+            if let Some(program) = self.take_successor() {
+                self.succeed(&program);
             }
         }
     }
@@ -329,17 +329,12 @@ impl Keeper {
     fn up(&mut self, started: &Started) {
         if self.cell.is_none() {
             match locate::called(started.cell.as_os_str(), "") {
-                Ok(cell) => self.register(cell),
+                Ok(cell) => self.hold(cell),
                 Err(fail) => output::note(&format!("lee: {fail}")),
             }
             self.keep_the_mount_point(&started.mount);
         }
-        if self.file.is_none()
-            && let Some(cell) = self.cell.take()
-        {
-            self.file = self.take_file(&cell);
-            self.cell = Some(cell);
-        }
+        self.take_file();
         if let Some(Down { at, cause }) = self.down.take() {
             let pause_ms = (self.env.now() - at) / 1_000_000;
             self.record.restarts += 1;
@@ -351,24 +346,23 @@ impl Keeper {
         self.note();
     }
 
-    /// Holds the cell, and takes the file by which commands find this keeper.
-    fn register(&mut self, mut cell: CellDir) {
+    /// Holds the cell from now on.
+    fn hold(&mut self, mut cell: CellDir) {
         let held = cell.hold();
-        self.file = self.take_file(&cell);
         self.cell = Some(cell);
         if let Err(e) = held {
             self.say(&format!("the directory of the cell cannot be held: {}", text(&e)));
         }
     }
 
-    /// The file by which commands find this keeper, if it can be had now.
-    fn take_file(&self, cell: &CellDir) -> Option<RecordFile> {
+    /// Takes the file by which commands find this keeper, if it can be had now.
+    fn take_file(&mut self) {
+        let Some(cell) = self.cell.as_ref().filter(|_| self.file.is_none()) else { return };
         match RecordFile::take(&self.env, cell) {
-            Ok(Some(file)) => return Some(file),
+            Ok(Some(file)) => self.file = Some(file),
             Ok(None) => self.say("another keeper has this cell: commands cannot find this one"),
             Err(e) => self.say(&format!("commands cannot find this keeper: {}", text(&e))),
         }
-        None
     }
 
     /// From now on the mount point is where it is now, whatever becomes of links on the way.

@@ -1,10 +1,11 @@
 //! Recursive statistics: figures of everything below each directory.
 //!
-//! An operation changes them for one directory only ([`Unfolded`](crate::state::unfolded::Unfolded), stored beside the records with
-//! the next commit). In steps, in the background, each change is folded into the record of its
-//! directory and goes on to the one above. So the cost of an operation, and of another user's
-//! fsync, does not depend on the depth of the tree. A record and the unfolded changes at and below
-//! its directory give the exact figure at any time; code that needs it folds first.
+//! An operation changes them for one directory only
+//! ([`Unfolded`](crate::state::unfolded::Unfolded), stored beside the records with the next
+//! commit). In steps, in the background, each change is folded into the record of its directory and
+//! goes on to the one above. So the cost of an operation, and of another user's fsync, does not
+//! depend on the depth of the tree. A record and the unfolded changes at and below its directory
+//! give the exact figure at any time; code that needs it folds first.
 
 use crate::format::inode::Stats;
 use crate::format::keys;

@@ -15,7 +15,8 @@ pub struct Running {
     pub records: Overlay,
     /// Inline data for the commit.
     pub inline_data: Vec<InlineData>,
-    /// Records that died and are not on their deadlists yet, see [`State::list_the_dead`](crate::state::State::list_the_dead).
+    /// Records that died and are not on their deadlists yet, see
+    /// [`State::list_the_dead`](crate::state::State::list_the_dead).
     pub died: Vec<(EpochPair, Key)>,
     /// How many records each flow changed.
     pub by_flow: FxHashMap<Flow, usize>,
