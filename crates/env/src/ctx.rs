@@ -141,6 +141,8 @@ pub enum Door {
     S3,
     /// HTTP and WebDAV.
     Http,
+    /// The kernel of another machine.
+    Remote,
 }
 
 impl Door {
@@ -150,7 +152,13 @@ impl Door {
             Door::Mount => "mount",
             Door::S3 => "s3",
             Door::Http => "http",
+            Door::Remote => "remote",
         }
+    }
+
+    /// Whether a kernel asks, which has made the checks that Linux makes for every file system.
+    pub fn is_kernel(self) -> bool {
+        matches!(self, Door::Mount | Door::Remote)
     }
 }
 
@@ -162,23 +170,40 @@ impl Door {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Groups(&'static [u32]);
 
+/// All lists that ever occurred.
+static KNOWN: Mutex<BTreeSet<&'static [u32]>> = Mutex::new(BTreeSet::new());
+/// Lists above which somebody who is not believed can add none.
+const STRANGERS_LISTS_MAX: usize = 50_000;
+
 impl Groups {
     /// These groups, in any order.
     pub fn of(gids: &[u32]) -> Groups {
-        static KNOWN: Mutex<BTreeSet<&'static [u32]>> = Mutex::new(BTreeSet::new());
+        Groups::known(gids, usize::MAX).unwrap_or_default()
+    }
+
+    /// These groups, as somebody says who may want to fill the memory; `None`: there are too many
+    /// lists already.
+    pub fn of_stranger(gids: &[u32]) -> Option<Groups> {
+        Groups::known(gids, STRANGERS_LISTS_MAX)
+    }
+
+    fn known(gids: &[u32], lists_max: usize) -> Option<Groups> {
         let mut sorted = gids.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
         if sorted.is_empty() {
-            return Groups::default();
+            return Some(Groups::default());
         }
         let mut known = KNOWN.lock();
         if let Some(list) = known.get(&sorted[..]) {
-            return Groups(list);
+            return Some(Groups(list));
+        }
+        if known.len() >= lists_max {
+            return None;
         }
         let list: &'static [u32] = Box::leak(sorted.into_boxed_slice());
         known.insert(list);
-        Groups(list)
+        Some(Groups(list))
     }
 
     /// The groups, sorted.

@@ -4,6 +4,7 @@
 //! * [`Op`], [`Reply`], [`Error`]: requests and answers. [`NodeId`], [`Attr`]: what they are about.
 //! * [`Fs`] takes a request and answers it. [`Watcher`] is told of changes. [`Engine`] is an [`Fs`]
 //!   that also works in the background.
+//! * [`codec`]: requests and replies as bytes, for other machines.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
 //!   share.
 //!
@@ -14,6 +15,7 @@ pub mod accounts;
 mod args;
 mod attr;
 pub mod buckets;
+pub mod codec;
 mod engine;
 mod error;
 pub mod flows;
@@ -48,6 +50,12 @@ pub trait Fs: Send + Sync + 'static {
     /// From now on tells `watcher` of changes that did not come through its own front end but from
     /// an operator or another door.
     fn watch(&self, watcher: Arc<dyn Watcher>);
+
+    /// Whether watchers were told of changes and have not said yet that they have dropped them.
+    fn is_invalidating(&self) -> bool;
+
+    /// Returns when all watchers have dropped what they were told of before, or after a second.
+    fn wait_invalidated(&self);
 }
 
 /// Is told of changes that a front end must drop from its caches. The file system calls it without

@@ -1,6 +1,6 @@
 //! Between the kernel's terms and ours: attributes, times, flags, errors. Pure.
 
-use crate::door::TTL;
+use crate::door::Keep;
 use crate::kernel::abi;
 use leeward_env::limits;
 use leeward_fs::{
@@ -54,19 +54,19 @@ pub(crate) fn attr(a: &Attr) -> abi::Attr {
 }
 
 /// A name's entry. Inode numbers are never used twice, so their generation is always 0.
-pub(crate) fn entry(a: &Attr, name_ttl: Duration) -> abi::EntryOut {
+pub(crate) fn entry(a: &Attr, keep: Keep) -> abi::EntryOut {
     abi::EntryOut {
         node: a.node.0,
-        entry_valid_secs: name_ttl.as_secs(),
-        attr_valid_secs: TTL.as_secs(),
+        entry_valid_secs: keep.name.as_secs(),
+        attr_valid_secs: keep.attr.as_secs(),
         attr: attr(a),
         ..abi::EntryOut::default()
     }
 }
 
 /// The entry of a name that does not exist.
-pub(crate) fn absent(name_ttl: Duration) -> abi::EntryOut {
-    abi::EntryOut { entry_valid_secs: name_ttl.as_secs(), ..abi::EntryOut::default() }
+pub(crate) fn absent(keep: Duration) -> abi::EntryOut {
+    abi::EntryOut { entry_valid_secs: keep.as_secs(), ..abi::EntryOut::default() }
 }
 
 pub(crate) fn statx(a: &Attr) -> abi::Statx {

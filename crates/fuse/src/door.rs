@@ -10,19 +10,26 @@ use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
 use crate::listing::{Handles, Listing};
 use crate::mount::EndOnDrop;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
-use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
-use leeward_vfs::Gate;
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
+use leeward_vfs::Backend;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// How long the kernel may keep names (also absent ones) and attributes. Whatever changes does so through this kernel or
-/// is announced to it; the bound only limits what a lost announcement could do.
-pub(crate) const TTL: Duration = Duration::from_secs(3600);
+/// How long the kernel may keep what an answer says.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep {
+    /// A name (also an absent one).
+    pub(crate) name: Duration,
+    /// Attributes.
+    pub(crate) attr: Duration,
+}
 
-/// How long the kernel may keep a name (also an absent one) in this directory.
-pub(crate) fn name_ttl(dir: NodeId, name: &[u8]) -> Duration {
-    if dir.announces(name) { TTL } else { Duration::ZERO }
+impl Keep {
+    /// For a name in this directory, and attributes, where either may be kept for `time`.
+    pub(crate) fn entry(time: Duration, dir: NodeId, name: &[u8]) -> Keep {
+        Keep { name: if dir.announces(name) { time } else { Duration::ZERO }, attr: time }
+    }
 }
 
 /// Reservations above this size may take a while.
@@ -43,31 +50,32 @@ pub(crate) const LIMITS: Limits = Limits {
         | init::DONT_MASK
         | init::CACHE_SYMLINKS
         | init::HANDLE_KILLPRIV_V2
-        | init::EXPLICIT_INVAL_DATA,
+        | init::EXPLICIT_INVAL_DATA
+        | init::DIRECT_IO_ALLOW_MMAP,
     write_bytes: limits::WRITE_BYTES_MAX,
     background: 64,
 };
 
 /// The file system as the kernel's protocol sees it.
-pub(crate) struct Door {
-    gate: Gate,
+pub(crate) struct Door<B: Backend> {
+    gate: B,
     /// For what begins where something else is answered.
-    nested: Gate,
+    nested: B,
     handles: Arc<Handles>,
     pending: Arc<Pending>,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
     _end: Arc<EndOnDrop>,
 }
 
-impl Door {
+impl<B: Backend> Door<B> {
     /// For the threads that read from the device.
-    pub(crate) fn new(env: &Env, gate: Gate, end: EndOnDrop) -> Door {
+    pub(crate) fn new(env: &Env, gate: B, end: EndOnDrop) -> Door<B> {
         let (handles, pending) = (Arc::default(), Arc::new(Pending::new(env)));
         Door { nested: gate.clone(), gate, handles, pending, _end: Arc::new(end) }
     }
 
     /// The same for the threads of rings, which ask for turns themselves.
-    pub(crate) fn for_rings(&self) -> Door {
+    pub(crate) fn for_rings(&self) -> Door<B> {
         Door {
             gate: self.gate.with_turns_asked_for(),
             nested: self.gate.with_turns_elsewhere(),
@@ -75,6 +83,18 @@ impl Door {
             pending: self.pending.clone(),
             _end: self._end.clone(),
         }
+    }
+
+    /// How long the kernel may keep a name and the attributes of what it names.
+    fn keep(&self, dir: NodeId, name: &[u8]) -> Keep {
+        Keep::entry(self.gate.keep_for(), dir, name)
+    }
+
+    /// What the kernel does with the content of files: see [`Backend::keep_for`].
+    fn opened(&self) -> abi::OpenOut {
+        let keeps = !self.gate.keep_for().is_zero();
+        let how = if keeps { abi::OPEN_KEEP_CACHE } else { abi::OPEN_DIRECT_IO };
+        abi::OpenOut { flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
     }
 
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -93,20 +113,21 @@ impl Door {
         if set == SetAttr::default() {
             return self.take_set_ids(ctx, node, to);
         }
-        self.run(ctx, Op::SetAttr { node, set }, answer_attr(to));
+        self.run(ctx, Op::SetAttr { node, set }, answer_attr(to, self.gate.keep_for()));
     }
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
     /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
-        let gate = self.nested.clone();
+        let (gate, keep) = (self.nested.clone(), self.gate.keep_for());
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                gate.run(Ctx { uid: 0, gid: 0, ..ctx }, Op::SetAttr { node, set }, answer_attr(to));
+                let root = Ctx { uid: 0, gid: 0, ..ctx };
+                gate.run(root, Op::SetAttr { node, set }, answer_attr(to, keep));
             }
-            result => answer_attr(to)(result),
+            result => answer_attr(to, keep)(result),
         });
     }
 
@@ -118,21 +139,22 @@ impl Door {
         to: Answer,
     ) {
         let op = Op::Make { dir, name, make, mode: mode & 0o7777, umask };
-        self.run(ctx, op, answer_entry(to, name_ttl(dir, name)));
+        self.run(ctx, op, answer_entry(to, self.keep(dir, name)));
     }
 
     /// `linkat` of what O_TMPFILE made gives it its first name; of anything else, one more.
     fn link(&self, ctx: Ctx, node: NodeId, (dir, name): (NodeId, &[u8]), to: Answer) {
         let (gate, of, first) = (self.nested.clone(), node, Box::<[u8]>::from(name));
+        let keep = self.keep(dir, name);
         self.run(ctx, Op::Link { node, dir, name }, move |result| match result {
             Err(Error::NotFound) => place(&gate, ctx, of, (dir, first), to),
-            result => answer_entry(to, name_ttl(dir, &first))(result),
+            result => answer_entry(to, keep)(result),
         });
     }
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        self.run(ctx, op, answer_create(to, args.flags as i32));
+        self.run(ctx, op, answer_create(to, (self.keep(dir, name), self.opened()), args.flags as i32));
     }
 
     fn write(&self, ctx: Ctx, node: NodeId, args: &abi::WriteIn, data: &[u8], to: Answer) {
@@ -248,14 +270,14 @@ impl Door {
     }
 }
 
-impl Handler for Door {
+impl<B: Backend> Handler for Door<B> {
     fn handle(&self, request: Request<'_>, to: Answer) {
         let ctx = ctx(&request.head);
         let node = NodeId(request.head.node);
         let to = if may_be_left(&request.call) { to.interruptible(&self.pending, &request.head) } else { to };
         match request.call {
             Call::Lookup { name } => {
-                self.run(ctx, Op::Lookup { dir: node, name }, answer_lookup(to, name_ttl(node, name)));
+                self.run(ctx, Op::Lookup { dir: node, name }, answer_lookup(to, self.keep(node, name)));
             }
             Call::Forget { lookups } => {
                 to.none();
@@ -265,8 +287,12 @@ impl Handler for Door {
                 to.none();
                 self.forget_all(ctx, all);
             }
-            Call::GetAttr => self.run(ctx, Op::GetAttr { node }, answer_attr(to)),
-            Call::Statx => self.run(ctx, Op::GetAttr { node }, answer_statx(to)),
+            Call::GetAttr => {
+                self.run(ctx, Op::GetAttr { node }, answer_attr(to, self.gate.keep_for()));
+            }
+            Call::Statx => {
+                self.run(ctx, Op::GetAttr { node }, answer_statx(to, self.gate.keep_for()));
+            }
             Call::SetAttr(args) => self.set_attr(ctx, node, &args, to),
             Call::ReadLink => self.run(ctx, Op::ReadLink { node }, answer_data(to)),
             Call::Symlink { name, target } => {
@@ -290,7 +316,8 @@ impl Handler for Door {
             Call::Create { args, name } => self.create(ctx, (node, name), &args, to),
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
-                self.run(ctx, op, answer_create(to, args.flags as i32));
+                let keep = Keep::entry(self.gate.keep_for(), node, b"");
+                self.run(ctx, op, answer_create(to, (keep, self.opened()), args.flags as i32));
             }
             Call::Read(args) => {
                 let op = Op::Read { node, offset: args.offset, len: args.size };
@@ -303,6 +330,9 @@ impl Handler for Door {
             Call::GetXattr { size, name } => self.get_xattr(ctx, node, (name, size), to),
             Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
+            // never asked again where the content of files is kept: a file needs no handle
+            Call::Open if !self.gate.keep_for().is_zero() => to.error(libc::ENOSYS),
+            Call::Open => to.value(&self.opened()),
             Call::OpenDir => {
                 to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
             }
@@ -365,6 +395,7 @@ fn may_be_left(call: &Call<'_>) -> bool {
         | Call::SetXattr { .. }
         | Call::RemoveXattr { .. }
         | Call::Init { .. }
+        | Call::Open
         | Call::OpenDir
         | Call::ReadDir { .. }
         | Call::ReleaseDir { .. }
@@ -378,13 +409,13 @@ fn may_be_left(call: &Call<'_>) -> bool {
 }
 
 /// Gives a file without a name its first one.
-fn place(gate: &Gate, ctx: Ctx, node: NodeId, (dir, name): (NodeId, Box<[u8]>), to: Answer) {
-    let ttl = name_ttl(dir, &name);
+fn place<B: Backend>(gate: &B, ctx: Ctx, node: NodeId, (dir, name): (NodeId, Box<[u8]>), to: Answer) {
+    let keep = Keep::entry(gate.keep_for(), dir, &name);
     let op = Op::Place { node, dir, name: &name, over: Precondition::Nothing };
     gate.run(ctx, op, move |result| match result {
         // it had a name once
         Err(Error::Invalid) => to.error(libc::ENOENT),
-        result => answer_entry(to, ttl)(result),
+        result => answer_entry(to, keep)(result),
     });
 }
 
@@ -429,29 +460,28 @@ fn failure(result: Result<Reply>) -> i32 {
     }
 }
 
-/// `name_ttl`: how long the kernel may keep the name.
-fn answer_entry(to: Answer, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_entry(to: Answer, keep: Keep) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => to.value(&convert::entry(&a, name_ttl)),
+        Ok(Reply::Attr(a)) => to.value(&convert::entry(&a, keep)),
         other => to.error(failure(other)),
     }
 }
 
-fn answer_attr(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
-    |result| match result {
+fn answer_attr(to: Answer, keep: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+    move |result| match result {
         Ok(Reply::Attr(a)) => {
             let attr = convert::attr(&a);
-            to.value(&abi::AttrOut { valid_secs: TTL.as_secs(), attr, ..abi::AttrOut::default() });
+            to.value(&abi::AttrOut { valid_secs: keep.as_secs(), attr, ..abi::AttrOut::default() });
         }
         other => to.error(failure(other)),
     }
 }
 
-fn answer_statx(to: Answer) -> impl FnOnce(Result<Reply>) + Send + 'static {
-    |result| match result {
+fn answer_statx(to: Answer, keep: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+    move |result| match result {
         Ok(Reply::Attr(a)) => {
             let stat = convert::statx(&a);
-            to.value(&abi::StatxOut { valid_secs: TTL.as_secs(), stat, ..abi::StatxOut::default() });
+            to.value(&abi::StatxOut { valid_secs: keep.as_secs(), stat, ..abi::StatxOut::default() });
         }
         other => to.error(failure(other)),
     }
@@ -488,27 +518,23 @@ fn answer_xattr(to: Answer, room: u32, value: &[u8]) {
 }
 
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
-fn answer_lookup(to: Answer, name_ttl: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_lookup(to: Answer, keep: Keep) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Err(Error::NotFound) => to.value(&convert::absent(name_ttl)),
-        result => answer_entry(to, name_ttl)(result),
+        Err(Error::NotFound) => to.value(&convert::absent(keep.name)),
+        result => answer_entry(to, keep)(result),
     }
 }
 
 /// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE makes the kernel look
 /// again and open what is there with the checks that it skips for a file it believes to have created.
-fn answer_create(to: Answer, flags: i32) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_create(
+    to: Answer,
+    (keep, open): (Keep, abi::OpenOut),
+    flags: i32,
+) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => to.value(&created(&a)),
+        Ok(Reply::Attr(a)) => to.value(&abi::CreateOut { entry: convert::entry(&a, keep), open }),
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),
         other => to.error(failure(other)),
-    }
-}
-
-fn created(attr: &Attr) -> abi::CreateOut {
-    let flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NO_FLUSH;
-    abi::CreateOut {
-        entry: convert::entry(attr, TTL),
-        open: abi::OpenOut { flags, ..abi::OpenOut::default() },
     }
 }

@@ -7,16 +7,17 @@
 //! Lock order: a handle's state, then whatever the file system takes. The kernel serialises requests on one handle.
 
 use crate::convert::{self, errno, file_type};
-use crate::door::name_ttl;
+use crate::door::Keep;
 use crate::kernel::Reply as Answer;
 use crate::kernel::abi::{Dirent, EntryOut};
 use leeward_env::Ctx;
 use leeward_fs::{Entry, Error, Kind, NodeId, Op, Reply, Result};
-use leeward_vfs::{Attempt, Cursor, Gate, ListingPosition, Outcome};
+use leeward_vfs::{Attempt, Backend, Cursor, ListingPosition, Outcome};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Entries in one fetch.
@@ -60,11 +61,13 @@ struct Page {
     room: usize,
     /// Whether entries carry attributes and, with them, references.
     plus: bool,
+    /// How long the kernel may keep names and attributes.
+    keep: Duration,
 }
 
 impl Page {
-    fn new(room: usize, plus: bool) -> Page {
-        Page { bytes: Vec::with_capacity(room), room, plus }
+    fn new(room: usize, plus: bool, keep: Duration) -> Page {
+        Page { bytes: Vec::with_capacity(room), room, plus, keep }
     }
 
     /// Bytes of an entry.
@@ -83,8 +86,8 @@ impl Page {
         if self.plus {
             // of `.` and `..` the kernel takes no attributes, which an entry without an inode says
             let none = EntryOut::default;
-            let ttl = name_ttl(dir, &entry.name);
-            let out = entry.attr.as_ref().map_or_else(none, |attr| convert::entry(attr, ttl));
+            let keep = Keep::entry(self.keep, dir, &entry.name);
+            let out = entry.attr.as_ref().map_or_else(none, |attr| convert::entry(attr, keep));
             self.bytes.extend_from_slice(out.as_bytes());
         }
         let kind = file_type(entry.kind) >> 12;
@@ -98,10 +101,10 @@ impl Page {
 }
 
 /// One request of the kernel.
-pub(crate) struct Listing {
-    pub(crate) gate: Gate,
+pub(crate) struct Listing<B> {
+    pub(crate) gate: B,
     /// For references that are given back.
-    pub(crate) nested: Gate,
+    pub(crate) nested: B,
     pub(crate) ctx: Ctx,
     pub(crate) dir: NodeId,
     /// Go on after this entry.
@@ -113,12 +116,12 @@ pub(crate) struct Listing {
     pub(crate) room: usize,
 }
 
-impl Listing {
+impl<B: Backend> Listing<B> {
     /// Answers when it is its turn.
     pub(crate) fn answer(self, to: Answer) {
         let (gate, ctx, dir) = (self.gate.clone(), self.ctx, self.dir);
         let like = Op::List { dir, after: b"", limit: 0, attrs: self.plus };
-        let page = Page::new(self.room, self.plus);
+        let page = Page::new(self.room, self.plus, gate.keep_for());
         gate.run_all(ctx, (like, 0), (self, page, to), |ctx, (listing, mut page, to)| {
             match listing.fill(ctx, &mut page) {
                 Err(Error::WouldBlock) => Attempt::Wait((listing, page, to)),
@@ -147,15 +150,15 @@ impl Listing {
 }
 
 /// A reply being filled.
-struct Fill<'a> {
-    listing: &'a Listing,
+struct Fill<'a, B> {
+    listing: &'a Listing<B>,
     ctx: &'a Ctx,
     page: &'a mut Page,
     stream: &'a mut Stream,
     count: usize,
 }
 
-impl Fill<'_> {
+impl<B: Backend> Fill<'_, B> {
     fn all(&mut self, place: ListingPosition) -> Result<()> {
         for cookie in place.dots.clone() {
             if self.dot(cookie)? {

@@ -11,7 +11,7 @@ use crate::mountinfo;
 use crate::notify::Announcer;
 use crate::subdir::show_only;
 use leeward_env::Env;
-use leeward_vfs::Gate;
+use leeward_vfs::Backend;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::CString;
 use std::io;
@@ -214,11 +214,11 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Mounts what is behind the gate at the directory `at` and starts serving.
+/// Mounts what is behind the backend at the directory `at` and starts serving.
 ///
 /// # Errors
 /// See [`MountError`]; nothing is left mounted then.
-pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
+pub fn mount(backend: impl Backend, env: &Env, at: &Path, options: Options) -> Result<Mount, MountError> {
     let at = prepare(at, options.may_hide)?;
     if let Some(subdir) = options.subdir.as_ref().filter(|_| !is_root()) {
         return Err(MountError::PartByUser(subdir.clone()));
@@ -233,7 +233,7 @@ pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount
         e
     };
     let end = Arc::new(End::default());
-    let session = serve(gate, env, device, (&options, &end));
+    let session = serve(backend, env, device, (&options, &end));
     let session = session.map_err(|e| detached(MountError::Refused(at.clone(), e.to_string())))?;
     let channel = session.channel().clone();
     if let (IoUring::Always, Channel::Device(why)) = (options.io_uring, &channel) {
@@ -249,18 +249,18 @@ pub fn mount(gate: Gate, env: &Env, at: &Path, options: Options) -> Result<Mount
 }
 
 /// Shakes hands with the kernel, starts the threads, and tells the kernel from now on what changes without its doing.
-fn serve(
-    gate: Gate,
+fn serve<B: Backend>(
+    backend: B,
     env: &Env,
     device: Device,
     (options, end): (&Options, &Arc<End>),
 ) -> io::Result<Session> {
-    let (fs, threads) = (gate.fs().clone(), gate.reading_threads());
+    let threads = backend.reading_threads();
     let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
-    let door = Arc::new(Door::new(env, gate, EndOnDrop(end.clone())));
-    let for_rings = |door: &Door| Arc::new(door.for_rings());
+    let door = Arc::new(Door::new(env, backend.clone(), EndOnDrop(end.clone())));
+    let for_rings = |door: &Door<B>| Arc::new(door.for_rings());
     let session = Session::start(env, device, (door, for_rings), (&LIMITS, rings), threads)?;
-    fs.watch(Arc::new(Announcer::start(env, session.device().clone())));
+    backend.watch(Arc::new(Announcer::start(env, session.device().clone())));
     Ok(session)
 }
 

@@ -22,6 +22,12 @@ impl Fs for Nothing {
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {}
+
+    fn is_invalidating(&self) -> bool {
+        false
+    }
+
+    fn wait_invalidated(&self) {}
 }
 
 impl Engine for Nothing {

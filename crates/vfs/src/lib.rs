@@ -3,6 +3,7 @@
 //!
 //! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that
 //!   may wait.
+//! * [`Backend`]: what a front end sends requests to, here or on another machine.
 //! * [`People`]: tells the gate about groups of users and jobs of processes.
 //! * [`ledger`]: what each flow used, what it waited for, behind whom.
 //! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
@@ -11,6 +12,7 @@
 //!
 //! Nothing here does I/O or knows a protocol.
 
+mod backend;
 mod background;
 mod cursor;
 mod gate;
@@ -24,6 +26,7 @@ pub mod processors;
 mod user_shares;
 mod waiting;
 
+pub use backend::Backend;
 pub use cursor::{Cursor, ListingPosition};
 pub use gate::{Attempt, Gate, Options as GateOptions};
 pub use ledger::Outcome;

@@ -83,6 +83,12 @@ impl Fs for Standing {
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {}
+
+    fn is_invalidating(&self) -> bool {
+        false
+    }
+
+    fn wait_invalidated(&self) {}
 }
 
 impl Engine for Standing {

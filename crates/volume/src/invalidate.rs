@@ -12,6 +12,9 @@ impl Shard {
     /// Invalidates the entries that this operation has changed. An operation that makes changes
     /// durable waits until all front ends have dropped the entries.
     pub(crate) fn invalidate_changed(&self, op: &Op<'_>) {
+        if !self.has_watchers() {
+            return;
+        }
         op.announce(&mut |change| match change {
             Change::Entry(dir, name) => self.invalidate_known_entry(dir, name),
             Change::Inode(node) => self.invalidate_known_inode(node),
@@ -41,7 +44,14 @@ impl Shard {
         }
     }
 
-    fn wait_invalidated(&self) {
+    /// Whether front ends have yet to drop entries.
+    pub(crate) fn is_invalidating(&self) -> bool {
+        let sent = self.invalidations.sent.load(Ordering::Acquire);
+        self.invalidations.applied.load(Ordering::Acquire) < sent
+    }
+
+    /// Waits until all front ends have dropped the entries that they were told of before.
+    pub(crate) fn wait_invalidated(&self) {
         let sent = self.invalidations.sent.load(Ordering::Acquire);
         if self.invalidations.applied.load(Ordering::Acquire) < sent {
             self.wait_applied();

@@ -262,6 +262,11 @@ impl Shard {
         self.watchers.lock().push(watcher);
     }
 
+    /// Whether any front end wants to be told.
+    pub(crate) fn has_watchers(&self) -> bool {
+        !self.watchers.lock().is_empty()
+    }
+
     /// Tells the front ends that a name changed.
     pub fn invalidate_entry(&self, dir: NodeId, name: &[u8]) {
         let watchers = self.watchers.lock().clone();

@@ -214,6 +214,12 @@ impl Fs for MemFs {
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         *self.watcher.lock() = Some(watcher);
     }
+
+    fn is_invalidating(&self) -> bool {
+        false
+    }
+
+    fn wait_invalidated(&self) {}
 }
 
 /// It does nothing in the background.

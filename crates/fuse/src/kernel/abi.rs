@@ -259,6 +259,7 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// The second word of flags is valid.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
@@ -276,6 +277,7 @@ pub(crate) mod opcode {
     pub(crate) const RMDIR: u32 = 11;
     pub(crate) const RENAME: u32 = 12;
     pub(crate) const LINK: u32 = 13;
+    pub(crate) const OPEN: u32 = 14;
     pub(crate) const READ: u32 = 15;
     pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
@@ -317,6 +319,8 @@ pub(crate) mod fattr {
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
 }
 
+/// [`OpenOut::flags`]: the kernel keeps nothing of the content.
+pub(crate) const OPEN_DIRECT_IO: u32 = 1 << 0;
 /// [`OpenOut::flags`]: pages that the kernel has stay valid.
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// [`OpenOut::flags`]: no FLUSH at close.

@@ -91,6 +91,7 @@ pub(crate) enum Call<'a> {
         args: abi::InitIn,
         flags2: u32,
     },
+    Open,
     OpenDir,
     /// `plus`: with attributes.
     ReadDir {
@@ -231,6 +232,7 @@ fn call<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call<'a>,
         opcode::FSYNC | opcode::FSYNCDIR => Call::Fsync,
         opcode::LISTXATTR => Call::ListXattr { size: fixed::<abi::GetXattrIn>(args)?.size },
         opcode::REMOVEXATTR => Call::RemoveXattr { name: rest.name()? },
+        opcode::OPEN => Call::Open,
         opcode::OPENDIR => Call::OpenDir,
         opcode::RELEASEDIR => Call::ReleaseDir { handle: fixed::<abi::ReleaseIn>(args)?.handle },
         opcode::FALLOCATE => Call::Fallocate(fixed(args)?),

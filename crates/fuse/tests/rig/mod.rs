@@ -122,6 +122,14 @@ impl Fs for Reluctant {
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.0.watch(watcher);
     }
+
+    fn is_invalidating(&self) -> bool {
+        self.0.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.0.wait_invalidated();
+    }
 }
 
 /// Panics when asked to make or remove what is called `panic`; on the pool when called `panic-later`.
@@ -139,6 +147,14 @@ impl Fs for Fragile {
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.0.watch(watcher);
+    }
+
+    fn is_invalidating(&self) -> bool {
+        self.0.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.0.wait_invalidated();
     }
 }
 
@@ -201,5 +217,13 @@ impl Fs for Gated {
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.mem.watch(watcher);
+    }
+
+    fn is_invalidating(&self) -> bool {
+        self.mem.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.mem.wait_invalidated();
     }
 }

@@ -488,6 +488,14 @@ impl Fs for Cell {
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.shard.add_watcher(watcher);
     }
+
+    fn is_invalidating(&self) -> bool {
+        self.shard.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.shard.wait_invalidated();
+    }
 }
 
 impl Engine for Cell {

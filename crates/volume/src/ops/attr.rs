@@ -177,7 +177,7 @@ impl Tx<'_> {
         if let Some(mode) = set.mode {
             inode.mode = mode & 0o7777;
             // for changes through the mount the kernel has cleared it
-            if self.ctx.door != Door::Mount && inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
+            if !self.ctx.door.is_kernel() && inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
                 inode.mode &= !0o2000;
             }
             self.chmod_acl(node, inode)?;
