@@ -1,5 +1,7 @@
 //! Errors of the file system, and the one table from kind to errno.
 
+use crate::codec::{Input, Malformed, Taken, Wire};
+
 /// Result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -15,6 +17,37 @@ macro_rules! errors {
             /// The store or the metadata engine failed (EIO). The text says how.
             #[error("{0}")]
             Io(String),
+        }
+
+        /// Positions in the list.
+        #[derive(Clone, Copy)]
+        enum Number {
+            Corrupt,
+            Io,
+            $($name,)*
+        }
+
+        impl Wire<'_> for Error {
+            fn put(&self, out: &mut Vec<u8>) {
+                let (number, text) = match self {
+                    Error::Corrupt(text) => (Number::Corrupt, Some(text)),
+                    Error::Io(text) => (Number::Io, Some(text)),
+                    $(Error::$name => (Number::$name, None),)*
+                };
+                out.push(number as u8);
+                if let Some(text) = text {
+                    text.as_bytes().put(out);
+                }
+            }
+
+            fn take(from: &mut Input<'_>) -> Taken<Error> {
+                match u8::take(from)? {
+                    n if n == Number::Corrupt as u8 => Wire::take(from).map(Error::Corrupt),
+                    n if n == Number::Io as u8 => Wire::take(from).map(Error::Io),
+                    $(n if n == Number::$name as u8 => Ok(Error::$name),)*
+                    _ => Err(Malformed::Unknown),
+                }
+            }
         }
 
         impl Error {

@@ -1,12 +1,14 @@
 //! The list of operations, for all callers and all implementations.
 //!
-//! Each entry gives an operation its variant of [`Op`], its name in reports, the inode that it is
+//! Each entry gives an operation its variant of [`Op`], its number and form in messages to other
+//! machines (new entries go to the end of the list), its name in reports, the inode that it is
 //! about, its effect, what it announces to caches, and how many bytes it moves. Code that
 //! implements operations matches on [`Op`] without a wildcard, so that the compiler finds what a
 //! new entry is missing.
 
 #[cfg(doc)]
 use crate::Reply;
+use crate::codec::{Input, Malformed, Taken, Wire};
 use crate::{Allocate, Make, NodeId, Precondition, RenameMode, Seek, SetAttr, XattrMode};
 
 /// What an operation does to the file system.
@@ -49,6 +51,22 @@ macro_rules! operations {
 
         enum Number {
             $($name,)*
+        }
+
+        impl<$lt> Wire<$lt> for Op<$lt> {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(self.number() as u8);
+                match self {
+                    $(Op::$name { $($($field),*)? } => { $($($field.put(out);)*)? })*
+                }
+            }
+
+            fn take(from: &mut Input<$lt>) -> Taken<Op<$lt>> {
+                match u8::take(from)? {
+                    $(n if n == Number::$name as u8 => Ok(Op::$name { $($($field: Wire::take(from)?),*)? }),)*
+                    _ => Err(Malformed::Unknown),
+                }
+            }
         }
 
         #[allow(unused_variables)] // of the fields of an operation each line takes some

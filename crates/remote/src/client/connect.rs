@@ -1,0 +1,328 @@
+//! The thread that connects, receives and gives answers.
+
+use super::{Phase, Shared, Unreachable};
+use crate::message::{FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
+use crate::pipe::{Inbox, Pipe, Received};
+use leeward_env::Nanos;
+use leeward_fs::Error;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long to wait for a connection, and for the welcome.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How often the server is asked whether it is there.
+const PING_STEP: Nanos = 1_000_000_000;
+/// How long it may be silent.
+const SILENT_TIME: Nanos = 4_000_000_000;
+/// Pauses between attempts: the first, and the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long a pause is when the server does not let this host in.
+const PAUSE_REFUSED: Duration = Duration::from_secs(5);
+
+/// A connection that was welcomed.
+struct Link {
+    pipe: Arc<Pipe>,
+    poll: Poll,
+    inbox: Inbox,
+    resumed: bool,
+    /// It is the process that the session before was with.
+    is_same_server: bool,
+}
+
+/// Connects, and starts the thread.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<(), Unreachable> {
+    let link = shared.connect()?;
+    let weak = Arc::downgrade(shared);
+    let spawned = shared.env.try_spawn("remote", move || run(&weak, link));
+    spawned.map(drop).map_err(|e| Unreachable::Silent(format!("no thread can be started: {e}")))
+}
+
+fn run(shared: &Weak<Shared>, first: Link) {
+    let mut link = Some(first);
+    let mut pause = PAUSE_FIRST;
+    while let Some(shared) = shared.upgrade() {
+        match link.take().map_or_else(|| shared.connect(), Ok) {
+            Ok(link) => {
+                pause = PAUSE_FIRST;
+                let why = shared.serve(link);
+                shared.lost(&why);
+                shared.pause(pause);
+            }
+            Err(unreachable) => {
+                if let Unreachable::Refused(_) = unreachable {
+                    pause = PAUSE_REFUSED;
+                }
+                shared.still_away(&unreachable);
+                shared.pause(pause);
+                pause = (pause * 2).min(PAUSE_MAX.max(pause));
+            }
+        }
+        if matches!(shared.state.lock().phase, Phase::Ended) {
+            return;
+        }
+    }
+}
+
+impl Shared {
+    /// Tries all addresses of the server.
+    fn connect(&self) -> Result<Link, Unreachable> {
+        let silent = |e: io::Error| Unreachable::Silent(format!("{}: {}", self.server, plain(&e)));
+        let addresses: Vec<SocketAddr> = self.server.to_socket_addrs().map_err(silent)?.collect();
+        let mut why = Unreachable::Silent(format!("{}: the name has no address", self.server));
+        for address in addresses {
+            match self.connect_to(address) {
+                Ok(link) => return Ok(link),
+                Err(e) => why = e,
+            }
+        }
+        Err(why)
+    }
+
+    fn connect_to(&self, address: SocketAddr) -> Result<Link, Unreachable> {
+        let silent = |e: io::Error| Unreachable::Silent(format!("{address}: {}", plain(&e)));
+        let poll = Poll::new().map_err(silent)?;
+        let socket = TcpStream::connect(address).map_err(silent)?;
+        // the key says who the server is; the protocol wants a name
+        let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
+        let tls = rustls::ClientConnection::new(self.tls.clone(), name);
+        let tls = tls.map_err(|e| silent(io::Error::other(e)))?;
+        let mut pipe = Pipe::new(socket, address, tls.into());
+        let both = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(pipe.socket_mut(), Token(0), both).map_err(silent)?;
+        let (session, invitation) = {
+            let state = self.state.lock();
+            (state.session, state.invitation)
+        };
+        pipe.send(&frame(&ToServer::Hello(Hello { oldest: VERSION, newest: VERSION, invitation, session })));
+        let mut link = Link {
+            pipe: Arc::new(pipe),
+            poll,
+            inbox: Inbox::default(),
+            resumed: false,
+            is_same_server: false,
+        };
+        self.await_welcome(&mut link).map_err(|e| match e {
+            Unreachable::Silent(why) => Unreachable::Silent(format!("{address}: {why}")),
+            refused => refused,
+        })?;
+        let _ = link.pipe.nodelay();
+        Ok(link)
+    }
+
+    fn await_welcome(&self, link: &mut Link) -> Result<(), Unreachable> {
+        let until = self.env.now() + CONNECT_TIME.as_nanos() as u64;
+        let silent = |e: &io::Error| Unreachable::Silent(plain(e));
+        let mut events = Events::with_capacity(4);
+        loop {
+            match link.pipe.receive(&mut link.inbox) {
+                Ok(Received::Some) => {
+                    if let Some(welcome) = link.next().map_err(|e| silent(&e))? {
+                        return self.welcomed(link, welcome);
+                    }
+                }
+                Ok(Received::Nothing) => {
+                    let left = until.saturating_sub(self.env.now());
+                    if left == 0 {
+                        return Err(silent(&io::ErrorKind::TimedOut.into()));
+                    }
+                    let waited = link.poll.poll(&mut events, Some(Duration::from_nanos(left)));
+                    waited.or_else(interrupted).map_err(|e| silent(&e))?;
+                    link.pipe.writable();
+                }
+                Err(e) => return Err(silent(&e)),
+            }
+        }
+    }
+
+    fn welcomed(&self, link: &mut Link, welcome: ToClient) -> Result<(), Unreachable> {
+        match welcome {
+            ToClient::Welcome { session, resumed, instance, host, wants_groups, .. } => {
+                let mut state = self.state.lock();
+                (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
+                let before = state.instance.replace(instance);
+                state.invitation = None;
+                link.resumed = resumed;
+                link.is_same_server = before == Some(instance);
+                Ok(())
+            }
+            ToClient::Refused(Refusal::Busy, why) => Err(Unreachable::Silent(why)),
+            ToClient::Refused(_, why) => Err(Unreachable::Refused(why)),
+            other => Err(Unreachable::Silent(format!("it answers nonsense: {other:?}"))),
+        }
+    }
+
+    /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
+    fn serve(&self, mut link: Link) -> String {
+        if !link.resumed {
+            self.begin_again(link.is_same_server);
+        }
+        if !self.up(&link.pipe) {
+            return "the mount has ended".into();
+        }
+        let mut events = Events::with_capacity(4);
+        let (mut heard, mut pinged) = (self.env.now(), self.env.now());
+        loop {
+            match self.receive(&mut link) {
+                Ok(true) => heard = self.env.now(),
+                Ok(false) => (),
+                Err(e) => return plain(&e),
+            }
+            let now = self.env.now();
+            if now.saturating_sub(heard) > SILENT_TIME {
+                link.pipe.close();
+                return "it does not answer".into();
+            }
+            if now.saturating_sub(pinged) >= PING_STEP {
+                pinged = now;
+                link.pipe.send(&frame(&ToServer::Ping(now)));
+            }
+            let left = (pinged + PING_STEP).saturating_sub(self.env.now()).max(1);
+            if let Err(e) = link.poll.poll(&mut events, Some(Duration::from_nanos(left))).or_else(interrupted)
+            {
+                return plain(&e);
+            }
+            if link.pipe.wants_write() {
+                link.pipe.writable();
+            }
+        }
+    }
+
+    /// Gives all answers that have come; whether anything came.
+    fn receive(&self, link: &mut Link) -> io::Result<bool> {
+        let mut any = false;
+        while link.pipe.receive(&mut link.inbox)? == Received::Some {
+            any = true;
+            while let Some(said) = link.next()? {
+                self.hear(&link.pipe, said)?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn hear(&self, pipe: &Pipe, said: ToClient) -> io::Result<()> {
+        match said {
+            ToClient::Answer(slot, result) => {
+                let mut state = self.state.lock();
+                let answered = state.slots.answered(slot);
+                if let Some((_, Some(next))) = answered {
+                    pipe.send(state.slots.sending(next));
+                }
+                drop(state);
+                if let Some((call, _)) = answered {
+                    call.answer(result);
+                }
+                Ok(())
+            }
+            ToClient::Pong(_) => Ok(()),
+            ToClient::Closing { durable } => {
+                self.state.lock().closed_in_order = durable;
+                Err(io::Error::other("the server has ended"))
+            }
+            ToClient::Refused(_, why) => Err(io::Error::other(why)),
+            ToClient::Welcome { .. } => Err(io::Error::other("it answers nonsense")),
+        }
+    }
+
+    /// The server knows nothing of the session before.
+    fn begin_again(&self, is_same_server: bool) {
+        let mut state = self.state.lock();
+        let in_order = std::mem::take(&mut state.closed_in_order);
+        let lost = state.slots.restart();
+        drop(state);
+        let mut files = self.files.lock();
+        match (in_order, is_same_server) {
+            (true, _) => files.closed(),
+            (false, true) => (),
+            (false, false) => files.crashed(),
+        }
+        drop(files);
+        let why = "the server knows the session no more, and whether this was done is not known";
+        lost.into_iter().for_each(|call| call.answer(Err(Error::Io(why.into()))));
+    }
+
+    /// From now on requests are sent. False: the mount has ended.
+    fn up(&self, pipe: &Arc<Pipe>) -> bool {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Ended) {
+            return false;
+        }
+        if let Phase::Away(since, _) = state.phase
+            && self.env.now().saturating_sub(since) > PING_STEP
+        {
+            tracing::info!("{}: the server answers again", self.server);
+        }
+        for place in state.slots.unanswered() {
+            pipe.send(state.slots.sending(place));
+        }
+        state.phase = Phase::Up(pipe.clone());
+        true
+    }
+
+    fn lost(&self, why: &str) {
+        let mut state = self.state.lock();
+        if let Phase::Up(pipe) = &state.phase {
+            pipe.close();
+            tracing::warn!("{}: the server does not answer: {why}", self.server);
+            state.phase = Phase::Away(self.env.now(), why.into());
+        }
+    }
+
+    /// An attempt came to nothing.
+    fn still_away(&self, why: &Unreachable) {
+        let now = self.env.now();
+        let mut state = self.state.lock();
+        let Phase::Away(_, text) = &mut state.phase else { return };
+        if *text != why.to_string() {
+            *text = why.to_string();
+            tracing::warn!("{}: {text}", self.server);
+        }
+        let then = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
+        let expired = then.map(|then| state.slots.expired(then)).unwrap_or_default();
+        drop(state);
+        for answer in expired {
+            answer(Err(Error::Io(format!("the server does not answer ({why})"))));
+        }
+    }
+
+    /// Waits, or until the mount ends.
+    fn pause(&self, time: Duration) {
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Ended) {
+            self.changed.wait_for(&mut state, time);
+        }
+    }
+}
+
+impl Link {
+    fn next(&mut self) -> io::Result<Option<ToClient>> {
+        let nonsense = |e: &dyn std::fmt::Display| io::Error::other(format!("it answers nonsense: {e}"));
+        match self.inbox.next(FRAME_BYTES_MAX) {
+            Ok(None) => Ok(None),
+            Ok(Some(frame)) => message(frame).map(Some).map_err(|e| nonsense(&e)),
+            Err(_) => Err(nonsense(&"a message is too long")),
+        }
+    }
+}
+
+fn interrupted(e: io::Error) -> io::Result<()> {
+    if e.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(e) }
+}
+
+/// An error in words for people.
+fn plain(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => "nobody listens there".into(),
+        io::ErrorKind::TimedOut => "no answer".into(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {
+            "it hung up".into()
+        }
+        io::ErrorKind::InvalidData => format!("it is not the server that the token names ({e})"),
+        _ => e.to_string(),
+    }
+}

@@ -1,0 +1,121 @@
+//! Which files have changes that a server which crashes may lose, and which have lost some.
+
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use rustc_hash::FxHashSet;
+
+/// Files that are remembered. When more were changed, any file may have lost changes.
+const FILES_MAX: usize = 65_536;
+
+/// Files with changes that are not known to be durable.
+#[derive(Default)]
+pub(super) struct ChangedFiles {
+    changed: FxHashSet<NodeId>,
+    /// More were changed than are remembered.
+    overflowed: bool,
+    /// Those that a crash of the server came over.
+    lost: FxHashSet<NodeId>,
+    any_lost: bool,
+}
+
+/// The file whose content an operation changes.
+pub(super) fn changed(op: &Op<'_>) -> Option<NodeId> {
+    match *op {
+        Op::Write { node, .. } | Op::Allocate { node, .. } | Op::CopyRange { to: node, .. } => Some(node),
+        Op::SetAttr { node, set } if set.size.is_some() => Some(node),
+        _ => None,
+    }
+}
+
+impl ChangedFiles {
+    /// A change was answered.
+    pub(super) fn changed(&mut self, node: NodeId) {
+        if self.changed.len() >= FILES_MAX && !self.changed.contains(&node) {
+            self.changed.clear();
+            self.overflowed = true;
+        }
+        self.changed.insert(node);
+    }
+
+    /// An fsync was answered. What it says of a file that has lost changes.
+    pub(super) fn synced(&mut self, node: NodeId, result: Result<Reply>) -> Result<Reply> {
+        if result.is_err() {
+            return result;
+        }
+        self.changed.remove(&node);
+        let is_lost = self.lost.remove(&node) || std::mem::take(&mut self.any_lost);
+        if is_lost { Err(Error::Io(lost_text())) } else { result }
+    }
+
+    /// Everything is durable.
+    pub(super) fn all_synced(&mut self, result: Result<Reply>) -> Result<Reply> {
+        if result.is_err() {
+            return result;
+        }
+        self.changed.clear();
+        self.overflowed = false;
+        let any_lost = std::mem::take(&mut self.any_lost) || !self.lost.is_empty();
+        self.lost.clear();
+        if any_lost { Err(Error::Io(lost_text())) } else { result }
+    }
+
+    /// The server has ended in order: everything is durable.
+    pub(super) fn closed(&mut self) {
+        self.changed.clear();
+        self.overflowed = false;
+    }
+
+    /// The server has crashed.
+    pub(super) fn crashed(&mut self) {
+        self.any_lost |= std::mem::take(&mut self.overflowed);
+        let changed = std::mem::take(&mut self.changed);
+        self.lost.extend(changed);
+        if self.lost.len() > FILES_MAX {
+            self.lost.clear();
+            self.any_lost = true;
+        }
+    }
+}
+
+fn lost_text() -> String {
+    "the server was started anew after a crash: changes before may be lost".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(5);
+    const B: NodeId = NodeId(6);
+
+    fn is_told(files: &mut ChangedFiles, node: NodeId) -> bool {
+        files.synced(node, Ok(Reply::Done)).is_err()
+    }
+
+    #[test]
+    fn a_crash_is_told_once_and_only_to_files_with_changes() {
+        let mut files = ChangedFiles::default();
+        files.changed(A);
+        assert!(!is_told(&mut files, A));
+        files.changed(A);
+        files.crashed();
+        assert!(!is_told(&mut files, B) && is_told(&mut files, A) && !is_told(&mut files, A));
+        files.changed(A);
+        files.closed();
+        files.crashed();
+        assert!(!is_told(&mut files, A), "the server ended in order before");
+        files.changed(A);
+        files.crashed();
+        assert!(files.synced(A, Err(Error::Stale)).is_err() && is_told(&mut files, A));
+        files.changed(B);
+        files.crashed();
+        assert!(files.all_synced(Ok(Reply::Done)).is_err() && !is_told(&mut files, B));
+    }
+
+    #[test]
+    fn too_many_to_remember_are_not_forgotten() {
+        let mut files = ChangedFiles::default();
+        (0..=FILES_MAX as u64).for_each(|n| files.changed(NodeId(n)));
+        files.crashed();
+        assert!(is_told(&mut files, A) && !is_told(&mut files, B));
+    }
+}

@@ -1,0 +1,318 @@
+//! The client's end: a [`Backend`] that is on another machine.
+//!
+//! Each operation is one call in a slot of the session. The thread `remote` connects, receives and
+//! gives answers; whoever asks sends. When the connection is lost it connects again, to any of the
+//! server's addresses, and sends again what was not answered: the server knows what it has done
+//! already. A server that was started anew knows nothing of the session. Then calls that can be repeated
+//! without harm are, and of the others the outcome is unknown: they fail with EIO.
+//!
+//! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,
+//! once.
+//!
+//! Locks: the state; `files`; a pipe. None is held while an answer is given.
+
+mod connect;
+mod files;
+mod slots;
+mod workers;
+
+use crate::keys::{Keys, PublicKey};
+use crate::message::{Call, Caller, Slot, ToServer, frame};
+use files::ChangedFiles;
+use leeward_env::{Ctx, Env, Nanos};
+use leeward_fs::{Error, NodeId, Op, Reply, Result, Watcher};
+use leeward_vfs::{Attempt, Backend};
+use parking_lot::{Condvar, Mutex};
+use slots::{Answer, Outstanding, Slots};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use workers::Workers;
+
+/// Threads that a front end needs.
+const READING_THREADS: usize = 2;
+
+/// Whom to connect to, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Host and port of the server: a name may have several addresses.
+    pub server: String,
+    /// The server's key.
+    pub key: PublicKey,
+    /// The secret of the token that this host was invited with, if it has not enrolled.
+    pub invitation: Option<[u8; 16]>,
+    /// How long requests wait for a server that does not answer, before they fail; `None`: for ever.
+    pub timeout: Option<Duration>,
+}
+
+/// Why the first connection came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// The server does not let this host in; why.
+    Refused(String),
+    /// It cannot be reached; why.
+    Silent(String),
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreachable::Refused(why) | Unreachable::Silent(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A connection to the server of a cell. Cheap to clone.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+struct Shared {
+    env: Env,
+    server: String,
+    timeout: Option<Duration>,
+    tls: Arc<rustls::ClientConfig>,
+    state: Mutex<State>,
+    /// The phase has changed.
+    changed: Condvar,
+    files: Mutex<ChangedFiles>,
+    workers: Workers,
+}
+
+struct State {
+    phase: Phase,
+    slots: Slots,
+    session: Option<crate::message::SessionId>,
+    invitation: Option<[u8; 16]>,
+    /// The server's process.
+    instance: Option<u64>,
+    /// The name of this host at the server.
+    host: String,
+    wants_groups: bool,
+    /// The server said that everything is durable before it ended.
+    closed_in_order: bool,
+}
+
+enum Phase {
+    /// Not connected, since then; why.
+    Away(Nanos, String),
+    Up(Arc<crate::pipe::Pipe>),
+    /// No longer wanted.
+    Ended,
+}
+
+impl Client {
+    /// Connects for the first time, and goes on from then.
+    ///
+    /// # Errors
+    /// [`Unreachable`].
+    pub fn connect(env: &Env, keys: &Keys, options: &Options) -> std::result::Result<Client, Unreachable> {
+        let tls = keys.client(options.key).map_err(|e| Unreachable::Silent(e.to_string()))?;
+        let state = State {
+            phase: Phase::Away(env.now(), "not connected yet".into()),
+            slots: Slots::default(),
+            session: None,
+            instance: None,
+            invitation: options.invitation,
+            host: String::new(),
+            wants_groups: false,
+            closed_in_order: false,
+        };
+        let client = Client(Arc::new(Shared {
+            env: env.clone(),
+            server: options.server.clone(),
+            timeout: options.timeout,
+            tls,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            files: Mutex::default(),
+            workers: Workers::new(env),
+        }));
+        connect::start(&client.0)?;
+        Ok(client)
+    }
+
+    /// The name of this host at the server.
+    pub fn host(&self) -> String {
+        self.0.state.lock().host.clone()
+    }
+
+    /// Since when the server has not answered, nanoseconds of the monotonic clock, and why; `None`: it
+    /// does.
+    pub fn away(&self) -> Option<(Nanos, String)> {
+        match &self.0.state.lock().phase {
+            Phase::Away(since, why) => Some((*since, why.clone())),
+            Phase::Up(_) | Phase::Ended => None,
+        }
+    }
+
+    /// Ends the session. Whatever still waits fails.
+    pub fn close(&self) {
+        let mut state = self.0.state.lock();
+        let before = std::mem::replace(&mut state.phase, Phase::Ended);
+        let left = state.slots.take_all();
+        drop(state);
+        self.0.changed.notify_all();
+        if let Phase::Up(pipe) = before {
+            pipe.send(&frame(&ToServer::Bye));
+            pipe.close();
+        }
+        left.into_iter().for_each(|call| call.answer(Err(Error::Io("the mount has ended".into()))));
+    }
+
+    /// Sends a call; answered by `answer`.
+    fn ask(&self, call: Call<'_>, repeatable: bool, answer: Answer) {
+        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
+        let call = Outstanding::new(frame, repeatable, self.0.env.now(), answer);
+        let mut state = self.0.state.lock();
+        if let Some(why) = state.hopeless(self.0.timeout, self.0.env.now()) {
+            drop(state);
+            return call.answer(Err(Error::Io(why)));
+        }
+        let Some(place) = state.slots.enter(call) else { return };
+        let Phase::Up(pipe) = &state.phase else { return };
+        let pipe = pipe.clone();
+        // under the lock: a connection that is lost meanwhile sends all that was sent, and no more
+        pipe.send(state.slots.sending(place));
+    }
+
+    fn caller(&self, ctx: &Ctx, op: &Op<'_>) -> Caller {
+        let wants_groups = depends_on_groups(op) || self.0.state.lock().wants_groups;
+        let gids = match (ctx.gids.all(), wants_groups) {
+            (_, true) => ctx.groups(),
+            (gids, false) => gids.to_vec(),
+        };
+        Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
+    }
+}
+
+impl State {
+    /// Why a request is not to wait for the server.
+    fn hopeless(&self, timeout: Option<Duration>, now: Nanos) -> Option<String> {
+        match &self.phase {
+            Phase::Ended => Some("the mount has ended".into()),
+            Phase::Away(since, why) => {
+                let is_over = timeout.is_some_and(|time| now.saturating_sub(*since) > time.as_nanos() as u64);
+                is_over.then(|| format!("the server does not answer ({why})"))
+            }
+            Phase::Up(_) => None,
+        }
+    }
+}
+
+/// Whether the server must know all groups of the caller for this.
+fn depends_on_groups(op: &Op<'_>) -> bool {
+    match op {
+        Op::SetAttr { set, .. } => set.mode.is_some() || set.gid.is_some() || set.uid.is_some(),
+        Op::Make { dir, .. } | Op::RmDir { dir, .. } | Op::Rename { to_dir: dir, .. } => dir.is_view(),
+        _ => false,
+    }
+}
+
+/// Whether it does no harm to do it twice, with others in between.
+fn is_repeatable(op: &Op<'_>) -> bool {
+    !op.changes()
+        || matches!(
+            op,
+            Op::Write { .. }
+                | Op::SetAttr { .. }
+                | Op::SetXattr { mode: leeward_fs::XattrMode::Set, .. }
+                | Op::Allocate { .. }
+                | Op::Fsync { .. }
+                | Op::SyncAll
+        )
+}
+
+impl Backend for Client {
+    fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        let caller = self.caller(&ctx, &op);
+        let repeatable = is_repeatable(&op);
+        let answer: Answer = match op {
+            Op::Fsync { node } => {
+                let client = self.clone();
+                Box::new(move |result| answer(client.0.files.lock().synced(node, result)))
+            }
+            Op::SyncAll => {
+                let client = self.clone();
+                Box::new(move |result| answer(client.0.files.lock().all_synced(result)))
+            }
+            _ => match files::changed(&op) {
+                Some(node) => {
+                    let client = self.clone();
+                    Box::new(move |result| {
+                        if result.is_ok() {
+                            client.0.files.lock().changed(node);
+                        }
+                        answer(result);
+                    })
+                }
+                None => Box::new(answer),
+            },
+        };
+        self.ask(Call::Op(caller, op), repeatable, answer);
+    }
+
+    fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.run(ctx, op, answer);
+    }
+
+    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.run(ctx, op, answer);
+    }
+
+    fn run_all<R: Send + 'static>(
+        &self,
+        ctx: Ctx,
+        _: (Op<'static>, u64),
+        request: R,
+        attempt: impl Fn(&Ctx, R) -> Attempt<R> + Send + 'static,
+    ) {
+        self.0.workers.run(move || drop(attempt(&ctx.with_wait(leeward_env::Wait::Allowed), request)));
+    }
+
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        let (send, receive) = sync_channel(1);
+        self.run(*ctx, op, move |result| drop(send.send(result)));
+        receive.recv().unwrap_or_else(|_| Err(Error::Io("the request was lost".into())))
+    }
+
+    fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
+        self.forget_all(ctx, &[(node, count)]);
+    }
+
+    fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
+        self.ask(Call::Forget(all.to_vec()), true, Box::new(drop));
+    }
+
+    fn watch(&self, _: Arc<dyn Watcher>) {
+        // a front end keeps nothing that could have to be dropped
+    }
+
+    fn keep_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn reading_threads(&self) -> usize {
+        READING_THREADS
+    }
+
+    fn with_turns_asked_for(&self) -> Client {
+        self.clone()
+    }
+
+    fn with_turns_elsewhere(&self) -> Client {
+        self.clone()
+    }
+
+    fn has_turns(&self) -> bool {
+        false
+    }
+
+    fn take_turn(&self) -> bool {
+        false
+    }
+}

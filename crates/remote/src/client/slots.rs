@@ -1,0 +1,205 @@
+//! Calls that are not answered, in their slots.
+
+use crate::message::{SLOTS_MAX, Slot};
+use leeward_env::Nanos;
+use leeward_fs::{Reply, Result};
+use std::collections::VecDeque;
+
+/// Takes the answer to a call.
+pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
+
+/// Where the slot is in the frame of a call: after the length and the kind.
+const SLOT_AT: usize = 5;
+
+/// A call that is not answered.
+pub(super) struct Outstanding {
+    frame: Vec<u8>,
+    /// Whether it does no harm to do it twice.
+    repeatable: bool,
+    /// Whether it was sent, so that it may have been done.
+    sent: bool,
+    asked: Nanos,
+    /// `None`: whoever asked has had an answer.
+    answer: Option<Answer>,
+}
+
+impl Outstanding {
+    pub(super) fn new(frame: Vec<u8>, repeatable: bool, asked: Nanos, answer: Answer) -> Outstanding {
+        Outstanding { frame, repeatable, sent: false, asked, answer: Some(answer) }
+    }
+
+    /// Whether a server that knows nothing of it may be asked again.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.repeatable || !self.sent
+    }
+
+    pub(super) fn answer(self, result: Result<Reply>) {
+        if let Some(answer) = self.answer {
+            answer(result);
+        }
+    }
+
+    fn put_slot(&mut self, slot: Slot) {
+        let at = &mut self.frame[SLOT_AT..];
+        at[..2].copy_from_slice(&slot.place.to_le_bytes());
+        at[2..6].copy_from_slice(&slot.number.to_le_bytes());
+    }
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Slots {
+    places: Vec<Place>,
+    /// Free places. The last one is used next, so that few are used.
+    free: Vec<u16>,
+    /// Calls that found none.
+    waiting: VecDeque<Outstanding>,
+}
+
+#[derive(Default)]
+struct Place {
+    /// The number of the last call in it.
+    number: u32,
+    call: Option<Outstanding>,
+}
+
+impl Slots {
+    /// Puts a call into a free slot; `None`: there is none, and it waits.
+    pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
+        let grown = u16::try_from(self.places.len()).ok().filter(|n| *n < SLOTS_MAX);
+        let Some(place) = self.free.pop().or(grown) else {
+            self.waiting.push_back(call);
+            return None;
+        };
+        if usize::from(place) == self.places.len() {
+            self.places.push(Place::default());
+        }
+        let at = &mut self.places[usize::from(place)];
+        at.number = at.number.wrapping_add(1).max(1);
+        call.put_slot(Slot { place, number: at.number });
+        at.call = Some(call);
+        Some(place)
+    }
+
+    /// The frame of the call in a slot, which is sent now.
+    pub(super) fn sending(&mut self, place: u16) -> &[u8] {
+        match &mut self.places[usize::from(place)].call {
+            Some(call) => {
+                call.sent = true;
+                &call.frame
+            }
+            None => &[],
+        }
+    }
+
+    /// Takes the call that is answered, and the slot of one that waited for it.
+    pub(super) fn answered(&mut self, slot: Slot) -> Option<(Outstanding, Option<u16>)> {
+        let at = self.places.get_mut(usize::from(slot.place)).filter(|at| at.number == slot.number)?;
+        let call = at.call.take()?;
+        self.free.push(slot.place);
+        let next = self.waiting.pop_front().and_then(|call| self.enter(call));
+        Some((call, next))
+    }
+
+    /// Places with calls, to be sent again.
+    pub(super) fn unanswered(&self) -> Vec<u16> {
+        let places = (0u16..).zip(&self.places);
+        places.filter(|(_, at)| at.call.is_some()).map(|(place, _)| place).collect()
+    }
+
+    /// For a session that knows nothing of calls before: numbers begin again. Returns calls that may have
+    /// been done and must not be done twice.
+    pub(super) fn restart(&mut self) -> Vec<Outstanding> {
+        let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
+        let (again, lost): (Vec<_>, Vec<_>) = calls.partition(Outstanding::may_repeat);
+        self.free.clear();
+        let waiting = std::mem::take(&mut self.waiting);
+        for mut call in again.into_iter().chain(waiting) {
+            call.sent = false;
+            self.enter(call);
+        }
+        lost
+    }
+
+    /// Takes the answers of calls that have waited since before `then`. The calls go on.
+    pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
+        let calls = self.places.iter_mut().filter_map(|at| at.call.as_mut()).chain(&mut self.waiting);
+        calls.filter(|call| call.asked <= then).filter_map(|call| call.answer.take()).collect()
+    }
+
+    /// Takes all calls.
+    pub(super) fn take_all(&mut self) -> Vec<Outstanding> {
+        let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
+        let calls = calls.chain(std::mem::take(&mut self.waiting)).collect();
+        self.free.clear();
+        calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Call, ToServer, frame, message};
+    use leeward_fs::Error;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn call(repeatable: bool, answers: &Arc<AtomicUsize>) -> Outstanding {
+        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
+        let answers = answers.clone();
+        let answer = Box::new(move |_| _ = answers.fetch_add(1, Ordering::Relaxed));
+        Outstanding::new(frame, repeatable, 0, answer)
+    }
+
+    fn slot_of(frame: &[u8]) -> Slot {
+        match message::<ToServer<'_>>(&frame[4..]) {
+            Ok(ToServer::Call(slot, _)) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_slot_follow_each_other_and_late_answers_are_nobodys() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        for number in 1..4 {
+            assert_eq!(slots.enter(call(true, &answers)), Some(0));
+            let slot = Slot { place: 0, number };
+            assert_eq!(slot_of(slots.sending(0)), slot);
+            assert!(slots.answered(Slot { place: 0, number: number - 1 }).is_none());
+            assert!(slots.answered(Slot { place: 7, number }).is_none());
+            let (done, next) = slots.answered(slot).expect("the call");
+            done.answer(Ok(Reply::Done));
+            assert!(next.is_none() && slots.answered(slot).is_none(), "an answer that comes twice");
+        }
+        assert_eq!(answers.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn calls_without_a_slot_get_the_next_that_is_free() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        for place in 0..SLOTS_MAX {
+            assert_eq!(slots.enter(call(true, &answers)), Some(place));
+        }
+        assert_eq!(slots.enter(call(true, &answers)), None);
+        let (_, next) = slots.answered(Slot { place: 5, number: 1 }).expect("a call");
+        assert_eq!(next, Some(5));
+        assert_eq!(slot_of(slots.sending(5)), Slot { place: 5, number: 2 });
+    }
+
+    #[test]
+    fn a_new_session_gets_only_what_may_be_done_twice() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        for (repeatable, sent) in [(true, true), (false, true), (false, false), (true, false)] {
+            let place = slots.enter(call(repeatable, &answers)).expect("a slot");
+            if sent {
+                slots.sending(place);
+            }
+        }
+        let lost = slots.restart();
+        assert_eq!((lost.len(), slots.unanswered()), (1, vec![0, 1, 2]));
+        lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
+        assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });
+        assert_eq!(slots.expired(0).len(), 3);
+        assert!(slots.expired(0).is_empty() && slots.take_all().len() == 3);
+    }
+}

@@ -1,0 +1,22 @@
+//! One cell on many machines: the protocol between the process that serves a cell and the machines that
+//! mount it.
+//!
+//! * [`Server`] lets hosts in and hands their calls to the gate. [`Client`] is a
+//!   [`Backend`](leeward_vfs::Backend) for front ends on another machine.
+//! * [`message`]: what the two say. [`Keys`]: how they know each other. `pipe`: one connection.
+//!
+//! What the server holds of a client is in its session: the references to inodes, and the answers that
+//! may have to be sent again. Nothing that a client sends is believed: what its host may do is in the
+//! host's entry, names are names, references are those that it was given.
+//!
+//! A client keeps no copies yet: each operation is one call, so it sees what all others have done.
+
+mod client;
+mod keys;
+pub mod message;
+mod pipe;
+mod server;
+
+pub use client::{Client, Options as ClientOptions, Unreachable};
+pub use keys::{Keys, PublicKey};
+pub use server::{Grant, Hosts, Server, SessionInfo};

@@ -1,0 +1,356 @@
+//! Messages between a server and its clients, and how they are framed.
+//!
+//! A frame is its length (32 bits, little-endian, without these four bytes) and a message: a kind (one
+//! byte) and its fields, in the form of [`leeward_fs::codec`].
+//!
+//! A connection begins with the client's [`Hello`] and the server's [`ToClient::Welcome`] or
+//! [`ToClient::Refused`]. The form of these three never changes, so that any two versions can tell each
+//! other that they do not go together. After them the client calls and the server answers, in any
+//! order.
+//!
+//! A **session** lives as long as both ends do, over any number of connections. Its calls are in
+//! **slots**: at most one at a time in each. The calls of a slot have consecutive numbers. A client
+//! that has lost its connection sends again what was not answered; by the number the server knows
+//! whether it has done that already, and sends the answer that it gave then. Using a slot again says
+//! that the answer before was received.
+
+use leeward_env::Class;
+use leeward_fs::codec::{Input, Malformed, Taken, Wire};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
+
+/// The version of the protocol that this code speaks. Peers of the version before are to be
+/// understood, too, from the second version on.
+pub const VERSION: u16 = 1;
+/// Longest frame, without its length: a write of the largest size and its names.
+pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// Longest frame from somebody who is not let in yet.
+pub const HELLO_BYTES_MAX: usize = 1024;
+/// Most slots of a session.
+pub const SLOTS_MAX: u16 = 1024;
+/// Most groups that a call can name.
+pub const GROUPS_MAX: usize = 1024;
+
+/// The first message of a connection. The first four fields stay where they are in all versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest version that the client speaks.
+    pub oldest: u16,
+    /// The newest.
+    pub newest: u16,
+    /// The secret of the token that the host was invited with, if it has not enrolled.
+    pub invitation: Option<[u8; 16]>,
+    /// The session that goes on.
+    pub session: Option<SessionId>,
+}
+
+/// Names a session, and proves that it is one's own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SessionId {
+    /// Number, which no other session of the server has.
+    pub number: u64,
+    /// What nobody else knows.
+    pub secret: [u8; 16],
+}
+
+impl std::fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SessionId({})", self.number)
+    }
+}
+
+/// A place for one call at a time, and the number of the call in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Which of the session's slots.
+    pub place: u16,
+    /// Counts the calls in it, from 1 on.
+    pub number: u32,
+}
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// User id.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Other groups, where the operation may depend on them.
+    pub gids: Vec<u32>,
+    /// Scheduling class.
+    pub class: Class,
+    /// Whether the client counts references to the inodes that it is told of.
+    pub refs: bool,
+}
+
+/// What is asked for in a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// An operation.
+    Op(Caller, Op<'a>),
+    /// References are returned.
+    Forget(Vec<(NodeId, u64)>),
+}
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToServer<'a> {
+    /// The first.
+    Hello(Hello),
+    /// A request.
+    Call(Slot, Call<'a>),
+    /// Asks for [`ToClient::Pong`] with the same number.
+    Ping(u64),
+    /// The session ends.
+    Bye,
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The two have no version in common.
+    Version,
+    /// The key is not that of a host, and there is no invitation that counts.
+    UnknownHost,
+    /// There are too many sessions.
+    Busy,
+    /// What was sent makes no sense.
+    Malformed,
+    /// The host was removed, or an operator ended the session.
+    Ended,
+}
+
+/// A message of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToClient {
+    /// The client is let in.
+    Welcome {
+        /// The version that both speak from now on.
+        version: u16,
+        /// The session.
+        session: SessionId,
+        /// Whether it is the one that the client named.
+        resumed: bool,
+        /// The process that serves: another number after each start.
+        instance: u64,
+        /// The name of the host that the client's key belongs to.
+        host: String,
+        /// Whether each call is to name all groups of the caller.
+        wants_groups: bool,
+    },
+    /// The client is not let in, or no longer; why, for a person.
+    Refused(Refusal, String),
+    /// The answer to the call in a slot.
+    Answer(Slot, Result<Reply>),
+    /// The answer to a ping.
+    Pong(u64),
+    /// The server ends in order. What was answered is durable if this says so.
+    Closing {
+        /// Whether it is.
+        durable: bool,
+    },
+}
+
+/// `NUMBER => NAME` for kinds of one byte.
+macro_rules! kinds {
+    ($($kind:ident { $($number:literal => $name:ident),* })*) => {$(
+        impl Wire<'_> for $kind {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(match self { $($kind::$name => $number),* });
+            }
+
+            fn take(from: &mut Input<'_>) -> Taken<$kind> {
+                match u8::take(from)? {
+                    $($number => Ok($kind::$name),)*
+                    _ => Err(Malformed::Unknown),
+                }
+            }
+        }
+    )*};
+}
+
+kinds! {
+    Refusal { 1 => Version, 2 => UnknownHost, 3 => Busy, 4 => Malformed, 5 => Ended }
+}
+
+impl Wire<'_> for SessionId {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.number.put(out);
+        self.secret.put(out);
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<SessionId> {
+        Ok(SessionId { number: Wire::take(from)?, secret: Wire::take(from)? })
+    }
+}
+
+impl Wire<'_> for Slot {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.place.put(out);
+        self.number.put(out);
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<Slot> {
+        Ok(Slot { place: Wire::take(from)?, number: Wire::take(from)? })
+    }
+}
+
+impl Wire<'_> for Hello {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.oldest.put(out);
+        self.newest.put(out);
+        self.invitation.put(out);
+        self.session.put(out);
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<Hello> {
+        let (oldest, newest) = (Wire::take(from)?, Wire::take(from)?);
+        Ok(Hello { oldest, newest, invitation: Wire::take(from)?, session: Wire::take(from)? })
+    }
+}
+
+impl Wire<'_> for Caller {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.uid.put(out);
+        self.gid.put(out);
+        self.gids.put(out);
+        out.push(match self.class {
+            Class::Interactive => 0,
+            Class::Batch => 1,
+            Class::Background => 2,
+        });
+        self.refs.put(out);
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<Caller> {
+        let (uid, gid, gids) = (Wire::take(from)?, Wire::take(from)?, Vec::<u32>::take(from)?);
+        let class = match u8::take(from)? {
+            0 => Class::Interactive,
+            1 => Class::Batch,
+            2 => Class::Background,
+            _ => return Err(Malformed::Unknown),
+        };
+        if gids.len() > GROUPS_MAX {
+            return Err(Malformed::Unknown);
+        }
+        Ok(Caller { uid, gid, gids, class, refs: Wire::take(from)? })
+    }
+}
+
+impl<'a> Wire<'a> for ToServer<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            ToServer::Hello(hello) => {
+                out.push(1);
+                hello.put(out);
+            }
+            ToServer::Call(slot, Call::Op(caller, op)) => {
+                out.push(2);
+                slot.put(out);
+                caller.put(out);
+                op.put(out);
+            }
+            ToServer::Call(slot, Call::Forget(all)) => {
+                out.push(3);
+                slot.put(out);
+                all.put(out);
+            }
+            ToServer::Ping(number) => {
+                out.push(4);
+                number.put(out);
+            }
+            ToServer::Bye => out.push(5),
+        }
+    }
+
+    fn take(from: &mut Input<'a>) -> Taken<ToServer<'a>> {
+        match u8::take(from)? {
+            1 => Hello::take(from).map(ToServer::Hello),
+            2 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Op(Wire::take(from)?, Wire::take(from)?)))
+            }
+            3 => Ok(ToServer::Call(Wire::take(from)?, Call::Forget(Wire::take(from)?))),
+            4 => Wire::take(from).map(ToServer::Ping),
+            5 => Ok(ToServer::Bye),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
+impl Wire<'_> for ToClient {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            ToClient::Welcome { version, session, resumed, instance, host, wants_groups } => {
+                out.push(1);
+                version.put(out);
+                session.put(out);
+                resumed.put(out);
+                instance.put(out);
+                host.put(out);
+                wants_groups.put(out);
+            }
+            ToClient::Refused(why, text) => {
+                out.push(2);
+                why.put(out);
+                text.put(out);
+            }
+            ToClient::Answer(slot, result) => put_answer(*slot, result, out),
+            ToClient::Pong(number) => {
+                out.push(5);
+                number.put(out);
+            }
+            ToClient::Closing { durable } => {
+                out.push(6);
+                durable.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<ToClient> {
+        match u8::take(from)? {
+            1 => Ok(ToClient::Welcome {
+                version: Wire::take(from)?,
+                session: Wire::take(from)?,
+                resumed: Wire::take(from)?,
+                instance: Wire::take(from)?,
+                host: Wire::take(from)?,
+                wants_groups: Wire::take(from)?,
+            }),
+            2 => Ok(ToClient::Refused(Wire::take(from)?, Wire::take(from)?)),
+            3 => Ok(ToClient::Answer(Wire::take(from)?, Ok(Reply::take(from)?))),
+            4 => Ok(ToClient::Answer(Wire::take(from)?, Err(Error::take(from)?))),
+            5 => Wire::take(from).map(ToClient::Pong),
+            6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
+fn put_answer(slot: Slot, result: &Result<Reply>, out: &mut Vec<u8>) {
+    out.push(if result.is_ok() { 3 } else { 4 });
+    slot.put(out);
+    match result {
+        Ok(reply) => reply.put(out),
+        Err(e) => e.put(out),
+    }
+}
+
+/// The frame of a message.
+pub fn frame<'a>(message: &impl Wire<'a>) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    message.put(&mut out);
+    let len = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&len.to_le_bytes());
+    out
+}
+
+/// The message in a frame, without the length.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn message<'a, M: Wire<'a>>(frame: &'a [u8]) -> Taken<M> {
+    let mut input = Input::new(frame);
+    let message = M::take(&mut input)?;
+    input.end()?;
+    Ok(message)
+}

@@ -1,0 +1,243 @@
+//! One encrypted connection that carries frames, at either end.
+//!
+//! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays in
+//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that.
+
+use crate::keys::{PublicKey, shown};
+use mio::net::TcpStream;
+use parking_lot::Mutex;
+use rustls::Connection;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+/// Bytes that wait for the other end to read, above which no more of its requests are taken.
+const CLOGGED_BYTES: usize = 8 << 20;
+/// An inbox that grew larger than this gives its memory back when it is empty.
+const INBOX_BYTES_KEPT: usize = 64 << 10;
+
+/// See the module's head.
+pub(crate) struct Pipe {
+    socket: TcpStream,
+    peer: SocketAddr,
+    state: Mutex<State>,
+}
+
+struct State {
+    tls: Connection,
+    /// Bytes that were sent since the socket last took all.
+    unsent: usize,
+    /// Sends are gathered.
+    corked: bool,
+    /// Nothing comes or goes any more.
+    broken: bool,
+}
+
+/// What [`Pipe::receive`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Bytes, and perhaps more.
+    Some,
+    /// Nothing for now.
+    Nothing,
+}
+
+impl Pipe {
+    pub(crate) fn new(socket: TcpStream, peer: SocketAddr, mut tls: Connection) -> Pipe {
+        tls.set_buffer_limit(None);
+        Pipe { socket, peer, state: Mutex::new(State { tls, unsent: 0, corked: false, broken: false }) }
+    }
+
+    /// The address of the other end.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The key that the other end has shown, once the handshake is over.
+    pub(crate) fn peer_key(&self) -> Option<PublicKey> {
+        let state = self.state.lock();
+        if state.tls.is_handshaking() {
+            return None;
+        }
+        shown(state.tls.peer_certificates())
+    }
+
+    /// Sends a frame. One that cannot be sent is dropped: whoever receives will see the end.
+    pub(crate) fn send(&self, frame: &[u8]) {
+        let mut state = self.state.lock();
+        if state.broken {
+            return;
+        }
+        state.unsent += frame.len();
+        state.broken |= state.tls.writer().write_all(frame).is_err();
+        if !state.corked {
+            self.push(&mut state);
+        }
+    }
+
+    /// Gathers what is sent from now on.
+    pub(crate) fn cork(&self) {
+        self.state.lock().corked = true;
+    }
+
+    /// Sends what was gathered.
+    pub(crate) fn uncork(&self) {
+        let mut state = self.state.lock();
+        state.corked = false;
+        self.push(&mut state);
+    }
+
+    /// Whether the other end does not read what it is sent.
+    pub(crate) fn is_clogged(&self) -> bool {
+        self.state.lock().unsent > CLOGGED_BYTES
+    }
+
+    /// Gives the socket what it takes.
+    fn push(&self, state: &mut State) {
+        while state.tls.wants_write() && !state.broken {
+            match state.tls.write_tls(&mut &self.socket) {
+                Ok(0) => state.broken = true,
+                Ok(_) => (),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => (),
+                Err(_) => state.broken = true,
+            }
+        }
+        if !state.tls.wants_write() {
+            state.unsent = 0;
+        }
+    }
+
+    /// Appends what has come to `inbox`.
+    ///
+    /// # Errors
+    /// The connection is over: by the other end, by the network, or because what came is no TLS.
+    pub(crate) fn receive(&self, inbox: &mut Inbox) -> io::Result<Received> {
+        let mut state = self.state.lock();
+        let ended = |state: &mut State, e: io::Error| {
+            self.push(state); // the alert that says why
+            state.broken = true;
+            Err(e)
+        };
+        if state.broken {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        match state.tls.read_tls(&mut &self.socket) {
+            Ok(0) => return ended(&mut state, ErrorKind::UnexpectedEof.into()),
+            Ok(_) => (),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(Received::Nothing);
+            }
+            Err(e) => return ended(&mut state, e),
+        }
+        match state.tls.process_new_packets() {
+            Ok(found) => {
+                let begin = inbox.bytes.len();
+                inbox.bytes.resize(begin + found.plaintext_bytes_to_read(), 0);
+                let read = state.tls.reader().read_exact(&mut inbox.bytes[begin..]);
+                if let Err(e) = read {
+                    return ended(&mut state, e);
+                }
+            }
+            Err(e) => return ended(&mut state, io::Error::new(ErrorKind::InvalidData, e)),
+        }
+        self.push(&mut state);
+        Ok(Received::Some)
+    }
+
+    /// Small frames go at once.
+    pub(crate) fn nodelay(&self) -> io::Result<()> {
+        self.socket.set_nodelay(true)
+    }
+
+    /// Whether bytes wait for the socket.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.state.lock().tls.wants_write()
+    }
+
+    /// The socket takes bytes again.
+    pub(crate) fn writable(&self) {
+        let mut state = self.state.lock();
+        if !state.corked {
+            self.push(&mut state);
+        }
+    }
+
+    /// Ends it, for whoever receives too.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.tls.send_close_notify();
+        self.push(&mut state);
+        state.broken = true;
+        // it may be gone already
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// The socket, to be told when bytes come.
+    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+}
+
+/// Bytes that have come and were not looked at yet.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+/// A frame that is longer than it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl Inbox {
+    /// The next whole frame, without its length.
+    pub(crate) fn next(&mut self, bytes_max: usize) -> Result<Option<&[u8]>, TooLong> {
+        let left = &self.bytes[self.begin..];
+        let Some((head, rest)) = left.split_first_chunk::<4>() else {
+            self.tidy();
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes(*head) as usize;
+        if len > bytes_max {
+            return Err(TooLong);
+        }
+        if rest.len() < len {
+            self.tidy();
+            return Ok(None);
+        }
+        let begin = self.begin + 4;
+        self.begin = begin + len;
+        Ok(Some(&self.bytes[begin..begin + len]))
+    }
+
+    /// Moves what is left to the beginning.
+    fn tidy(&mut self) {
+        self.bytes.drain(..self.begin);
+        self.begin = 0;
+        if self.bytes.is_empty() && self.bytes.capacity() > INBOX_BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_whole_however_they_are_cut() {
+        let sent: Vec<u8> = [&b"\x03\0\0\0abc"[..], b"\0\0\0\0", b"\x01\0\0\0z"].concat();
+        for step in 1..=sent.len() {
+            let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+            for piece in sent.chunks(step) {
+                inbox.bytes.extend_from_slice(piece);
+                while let Some(frame) = inbox.next(3).expect("short frames") {
+                    got.push(frame.to_vec());
+                }
+            }
+            assert_eq!(got, [b"abc".to_vec(), vec![], b"z".to_vec()], "cut every {step} bytes");
+        }
+        let mut inbox = Inbox { bytes: sent, begin: 0 };
+        assert_eq!(inbox.next(2), Err(TooLong));
+    }
+}

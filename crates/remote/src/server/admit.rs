@@ -1,0 +1,155 @@
+//! What a host may do, and whether what it sends makes sense.
+
+use crate::message::Caller;
+use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
+use leeward_fs::{Allocate, Error, NodeId, Op, Result};
+
+/// The user and group that root of a host is, where it is not to be root.
+const NOBODY: u32 = 65_534;
+/// Most entries of one listing.
+const ENTRIES_MAX: usize = 4096;
+/// Reservations above this size may take a while.
+const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
+
+/// What a host may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Changes nothing.
+    pub read_only: bool,
+    /// Its root counts as nobody.
+    pub root_squash: bool,
+    /// First and last of the user ids that it speaks for; none: all.
+    pub uids: Vec<(u32, u32)>,
+    /// Numbers of the volumes that it may use; none: all.
+    pub volumes: Vec<u32>,
+}
+
+impl Grant {
+    /// Whether the server checks what users may do, as the host is not believed in everything.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.root_squash || !self.uids.is_empty()
+    }
+
+    fn speaks_for(&self, uid: u32) -> bool {
+        self.uids.is_empty() || self.uids.iter().any(|(first, last)| (*first..=*last).contains(&uid))
+    }
+
+    fn has(&self, node: NodeId) -> bool {
+        self.volumes.is_empty() || self.volumes.contains(&node.volume())
+    }
+}
+
+/// The context of an operation that a host may ask for. `knows`: whether the client has a reference to
+/// an inode.
+///
+/// # Errors
+/// Those that the operation is answered with.
+pub(super) fn admit(
+    grant: &Grant,
+    caller: &Caller,
+    op: &Op<'_>,
+    knows: &dyn Fn(NodeId) -> bool,
+) -> Result<Ctx> {
+    check_values(op)?;
+    if !grant.speaks_for(caller.uid) {
+        return Err(Error::NotPermitted);
+    }
+    if grant.read_only
+        && op.effect() != leeward_fs::Effect::Reads
+        && op.effect() != leeward_fs::Effect::Settles
+    {
+        return Err(Error::ReadOnly);
+    }
+    for node in nodes(op).into_iter().flatten() {
+        // numbers of snapshots are those of this server's process: who has one of another is told so
+        if node.is_view() && !knows(node) {
+            return Err(Error::Stale);
+        }
+        if !node.is_view() && !grant.has(node) {
+            return Err(Error::Access);
+        }
+    }
+    let squashed = grant.root_squash && caller.uid == 0;
+    let (uid, gid) = if squashed { (NOBODY, NOBODY) } else { (caller.uid, caller.gid) };
+    let gids = if squashed { &[][..] } else { &caller.gids };
+    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    Ok(Ctx {
+        uid,
+        gid,
+        gids,
+        door: Door::Remote,
+        pid: 0,
+        flow: Flow { uid, job: 0 },
+        class: caller.class,
+        wait: Wait::Never,
+        refs: caller.refs,
+    })
+}
+
+/// Whether an operation always waits.
+pub(super) fn waits(op: &Op<'_>) -> bool {
+    match op {
+        Op::Fsync { .. } | Op::SyncAll | Op::CopyRange { .. } => true,
+        Op::Allocate { len, .. } => *len > ALLOCATE_QUICK_BYTES,
+        _ => false,
+    }
+}
+
+/// The inodes that an operation is about.
+fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
+    match *op {
+        Op::Link { node, dir, .. } | Op::Place { node, dir, .. } => [Some(node), Some(dir)],
+        Op::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
+        Op::CopyRange { from, to, .. } => [Some(from), Some(to)],
+        Op::KeepPart { node, upload, .. } => [Some(node), Some(upload)],
+        Op::CompleteUpload { node, dir, .. } => [Some(node), Some(dir)],
+        ref op => [op.node(), None],
+    }
+}
+
+/// What the kernel guarantees of every request, and a client may not.
+fn check_values(op: &Op<'_>) -> Result<()> {
+    match *op {
+        Op::Lookup { name: b"..", .. } => Ok(()),
+        Op::Lookup { name, .. }
+        | Op::Make { name, .. }
+        | Op::Link { name, .. }
+        | Op::Unlink { name, .. }
+        | Op::RmDir { name, .. }
+        | Op::Place { name, .. }
+        | Op::CompleteUpload { name, .. } => check_name(name),
+        Op::Rename { from_name, to_name, .. } => check_name(from_name).and(check_name(to_name)),
+        Op::Read { offset, len, .. } => {
+            check(len as usize <= limits::WRITE_BYTES_MAX && i64::try_from(offset).is_ok())
+        }
+        Op::Write { offset, data, .. } => {
+            check(data.len() <= limits::WRITE_BYTES_MAX && i64::try_from(offset).is_ok())
+        }
+        Op::List { limit, .. } | Op::ListParts { limit, .. } | Op::ListUploads { limit, .. } => {
+            check(limit <= ENTRIES_MAX)
+        }
+        Op::Allocate { offset, len, mode, .. } => {
+            let end = offset.checked_add(len).and_then(|end| i64::try_from(end).ok());
+            check(len > 0 && end.is_some() && !matches!(mode, Allocate::Reserve { .. } if len == 0))
+        }
+        Op::CopyRange { from_offset, to_offset, len, .. } => {
+            let fits = |offset: u64| offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
+            check(fits(from_offset) && fits(to_offset))
+        }
+        Op::SeekTo { offset, .. } => check(i64::try_from(offset).is_ok()),
+        // references are returned in calls of their own, which count them
+        Op::Forget { .. } => Err(Error::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn check(holds: bool) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::Invalid) }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > limits::NAME_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    check(!matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, b'/' | 0)))
+}

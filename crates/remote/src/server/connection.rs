@@ -1,0 +1,293 @@
+//! One connection at the server: who it is, and what it asks.
+
+use super::session::{Begun, Host, Session};
+use super::{ENROLMENTS_MAX, Shared};
+use crate::keys::PublicKey;
+use crate::message::{
+    Call, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message,
+};
+use crate::pipe::{Inbox, Pipe, Received};
+use leeward_env::Nanos;
+use leeward_fs::{Reply, Result};
+use mio::net::TcpStream;
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A connection, for all threads.
+pub(super) struct Connection {
+    pub(super) pipe: Pipe,
+    phase: Mutex<Phase>,
+    /// When something came last.
+    heard: AtomicU64,
+}
+
+/// How far a client is.
+#[derive(Clone)]
+enum Phase {
+    /// It has not said who it is.
+    Stranger,
+    /// It enrols.
+    Enrolling,
+    /// It is let in.
+    In(Arc<Session>),
+    /// It is told to go.
+    Out,
+}
+
+impl Connection {
+    pub(super) fn new(
+        socket: TcpStream,
+        peer: SocketAddr,
+        tls: rustls::Connection,
+        now: Nanos,
+    ) -> Connection {
+        let phase = Mutex::new(Phase::Stranger);
+        Connection { pipe: Pipe::new(socket, peer, tls), phase, heard: AtomicU64::new(now) }
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        !matches!(*self.phase.lock(), Phase::In(_))
+    }
+
+    pub(super) fn heard(&self) -> Nanos {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    /// It is over.
+    pub(super) fn gone(self: &Arc<Self>, now: Nanos) {
+        self.pipe.close();
+        let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Out);
+        if let Phase::In(session) = phase {
+            session.lost(self, now);
+        }
+    }
+
+    fn refuse(&self, why: Refusal, text: &str) {
+        *self.phase.lock() = Phase::Out;
+        tracing::info!("{} is not let in: {text}", self.pipe.peer());
+        self.pipe.send(&frame(&ToClient::Refused(why, text.into())));
+        self.pipe.close();
+    }
+}
+
+/// A connection, for the thread that reads it.
+pub(super) struct Conversation {
+    shared: Arc<Shared>,
+    connection: Arc<Connection>,
+    inbox: Inbox,
+}
+
+/// Whether more may come.
+#[derive(PartialEq, Eq)]
+enum Then {
+    GoOn,
+    End,
+}
+
+impl Conversation {
+    pub(super) fn new(shared: &Arc<Shared>, connection: &Arc<Connection>) -> Conversation {
+        Conversation { shared: shared.clone(), connection: connection.clone(), inbox: Inbox::default() }
+    }
+
+    /// Reads and runs what has come; false: it is over.
+    pub(super) fn go_on(&mut self) -> bool {
+        loop {
+            match self.connection.pipe.receive(&mut self.inbox) {
+                Ok(Received::Some) => (),
+                Ok(Received::Nothing) => return true,
+                Err(_) => return false,
+            }
+            self.connection.heard.store(self.shared.env.now(), Ordering::Relaxed);
+            self.connection.pipe.cork();
+            let then = self.run_frames();
+            self.connection.pipe.uncork();
+            if then == Then::End {
+                return false;
+            }
+        }
+    }
+
+    fn run_frames(&mut self) -> Then {
+        loop {
+            let phase = self.connection.phase.lock().clone();
+            let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
+            let frame = match self.inbox.next(longest) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Then::GoOn,
+                Err(_) => {
+                    self.connection.refuse(Refusal::Malformed, "a message is too long");
+                    return Then::End;
+                }
+            };
+            let then = match (phase, message::<ToServer<'_>>(frame)) {
+                (Phase::Stranger, Ok(ToServer::Hello(hello))) => hear(&self.shared, &self.connection, &hello),
+                (Phase::In(session), Ok(ToServer::Call(slot, call))) => {
+                    call_in(&self.shared, &self.connection, &session, (slot, call))
+                }
+                (Phase::In(_), Ok(ToServer::Ping(number))) => {
+                    self.connection.pipe.send(&crate::message::frame(&ToClient::Pong(number)));
+                    Then::GoOn
+                }
+                (Phase::In(session), Ok(ToServer::Bye)) => {
+                    self.shared.forget_session(&session);
+                    Then::End
+                }
+                (_, Ok(_)) => {
+                    self.connection.refuse(Refusal::Malformed, "a message came out of order");
+                    Then::End
+                }
+                (_, Err(e)) => {
+                    self.connection.refuse(Refusal::Malformed, &e.to_string());
+                    Then::End
+                }
+            };
+            if then == Then::End {
+                return then;
+            }
+        }
+    }
+}
+
+/// A client says who it is.
+fn hear(shared: &Arc<Shared>, connection: &Arc<Connection>, hello: &Hello) -> Then {
+    if !(hello.oldest..=hello.newest).contains(&VERSION) {
+        let text = format!(
+            "this server speaks version {VERSION} of the protocol, the client {} to {}: install the same \
+             version of lee on both machines",
+            hello.oldest, hello.newest
+        );
+        connection.refuse(Refusal::Version, &text);
+        return Then::End;
+    }
+    let Some(key) = connection.pipe.peer_key() else {
+        connection.refuse(Refusal::UnknownHost, "the client has shown no key");
+        return Then::End;
+    };
+    match (shared.hosts.host_of(&key), hello.invitation) {
+        (_, Some(secret)) => enrol(shared, connection, (key, secret), hello),
+        (Some((name, grant)), None) => welcome(shared, connection, (key, Host { name, grant }), hello),
+        (None, None) => {
+            connection.refuse(Refusal::UnknownHost, UNKNOWN);
+            Then::End
+        }
+    }
+}
+
+const UNKNOWN: &str = "the server does not know this host's key: ask its operator for a token (lee host add, or \
+    lee host invite), and mount with --token";
+
+/// Enrols a host on a thread of its own, as that waits for the disk.
+fn enrol(
+    shared: &Arc<Shared>,
+    connection: &Arc<Connection>,
+    (key, secret): (PublicKey, [u8; 16]),
+    hello: &Hello,
+) -> Then {
+    if shared.enrolling.fetch_add(1, Ordering::AcqRel) >= ENROLMENTS_MAX {
+        shared.enrolling.fetch_sub(1, Ordering::AcqRel);
+        connection.refuse(Refusal::Busy, "too many hosts enrol at the same time: try again");
+        return Then::End;
+    }
+    *connection.phase.lock() = Phase::Enrolling;
+    let (of, to, hello) = (shared.clone(), connection.clone(), hello.clone());
+    let spawned = shared.env.try_spawn("serve-enrol", move || {
+        let enrolled = of.hosts.enrol(&secret, key);
+        of.enrolling.fetch_sub(1, Ordering::AcqRel);
+        match (of.hosts.host_of(&key), enrolled) {
+            (Some((name, grant)), _) => _ = welcome(&of, &to, (key, Host { name, grant }), &hello),
+            (None, Err(why)) => to.refuse(Refusal::UnknownHost, &why),
+            (None, Ok(())) => to.refuse(Refusal::UnknownHost, UNKNOWN),
+        }
+    });
+    if spawned.is_err() {
+        shared.enrolling.fetch_sub(1, Ordering::AcqRel);
+        connection.refuse(Refusal::Busy, "the server has no thread to spare: try again");
+        return Then::End;
+    }
+    Then::GoOn
+}
+
+/// Lets a client in.
+fn welcome(
+    shared: &Arc<Shared>,
+    connection: &Arc<Connection>,
+    (key, host): (PublicKey, Host),
+    hello: &Hello,
+) -> Then {
+    let wants_groups = host.grant.is_restricted();
+    let name = host.name.clone();
+    match shared.session(key, host, hello.session) {
+        Ok((session, resumed)) => {
+            *connection.phase.lock() = Phase::In(session.clone());
+            session.connected(connection);
+            let (version, session) = (VERSION, session.id);
+            connection.pipe.send(&frame(&ToClient::Welcome {
+                version,
+                session,
+                resumed,
+                instance: shared.instance,
+                host: name,
+                wants_groups,
+            }));
+            Then::GoOn
+        }
+        Err((why, text)) => {
+            connection.refuse(why, &text);
+            Then::End
+        }
+    }
+}
+
+/// Runs a call, unless it was run before.
+fn call_in(
+    shared: &Arc<Shared>,
+    connection: &Arc<Connection>,
+    session: &Arc<Session>,
+    (slot, call): (crate::message::Slot, Call<'_>),
+) -> Then {
+    match session.begin(slot) {
+        Begun::Run => (),
+        Begun::Running => return Then::GoOn,
+        Begun::Answered(frame) => {
+            connection.pipe.send(&frame);
+            return Then::GoOn;
+        }
+        Begun::Wrong => {
+            connection.refuse(Refusal::Malformed, "a call has a number that is not its slot's next");
+            return Then::End;
+        }
+    }
+    if shared.has_ended() {
+        return Then::End; // unanswered: it is sent again to the next server
+    }
+    if connection.pipe.is_clogged() {
+        // its answers fill the memory: what was not done is sent again
+        session.undo(slot);
+        return Then::End;
+    }
+    let answer = Session::answer(session, shared, slot);
+    match call {
+        Call::Forget(all) => {
+            let held = session.give_back(&all);
+            if !held.is_empty() {
+                shared.gate.forget_all(super::session::system(), &held);
+            }
+            answer.give(None, Ok(Reply::Done));
+        }
+        Call::Op(caller, op) => match session.admit(&caller, &op) {
+            Err(e) => answer.give(None, Err(e)),
+            Ok(ctx) => {
+                let like = super::session::Like::of(&ctx, &op);
+                let done = move |result: Result<Reply>| answer.give(Some(like), result);
+                if super::admit::waits(&op) {
+                    shared.gate.run_waiting(ctx, op, done);
+                } else {
+                    shared.gate.run(ctx, op, done);
+                }
+            }
+        },
+    }
+    Then::GoOn
+}

@@ -1,0 +1,341 @@
+//! The server's end: connections and the threads that read them.
+//!
+//! `serve-accept-N` accepts; `serve-N` (as many as the gate has threads for reading) read requests and
+//! run them at once where it is their turn, like the threads of a mount; `serve-watch` ends what is
+//! silent for too long; `serve-settle` answers changes when the kernel of this machine has dropped what
+//! it cached of them.
+//!
+//! Locks: a connection's phase, the table of sessions, a session's state, its references, a pipe. Each is
+//! taken alone, but for the table, under which nothing but a session's state is taken. None is held
+//! while the gate is called.
+
+mod admit;
+mod connection;
+mod session;
+
+pub use admit::Grant;
+pub use session::SessionInfo;
+
+use crate::keys::{Keys, PublicKey};
+use crate::message::{Refusal, SessionId, ToClient, frame};
+use connection::{Connection, Conversation};
+use leeward_env::{Env, Nanos};
+use leeward_vfs::Gate;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use session::{Host, Session};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+/// Connections whose client is not let in yet, at most.
+const STRANGERS_MAX: usize = 256;
+/// How long a client may take to say who it is.
+const STRANGER_TIME: Nanos = 10_000_000_000;
+/// How long a connection may be silent. Clients say something each second.
+const SILENT_TIME: Nanos = 10_000_000_000;
+/// How long a session without a connection is kept.
+const SESSION_TIME: Nanos = 120_000_000_000;
+/// Sessions, at most: of all hosts, and of one.
+const SESSIONS_MAX: usize = 20_000;
+const SESSIONS_OF_HOST_MAX: usize = 64;
+/// How often the times above are looked at.
+const WATCH_STEP: Duration = Duration::from_millis(500);
+/// Enrolments at the same time: each waits for the disk.
+const ENROLMENTS_MAX: usize = 4;
+/// The token of [`Waker`]s.
+const WAKE: Token = Token(0);
+
+/// What the server asks about hosts.
+pub trait Hosts: Send + Sync + 'static {
+    /// The host that has enrolled with this key: its name, and what it may do.
+    fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)>;
+
+    /// Enrols a host by the secret of its invitation. Durable when it returns. May wait.
+    ///
+    /// # Errors
+    /// For a person: why not.
+    fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String>;
+}
+
+/// Serves a cell to other machines until it is closed or dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// What all threads of a server use.
+struct Shared {
+    env: Env,
+    gate: Gate,
+    tls: Arc<rustls::ServerConfig>,
+    hosts: Arc<dyn Hosts>,
+    sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    connections: Mutex<FxHashMap<usize, Arc<Connection>>>,
+    next_token: AtomicUsize,
+    enrolling: AtomicUsize,
+    /// Tells clients whether this is still the same process.
+    instance: u64,
+    ended: AtomicBool,
+    wakers: Vec<Waker>,
+    settle: Sender<session::Settled>,
+}
+
+impl Server {
+    /// Serves at these listeners.
+    ///
+    /// # Errors
+    /// What the system says: of threads, of sockets, of TLS.
+    pub fn start(
+        env: &Env,
+        gate: &Gate,
+        keys: &Keys,
+        hosts: Arc<dyn Hosts>,
+        listeners: Vec<TcpListener>,
+    ) -> io::Result<Server> {
+        let polls = (0..gate.reading_threads()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
+        let registries = polls.iter().map(|p| p.registry().try_clone()).collect::<io::Result<Vec<_>>>()?;
+        let wakers = registries.iter().map(|r| Waker::new(r, WAKE)).collect::<io::Result<Vec<_>>>()?;
+        let (settle, settled) = channel();
+        let shared = Arc::new(Shared {
+            env: env.clone(),
+            gate: gate.with_turns_elsewhere(),
+            tls: keys.server().map_err(io::Error::other)?,
+            hosts,
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            next_token: AtomicUsize::new(WAKE.0 + 1),
+            enrolling: AtomicUsize::new(0),
+            instance: u64::from_le_bytes(env.secret()),
+            ended: AtomicBool::new(false),
+            wakers,
+            settle,
+        });
+        for (number, poll) in polls.into_iter().enumerate() {
+            let shared = shared.clone();
+            env.try_spawn(&format!("serve-{number}"), move || shared.read(poll))?;
+        }
+        let (watching, settling) = (Arc::downgrade(&shared), gate.clone());
+        let clock = env.clone();
+        env.try_spawn("serve-watch", move || {
+            while watching.upgrade().is_some_and(|shared| shared.watch()) {
+                clock.sleep(WATCH_STEP);
+            }
+        })?;
+        env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        for (number, listener) in listeners.iter().enumerate() {
+            let registries = registries.iter().map(Registry::try_clone).collect::<io::Result<Vec<_>>>()?;
+            let (shared, listener) = (shared.clone(), listener.try_clone()?);
+            env.try_spawn(&format!("serve-accept-{number}"), move || shared.accept(&listener, &registries))?;
+        }
+        Ok(Server { shared, listeners, addresses })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Hosts were changed: sessions of those that are gone end, what others may do holds from now on.
+    pub fn hosts_changed(&self) {
+        for session in self.shared.all_sessions() {
+            match self.shared.hosts.host_of(&session.key) {
+                Some((name, grant)) if name == session.host().name => session.set_host(Host { name, grant }),
+                _ => self.shared.end_session(&session, "the host was removed"),
+            }
+        }
+    }
+
+    /// Who is connected.
+    pub fn sessions(&self) -> Vec<SessionInfo> {
+        let now = self.shared.env.now();
+        self.shared.all_sessions().iter().map(|session| session.info(now)).collect()
+    }
+
+    /// Ends a session; false: there is none of that number.
+    pub fn end_session(&self, number: u64) -> bool {
+        let session = self.shared.sessions.lock().get(&number).cloned();
+        session.is_some_and(|session| {
+            self.shared.end_session(&session, "an operator ended the session");
+            true
+        })
+    }
+
+    /// Lets nobody in any more, and takes no more calls. Calls at work are answered.
+    pub fn stop(&self) {
+        if self.shared.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for listener in &self.listeners {
+            // SAFETY: a valid descriptor. It ends the wait for connections.
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+    }
+
+    /// Tells all clients how the cell was closed, and hangs up. After [`Server::stop`].
+    pub fn hang_up(&self, durable: bool) {
+        self.stop();
+        let closing = frame(&ToClient::Closing { durable });
+        for connection in self.shared.all_connections() {
+            connection.pipe.send(&closing);
+            connection.pipe.close();
+        }
+        self.shared.wakers.iter().for_each(|waker| drop(waker.wake()));
+        self.shared.sessions.lock().clear();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.hang_up(false);
+    }
+}
+
+impl Shared {
+    fn all_sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().values().cloned().collect()
+    }
+
+    fn all_connections(&self) -> Vec<Arc<Connection>> {
+        self.connections.lock().values().cloned().collect()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Accepts connections and gives them to the reading threads in turn.
+    fn accept(&self, listener: &TcpListener, registries: &[Registry]) {
+        loop {
+            let accepted = listener.accept();
+            if self.has_ended() {
+                return;
+            }
+            let taken = accepted.and_then(|(socket, peer)| {
+                socket.set_nonblocking(true)?;
+                socket.set_nodelay(true)?;
+                let strangers = self.all_connections().iter().filter(|c| c.is_stranger()).count();
+                if strangers >= STRANGERS_MAX {
+                    return Ok(()); // dropped: it comes again
+                }
+                self.take(socket, peer, registries)
+            });
+            if let Err(e) = taken {
+                tracing::warn!("a connection of another machine cannot be taken: {e}");
+                self.env.sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    fn take(&self, socket: std::net::TcpStream, peer: SocketAddr, registries: &[Registry]) -> io::Result<()> {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let tls = rustls::ServerConnection::new(self.tls.clone()).map_err(io::Error::other)?;
+        let mut connection =
+            Connection::new(mio::net::TcpStream::from_std(socket), peer, tls.into(), self.env.now());
+        let both = Interest::READABLE | Interest::WRITABLE;
+        // only who finds it in the table looks at it, so it is there before events come
+        let mut all = self.connections.lock();
+        registries[token % registries.len()].register(connection.pipe.socket_mut(), Token(token), both)?;
+        all.insert(token, Arc::new(connection));
+        Ok(())
+    }
+
+    /// Reads and runs the requests of some connections.
+    fn read(self: &Arc<Self>, mut poll: Poll) {
+        let mut events = Events::with_capacity(256);
+        let mut talks: FxHashMap<usize, Conversation> = FxHashMap::default();
+        loop {
+            if let Err(e) = poll.poll(&mut events, None)
+                && e.kind() != io::ErrorKind::Interrupted
+            {
+                return tracing::error!("requests of other machines cannot be waited for: {e}");
+            }
+            for event in &events {
+                let token = event.token().0;
+                if token == WAKE.0 {
+                    continue;
+                }
+                let Some(connection) = self.connections.lock().get(&token).cloned() else { continue };
+                if event.is_writable() {
+                    connection.pipe.writable();
+                }
+                let talk = talks.entry(token).or_insert_with(|| Conversation::new(self, &connection));
+                if !talk.go_on() {
+                    talks.remove(&token);
+                    self.connections.lock().remove(&token);
+                    connection.gone(self.env.now());
+                }
+            }
+            if self.has_ended() && self.connections.lock().is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Ends what is silent for too long; false: the server has ended.
+    fn watch(&self) -> bool {
+        let now = self.env.now();
+        for connection in self.all_connections() {
+            let time = if connection.is_stranger() { STRANGER_TIME } else { SILENT_TIME };
+            if now.saturating_sub(connection.heard()) > time {
+                connection.pipe.close();
+            }
+        }
+        for session in self.all_sessions() {
+            if session.is_lost_since(now.saturating_sub(SESSION_TIME)) {
+                self.forget_session(&session);
+            }
+        }
+        !self.has_ended()
+    }
+
+    /// The session that a client goes on with, if it is its own; else a new one.
+    fn session(
+        &self,
+        key: PublicKey,
+        host: Host,
+        wanted: Option<SessionId>,
+    ) -> Result<(Arc<Session>, bool), (Refusal, String)> {
+        let mut all = self.sessions.lock();
+        let known = wanted.and_then(|id| all.get(&id.number).filter(|s| s.id == id && s.key == key));
+        if let Some(session) = known {
+            return Ok((session.clone(), true));
+        }
+        let of_host = all.values().filter(|s| s.key == key).count();
+        if all.len() >= SESSIONS_MAX || of_host >= SESSIONS_OF_HOST_MAX {
+            let text = format!("there are {} sessions, {of_host} of them of this host", all.len());
+            return Err((Refusal::Busy, text));
+        }
+        let number = u64::from_le_bytes(self.env.secret()) >> 16;
+        let id = SessionId { number, secret: self.env.secret() };
+        let session = Arc::new(Session::new(id, key, host, self.env.now()));
+        all.insert(number, session.clone());
+        Ok((session, false))
+    }
+
+    /// Ends a session, and tells its client.
+    fn end_session(&self, session: &Arc<Session>, why: &str) {
+        if let Some(connection) = session.connection() {
+            connection.pipe.send(&frame(&ToClient::Refused(Refusal::Ended, why.into())));
+            connection.pipe.close();
+        }
+        self.forget_session(session);
+    }
+
+    /// Gives back what a session holds.
+    fn forget_session(&self, session: &Arc<Session>) {
+        self.sessions.lock().remove(&session.id.number);
+        let held: Vec<_> = session.end();
+        if !held.is_empty() {
+            self.gate.forget_all(session::system(), &held);
+        }
+    }
+}

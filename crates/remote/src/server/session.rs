@@ -1,0 +1,325 @@
+//! What the server holds of one client: its slots with answers, and its references.
+
+use super::admit::{self, Grant};
+use super::connection::Connection;
+use crate::keys::PublicKey;
+use crate::message::{Caller, SLOTS_MAX, SessionId, Slot, ToClient, frame};
+use leeward_env::{Ctx, Door, Nanos};
+use leeward_fs::{NodeId, Op, Reply, Result};
+use leeward_vfs::Gate;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+/// A host that was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) grant: Grant,
+}
+
+/// A session, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its number.
+    pub number: u64,
+    /// The host.
+    pub host: String,
+    /// The client's address; `None`: it is not connected now.
+    pub address: Option<SocketAddr>,
+    /// For how long there has been the session, nanoseconds.
+    pub age: Nanos,
+    /// For how long nothing was heard, nanoseconds.
+    pub silent: Nanos,
+    /// Inodes to which the client has references.
+    pub inodes: u64,
+    /// Calls at work.
+    pub calls: u64,
+}
+
+/// See the module's head.
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) key: PublicKey,
+    since: Nanos,
+    state: Mutex<State>,
+    /// `None`: it has ended.
+    refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
+}
+
+struct State {
+    host: Arc<Host>,
+    slots: Vec<Place>,
+    connection: Option<Arc<Connection>>,
+    /// When the last connection was lost, or the session began.
+    lost: Nanos,
+}
+
+#[derive(Default)]
+struct Place {
+    number: u32,
+    call: Progress,
+}
+
+/// How far the call in a slot is.
+#[derive(Default)]
+enum Progress {
+    #[default]
+    Running,
+    /// Answered; the answer is not kept, as the call can be repeated.
+    Repeatable,
+    Answered(Arc<[u8]>),
+}
+
+/// What becomes of a call.
+pub(super) enum Begun {
+    Run,
+    /// It is at work: the answer goes to the connection that there is then.
+    Running,
+    Answered(Arc<[u8]>),
+    Wrong,
+}
+
+/// Of an operation what its answer depends on.
+#[derive(Clone, Copy)]
+pub(super) struct Like {
+    changes: bool,
+    takes_references: bool,
+}
+
+impl Like {
+    pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
+        let of_one =
+            matches!(op, Op::Lookup { .. } | Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Link { .. });
+        let of_one = of_one || matches!(op, Op::Place { .. });
+        let takes = of_one || matches!(op, Op::List { attrs: true, .. });
+        Like { changes: op.changes(), takes_references: ctx.refs && takes }
+    }
+}
+
+impl Session {
+    pub(super) fn new(id: SessionId, key: PublicKey, host: Host, now: Nanos) -> Session {
+        let state = State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now };
+        Session {
+            id,
+            key,
+            since: now,
+            state: Mutex::new(state),
+            refs: Mutex::new(Some(FxHashMap::default())),
+        }
+    }
+
+    pub(super) fn host(&self) -> Arc<Host> {
+        self.state.lock().host.clone()
+    }
+
+    pub(super) fn set_host(&self, host: Host) {
+        self.state.lock().host = Arc::new(host);
+    }
+
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        self.state.lock().connection.clone()
+    }
+
+    /// Answers go there from now on. The connection before ends.
+    pub(super) fn connected(&self, connection: &Arc<Connection>) {
+        let before = self.state.lock().connection.replace(connection.clone());
+        if let Some(before) = before {
+            before.pipe.close();
+        }
+    }
+
+    pub(super) fn lost(&self, connection: &Arc<Connection>, now: Nanos) {
+        let mut state = self.state.lock();
+        if state.connection.as_ref().is_some_and(|c| Arc::ptr_eq(c, connection)) {
+            state.connection = None;
+            state.lost = now;
+        }
+    }
+
+    pub(super) fn is_lost_since(&self, then: Nanos) -> bool {
+        let state = self.state.lock();
+        state.connection.is_none() && state.lost <= then
+    }
+
+    pub(super) fn info(&self, now: Nanos) -> SessionInfo {
+        let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
+        let state = self.state.lock();
+        let running = |place: &&Place| place.number > 0 && matches!(place.call, Progress::Running);
+        let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
+        SessionInfo {
+            number: self.id.number,
+            host: state.host.name.clone(),
+            address: state.connection.as_ref().map(|c| c.pipe.peer()),
+            age: now.saturating_sub(self.since),
+            silent: now.saturating_sub(heard),
+            inodes,
+            calls: state.slots.iter().filter(running).count() as u64,
+        }
+    }
+
+    /// A call comes.
+    pub(super) fn begin(&self, slot: Slot) -> Begun {
+        if slot.place >= SLOTS_MAX {
+            return Begun::Wrong;
+        }
+        let mut state = self.state.lock();
+        let place = usize::from(slot.place);
+        if state.slots.len() <= place {
+            state.slots.resize_with(place + 1, Place::default);
+        }
+        let at = &mut state.slots[place];
+        let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
+        match &at.call {
+            _ if slot.number == at.number.wrapping_add(1) && is_free => (),
+            _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong,
+            Progress::Running => return Begun::Running,
+            Progress::Answered(frame) => return Begun::Answered(frame.clone()),
+            Progress::Repeatable => (),
+        }
+        *at = Place { number: slot.number, call: Progress::Running };
+        Begun::Run
+    }
+
+    /// A call that has begun was not run after all.
+    pub(super) fn undo(&self, slot: Slot) {
+        let at = &mut self.state.lock().slots[usize::from(slot.place)];
+        *at = Place { number: slot.number, call: Progress::Repeatable };
+    }
+
+    /// The answer to a call is given by this.
+    pub(super) fn answer(self: &Arc<Self>, shared: &super::Shared, slot: Slot) -> Answer {
+        Answer {
+            session: self.clone(),
+            gate: shared.gate.clone(),
+            settle: shared.settle.clone(),
+            slot: Some(slot),
+        }
+    }
+
+    fn answered(&self, slot: Slot, result: Result<Reply>, is_kept: bool) {
+        let frame = frame(&ToClient::Answer(slot, result));
+        let mut state = self.state.lock();
+        let at = &mut state.slots[usize::from(slot.place)];
+        at.call = if is_kept { Progress::Answered(frame[..].into()) } else { Progress::Repeatable };
+        let connection = state.connection.clone();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.pipe.send(&frame);
+        }
+    }
+
+    /// Whether the client has a reference to the inode, or knows it without.
+    pub(super) fn knows(&self, node: NodeId) -> bool {
+        node == NodeId::ROOT || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
+    }
+
+    /// The context of an operation that the host may do.
+    pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
+        let host = self.host();
+        admit::admit(&host.grant, caller, op, &|node| self.knows(node))
+    }
+
+    /// Notes the references that a reply has; false: the session has ended.
+    fn note(&self, reply: &Reply) -> bool {
+        let mut refs = self.refs.lock();
+        let Some(refs) = refs.as_mut() else { return false };
+        references(reply).for_each(|node| *refs.entry(node).or_default() += 1);
+        true
+    }
+
+    /// Takes references back: of each inode at most as many as the client has.
+    pub(super) fn give_back(&self, all: &[(NodeId, u64)]) -> Vec<(NodeId, u64)> {
+        let mut refs = self.refs.lock();
+        let Some(refs) = refs.as_mut() else { return Vec::new() };
+        let mut given = Vec::with_capacity(all.len());
+        for (node, count) in all {
+            let Some(held) = refs.get_mut(node) else { continue };
+            let count = (*count).min(*held);
+            *held -= count;
+            if *held == 0 {
+                refs.remove(node);
+            }
+            given.push((*node, count));
+        }
+        given
+    }
+
+    /// It is over: returns all references.
+    pub(super) fn end(&self) -> Vec<(NodeId, u64)> {
+        self.refs.lock().take().unwrap_or_default().into_iter().collect()
+    }
+}
+
+fn references(reply: &Reply) -> impl Iterator<Item = NodeId> {
+    let (one, many) = match reply {
+        Reply::Attr(attr) => (Some(attr.node), &[][..]),
+        Reply::Entries(entries) => (None, &entries[..]),
+        _ => (None, &[][..]),
+    };
+    one.into_iter().chain(many.iter().filter_map(|entry| entry.attr.as_ref().map(|attr| attr.node)))
+}
+
+/// The answer to one call. Dropped without being given (a panic), it says EIO.
+pub(super) struct Answer {
+    session: Arc<Session>,
+    gate: Gate,
+    settle: Sender<Settled>,
+    slot: Option<Slot>,
+}
+
+/// A change that is answered when the kernel of this machine has dropped what it cached of it.
+pub(super) struct Settled {
+    session: Arc<Session>,
+    slot: Slot,
+    result: Result<Reply>,
+}
+
+impl Answer {
+    /// Answers. `like`: what was done; `None`: nothing in the file system.
+    pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
+        let Some(slot) = self.slot.take() else { return };
+        if let (Some(Like { takes_references: true, .. }), Ok(reply)) = (like, &result)
+            && !self.session.note(reply)
+        {
+            let given: Vec<_> = references(reply).map(|node| (node, 1)).collect();
+            self.gate.forget_all(system(), &given);
+            return;
+        }
+        let changes = like.is_some_and(|like| like.changes);
+        if changes && result.is_ok() && self.gate.fs().is_invalidating() {
+            // the thread ends with the server only
+            let _ = self.settle.send(Settled { session: self.session.clone(), slot, result });
+            return;
+        }
+        let is_kept = like.is_none_or(|like| like.changes || like.takes_references);
+        self.session.answered(slot, result, is_kept);
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            let lost = leeward_fs::Error::Io("the operation ended in a panic".into());
+            self.session.answered(slot, Err(lost), true);
+        }
+    }
+}
+
+/// Answers changes when the kernel of this machine has dropped what it cached of them.
+pub(super) fn settle(gate: &Gate, settled: &Receiver<Settled>) {
+    while let Ok(first) = settled.recv() {
+        let all: Vec<Settled> = std::iter::once(first).chain(settled.try_iter()).collect();
+        gate.fs().wait_invalidated();
+        for Settled { session, slot, result } in all {
+            session.answered(slot, result, true);
+        }
+    }
+}
+
+/// For what is done in nobody's name.
+pub(super) fn system() -> Ctx {
+    Ctx { door: Door::Remote, ..Ctx::system() }
+}

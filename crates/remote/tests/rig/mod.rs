@@ -1,0 +1,139 @@
+//! A cell that is served to clients in this process, and hosts that may do what a test says.
+#![allow(dead_code, unreachable_pub)] // each test uses a part
+
+use leeward_env::{Ctx, Env};
+use leeward_fs::{Attr, Make, NodeId, Op, Result};
+use leeward_remote::{Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
+use leeward_vfs::{Backend, Gate, GateOptions};
+use leeward_volume::{Cell, Config};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+
+/// The secret of the token that the rig invites hosts with.
+pub const INVITATION: [u8; 16] = [7; 16];
+
+/// Hosts by key.
+#[derive(Default)]
+pub struct Table {
+    pub hosts: Mutex<BTreeMap<PublicKey, (String, Grant)>>,
+    pub invites: Mutex<Vec<(String, Grant)>>,
+}
+
+impl Hosts for Table {
+    fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
+        self.hosts.lock().expect("the hosts").get(key).cloned()
+    }
+
+    fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> std::result::Result<(), String> {
+        let invited = self.invites.lock().expect("the invitations").pop();
+        match invited.filter(|_| *secret == INVITATION) {
+            Some(host) => {
+                self.hosts.lock().expect("the hosts").insert(key, host);
+                Ok(())
+            }
+            None => Err("no such invitation".into()),
+        }
+    }
+}
+
+pub struct Rig {
+    pub env: Env,
+    pub dir: TempDir,
+    pub table: Arc<Table>,
+    pub cell: Arc<Cell>,
+    pub gate: Gate,
+    pub server: Option<Server>,
+    pub at: SocketAddr,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+        Cell::create(&env, dir.path(), &Config::default()).expect("made");
+        let (cell, gate) = open(&env, &dir);
+        let table = Arc::new(Table::default());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("its address");
+        let server = start(&env, &gate, &table, listener);
+        Rig { env, dir, table, cell, gate, server: Some(server), at }
+    }
+
+    /// Ends the server, in order or by hanging up, and starts another with the same cell.
+    pub fn restart(&mut self, in_order: bool) {
+        let server = self.server.take().expect("a server");
+        server.stop();
+        if in_order {
+            self.cell.close().expect("closed");
+        }
+        server.hang_up(in_order);
+        drop(server);
+        self.cell.close().expect("closed");
+        (self.cell, self.gate) = open(&self.env, &self.dir);
+        let listener = TcpListener::bind(self.at).expect("the port again");
+        self.server = Some(start(&self.env, &self.gate, &self.table, listener));
+    }
+
+    /// Connects as a host that may do this.
+    pub fn host(&self, name: &str, grant: Grant) -> Client {
+        self.table.invites.lock().expect("the invitations").push((name.into(), grant));
+        let seed = [name.len() as u8 + name.as_bytes()[0]; 32];
+        self.connect(self.at, seed, Some(INVITATION)).expect("connected")
+    }
+
+    pub fn connect(
+        &self,
+        at: SocketAddr,
+        seed: [u8; 32],
+        invitation: Option<[u8; 16]>,
+    ) -> std::result::Result<Client, Unreachable> {
+        let keys = Keys::from_seed(&seed).expect("keys");
+        let key = server_keys().public();
+        let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
+        Client::connect(&self.env, &keys, &options)
+    }
+}
+
+pub fn server_keys() -> Keys {
+    Keys::from_seed(&[9; 32]).expect("keys")
+}
+
+fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
+    let cell = Cell::open(env, dir.path(), &Config::default()).expect("opened");
+    let gate = Gate::new(cell.clone(), env, GateOptions::usual());
+    (cell, gate)
+}
+
+fn start(env: &Env, gate: &Gate, table: &Arc<Table>, listener: TcpListener) -> Server {
+    Server::start(env, gate, &server_keys(), table.clone(), vec![listener]).expect("a server")
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.server = None;
+        let _ = self.cell.close();
+    }
+}
+
+/// A user's context, as the kernel of a mount has it.
+pub fn user(uid: u32) -> Ctx {
+    Ctx { refs: true, ..Ctx::user(uid, uid) }
+}
+
+pub fn lookup(client: &Client, dir: NodeId, name: &[u8]) -> Result<Attr> {
+    client.call(&user(0), Op::Lookup { dir, name })?.attr()
+}
+
+pub fn make(client: &Client, dir: NodeId, name: &[u8]) -> Result<Attr> {
+    let op = Op::Make { dir, name, make: Make::File, mode: 0o644, umask: 0 };
+    client.call(&user(0), op)?.attr()
+}
+
+pub fn write(client: &Client, node: NodeId, data: &[u8]) -> Result<u64> {
+    client.call(&user(0), Op::Write { node, offset: 0, data })?.written()
+}
+
+pub fn read(client: &Client, node: NodeId) -> Result<Vec<u8>> {
+    client.call(&user(0), Op::Read { node, offset: 0, len: 1 << 20 })?.data()
+}
