@@ -5,7 +5,7 @@
 //! * [`Fs`] takes a request and answers it. [`Watcher`] is told of changes. [`Engine`] is an [`Fs`]
 //!   that also works in the background.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
-//!   share.
+//!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
 //! [`Engine`] and its gate are always in one.
@@ -17,6 +17,7 @@ pub mod buckets;
 mod engine;
 mod error;
 pub mod flows;
+pub mod invitation;
 mod node;
 mod op;
 mod reply;
