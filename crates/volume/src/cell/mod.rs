@@ -393,6 +393,18 @@ impl Cell {
         self.shard.prepare_tokens()
     }
 
+    /// Makes `key`, an Ed25519 public key, that of the host whose invitation has this secret, and
+    /// uses the invitation up. Returns the name of the host. Durable when this returns;
+    /// [`Cell::accounts`] has it then. The host's former key is not valid any more.
+    ///
+    /// # Errors
+    /// `EACCES`, with one text, when no invitation has this secret: it was never made, was used, has
+    /// expired, or its host was removed. `EEXIST` when another host has the key. When it cannot be made
+    /// durable: then the invitation may be used up or not.
+    pub fn enrol_host(&self, secret: &[u8; 16], key: [u8; 32]) -> std::result::Result<String, Failure> {
+        self.shard.enrol_host(secret, key)
+    }
+
     /// Bytes in memory that are not stored yet, by flow.
     pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
         self.shard.log.dirty_by_flow()
