@@ -6,7 +6,7 @@
 //!   that also works in the background.
 //! * [`codec`]: requests and replies as bytes, for other machines.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
-//!   share.
+//!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
 //! [`Engine`] and its gate are always in one.
@@ -19,6 +19,7 @@ pub mod codec;
 mod engine;
 mod error;
 pub mod flows;
+pub mod invitation;
 mod node;
 mod op;
 mod reply;

@@ -33,7 +33,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Serve", &["up", "down", "restart", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
     ("Who does what", &["top", "why", "flow"]),
-    ("Doors", &["bucket", "user", "key", "token"]),
+    ("Doors", &["bucket", "user", "key", "token", "host"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),

@@ -1,11 +1,13 @@
-//! Users, keys, tokens and the storage report by the real binary, with the cell up and down. Needs root and /dev/fuse; says
-//! so and skips elsewhere.
+//! Users, keys, tokens, hosts and the storage report by the real binary, with the cell up and down. Needs root and
+//! /dev/fuse; says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
 
-use common::{Place, as_user, can_mount, lee, run};
+use common::{Place, as_user, can_mount, lee, run, until};
 use leeward_auth::Macaroon;
+use leeward_fs::invitation::InvitationToken;
+use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -85,14 +87,87 @@ fn users_keys_and_tokens() {
 }
 
 #[test]
+fn hosts() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.up();
+    place.ask(&["volume", "create", "atlas"]).good();
+    assert!(place.ask(&["host", "list"]).good().contains("lee host add NAME"));
+    let added = place.ask(&["host", "add", "node01.example.org"]).good();
+    let next = added.lines().last().expect("a line");
+    let token = next.strip_prefix("on node01.example.org: lee mount HOST[:PORT] PATH --token ").expect(next);
+    let first = InvitationToken::parse(token).expect("a token");
+    let wish =
+        ["--volumes", "atlas", "--uids", "1000-1999,2500", "--read-only", "--root-squash", "--valid", "2h"];
+    let made = place.ask(&[&["host", "add", "b", "--json"], &wish[..]].concat()).json();
+    assert_eq!((&made["reply"], &made["name"]), (&"host-invited".into(), &"b".into()));
+    let valid = made["invited_until_secs"].as_i64().zip(made["created_secs"].as_i64());
+    assert_eq!(valid.map(|(until, created)| until - created), Some(7200));
+    let second = InvitationToken::parse(made["token"].as_str().expect("a token")).expect("a token");
+    assert!(first.cell_key == second.cell_key && first.secret != second.secret);
+    let listed = place.ask(&["host", "list"]).good();
+    let rows: Vec<Vec<&str>> = listed
+        .lines()
+        .map(|line| line.split("  ").filter(|c| !c.is_empty()).map(str::trim).collect())
+        .collect();
+    assert_eq!(rows[1], ["b", "not yet", "atlas", "read", "1000-1999,2500", "acts as nobody"]);
+    assert_eq!(rows[2], ["node01.example.org", "not yet", "all", "read and write", "all", "acts as root"]);
+
+    // the same with nobody serving
+    run(&mut lee(&["down", place.arg()])).good();
+    assert_eq!(place.ask(&["host", "list"]).good(), listed);
+    let set = ["host", "set", "b", "--all-volumes", "--read-write", "--uids", "5", "--no-root-squash"];
+    let shown = place.ask(&set).good();
+    for line in
+        ["volumes  all", "access   read and write", "users    5", "root     is refused", "enrolled not yet"]
+    {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert_eq!(place.ask(&["host", "show", "b"]).good(), shown);
+    let shown = place.ask(&["host", "set", "b", "--all-uids", "--json"]).json();
+    assert_eq!(
+        (&shown["uids"], &shown["read_only"], &shown["key"]),
+        (&json!([]), &false.into(), &json!(null))
+    );
+    let again = place.ask(&["host", "invite", "b", "--valid", "1s"]).good();
+    assert!(again.starts_with("invited host b; the token is valid once, until 20"), "{again}");
+    until("the token has expired", || {
+        place.ask(&["host", "show", "b"]).good().contains("token    expired 20")
+    });
+    place.ask(&["host", "remove", "b"]).good();
+    place.ask(&["host", "show", "b"]).bad(1, &["no host b", "lee host list"]);
+
+    for (args, words) in [
+        (&["host", "add", "node01.example.org"][..], &["already", "lee host invite node01.example.org"][..]),
+        (&["host", "add", "a:b"], &["a:b", "another name"]),
+        (&["host", "add", "c", "--volumes", "nowhere"], &["nowhere", "lee volume list"]),
+        (&["host", "invite", "nobody"], &["no host nobody", "lee host list"]),
+        (&["host", "remove", "nobody"], &["no host nobody"]),
+    ] {
+        place.ask(args).bad(1, words);
+    }
+    for (args, words) in [
+        (&["host", "add", "c", "--uids", "7-6"][..], &["7-6", "1000-1999"][..]),
+        (&["host", "add", "c", "--valid", "1w"], &["1w"]),
+        (&["host", "set", "node01.example.org"], &["--read-only"]),
+        (&["host", "set", "node01.example.org", "--read-only", "--read-write"], &["--read-write"]),
+        (&["host", "add"], &["<NAME>"]),
+    ] {
+        place.ask(args).bad(2, words);
+    }
+}
+
+#[test]
 fn only_root_and_who_serves_may_ask() {
     if !can_mount() {
         return;
     }
     let place = Place::new();
     place.up();
-    for args in [["key", "list", "--cell", place.arg()], ["user", "list", "--cell", place.arg()]] {
-        let mut command = lee(&args);
+    for list in ["key", "user", "host"] {
+        let mut command = lee(&[list, "list", "--cell", place.arg()]);
         run(as_user(&mut command, 65534)).bad(1, &["permission"]);
     }
 }

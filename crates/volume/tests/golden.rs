@@ -1,7 +1,9 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
-use leeward_fs::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
+use leeward_fs::accounts::{
+    HostRecord, Identity, Invitation, KeyRecord, Numbers, Secret, SigningRecord, Trust, UidRange, UserRecord,
+};
 use leeward_fs::flows::{FlowRecord, UserOrGroup};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use leeward_fs::{InodeFlags, Kind, NodeId, Time};
@@ -266,6 +268,70 @@ fn records_of_users_and_keys_are_as_they_were() {
     assert_eq!(hex(&signing.encode()), format!("01000000000000000008{}", "ab".repeat(32)));
     assert_eq!(SigningRecord::decode(&signing.encode()), Ok(signing.clone()));
     assert!(SigningRecord::decode(&signing.encode()[..41]).is_err());
+}
+
+#[test]
+fn records_of_hosts_are_as_they_were() {
+    assert_eq!(hex(&keys::host("n.a")), "ffffff140000000000000000006e2e61");
+    assert_eq!(keys::parse_named(&keys::host("n.a")), Some("n.a"));
+    assert_eq!(hex(&keys::identity()), "ffffff15000000000000000000");
+    let full = HostRecord {
+        key: Some([0xab; 32]),
+        invitation: Some(Invitation { secret_hash: [0xcd; 32], expires_secs: 3 }),
+        volumes: vec![4, 5],
+        read_only: true,
+        uids: vec![UidRange { first: 6, last: 7 }, UidRange { first: 9, last: 9 }],
+        root_squash: true,
+        trust: Trust::User,
+        created_secs: 1,
+        enrolled_secs: Some(2),
+    };
+    let new = HostRecord {
+        key: None,
+        volumes: Vec::new(),
+        read_only: false,
+        uids: Vec::new(),
+        root_squash: false,
+        trust: Trust::Host,
+        enrolled_secs: None,
+        ..full.clone()
+    };
+    let (key, hash) = ("ab".repeat(32), "cd".repeat(32));
+    let of_full = format!(
+        "011f0000000000000001{key}0000000000000002{hash}0000000000000003{}{}",
+        "00020000000400000005", "000200000006000000070000000900000009"
+    );
+    let of_new = format!("01020000000000000001{hash}000000000000000300000000");
+    let enrolled = HostRecord { key: full.key, enrolled_secs: Some(2), invitation: None, ..new.clone() };
+    let of_enrolled = format!("01010000000000000001{key}000000000000000200000000");
+    for (record, golden) in [(full, of_full), (new, of_new), (enrolled, of_enrolled)] {
+        let bytes = record.encode();
+        assert_eq!(hex(&bytes), golden);
+        assert_eq!(HostRecord::decode(&bytes), Ok(record));
+        (0..bytes.len()).for_each(|len| assert!(HostRecord::decode(&bytes[..len]).is_err(), "{len} bytes"));
+        assert!(HostRecord::decode(&[&bytes[..], &[0]].concat()).is_err(), "a byte more");
+    }
+}
+
+/// The public key is that of RFC 8032, 7.1, test 1.
+#[test]
+fn the_key_pair_of_a_cell_is_as_it_was() {
+    let golden = concat!(
+        "0100",
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+    );
+    let bytes: Vec<u8> = (0..golden.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&golden[at..at + 2], 16).expect("hex"))
+        .collect();
+    let identity = Identity::decode(&bytes).expect("a key pair");
+    assert_eq!(hex(&identity.encode()), golden);
+    assert_eq!((identity.seed[0], identity.public[31]), (0x9d, 0x1a));
+    (0..bytes.len()).for_each(|len| assert!(Identity::decode(&bytes[..len]).is_err(), "{len} bytes"));
+    let mut other = bytes.clone();
+    other[2] ^= 1;
+    assert!(Identity::decode(&other).is_err(), "a public key of another seed");
 }
 
 #[test]

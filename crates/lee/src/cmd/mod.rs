@@ -10,6 +10,7 @@ mod down;
 mod du;
 mod flow;
 mod fsck;
+mod host;
 mod key;
 mod lab;
 mod lab_s3;
@@ -69,6 +70,7 @@ pub enum Command {
     User(user::Args),
     Key(key::Args),
     Token(token::Args),
+    Host(host::Args),
     Report(report::Args),
     /// Check everything that is stored, in use or not
     Fsck,
@@ -187,6 +189,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::User(args) => user::run(&invocation, args),
         Command::Key(args) => key::run(&invocation, args),
         Command::Token(args) => token::run(&invocation, args),
+        Command::Host(args) => host::run(&invocation, args),
         Command::Top(args) => top::run(&invocation, &args),
         Command::Why(args) => why::run(&invocation, &args),
         Command::Report(args) => report::run(&invocation, &args),

@@ -1,4 +1,4 @@
-//! What requests about users, keys and tokens share. The control socket decides who may ask: root
+//! What requests about users, keys, tokens and hosts share. The control socket decides who may ask: root
 //! and the user who serves the cell.
 
 use crate::admin::Failure;
@@ -7,12 +7,13 @@ use crate::format::keys;
 use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::state::Effect;
+use crate::tx::Tx;
 use leeward_env::Ctx;
 use leeward_fs::accounts::{AccountChange, Accounts, UserRecord};
 use std::sync::Arc;
 
 impl Shard {
-    /// Users, keys and signing keys, as of now.
+    /// Users, keys, signing keys and hosts, as of now.
     pub(crate) fn accounts(&self) -> Arc<Accounts> {
         self.lock().accounts.clone()
     }
@@ -28,23 +29,26 @@ impl Shard {
                 Ok(changes) => changes,
                 Err(failure) => return Ok(Err(failure)),
             };
-            for change in changes {
-                match &change {
-                    AccountChange::User(name, record) => tx.put(keys::user(name), record.encode()),
-                    AccountChange::Key(id, Some(record)) => tx.put(keys::s3_key(id), record.encode()),
-                    AccountChange::Key(id, None) => tx.remove(keys::s3_key(id)),
-                    AccountChange::Signing(number, Some(record)) => {
-                        tx.put(keys::signing_key(*number), record.encode());
-                    }
-                    AccountChange::Signing(number, None) => tx.remove(keys::signing_key(*number)),
-                }
-                tx.then(Effect::Account(change));
-            }
+            changes.into_iter().for_each(|change| put(tx, change));
             Ok(Ok(()))
         });
         made.map_err(about("cannot be changed"))??;
         self.settle()
     }
+}
+
+fn put(tx: &mut Tx<'_>, change: AccountChange) {
+    match &change {
+        AccountChange::User(name, record) => tx.put(keys::user(name), record.encode()),
+        AccountChange::Key(id, Some(record)) => tx.put(keys::s3_key(id), record.encode()),
+        AccountChange::Key(id, None) => tx.remove(keys::s3_key(id)),
+        AccountChange::Signing(number, Some(record)) => tx.put(keys::signing_key(*number), record.encode()),
+        AccountChange::Signing(number, None) => tx.remove(keys::signing_key(*number)),
+        AccountChange::Host(name, Some(record)) => tx.put(keys::host(name), record.encode()),
+        AccountChange::Host(name, None) => tx.remove(keys::host(name)),
+        AccountChange::Identity(identity) => tx.put(keys::identity(), identity.encode()),
+    }
+    tx.then(Effect::Account(change));
 }
 
 /// The record of a user.

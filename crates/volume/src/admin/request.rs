@@ -49,7 +49,7 @@ pub enum Refresh {
     Nothing,
     /// Weights and ceilings at the gate.
     Flows,
-    /// Users, keys and tokens that the doors accept.
+    /// Users, keys, tokens and hosts that are let in.
     Accounts,
 }
 
@@ -165,6 +165,12 @@ requests! {
     KeyRevoke,
     TokenKeyShow,
     TokenRevoke,
+    HostAdd,
+    HostInvite,
+    HostList,
+    HostShow,
+    HostSet,
+    HostRemove,
     BinList,
     BinRestore,
     BinEmpty,

@@ -34,7 +34,7 @@ use leeward_env::disk::Disk;
 use leeward_env::disk::held::{HeldDir, sync_names};
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
-use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, SigningRecord, UserRecord};
+use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv};
@@ -374,7 +374,7 @@ impl Cell {
         self.shard.buckets()
     }
 
-    /// The current users and keys for doors.
+    /// The current users, keys and hosts.
     pub fn accounts(&self) -> Arc<Accounts> {
         self.shard.accounts()
     }
@@ -391,6 +391,18 @@ impl Cell {
     /// When it cannot be made durable.
     pub fn prepare_tokens(&self) -> std::result::Result<(), Failure> {
         self.shard.prepare_tokens()
+    }
+
+    /// Makes `key`, an Ed25519 public key, that of the host whose invitation has this secret, and
+    /// uses the invitation up. Returns the name of the host. Durable when this returns;
+    /// [`Cell::accounts`] has it then. The host's former key is not valid any more.
+    ///
+    /// # Errors
+    /// `EACCES`, with one text, when no invitation has this secret: it was never made, was used, has
+    /// expired, or its host was removed. `EEXIST` when another host has the key. When it cannot be made
+    /// durable: then the invitation may be used up or not.
+    pub fn enrol_host(&self, secret: &[u8; 16], key: [u8; 32]) -> std::result::Result<String, Failure> {
+        self.shard.enrol_host(secret, key)
     }
 
     /// Bytes in memory that are not stored yet, by flow.
@@ -723,24 +735,7 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         Ok(())
     })?;
     st.buckets = Arc::new(buckets);
-    let mut accounts = Accounts::default();
-    let named = |key: &[u8]| {
-        keys::parse_named(key).map(String::from).ok_or_else(|| Error::Corrupt("a user's key".into()))
-    };
-    each(&*moment, keys::table_range(Table::User), |key, v| {
-        accounts.apply(AccountChange::User(named(key)?, UserRecord::decode(v)?));
-        Ok(())
-    })?;
-    each(&*moment, keys::table_range(Table::S3Key), |key, v| {
-        accounts.apply(AccountChange::Key(named(key)?, Some(KeyRecord::decode(v)?)));
-        Ok(())
-    })?;
-    each(&*moment, keys::table_range(Table::SigningKey), |key, v| {
-        let number = keys::table_id(key) as u32;
-        accounts.apply(AccountChange::Signing(number, Some(SigningRecord::decode(v)?)));
-        Ok(())
-    })?;
-    st.accounts = Arc::new(accounts);
+    st.load_accounts(&*moment)?;
     st.load_uploads(&*moment)?;
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);

@@ -1,10 +1,13 @@
-//! How users, their S3 keys and the keys that tokens are signed with are stored, and how many there
-//! may be.
+//! How users, their S3 keys, the keys that tokens are signed with, hosts and the cell's own key pair
+//! are stored, and how many there may be.
 
 use crate::format::stored::Stored;
-use leeward_fs::accounts::{KeyRecord, Numbers, Secret, SigningRecord, UserRecord};
+use leeward_fs::accounts::{
+    HostRecord, Identity, Invitation, KeyRecord, Numbers, Secret, SigningRecord, Trust, UidRange, UserRecord,
+};
 use leeward_fs::{Error, Result};
 use leeward_meta::Value;
+use ring::signature::Ed25519KeyPair;
 
 /// Most users.
 pub const USERS_MAX: usize = 20_000;
@@ -16,10 +19,23 @@ pub const KEYS_PER_USER_MAX: usize = 100;
 pub const GROUPS_MAX: usize = 256;
 /// Longest label of a key, bytes.
 pub const LABEL_BYTES_MAX: usize = 128;
+/// Most hosts.
+pub const HOSTS_MAX: usize = 20_000;
+/// Most volumes that a host is allowed by name.
+pub const HOST_VOLUMES_MAX: usize = 1_000;
+/// Most ranges of user ids of a host.
+pub const HOST_UID_RANGES_MAX: usize = 256;
 
 const VERSION: u8 = 1;
+/// Flags of users.
 const HAS_NUMBERS: u8 = 1;
 const DISABLED: u8 = 2;
+/// Flags of hosts.
+const ENROLLED: u8 = 1;
+const INVITED: u8 = 2;
+const READ_ONLY: u8 = 4;
+const ROOT_SQUASH: u8 = 8;
+const TRUSTS_USERS: u8 = 16;
 
 impl Stored for UserRecord {
     /// The encoding: version, flags (1: has numbers, 2: disabled), generation u32, created i64;
@@ -97,6 +113,87 @@ impl Stored for SigningRecord {
     }
 }
 
+impl Stored for HostRecord {
+    /// The encoding: version, flags (1: has enrolled, 2: is invited, 4: read only, 8: root is squashed,
+    /// 16: users are trusted and not the host), created i64; with flag 1: key (32 bytes), enrolled i64;
+    /// with flag 2: SHA-256 of the secret (32 bytes), expires i64; number of volumes u16, volumes u32
+    /// each; number of ranges of user ids u16, first and last u32 each.
+    fn encode(&self) -> Value {
+        let mut out = vec![VERSION, host_flags(self)];
+        out.extend_from_slice(&self.created_secs.to_be_bytes());
+        if let Some(key) = &self.key {
+            out.extend_from_slice(key);
+            out.extend_from_slice(&self.enrolled_secs.unwrap_or_default().to_be_bytes());
+        }
+        if let Some(invitation) = &self.invitation {
+            out.extend_from_slice(&invitation.secret_hash);
+            out.extend_from_slice(&invitation.expires_secs.to_be_bytes());
+        }
+        out.extend_from_slice(&(self.volumes.len() as u16).to_be_bytes());
+        self.volumes.iter().for_each(|volume| out.extend_from_slice(&volume.to_be_bytes()));
+        out.extend_from_slice(&(self.uids.len() as u16).to_be_bytes());
+        for range in &self.uids {
+            out.extend_from_slice(&range.first.to_be_bytes());
+            out.extend_from_slice(&range.last.to_be_bytes());
+        }
+        out.into()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<HostRecord> {
+        let mut from = Reader { bytes, what: "host" };
+        let flags = from.versioned()?;
+        let is = |flag| flags & flag != 0;
+        let created_secs = from.i64()?;
+        let enrolled = is(ENROLLED).then(|| from.timed()).transpose()?;
+        let invitation = is(INVITED).then(|| from.timed()).transpose()?;
+        let volumes = (0..from.u16()?).map(|_| from.u32()).collect::<Result<_>>()?;
+        let uids = (0..from.u16()?).map(|_| from.uid_range()).collect::<Result<_>>()?;
+        from.end()?;
+        Ok(HostRecord {
+            key: enrolled.map(|(key, _)| key),
+            invitation: invitation
+                .map(|(secret_hash, expires_secs)| Invitation { secret_hash, expires_secs }),
+            volumes,
+            read_only: is(READ_ONLY),
+            uids,
+            root_squash: is(ROOT_SQUASH),
+            trust: if is(TRUSTS_USERS) { Trust::User } else { Trust::Host },
+            created_secs,
+            enrolled_secs: enrolled.map(|(_, secs)| secs),
+        })
+    }
+}
+
+fn host_flags(host: &HostRecord) -> u8 {
+    let flags = [
+        (host.key.is_some(), ENROLLED),
+        (host.invitation.is_some(), INVITED),
+        (host.read_only, READ_ONLY),
+        (host.root_squash, ROOT_SQUASH),
+        (host.trust == Trust::User, TRUSTS_USERS),
+    ];
+    flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag).sum()
+}
+
+impl Stored for Identity {
+    /// The encoding: version, 0, seed (32 bytes), public key (32 bytes).
+    fn encode(&self) -> Value {
+        [&[VERSION, 0], &self.seed[..], &self.public].concat().into()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Identity> {
+        let mut from = Reader { bytes, what: "key pair" };
+        from.versioned()?;
+        let (seed, public) = (from.array()?, from.array()?);
+        from.end()?;
+        // hosts know the cell by its public key: with another one it would be another cell
+        match Ed25519KeyPair::from_seed_and_public_key(&seed, &public) {
+            Ok(_) => Ok(Identity { seed, public }),
+            Err(_) => from.damaged(),
+        }
+    }
+}
+
 /// Reads an encoding field by field.
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -132,6 +229,15 @@ impl Reader<'_> {
 
     fn i64(&mut self) -> Result<i64> {
         self.array().map(i64::from_be_bytes)
+    }
+
+    /// A key or a hash, then a time.
+    fn timed(&mut self) -> Result<([u8; 32], i64)> {
+        Ok((self.array()?, self.i64()?))
+    }
+
+    fn uid_range(&mut self) -> Result<UidRange> {
+        Ok(UidRange { first: self.u32()?, last: self.u32()? })
     }
 
     fn text(&mut self, len: usize) -> Result<String> {

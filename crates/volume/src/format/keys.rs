@@ -37,6 +37,8 @@ const TABLE_SIGNING: u32 = SYSTEM + 15;
 const TABLE_SCRUB: u32 = SYSTEM + 17;
 const TABLE_SCRUB_PLACE: u32 = SYSTEM + 18;
 const TABLE_UPLOAD: u32 = SYSTEM + 19;
+const TABLE_HOST: u32 = SYSTEM + 20;
+const TABLE_IDENTITY: u32 = SYSTEM + 21;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -223,7 +225,17 @@ pub fn s3_key(id: &str) -> Key {
     build(TABLE_KEY, 0, 0, id.as_bytes())
 }
 
-/// The name in a key of users and of buckets, the id in a key of S3 keys.
+/// A host, by name.
+pub fn host(name: &str) -> Key {
+    build(TABLE_HOST, 0, 0, name.as_bytes())
+}
+
+/// The cell's own key pair.
+pub fn identity() -> Key {
+    build(TABLE_IDENTITY, 0, 0, &[])
+}
+
+/// The name in a key of users, of hosts and of buckets, the id in a key of S3 keys.
 pub fn parse_named(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(13..)?).ok()
 }
@@ -550,6 +562,10 @@ pub enum Table {
     ScrubPlace,
     /// Uploads in parts.
     Upload,
+    /// Hosts.
+    Host,
+    /// The cell's own key pair.
+    Identity,
 }
 
 /// The range of a system table.
@@ -574,6 +590,8 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Scrub => TABLE_SCRUB,
         Table::ScrubPlace => TABLE_SCRUB_PLACE,
         Table::Upload => TABLE_UPLOAD,
+        Table::Host => TABLE_HOST,
+        Table::Identity => TABLE_IDENTITY,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

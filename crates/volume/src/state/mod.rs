@@ -9,6 +9,7 @@ pub(crate) mod segments;
 pub(crate) mod snapshots;
 pub(crate) mod unreadable;
 
+mod accounts;
 pub(crate) mod bins;
 pub(crate) mod effect;
 pub(crate) mod moves;
