@@ -29,11 +29,12 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 7] = [
-    ("Serve", &["up", "down", "restart", "status"]),
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Serve", &["up", "serve", "down", "restart", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
     ("Who does what", &["top", "why", "flow"]),
-    ("Doors", &["bucket", "user", "key", "token", "host"]),
+    ("Doors", &["bucket", "user", "key", "token"]),
+    ("Other machines", &["mount", "host", "session"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
@@ -49,6 +50,8 @@ Examples:
   lee du . && lee df                    at once, however large the tree
   lee top                               who does what, and who waits behind whom
   lee probe /home /scratch              time small operations, on whatever is mounted there
+  lee serve /srv/cell && lee host add node7       on the server; then on node7:
+  lee mount SERVER /data --token TOKEN
   lee down /srv/cell
 
 `lee volume create --help` and the like say more.

@@ -71,6 +71,14 @@ pub enum Start {
 /// # Errors
 /// The child's.
 pub fn start(dir: &Path, arguments: &[OsString], role: Role) -> Result<Started, Fail> {
+    start_with_log(&log_of(dir), arguments, role)
+}
+
+/// The same for a process with this log.
+///
+/// # Errors
+/// The child's.
+pub fn start_with_log(log: &Path, arguments: &[OsString], role: Role) -> Result<Started, Fail> {
     let failed = |e: io::Error| Fail::new(format!("cannot start a process in the background: {}", text(&e)));
     let (mut reader, writer) = io::pipe().map_err(failed)?;
     let mut command = command(&myself(), arguments, role, writer.as_raw_fd());
@@ -86,7 +94,7 @@ pub fn start(dir: &Path, arguments: &[OsString], role: Role) -> Result<Started, 
         }
         Err(_) => {
             let how = child.wait().map_or_else(|e| text(&e), |status| status.to_string());
-            Err(Fail::new(ended_early(&log_of(dir), &how)))
+            Err(Fail::new(ended_early(log, &how)))
         }
     }
 }
@@ -219,6 +227,16 @@ impl ParentPipe {
         Ok(Some(ParentPipe { pipe: Some(inherited(SERVER, &named)?) }))
     }
 
+    /// Writes to this log from now on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn log_to(&mut self, log: &Path) -> Result<(), Fail> {
+        write_to(log).map_err(|e| Fail::new(format!("{}: {}", log.display(), text(&e))))?;
+        logging::start();
+        Ok(())
+    }
+
     /// Reports why the cell was not mounted. Later failures go to the log.
     pub fn failed(&mut self, fail: &Fail) {
         match self.pipe.take() {
@@ -260,11 +278,14 @@ pub fn tell(mut pipe: File, outcome: &Outcome) -> io::Result<()> {
 /// # Errors
 /// When the log cannot be written.
 pub fn write_to_log(cell: &CellDir) -> io::Result<()> {
-    let path = cell.within().join("log");
-    if std::fs::metadata(&path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {
-        std::fs::rename(&path, path.with_extension("1"))?;
+    write_to(&cell.within().join("log"))
+}
+
+fn write_to(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {
+        std::fs::rename(path, path.with_extension("1"))?;
     }
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
         // SAFETY: both descriptors are open.
         if unsafe { libc::dup2(log.as_raw_fd(), fd) } < 0 {

@@ -234,7 +234,7 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     let found = CellDir::resolve(dir).map_err(|e| wrong(&cannot_resolve(&e, dir)))?;
     // The mount of a cell stands for the cell.
     if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.dir) {
-        return Ok(CellDir::of(mount.cell));
+        return of_mount(mount);
     }
     if found.place.is_some() {
         return Ok(found);
@@ -253,6 +253,28 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
         )));
     }
     Ok(found)
+}
+
+/// The cell of a mount.
+fn of_mount(mount: mounts::CellMount) -> Result<CellDir, Fail> {
+    match mount.server() {
+        None => Ok(CellDir::of(mount.cell)),
+        Some(server) => Err(Fail::new(format!(
+            "{} is mounted from {server}: commands about that cell run on the machine that serves it",
+            mount.at.display()
+        ))),
+    }
+}
+
+/// The log of a mount of another machine's cell, in the background. Makes the directory that it is in.
+///
+/// # Errors
+/// When the directory cannot be made.
+pub fn mount_log(at: &Path) -> Result<PathBuf, Fail> {
+    let dir = states().join("mounts");
+    std::fs::create_dir_all(&dir).map_err(|e| Fail::new(format!("{}: {}", dir.display(), text(&e))))?;
+    let name = at.to_string_lossy().trim_matches('/').replace('/', "-");
+    Ok(dir.join(format!("{name}.log")))
 }
 
 fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {
@@ -280,7 +302,7 @@ fn around() -> Result<CellDir, Fail> {
     };
     // The mount comes first: a file in it may look like a cell's, but the cell is the mounted one.
     if let Some(mount) = mounts::containing(&here) {
-        return Ok(CellDir::of(mount.cell));
+        return of_mount(mount);
     }
     match here.ancestors().find(|dir| Cell::exists(dir)) {
         Some(dir) => Ok(CellDir::of(dir.to_path_buf())),

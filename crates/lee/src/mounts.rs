@@ -18,7 +18,7 @@ const KIND: &[u8] = b"fuse.leeward";
 /// One mount of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellMount {
-    /// The directory of the cell.
+    /// The directory of the cell; of a cell that another machine serves, where that is.
     pub cell: PathBuf,
     /// The mount point.
     pub at: PathBuf,
@@ -27,6 +27,11 @@ pub struct CellMount {
 }
 
 impl CellMount {
+    /// The machine that serves the cell, if it is not this one.
+    pub fn server(&self) -> Option<std::borrow::Cow<'_, str>> {
+        (!self.cell.is_absolute()).then(|| self.cell.to_string_lossy())
+    }
+
     /// A path below this mount as a path in the cell.
     fn path_in_cell(&self, path: &Path) -> Option<PathBuf> {
         path.strip_prefix(&self.at).ok().map(|rest| self.root.join(rest))

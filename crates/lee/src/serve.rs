@@ -1,5 +1,5 @@
 //! The process that serves a cell. It takes the lock, opens the cell, mounts it, and starts doors,
-//! control socket and metrics. At its end it undoes these steps in reverse order.
+//! the server for other machines, control socket and metrics. At its end it undoes these steps in reverse order.
 //!
 //! One queue has every [`Event`] that ends the process: a signal, `lee down`, an unmount, or another
 //! process that takes the cell over. Then the process unmounts (no new operation arrives), stops
@@ -8,11 +8,12 @@
 
 use crate::background::Start;
 use crate::control::server::{Server, Service};
-use crate::control::{self, DoorConnections, Flows, Running};
+use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
 use crate::doors::{self, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
+use crate::machines::{self, Machines};
 use crate::metrics::{self, http::Listeners};
 use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
@@ -59,6 +60,10 @@ const INDEX: &str =
 pub struct ServeOptions {
     /// The directory of the cell.
     pub dir: PathBuf,
+    /// Whether to mount it here, or only to serve others.
+    pub is_mounted: bool,
+    /// Where to listen for other machines, if neither the command line nor the settings say.
+    pub listen_usually: Option<String>,
     /// Where to mount it; `None`: `DIR/mnt`.
     pub mount: Option<PathBuf>,
     /// How to mount it.
@@ -101,8 +106,11 @@ impl ServeOptions {
 pub struct Started {
     /// The directory of the cell.
     pub cell: PathBuf,
-    /// Where it is mounted.
-    pub mount: PathBuf,
+    /// Where it is mounted; `None`: nowhere.
+    pub mount: Option<PathBuf>,
+    /// Addresses where other machines reach it.
+    #[serde(default)]
+    pub listen: Vec<String>,
     /// URLs of its metrics.
     pub metrics: Vec<String>,
     /// Its doors, by name and URL.
@@ -238,7 +246,8 @@ fn listen_to_signals(env: &Env, lifecycle: &Arc<Lifecycle>) -> Result<(), Fail> 
 
 /// A served cell. Its fields are dropped in this order.
 struct ServedCell {
-    mount: Arc<Mount>,
+    mount: Option<Arc<Mount>>,
+    machines: Option<Arc<Machines>>,
     doors: Option<Doors>,
     server: Option<Server>,
     cell: Arc<Cell>,
@@ -261,13 +270,17 @@ impl ServedCell {
         let config = with_cache(settings::load(&dir)?, options)?;
         let listeners = Listeners::bind(&metrics_addresses(options, &config)?)?;
         let urls = listeners.urls();
-        let bound = doors::bind(&options.doors.or(&config))?;
+        let mut wanted = options.doors.or(&config);
+        if wanted.listen.is_empty() {
+            wanted.listen.extend(options.listen_usually.clone());
+        }
+        let (bound, listening) = (doors::bind(&wanted)?, machines::bind(&wanted.listen)?);
         let created = make_unless_kept(env, &dir, &config, options)?;
         startup.locked(&dir)?;
-        let at = mount_point(&dir, options.mount.as_deref(), options.is_again())?;
+        let at = mount_point(&dir, options)?;
         let took_over = place::noted(&dir)?;
         refuse_if_taken_over(&dir, took_over.as_ref(), options)
-            .inspect_err(|_| drop(detach_stale(env, &dir, options, &at)))?;
+            .inspect_err(|_| drop(detach_stale(env, &dir, options, at.as_deref())))?;
         let cell = place::open(env, &dir, &config.engine())?;
         place::note(&dir, &lock.holder)?;
         let jobs = config.jobs == Jobs::Cgroup;
@@ -278,12 +291,9 @@ impl ServedCell {
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // only now, so that programs do not write below the mount point meanwhile
-            let stale = detach_stale(env, &dir, options, &at);
-            // what programs wrote there while the mount was dead does not keep it away
-            let resolved = mounts::resolve(&at).filter(|at| !options.is_again() && stale.contains(at));
-            let may_hide = options.is_again() || resolved.is_some();
-            let at = resolved.unwrap_or(at);
-            let mount = mount(env, &gate, Options { may_hide, ..mount_options(&dir, options) }, &at)?;
+            let stale = detach_stale(env, &dir, options, at.as_deref());
+            let mount = at.map(|at| mount_again(env, &gate, (&dir, options), at, &stale)).transpose()?;
+            let machines = listening.serve(env, &cell, &gate)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;
@@ -293,15 +303,17 @@ impl ServedCell {
                 authority,
                 doors: (doors.urls(), doors.figures()),
                 refreshing: Mutex::new(()),
-                mount: (mount.at().to_path_buf(), mount.channel()),
+                mount: mount.as_ref().map(|mount| (mount.at().to_path_buf(), mount.channel())),
+                machines: machines.clone(),
+                name: dir.to_string(),
                 metrics: urls.clone(),
                 holder: lock.holder.clone(),
                 after_a_crash: AtomicBool::new(options.is_after_crash(&dir)),
                 lifecycle: lifecycle.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, mount, doors, stale))
+            Ok((Server::start(env, &dir, Arc::new(service))?, mount, machines, doors, stale))
         });
-        let (server, mount, doors, stale) = match mounted {
+        let (server, mount, machines, doors, stale) = match mounted {
             Ok(mounted) => mounted,
             Err(fail) => {
                 cell.close()?;
@@ -312,7 +324,8 @@ impl ServedCell {
         listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
             cell: dir.name(),
-            mount: mount.at().to_path_buf(),
+            mount: mount.as_ref().map(|mount| mount.at().to_path_buf()),
+            listen: machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),
             metrics: urls,
             doors: doors.urls(),
             pid: std::process::id(),
@@ -320,13 +333,14 @@ impl ServedCell {
             stale,
             took_over,
         };
-        watch_mount(env, &mount, lifecycle);
+        mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
             watch_cell(env, &cell, lifecycle);
         }
         Ok(ServedCell {
             mount,
+            machines,
             doors: Some(doors),
             server: Some(server),
             cell,
@@ -345,7 +359,8 @@ impl ServedCell {
                 Event::Down => tracing::info!("lee down: ending"),
                 Event::Lost(why) => self.lifecycle.say(&format!("{why}: this process ends")),
                 Event::Unmounted => {
-                    self.lifecycle.say(&format!("{} was unmounted", self.started.mount.display()))
+                    let at = self.started.mount.as_deref().unwrap_or(Path::new("")).display();
+                    self.lifecycle.say(&format!("{at} was unmounted"))
                 }
             }
             match self.unmount() {
@@ -366,11 +381,12 @@ impl ServedCell {
     }
 
     fn unmount(&mut self) -> Result<(), Fail> {
-        let at = self.started.mount.display();
-        if self.mount.is_alive() {
+        let Some(mount) = &self.mount else { return Ok(()) };
+        let at = mount.at().display();
+        if mount.is_alive() {
             self.lifecycle.ending(format!("unmounting {at}"));
         }
-        match self.mount.unmount() {
+        match mount.unmount() {
             Ok(Unmounted::Clean) => Ok(()),
             Ok(Unmounted::Detached) => {
                 self.lifecycle.say(&format!("{at} was still in use: its users get errors from now on"));
@@ -387,7 +403,13 @@ impl ServedCell {
         self.lifecycle.ending(format!("writing to {dir} what is in memory"));
         self.doors = None;
         self.server = None;
+        if let Some(machines) = &self.machines {
+            machines.stop();
+        }
         let closed = self.cell.close();
+        if let Some(machines) = self.machines.take() {
+            machines.hang_up(closed.is_ok());
+        }
         place::forget(&self.dir, &self.lock.holder);
         if closed.is_ok() {
             self.lifecycle.say(&format!("{dir} is closed; everything is durable"));
@@ -543,17 +565,24 @@ fn check_empty(dir: &CellDir) -> Result<(), Fail> {
 
 /// Removes mounts that killed processes left. One that cannot be removed is reported, and does not
 /// hinder another mount point. A server that is started again knows that its own mount is dead.
-fn detach_stale(env: &Env, dir: &CellDir, options: &ServeOptions, at: &Path) -> Vec<PathBuf> {
+fn detach_stale(env: &Env, dir: &CellDir, options: &ServeOptions, at: Option<&Path>) -> Vec<PathBuf> {
     let note = |fail: Fail| output::note(&format!("lee: {fail}"));
-    let dead = mounts::resolve(at).filter(|_| options.is_again());
+    let dead = at.and_then(mounts::resolve).filter(|_| options.is_again());
     mounts::detach_all_of(env, dir.path(), dead.as_deref())
         .into_iter()
         .filter_map(|r| r.map_err(note).ok())
         .collect()
 }
 
-/// Where to mount. Makes the default mount point where it is missing.
-fn mount_point(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Result<PathBuf, Fail> {
+/// Where to mount, if at all. Makes the default mount point where it is missing.
+fn mount_point(dir: &CellDir, options: &ServeOptions) -> Result<Option<PathBuf>, Fail> {
+    if !options.is_mounted {
+        return Ok(None);
+    }
+    mount_point_of(dir, options.mount.as_deref(), options.is_again()).map(Some)
+}
+
+fn mount_point_of(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Result<PathBuf, Fail> {
     let Some(wanted) = wanted else {
         let at = dir.mount_point();
         return match std::fs::create_dir(dir.within().join("mnt")) {
@@ -576,6 +605,20 @@ fn mount_point(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Result<P
         )));
     }
     Ok(wanted.to_path_buf())
+}
+
+/// Mounts. What programs wrote below the mount point while it was dead does not keep the mount away.
+fn mount_again(
+    env: &Env,
+    gate: &Gate,
+    (dir, options): (&CellDir, &ServeOptions),
+    at: PathBuf,
+    stale: &[PathBuf],
+) -> Result<Arc<Mount>, Fail> {
+    let resolved = mounts::resolve(&at).filter(|at| !options.is_again() && stale.contains(at));
+    let may_hide = options.is_again() || resolved.is_some();
+    let at = resolved.unwrap_or(at);
+    mount(env, gate, Options { may_hide, ..mount_options(dir, options) }, &at)
 }
 
 fn mount(env: &Env, gate: &Gate, options: Options, at: &Path) -> Result<Arc<Mount>, Fail> {
@@ -625,8 +668,12 @@ struct CellService {
     /// Held while the gate reads weights and ceilings again, or the doors users and keys: the last
     /// change counts.
     refreshing: Mutex<()>,
-    /// Where it is mounted, and how the kernel's requests come.
-    mount: (PathBuf, String),
+    /// Where it is mounted, and how the kernel's requests come; `None`: nowhere.
+    mount: Option<(PathBuf, String)>,
+    /// Other machines, if it listens for them.
+    machines: Option<Arc<Machines>>,
+    /// Name of the cell.
+    name: String,
     metrics: Vec<String>,
     /// Names and URLs of the doors, and their counters.
     doors: (Vec<(String, String)>, Vec<Arc<Figures>>),
@@ -676,6 +723,9 @@ impl Service for CellService {
             Refresh::Accounts => {
                 let _alone = self.refreshing.lock();
                 self.authority.set_accounts(self.cell.accounts());
+                if let Some(machines) = &self.machines {
+                    machines.hosts_changed();
+                }
             }
         }
         Ok(reply)
@@ -689,8 +739,10 @@ impl Service for CellService {
             pid: self.holder.pid,
             host: self.holder.host.clone(),
             since: self.holder.since,
-            mount: self.mount.0.clone(),
-            channel: self.mount.1.clone(),
+            mount: self.mount.as_ref().map(|(at, _)| at.clone()),
+            channel: self.mount.as_ref().map(|(_, channel)| channel.clone()).unwrap_or_default(),
+            listen: self.machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),
+            sessions: self.machines.as_ref().map_or(0, |machines| machines.sessions().len() as u64),
             metrics: self.metrics.clone(),
             doors: self.doors.0.clone(),
             door_connections: self.doors.1.iter().map(|f| door_connections(f)).collect(),
@@ -719,8 +771,16 @@ impl Service for CellService {
         Flows { report, paths, volumes, dirty_bytes: dirty }
     }
 
+    fn sessions(&self) -> Vec<MachineSession> {
+        self.machines.as_ref().map_or_else(Vec::new, |machines| machines.sessions())
+    }
+
+    fn end_session(&self, number: u64) -> bool {
+        self.machines.as_ref().is_some_and(|machines| machines.end_session(number))
+    }
+
     fn down(&self) {
-        self.lifecycle.set(Stage::Ending(format!("ending {}", self.mount.0.display())));
+        self.lifecycle.set(Stage::Ending(format!("ending {}", self.name)));
         self.lifecycle.post(Event::Down);
     }
 

@@ -74,6 +74,7 @@ fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
         read.map_err(|wrong| format!("{key}: {wrong}"))
     };
     let doors = addresses_of("s3", &config.s3).and(addresses_of("http", &config.http));
+    let doors = doors.and(addresses_of("listen", &config.listen));
     let addresses = addresses.map_err(|wrong| format!("metrics: {wrong}"));
     config.check().and(addresses).and(doors).map_err(|wrong| {
         let key = wrong.split([' ', '=', ':']).next().unwrap_or_default();

@@ -18,7 +18,7 @@ mod memory;
 mod tls;
 mod turns;
 
-pub use address::{AddressError, parse};
+pub use address::{AddressError, listen as listen_at, parse};
 pub use certificate::Certificate;
 pub use figures::{Family, Figures, OfPair};
 pub use log::AccessLog;

@@ -15,12 +15,16 @@ mod key;
 mod lab;
 mod lab_s3;
 mod man;
+mod mount;
 mod pool;
 mod probe;
 mod quota;
 mod report;
 mod restart;
 mod scrub;
+mod serve;
+mod service;
+mod session;
 mod snap;
 mod status;
 mod sync;
@@ -39,7 +43,7 @@ use crate::locate::{self, CellDir};
 use crate::logging;
 use crate::output::Format;
 use crate::progress::Bar;
-use crate::session::{self, Session};
+use crate::session::{self as sessions, Session};
 use clap::Subcommand;
 use leeward_env::Env;
 use leeward_volume::admin::Request;
@@ -52,6 +56,8 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(up::Args),
+    Serve(serve::Args),
+    Mount(mount::Args),
     Down(down::Args),
     Restart(restart::Args),
     Status(status::Args),
@@ -71,6 +77,7 @@ pub enum Command {
     Key(key::Args),
     Token(token::Args),
     Host(host::Args),
+    Session(session::Args),
     Report(report::Args),
     /// Check everything that is stored, in use or not
     Fsck,
@@ -141,7 +148,7 @@ impl Invocation {
     ) -> Result<T, Fail> {
         let cell = self.cell()?;
         logging::start();
-        session::with(&self.env, &cell, command, |session| work(&cell, session))
+        sessions::with(&self.env, &cell, command, |session| work(&cell, session))
     }
 
     /// Sends one request to the cell.
@@ -174,6 +181,9 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
     let invocation = Invocation { env: Env::real(), cell: cli.cell, format };
     let done = match cli.command {
         Command::Up(args) => up::run(&invocation, args),
+        Command::Serve(args) => serve::run(&invocation, args),
+        Command::Mount(args) => mount::run(&invocation, args),
+        Command::Session(args) => session::run(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),
         Command::Restart(args) => restart::run(&invocation, &args),

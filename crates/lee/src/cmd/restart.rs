@@ -118,7 +118,8 @@ fn show(
         "pause_ms": pause_ms,
     });
     output::show(invocation.format, &value, || {
-        let (version, pid, at) = (&now.version, now.pid, now.mount.display());
+        let (version, pid) = (&now.version, now.pid);
+        let at = now.mount.as_ref().map_or_else(|| "it".into(), |at| at.display().to_string());
         format!("{cell} is served by lee {version}, process {pid}; {at} was away for {pause_ms} ms at most")
     })
 }

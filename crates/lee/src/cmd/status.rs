@@ -61,6 +61,8 @@ fn show_running(
         "host": running.host,
         "since": running.since,
         "mount": running.mount,
+        "listen": running.listen,
+        "sessions": running.sessions,
         "channel": running.channel,
         "metrics": running.metrics,
         "doors": running.doors.iter().map(|(door, url)| json!({"door": door, "url": url})).collect::<Vec<_>>(),
@@ -82,8 +84,7 @@ fn show_running(
     output::show(invocation.format, &value, || {
         let mut lines = vec![
             ("cell", cell.to_string()),
-            ("mounted at", running.mount.display().to_string()),
-            ("requests by", running.channel.clone()),
+            ("mounted at", mounted_at(running)),
             ("process", format!("{} on {}", running.pid, running.host)),
             ("since", format!("{} ({})", when::utc(running.since), when::ago(age))),
             ("version", running.version.clone()),
@@ -92,6 +93,13 @@ fn show_running(
             ("snapshots", size::count(running.snapshots)),
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
+        if running.mount.is_some() {
+            lines.insert(2, ("requests by", running.channel.clone()));
+        }
+        lines.extend(running.listen.iter().map(|at| ("listens at", at.clone())));
+        if !running.listen.is_empty() {
+            lines.push(("machines", format!("{} (lee session list)", size::count(running.sessions))));
+        }
         lines.extend(running.metrics.iter().map(|url| ("metrics", url.clone())));
         lines.extend(
             running.doors.iter().map(|(door, url)| (if door == "s3" { "S3" } else { "HTTP" }, url.clone())),
@@ -109,6 +117,11 @@ fn show_running(
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn mounted_at(running: &Running) -> String {
+    let at = running.mount.as_ref();
+    at.map_or_else(|| "nowhere on this machine".into(), |at| at.display().to_string())
 }
 
 /// Adds what the keeper says to the JSON of a cell.

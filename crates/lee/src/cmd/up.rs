@@ -1,22 +1,19 @@
 //! `lee up`: make a cell where there is none, serve it, mount it.
 
 use super::Invocation;
-use crate::background::{self, ParentPipe, Role};
+use super::service::{Service, absolute};
+use crate::background::{self, ParentPipe};
 use crate::control::Running;
 use crate::control::client::{Client, Unreached};
-use crate::doors::Wanted;
 use crate::fail::Fail;
 use crate::keeper::{Kept, Restart};
 use crate::locate::{self, CellDir};
-use crate::metrics::http;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{self, KeptBy, ServeOptions, Started, Startup};
-use crate::{logging, mounts, notify, size, when};
-use leeward_door::listen;
+use crate::{logging, mounts, notify, when};
 use leeward_env::{Env, Nanos};
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,12 +27,8 @@ const SERVING_STEP: Duration = Duration::from_millis(50);
 /// everything durable. Ordinary users can run it, too, where fusermount3 is installed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The cell: a directory (of a cell, an empty one, or one to be made), or s3://BUCKET/PREFIX
-    ///
-    /// For a bucket, AWS_ENDPOINT_URL names the object store. Region and keys come from the usual
-    /// AWS variables and profiles. A cell in a bucket that another machine serves is taken over.
-    #[arg(value_name = "CELL")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    service: Service,
 
     /// Where to mount it: an empty directory [default: DIR/mnt, or for a bucket one below /run,
     /// which is made]
@@ -52,88 +45,22 @@ pub struct Args {
     /// io_uring lee up fails where that cannot be had.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
     options: Vec<MountWord>,
-
-    /// Answer Prometheus there: a port of this machine only (9547), or 127.0.0.1:9547, or
-    /// [::1]:9547; may be given several times [else: `metrics` in the settings]
-    ///
-    /// The page has names of volumes and numbers of users, and is open to all who reach the
-    /// address.
-    #[arg(long, value_name = "ADDRESS", value_parser = http::parse)]
-    metrics: Vec<SocketAddr>,
-
-    /// Answer S3 there: a port of this machine only (9000), an address with a port, or *:PORT; may
-    /// be given several times [else: `s3` in the settings]
-    ///
-    /// What is published: lee bucket; who gets in: lee key. Without a certificate only on addresses
-    /// of this machine.
-    #[arg(long, value_name = "ADDRESS", value_parser = door_address)]
-    s3: Vec<String>,
-
-    /// Answer HTTP and WebDAV there: written as for --s3; may be given several times [else: `http`
-    /// in the settings]
-    #[arg(long, value_name = "ADDRESS", value_parser = door_address)]
-    http: Vec<String>,
-
-    /// The certificate that doors show, in PEM format, with those that sign it; read again when it
-    /// changes [else: `tls-certificate` in the settings]
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-
-    /// Its key, in PEM format [else: `tls-key` in the settings]
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
-
-    /// Keep what is read from object stores in this directory of a local disk; it may be deleted at
-    /// any time [else: `disk-cache` in the settings]
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
-
-    /// Its size, such as 50G [else: `disk-cache-mib` in the settings, 10 GiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_space)]
-    cache_size: Option<u64>,
-
-    /// Return as soon as it is mounted; the log is DIR/log, `lee status` of a cell in a bucket
-    /// tells where
-    ///
-    /// A small process, the keeper, stays beside the server. When the server crashes, the keeper
-    /// starts it again at once, and the mount is back. `lee down` ends both.
-    #[arg(long)]
-    background: bool,
-
-    /// With --background: without a keeper; a server that crashed stays away, with a dead mount
-    #[arg(long, requires = "background")]
-    no_keeper: bool,
 }
 
 impl Args {
-    /// The command line of the process in the background. Its paths are absolute, because that
-    /// process has another current directory.
+    /// The command line of the process in the background.
     fn command_line(&self, dir: &Path) -> Vec<OsString> {
-        let path = |file: &PathBuf| absolute(file).into_os_string();
         let mut line = vec!["up".into(), absolute(dir).into_os_string()];
-        let mut add = |name: &str, value: OsString| line.extend([name.into(), value]);
-        self.mount.iter().for_each(|at| add("--mount", path(at)));
-        self.options.iter().for_each(|word| add("--options", word.to_string().into()));
-        self.metrics.iter().for_each(|address| add("--metrics", address.to_string().into()));
-        self.s3.iter().for_each(|address| add("--s3", address.into()));
-        self.http.iter().for_each(|address| add("--http", address.into()));
-        self.tls_certificate.iter().for_each(|file| add("--tls-certificate", path(file)));
-        self.tls_key.iter().for_each(|file| add("--tls-key", path(file)));
-        self.cache.iter().for_each(|dir| add("--cache", path(dir)));
-        self.cache_size.iter().for_each(|bytes| add("--cache-size", bytes.to_string().into()));
-        line.push("--background".into());
+        self.mount.iter().for_each(|at| line.extend(["--mount".into(), absolute(at).into_os_string()]));
+        self.options.iter().for_each(|word| line.extend(["--options".into(), word.to_string().into()]));
+        line.extend(self.service.command_line());
         line
     }
 
-    fn role(&self) -> Role {
-        if self.no_keeper { Role::Server } else { Role::Keeper }
+    fn options(self, dir: PathBuf, kept: Option<KeptBy>) -> ServeOptions {
+        let service = self.service.options(dir, kept);
+        ServeOptions { is_mounted: true, mount: self.mount, mount_options: self.options, ..service }
     }
-}
-
-/// The path, absolute; a URL as it is.
-fn absolute(path: &Path) -> PathBuf {
-    let is_url = path.to_string_lossy().contains("://");
-    std::path::absolute(path).ok().filter(|_| !is_url).unwrap_or_else(|| path.to_path_buf())
 }
 
 /// Runs it.
@@ -141,15 +68,15 @@ fn absolute(path: &Path) -> PathBuf {
 /// # Errors
 /// Why the cell could not be served, or not be ended cleanly.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
-    let dir = invocation.directory(args.dir.clone())?;
+    let dir = invocation.directory(args.service.dir.clone())?;
     if let Some(mut parent) = ParentPipe::if_child()? {
-        let options = serve_options(dir, args, background::kept_by());
+        let options = args.options(dir, background::kept_by());
         return serve::serve(&invocation.env, &options, &mut parent).inspect_err(|fail| parent.failed(fail));
     }
     let met = meet_keeper(&invocation.env, &dir)?;
-    if !args.background {
+    if !args.service.background {
         logging::start();
-        let options = serve_options(dir, args, None);
+        let options = args.options(dir, None);
         return serve::serve(&invocation.env, &options, &mut Terminal { format: invocation.format });
     }
     if let Some((running, restart)) =
@@ -158,24 +85,8 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         return announce_again(invocation.format, &dir, running, &restart);
     }
     locate::make_state_absolute();
-    let started = background::start(&dir, &args.command_line(&dir), args.role())?;
+    let started = background::start(&dir, &args.command_line(&dir), args.service.role())?;
     announce(invocation.format, &started, &format!("ends it: lee down {}", started.cell.display()))
-}
-
-fn serve_options(dir: PathBuf, args: Args, kept: Option<KeptBy>) -> ServeOptions {
-    // the server has another directory later on
-    let absolute = |file: Option<PathBuf>| file.map(|file| absolute(&file));
-    let (certificate, key) = (absolute(args.tls_certificate), absolute(args.tls_key));
-    ServeOptions {
-        dir,
-        mount: args.mount,
-        mount_options: args.options,
-        metrics: args.metrics,
-        doors: Wanted { s3: args.s3, http: args.http, certificate, key, clients: None },
-        cache: args.cache,
-        cache_bytes: args.cache_size,
-        kept,
-    }
 }
 
 /// Looks for a keeper of the cell. One whose server does not serve is asked to stand aside: this
@@ -183,7 +94,7 @@ fn serve_options(dir: PathBuf, args: Args, kept: Option<KeptBy>) -> ServeOptions
 ///
 /// # Errors
 /// When the keeper does not end.
-fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Restart)>, Fail> {
+pub(super) fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Restart)>, Fail> {
     let Ok(cell) = locate::called(dir.as_os_str(), "") else { return Ok(None) };
     let end = env.now() + SERVING_WAIT;
     while env.now() < end {
@@ -208,19 +119,16 @@ fn brought_back(env: &Env, cell: &CellDir, running: Running) -> Option<(Running,
 
 fn is_same_mount(wanted: Option<&Path>, running: &Running, dir: &Path) -> bool {
     match wanted {
-        Some(at) => mounts::without_links(at).is_ok_and(|at| at == running.mount),
-        None => locate::called(dir.as_os_str(), "").is_ok_and(|cell| cell.mount_point() == running.mount),
+        Some(at) => mounts::without_links(at).is_ok_and(|at| Some(at) == running.mount),
+        None => {
+            locate::called(dir.as_os_str(), "").is_ok_and(|cell| Some(cell.mount_point()) == running.mount)
+        }
     }
 }
 
-/// An address of a door, as it was written.
-fn door_address(text: &str) -> Result<String, String> {
-    listen::parse(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
-}
-
 /// Somebody watches.
-struct Terminal {
-    format: Format,
+pub(super) struct Terminal {
+    pub(super) format: Format,
 }
 
 impl Startup for Terminal {
@@ -242,18 +150,24 @@ impl Startup for Terminal {
 /// A keeper has brought the server back before this command could start one.
 fn announce_again(format: Format, dir: &Path, running: Running, restart: &Restart) -> Result<(), Fail> {
     let cell = locate::called(dir.as_os_str(), "")?;
-    let Running { mount, metrics, doors, pid, .. } = running;
-    let cell = cell.name();
+    let Running { mount, listen, metrics, doors, pid, .. } = running;
+    let (cell, stale) = (cell.name(), Vec::new());
     let started =
-        Started { cell, mount, metrics, doors, pid, created: false, stale: Vec::new(), took_over: None };
+        Started { cell, mount, listen, metrics, doors, pid, created: false, stale, took_over: None };
     output::show(format, &started, || {
-        let (cell, at) = (started.cell.display(), started.mount.display());
         let (when, cause) = (when::utc(restart.at), &restart.cause);
-        format!("{cell} is served already (brought back {when}: {cause}); it is mounted at {at}")
+        let cell = started.cell.display();
+        format!("{cell} is served already (brought back {when}: {cause}){}", where_mounted(&started))
     })
 }
 
-fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
+/// Ends the line that names the cell.
+fn where_mounted(started: &Started) -> String {
+    let at = started.mount.as_ref();
+    at.map_or_else(String::new, |at| format!("; it is mounted at {}", at.display()))
+}
+
+pub(super) fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
     output::show(format, started, || {
         let mut text = String::new();
         for at in &started.stale {
@@ -262,9 +176,12 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
         if let Some(holder) = &started.took_over {
             text.push_str(&format!("took the cell over from {holder}\n"));
         }
-        let (cell, at) = (started.cell.display(), started.mount.display());
+        let cell = started.cell.display();
         let made = if started.created { "made the cell" } else { "opened the cell" };
-        text.push_str(&format!("{made} {cell}; it is mounted at {at}\n"));
+        text.push_str(&format!("{made} {cell}{}\n", where_mounted(started)));
+        for address in &started.listen {
+            text.push_str(&format!("other machines reach it at {address}\n"));
+        }
         for url in &started.metrics {
             text.push_str(&format!("metrics are at {url}\n"));
         }
@@ -272,8 +189,13 @@ fn announce(format: Format, started: &Started, end: &str) -> Result<(), Fail> {
             text.push_str(&format!("the {door} door is at {url}\n"));
         }
         text.push_str("what to try next:\n");
-        text.push_str(&format!("  cd {at}\n"));
+        if let Some(at) = &started.mount {
+            text.push_str(&format!("  cd {}\n", at.display()));
+        }
         text.push_str(&format!("  lee volume create home --cell {cell}\n"));
+        if !started.listen.is_empty() {
+            text.push_str(&format!("  lee host add NAME --cell {cell}\n"));
+        }
         text.push_str(&format!("  lee df --cell {cell}\n"));
         text.push_str(&format!("{end}\n"));
         text
@@ -298,7 +220,7 @@ mod tests {
     #[test]
     fn the_process_in_the_background_gets_the_same_options() {
         let line = "up cell --mount /m -o ro,subdir=/a --metrics 9547 --metrics [::1]:1 --s3 9000 --s3 *:9001 \
-            --http 8080 --tls-certificate /c --tls-key /k --cache /cache --cache-size 50G --background --json";
+            --http 8080 --listen *:7433 --tls-certificate /c --tls-key /k --cache /cache --cache-size 50G --background --json";
         let up = crate::args::command().find_subcommand("up").cloned().expect("it is there");
         for name in up.get_arguments().filter_map(|argument| argument.get_long()) {
             let is_passed_on = !["no-keeper", "help"].contains(&name);
@@ -311,12 +233,12 @@ mod tests {
         let line: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let args = parsed(&line);
         let again = parsed(&args.command_line(Path::new("/cell")));
-        assert_eq!(again.dir.as_deref(), Some(Path::new("/cell")));
+        assert_eq!(again.service.dir.as_deref(), Some(Path::new("/cell")));
         let mut args = args;
-        args.dir.clone_from(&again.dir);
+        args.service.dir.clone_from(&again.service.dir);
         assert_eq!(format!("{args:?}"), format!("{again:?}"));
         assert_eq!(
-            parsed(&again.command_line(Path::new("s3://b/p"))).dir.as_deref(),
+            parsed(&again.command_line(Path::new("s3://b/p"))).service.dir.as_deref(),
             Some(Path::new("s3://b/p"))
         );
         assert!(absolute(Path::new("x")).is_absolute());

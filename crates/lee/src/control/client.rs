@@ -1,6 +1,8 @@
 //! The commands' end of the control socket.
 
-use super::{Answer, Call, Flows, LINE_BYTES_MAX, Line, Running, SocketPath, read_line, write_line};
+use super::{
+    Answer, Call, Flows, LINE_BYTES_MAX, Line, MachineSession, Running, SocketPath, read_line, write_line,
+};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use leeward_volume::admin::{Progress, Request};
@@ -77,6 +79,22 @@ impl Client {
     /// When there is no answer.
     pub fn flows(self) -> Result<Flows, Fail> {
         self.answer_soon(&Call::Flows)
+    }
+
+    /// Asks which machines are connected; waits for a bounded time.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn sessions(self) -> Result<Vec<MachineSession>, Fail> {
+        self.answer_soon(&Call::Sessions)
+    }
+
+    /// Ends the session of a machine; false: there is none of this number. Waits for a bounded time.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn end_session(self, number: u64) -> Result<bool, Fail> {
+        self.answer_soon(&Call::EndSession { number })
     }
 
     /// Asks the process to end, and hears what it does until it is gone. Returns whether the

@@ -43,6 +43,13 @@ pub enum Call {
     Status,
     /// What users did and waited for. The answer is [`Flows`].
     Flows,
+    /// Which machines are connected. The answer is a list of [`MachineSession`].
+    Sessions,
+    /// End the session of a machine. The answer says whether there was one of this number.
+    EndSession {
+        /// Its number.
+        number: u64,
+    },
     /// End. The process tells its stages; an answer says that everything is durable.
     Down,
 }
@@ -84,6 +91,25 @@ pub struct Flows {
     pub dirty_bytes: Vec<(u32, u64)>,
 }
 
+/// A machine that has mounted the cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineSession {
+    /// Number of the session.
+    pub session: u64,
+    /// Name of the host.
+    pub host: String,
+    /// The machine's address and port; `None`: it is not connected now.
+    pub address: Option<String>,
+    /// For how long there has been the session, seconds.
+    pub age_secs: u64,
+    /// For how long nothing was heard, milliseconds.
+    pub silent_ms: u64,
+    /// Inodes to which the machine has references.
+    pub inodes: u64,
+    /// Requests at work.
+    pub requests: u64,
+}
+
 /// What `lee status` shows of a serving process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
@@ -93,8 +119,8 @@ pub struct Running {
     pub host: String,
     /// Seconds since 1970.
     pub since: i64,
-    /// Where the cell is mounted.
-    pub mount: PathBuf,
+    /// Where the cell is mounted; `None`: nowhere, other machines mount it.
+    pub mount: Option<PathBuf>,
     /// How the kernel's requests come: by io_uring, or from `/dev/fuse` and why.
     #[serde(default)]
     pub channel: String,
@@ -104,6 +130,12 @@ pub struct Running {
     /// Its doors, by name and URL.
     #[serde(default)]
     pub doors: Vec<(String, String)>,
+    /// Addresses where other machines reach the cell.
+    #[serde(default)]
+    pub listen: Vec<String>,
+    /// Machines that are connected.
+    #[serde(default)]
+    pub sessions: u64,
     /// Connections of each door.
     #[serde(default)]
     pub door_connections: Vec<DoorConnections>,

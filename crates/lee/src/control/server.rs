@@ -4,7 +4,9 @@
 //! No lock is held while a request runs or a line is written. Connections do not keep the process
 //! alive: it ends when the cell is closed, whatever they wait for.
 
-use super::{Answer, CALL_BYTES_MAX, Call, Flows, Line, Running, SocketPath, read_line, write_line};
+use super::{
+    Answer, CALL_BYTES_MAX, Call, Flows, Line, MachineSession, Running, SocketPath, read_line, write_line,
+};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::system;
@@ -42,6 +44,10 @@ pub trait Service: Send + Sync + 'static {
     fn running(&self) -> Result<Running, Failure>;
     /// What users did and waited for.
     fn flows(&self) -> Flows;
+    /// Machines that are connected.
+    fn sessions(&self) -> Vec<MachineSession>;
+    /// Ends the session of a machine; false: there is none of this number.
+    fn end_session(&self, number: u64) -> bool;
     /// Asks the process to end.
     fn down(&self);
     /// Waits until the process does something else than `last`, and returns what it does then;
@@ -207,6 +213,8 @@ impl Connection<'_> {
             Call::Admin { request } => self.finish("admin", self.admin(caller, &request)),
             Call::Status => self.finish("running", self.service.running()),
             Call::Flows => self.finish("flows", Ok(self.service.flows())),
+            Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
+            Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
         }
     }

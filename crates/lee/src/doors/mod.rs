@@ -41,6 +41,8 @@ pub struct Wanted {
     pub s3: Vec<String>,
     /// Addresses of the HTTP door.
     pub http: Vec<String>,
+    /// Addresses for other machines that mount the cell.
+    pub listen: Vec<String>,
     /// Certificate, if doors are to be encrypted.
     pub certificate: Option<PathBuf>,
     /// Key of the certificate.
@@ -60,6 +62,7 @@ impl Wanted {
         Wanted {
             s3: or(&self.s3, &config.s3),
             http: or(&self.http, &config.http),
+            listen: or(&self.listen, &config.listen),
             certificate: path(&self.certificate, &config.tls_certificate),
             key: path(&self.key, &config.tls_key),
             clients: path(&self.clients, &config.tls_clients),

@@ -332,7 +332,7 @@ impl Keeper {
                 Ok(cell) => self.hold(cell),
                 Err(fail) => output::note(&format!("lee: {fail}")),
             }
-            self.keep_the_mount_point(&started.mount);
+            started.mount.iter().for_each(|at| self.keep_the_mount_point(at));
         }
         self.take_file();
         if let Some(Down { at, cause }) = self.down.take() {

@@ -63,6 +63,9 @@ pub struct CellSettings {
     /// Addresses of the HTTP and WebDAV door: ports of this machine only, addresses with a port, or
     /// `*:PORT`. None: no such door.
     pub http: Vec<String>,
+    /// Addresses where other machines mount the cell: ports of this machine only, addresses with a
+    /// port, or `*:PORT`. None: no other machine mounts it.
+    pub listen: Vec<String>,
     /// CA certificates that third-party copies trust besides those of the machine: a file with
     /// certificates in PEM, or a directory of such.
     pub tls_trusted: String,
@@ -168,6 +171,7 @@ impl Default for CellSettings {
             metrics: Vec::new(),
             s3: Vec::new(),
             http: Vec::new(),
+            listen: Vec::new(),
             tls_trusted: String::new(),
             transfers_max: 64,
             transfers_networks: Vec::new(),

@@ -3,6 +3,7 @@
 use crate::message::Caller;
 use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
 use leeward_fs::{Allocate, Error, NodeId, Op, Result};
+use std::collections::BTreeSet;
 
 /// The user and group that root of a host is, where it is not to be root.
 const NOBODY: u32 = 65_534;
@@ -22,6 +23,8 @@ pub struct Grant {
     pub uids: Vec<(u32, u32)>,
     /// Numbers of the volumes that it may use; none: all.
     pub volumes: Vec<u32>,
+    /// Directories of other volumes that lead to those: it may look names up in them and list them.
+    pub ways: BTreeSet<NodeId>,
 }
 
 impl Grant {
@@ -37,6 +40,19 @@ impl Grant {
     fn has(&self, node: NodeId) -> bool {
         self.volumes.is_empty() || self.volumes.contains(&node.volume())
     }
+
+    /// Whether an operation only finds the way to a volume.
+    fn is_on_way(&self, op: &Op<'_>, node: NodeId) -> bool {
+        match op {
+            Op::Lookup { name: b"..", .. } => true,
+            Op::Lookup { .. } | Op::List { .. } | Op::GetXattr { .. } | Op::ListXattr { .. } => {
+                self.ways.contains(&node)
+            }
+            // of what a lookup has told already
+            Op::GetAttr { .. } | Op::StatFs { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// The context of an operation that a host may ask for. `knows`: whether the client has a reference to
@@ -51,7 +67,8 @@ pub(super) fn admit(
     knows: &dyn Fn(NodeId) -> bool,
 ) -> Result<Ctx> {
     check_values(op)?;
-    if !grant.speaks_for(caller.uid) {
+    let squashed = grant.root_squash && caller.uid == 0;
+    if !squashed && !grant.speaks_for(caller.uid) {
         return Err(Error::NotPermitted);
     }
     if grant.read_only
@@ -65,11 +82,10 @@ pub(super) fn admit(
         if node.is_view() && !knows(node) {
             return Err(Error::Stale);
         }
-        if !node.is_view() && !grant.has(node) {
+        if !node.is_view() && !grant.has(node) && !grant.is_on_way(op, node) {
             return Err(Error::Access);
         }
     }
-    let squashed = grant.root_squash && caller.uid == 0;
     let (uid, gid) = if squashed { (NOBODY, NOBODY) } else { (caller.uid, caller.gid) };
     let gids = if squashed { &[][..] } else { &caller.gids };
     let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;

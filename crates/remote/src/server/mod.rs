@@ -130,6 +130,9 @@ impl Server {
             }
         })?;
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
+        for listener in &listeners {
+            listener.set_nonblocking(false)?;
+        }
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         for (number, listener) in listeners.iter().enumerate() {
             let registries = registries.iter().map(Registry::try_clone).collect::<io::Result<Vec<_>>>()?;

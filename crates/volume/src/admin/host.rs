@@ -293,6 +293,17 @@ impl Shard {
         Ok(NewHost { host: self.host_info(name)?, token })
     }
 
+    /// Makes the cell's own key pair where there is none, see [`crate::Cell::prepare_identity`].
+    pub(crate) fn prepare_identity(&self) -> Result<(), Failure> {
+        if self.accounts().identity().is_some() {
+            return Ok(());
+        }
+        self.change_accounts(|accounts, _| match accounts.identity() {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(vec![AccountChange::Identity(self.new_identity()?)]),
+        })
+    }
+
     fn new_identity(&self) -> Result<Identity, Failure> {
         let seed: [u8; 32] = self.env.secret();
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| no_key_pair())?;

@@ -393,6 +393,15 @@ impl Cell {
         self.shard.prepare_tokens()
     }
 
+    /// Makes sure that the cell has a key pair of its own; durable when this returns.
+    /// [`Cell::accounts`] has it then.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    pub fn prepare_identity(&self) -> std::result::Result<(), Failure> {
+        self.shard.prepare_identity()
+    }
+
     /// Makes `key`, an Ed25519 public key, that of the host whose invitation has this secret, and
     /// uses the invitation up. Returns the name of the host. Durable when this returns;
     /// [`Cell::accounts`] has it then. The host's former key is not valid any more.

@@ -1,0 +1,288 @@
+//! `lee mount`: mount a cell that another machine serves.
+
+use super::Invocation;
+use crate::background::{self, ParentPipe, Role};
+use crate::fail::{Fail, text};
+use crate::host_keys::HostKeys;
+use crate::machines::PORT;
+use crate::mount_options::{self, MountWord};
+use crate::output::{self, Format};
+use crate::serve::{Started, Startup};
+use crate::{locate, logging, mounts, notify, when};
+use leeward_env::Env;
+use leeward_fs::invitation::InvitationToken;
+use leeward_fuse::{Mount, Unmounted};
+use leeward_remote::{Client, ClientOptions, Unreachable};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Mount a cell that another machine serves (lee serve, or lee up --listen)
+///
+/// The machine needs a token once: `lee host add NAME` on the server prints it. From then on the
+/// server knows this machine by its key, which is kept in /var/lib/leeward (LEE_HOST_DIR names
+/// another directory). It stays in the foreground until Ctrl-C, SIGTERM or an unmount. While the
+/// server does not answer, programs wait.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The server: its name or address, and its port if that is not 7433
+    #[arg(value_name = "HOST[:PORT]", value_parser = server)]
+    server: String,
+
+    /// Where to mount it: an empty directory
+    #[arg(value_name = "PATH")]
+    at: PathBuf,
+
+    /// The token that `lee host add` has printed; needed the first time only
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+
+    /// Let requests fail (EIO) that have waited so long for a server that does not answer, such as
+    /// 30s [default: they wait]
+    #[arg(long, value_name = "TIME", value_parser = when::parse_duration)]
+    timeout: Option<Duration>,
+
+    /// Mount options, as for lee up, with commas between them
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
+    options: Vec<MountWord>,
+
+    /// Return as soon as it is mounted; umount ends it
+    #[arg(long)]
+    background: bool,
+}
+
+impl Args {
+    /// The command line of the process in the background. The token is passed on by the environment,
+    /// where other users do not see it.
+    fn command_line(&self) -> Result<Vec<OsString>, Fail> {
+        let at = std::path::absolute(&self.at).map_err(|e| unresolved(&self.at, &e))?;
+        let mut line: Vec<OsString> = vec!["mount".into(), (&self.server).into(), at.into()];
+        let mut add = |name: &str, value: String| line.extend([name.into(), value.into()]);
+        if let Some(time) = self.timeout {
+            add("--timeout", format!("{}ms", time.as_millis()));
+        }
+        self.options.iter().for_each(|word| add("--options", word.to_string()));
+        line.push("--background".into());
+        Ok(line)
+    }
+}
+
+/// The variable by which a process in the background gets the token.
+const TOKEN: &str = "LEE_MOUNT_TOKEN";
+
+fn unresolved(at: &Path, e: &io::Error) -> Fail {
+    Fail::new(format!("{}: {}: name an empty directory", at.display(), text(e)))
+}
+
+/// Host and port, with the usual port where none is named.
+fn server(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address.to_string());
+    }
+    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, PORT).to_string());
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, port.parse::<u16>().ok()),
+        None => (text, Some(PORT)),
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    match port {
+        Some(port) if !host.is_empty() && host.chars().all(is_name) && !host.starts_with(['-', '.']) => {
+            Ok(format!("{host}:{port}"))
+        }
+        _ => {
+            Err("name a host, or an address, and a port if it is not 7433: node1, node1:7433, [::1]:7433"
+                .into())
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Why it could not be mounted, or not be unmounted.
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
+    let env = &invocation.env;
+    if let Some(mut parent) = ParentPipe::if_child()? {
+        return in_background(env, &args, &mut parent).inspect_err(|fail| parent.failed(fail));
+    }
+    if !args.background {
+        logging::start();
+        let mounted = Mounted::start(env, &args)?;
+        notify::ready();
+        let told = announce(invocation.format, &args.server, &mounted.started()?, &mounted.client.host());
+        told.unwrap_or_else(|fail| output::note(&format!("lee: {fail}")));
+        return mounted.wait(env);
+    }
+    let log = locate::mount_log(&resolved(&args.at)?)?;
+    locate::make_state_absolute();
+    if let Some(token) = &args.token {
+        // SAFETY: this process has one thread yet.
+        unsafe { std::env::set_var(TOKEN, token) };
+    }
+    let started = background::start_with_log(&log, &args.command_line()?, Role::Server)?;
+    announce(invocation.format, &args.server, &started, &started.cell.to_string_lossy())
+}
+
+fn in_background(env: &Env, args: &Args, parent: &mut ParentPipe) -> Result<(), Fail> {
+    let mounted = Mounted::start(env, args)?;
+    parent.log_to(&locate::mount_log(mounted.mount.at())?)?;
+    let started = Started { cell: mounted.client.host().into(), ..mounted.started()? };
+    if let Err(fail) = parent.started(&started) {
+        mounted.end()?;
+        return Err(fail);
+    }
+    mounted.wait(env)
+}
+
+/// Where it is to be mounted. A dead mount there cannot be asked.
+fn resolved(at: &Path) -> Result<PathBuf, Fail> {
+    mounts::without_links(at).map_err(|e| unresolved(at, &e))
+}
+
+/// A mount, and the connection behind it.
+struct Mounted {
+    mount: Arc<Mount>,
+    client: Client,
+    server: String,
+}
+
+impl Mounted {
+    fn start(env: &Env, args: &Args) -> Result<Mounted, Fail> {
+        let client = connect(env, args)?;
+        let options = mount_options::options(Path::new(&args.server), &args.options);
+        match leeward_fuse::mount(client.clone(), env, &args.at, options) {
+            Ok(mount) => Ok(Mounted { mount: Arc::new(mount), client, server: args.server.clone() }),
+            Err(e) => {
+                client.close();
+                Err(Fail::new(e.to_string()))
+            }
+        }
+    }
+
+    fn started(&self) -> Result<Started, Fail> {
+        Ok(Started {
+            cell: self.server.clone().into(),
+            mount: Some(self.mount.at().to_path_buf()),
+            listen: Vec::new(),
+            metrics: Vec::new(),
+            doors: Vec::new(),
+            pid: std::process::id(),
+            created: false,
+            stale: Vec::new(),
+            took_over: None,
+        })
+    }
+
+    /// Serves the mount until a signal or an unmount ends it.
+    fn wait(self, env: &Env) -> Result<(), Fail> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
+        let (ended, wait) = channel();
+        let (mount, unmounted) = (self.mount.clone(), ended.clone());
+        env.spawn("mount-watch", move || {
+            mount.wait();
+            let _ = unmounted.send(());
+        });
+        env.spawn("signals", move || {
+            for _ in signals.forever() {
+                let _ = ended.send(());
+            }
+        });
+        while wait.recv().is_ok() {
+            match self.end() {
+                Ok(()) => return Ok(()),
+                Err(fail) => output::note(&format!("lee: {fail}; still mounted")),
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Fail> {
+        match self.mount.unmount() {
+            Ok(how) => {
+                if how == Unmounted::Detached {
+                    let at = self.mount.at().display();
+                    output::note(&format!("lee: {at} was still in use: its users get errors from now on"));
+                }
+                self.client.close();
+                Ok(())
+            }
+            Err(e) => Err(Fail::new(e.to_string())),
+        }
+    }
+}
+
+/// Connects; enrols this machine where it has a token.
+fn connect(env: &Env, args: &Args) -> Result<Client, Fail> {
+    let passed = std::env::var(TOKEN).ok();
+    let token = args.token.as_ref().or(passed.as_ref()).map(|text| InvitationToken::parse(text));
+    let token = token.transpose().map_err(|e| Fail::new(format!("--token: {e}")))?;
+    let keys = HostKeys::open()?;
+    let known = keys.server(&args.server)?;
+    let key = token.as_ref().map(|token| token.cell_key).or(known).ok_or_else(|| {
+        Fail::new(format!(
+            "{}: this machine has not mounted from there yet: make a token there with `lee host add NAME`, and give \
+             it with --token",
+            args.server
+        ))
+    })?;
+    let options = ClientOptions {
+        server: args.server.clone(),
+        key,
+        invitation: token.as_ref().map(|token| token.secret),
+        timeout: args.timeout,
+    };
+    let client = Client::connect(env, &keys.own(env)?, &options).map_err(|e| match e {
+        Unreachable::Refused(why) => {
+            Fail::new(format!("{} does not let this machine in: {why}", args.server))
+        }
+        Unreachable::Silent(why) => Fail::new(format!(
+            "{} cannot be reached ({why}): is the cell served there, with `lee serve` or `lee up --listen`?",
+            args.server
+        )),
+    })?;
+    if known != Some(key) {
+        keys.remember(&args.server, &key).inspect_err(|_| client.close())?;
+    }
+    Ok(client)
+}
+
+fn announce(format: Format, server: &str, started: &Started, host: &str) -> Result<(), Fail> {
+    let Started { mount, pid, .. } = started;
+    let value = json!({"server": server, "host": host, "mount": mount, "pid": pid});
+    output::show(format, &value, || {
+        let at = mount.as_deref().unwrap_or(Path::new("")).display();
+        format!("mounted {server} at {at}, as the host {host}\numount {at} ends it")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_names_or_addresses_with_a_port_or_without() {
+        for (text, full) in [
+            ("node1", "node1:7433"),
+            ("node1.example.org:1", "node1.example.org:1"),
+            ("127.0.0.1", "127.0.0.1:7433"),
+            ("[::1]", "[::1]:7433"),
+            ("::1", "[::1]:7433"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(server(text).as_deref(), Ok(full), "{text}");
+        }
+        for wrong in ["", ":1", "a:b", "a/b", "../x", "a:99999", "-a"] {
+            assert!(server(wrong).is_err(), "{wrong}");
+        }
+    }
+}

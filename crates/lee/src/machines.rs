@@ -1,0 +1,153 @@
+//! Other machines that mount the cell: the server for them, and what it asks about hosts.
+
+use crate::control::MachineSession;
+use crate::fail::{Fail, text};
+use leeward_door::listen;
+use leeward_env::{Ctx, Env};
+use leeward_fs::accounts::HostRecord;
+use leeward_fs::{NodeId, Op};
+use leeward_remote::{Grant, Hosts, Keys, PublicKey, Server, SessionInfo};
+use leeward_vfs::Gate;
+use leeward_volume::Cell;
+use leeward_volume::admin;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+/// The port of a server, where none is named.
+pub const PORT: u16 = 7433;
+
+/// Addresses that are bound.
+pub struct Bound(Vec<TcpListener>);
+
+/// Binds the addresses.
+///
+/// # Errors
+/// When one cannot be bound.
+pub fn bind(addresses: &[String]) -> Result<Bound, Fail> {
+    let failed = |e: listen::AddressError| Fail::new(format!("--listen: {e}"));
+    let mut all = Vec::new();
+    for address in addresses {
+        all.extend(listen::parse(address).map_err(failed)?);
+    }
+    listen::listen_at(&all).map(Bound).map_err(failed)
+}
+
+/// The server for other machines.
+pub struct Machines(Server);
+
+impl Bound {
+    /// Serves the cell to other machines, if there are addresses.
+    ///
+    /// # Errors
+    /// What the system says, or the cell of its key.
+    pub fn serve(self, env: &Env, cell: &Arc<Cell>, gate: &Gate) -> Result<Option<Arc<Machines>>, Fail> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        cell.prepare_identity()?;
+        let accounts = cell.accounts();
+        let identity = accounts.identity().ok_or_else(|| Fail::new("the cell has no key of its own"))?;
+        let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
+        let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
+        let hosts = Arc::new(CellHosts(cell.clone()));
+        let server = Server::start(env, gate, &keys, hosts, self.0);
+        server.map(|server| Some(Arc::new(Machines(server)))).map_err(|e| refused(&text(&e)))
+    }
+}
+
+impl Machines {
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<String> {
+        self.0.addresses().iter().map(ToString::to_string).collect()
+    }
+
+    /// Hosts were changed.
+    pub fn hosts_changed(&self) {
+        self.0.hosts_changed();
+    }
+
+    /// Machines that are connected.
+    pub fn sessions(&self) -> Vec<MachineSession> {
+        self.0.sessions().into_iter().map(shown).collect()
+    }
+
+    /// Ends a session; false: there is none of that number.
+    pub fn end_session(&self, number: u64) -> bool {
+        self.0.end_session(number)
+    }
+
+    /// Takes no more requests.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Tells all machines how the cell was closed.
+    pub fn hang_up(&self, durable: bool) {
+        self.0.hang_up(durable);
+    }
+}
+
+fn shown(info: SessionInfo) -> MachineSession {
+    MachineSession {
+        session: info.number,
+        host: info.host,
+        address: info.address.map(|address| address.to_string()),
+        age_secs: info.age / 1_000_000_000,
+        silent_ms: info.silent / 1_000_000,
+        inodes: info.inodes,
+        requests: info.calls,
+    }
+}
+
+/// The hosts of a cell.
+struct CellHosts(Arc<Cell>);
+
+impl Hosts for CellHosts {
+    fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
+        let accounts = self.0.accounts();
+        let (name, record) = accounts.host_of_key(key)?;
+        Some((name.to_owned(), self.grant(record)))
+    }
+
+    fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String> {
+        match self.0.enrol_host(secret, key) {
+            Ok(name) => {
+                tracing::info!("the host {name} has enrolled");
+                Ok(())
+            }
+            Err(failure) => Err(failure.message),
+        }
+    }
+}
+
+impl CellHosts {
+    fn grant(&self, record: &HostRecord) -> Grant {
+        Grant {
+            read_only: record.read_only,
+            root_squash: record.root_squash,
+            uids: record.uids.iter().map(|range| (range.first, range.last)).collect(),
+            volumes: record.volumes.clone(),
+            ways: if record.volumes.is_empty() { BTreeSet::new() } else { self.ways(&record.volumes) },
+        }
+    }
+
+    /// The directories that lead from the root of the cell to volumes.
+    fn ways(&self, volumes: &[u32]) -> BTreeSet<NodeId> {
+        let mut ways = BTreeSet::from([NodeId::ROOT]);
+        let Ok(all) = self.0.admin(&admin::VolumeList, &mut |_| ()) else { return ways };
+        for volume in all.volumes.into_iter().filter(|volume| volumes.contains(&volume.id)) {
+            let mut dir = NodeId::ROOT;
+            for name in volume.at.split('/').filter(|name| !name.is_empty()) {
+                let op = Op::Lookup { dir, name: name.as_bytes() };
+                let Ok(found) = leeward_fs::Fs::call(&*self.0, &Ctx::system(), op).and_then(|r| r.attr())
+                else {
+                    break;
+                };
+                dir = found.node;
+                ways.insert(dir);
+            }
+        }
+        ways
+    }
+}
