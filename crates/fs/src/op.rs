@@ -433,6 +433,14 @@ operations! {
         /// The caller's uploads in this bucket; `None`: those of all users in all buckets.
         bucket: Option<&'a [u8]>,
     } about None;
+    /// Writes at the end of a file, wherever that is by then. → [`Reply::Written`]. Otherwise as
+    /// [`Op::Write`]. What several callers append is there whole, in some order.
+    Append "append" Changes {
+        /// The file.
+        node: NodeId,
+        /// The bytes, at most 1 MiB.
+        data: &'a [u8],
+    } about Some(node), tells [Inode(node)], moves data.len() as u64;
 }
 
 impl Op<'_> {

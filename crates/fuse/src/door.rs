@@ -42,19 +42,40 @@ const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 /// kernel's own are right while one mount is the only way in), EXPORT_SUPPORT, ASYNC_DIO (after a
 /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
 /// while it was under way: they stay stale).
-pub(crate) const LIMITS: Limits = Limits {
-    flags: init::DO_READDIRPLUS
-        | init::READDIRPLUS_AUTO
-        | init::PARALLEL_DIROPS
-        | init::POSIX_ACL
-        | init::DONT_MASK
-        | init::CACHE_SYMLINKS
-        | init::HANDLE_KILLPRIV_V2
-        | init::EXPLICIT_INVAL_DATA
-        | init::DIRECT_IO_ALLOW_MMAP,
-    write_bytes: limits::WRITE_BYTES_MAX,
-    background: 64,
-};
+pub(crate) fn limits(backend: &impl Backend) -> Limits {
+    // attributes that are not kept are not worth their way
+    let keeps = !backend.keep_for().is_zero();
+    let listing = if keeps { init::DO_READDIRPLUS | init::READDIRPLUS_AUTO } else { 0 };
+    Limits {
+        flags: listing
+            | init::PARALLEL_DIROPS
+            | init::POSIX_ACL
+            | init::DONT_MASK
+            | init::CACHE_SYMLINKS
+            | init::HANDLE_KILLPRIV_V2
+            | init::EXPLICIT_INVAL_DATA
+            | init::DIRECT_IO_ALLOW_MMAP,
+        write_bytes: limits::WRITE_BYTES_MAX,
+        background: 64,
+    }
+}
+
+/// What an answer with a name needs: how long the kernel may keep it, and how a reference goes back
+/// that the kernel does not take.
+struct EntryTo<B> {
+    keep: Keep,
+    ctx: Ctx,
+    /// Where it came from, if whoever asked may have given up meanwhile.
+    remote: Option<B>,
+}
+
+impl<B: Backend> EntryTo<B> {
+    fn give_back(&self, node: NodeId) {
+        if let Some(backend) = &self.remote {
+            backend.forget(self.ctx, node, 1);
+        }
+    }
+}
 
 /// The file system as the kernel's protocol sees it.
 pub(crate) struct Door<B: Backend> {
@@ -85,9 +106,10 @@ impl<B: Backend> Door<B> {
         }
     }
 
-    /// How long the kernel may keep a name and the attributes of what it names.
-    fn keep(&self, dir: NodeId, name: &[u8]) -> Keep {
-        Keep::entry(self.gate.keep_for(), dir, name)
+    /// For an answer with a name, and a reference to what it names.
+    fn entry(&self, ctx: Ctx, dir: NodeId, name: &[u8]) -> EntryTo<B> {
+        let keep = Keep::entry(self.gate.keep_for(), dir, name);
+        EntryTo { keep, ctx, remote: self.gate.is_remote().then(|| self.nested.clone()) }
     }
 
     /// What the kernel does with the content of files: see [`Backend::keep_for`].
@@ -139,25 +161,34 @@ impl<B: Backend> Door<B> {
         to: Answer,
     ) {
         let op = Op::Make { dir, name, make, mode: mode & 0o7777, umask };
-        self.run(ctx, op, answer_entry(to, self.keep(dir, name)));
+        self.run(ctx, op, answer_entry(to, self.entry(ctx, dir, name)));
     }
 
     /// `linkat` of what O_TMPFILE made gives it its first name; of anything else, one more.
     fn link(&self, ctx: Ctx, node: NodeId, (dir, name): (NodeId, &[u8]), to: Answer) {
         let (gate, of, first) = (self.nested.clone(), node, Box::<[u8]>::from(name));
-        let keep = self.keep(dir, name);
+        let entry = self.entry(ctx, dir, name);
         self.run(ctx, Op::Link { node, dir, name }, move |result| match result {
-            Err(Error::NotFound) => place(&gate, ctx, of, (dir, first), to),
-            result => answer_entry(to, keep)(result),
+            Err(Error::NotFound) => place(&gate, of, (dir, first), entry, to),
+            result => answer_entry(to, entry)(result),
         });
     }
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        self.run(ctx, op, answer_create(to, (self.keep(dir, name), self.opened()), args.flags as i32));
+        self.run(ctx, op, answer_create(to, (self.entry(ctx, dir, name), self.opened()), args.flags as i32));
+    }
+
+    /// The kernel does not know where a file ends that other machines append to.
+    fn appends_there(&self, args: &abi::WriteIn) -> bool {
+        let appends = args.flags & libc::O_APPEND as u32 != 0;
+        appends && args.write_flags & abi::WRITE_CACHE == 0 && self.gate.is_remote()
     }
 
     fn write(&self, ctx: Ctx, node: NodeId, args: &abi::WriteIn, data: &[u8], to: Answer) {
+        if self.appends_there(args) {
+            return self.run(ctx, Op::Append { node, data }, answer_written(to));
+        }
         let op = Op::Write { node, offset: args.offset, data };
         if args.write_flags & abi::WRITE_CACHE != 0 {
             // the kernel takes pages for clean then, however few were written
@@ -274,10 +305,11 @@ impl<B: Backend> Handler for Door<B> {
     fn handle(&self, request: Request<'_>, to: Answer) {
         let ctx = ctx(&request.head);
         let node = NodeId(request.head.node);
-        let to = if may_be_left(&request.call) { to.interruptible(&self.pending, &request.head) } else { to };
+        let may_be_left = may_be_left(&request.call, self.gate.is_remote());
+        let to = if may_be_left { to.interruptible(&self.pending, &request.head) } else { to };
         match request.call {
             Call::Lookup { name } => {
-                self.run(ctx, Op::Lookup { dir: node, name }, answer_lookup(to, self.keep(node, name)));
+                self.run(ctx, Op::Lookup { dir: node, name }, answer_lookup(to, self.entry(ctx, node, name)));
             }
             Call::Forget { lookups } => {
                 to.none();
@@ -316,8 +348,8 @@ impl<B: Backend> Handler for Door<B> {
             Call::Create { args, name } => self.create(ctx, (node, name), &args, to),
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
-                let keep = Keep::entry(self.gate.keep_for(), node, b"");
-                self.run(ctx, op, answer_create(to, (keep, self.opened()), args.flags as i32));
+                let entry = self.entry(ctx, node, b"");
+                self.run(ctx, op, answer_create(to, (entry, self.opened()), args.flags as i32));
             }
             Call::Read(args) => {
                 let op = Op::Read { node, offset: args.offset, len: args.size };
@@ -365,8 +397,9 @@ impl<B: Backend> Handler for Door<B> {
     }
 }
 
-/// Whether the kernel keeps nothing of the answer, so that nothing is wrong when it gets another one.
-fn may_be_left(call: &Call<'_>) -> bool {
+/// Whether nothing is wrong when the kernel gets another answer: it keeps nothing of this one, or what
+/// it would keep is given back, where requests may wait for another machine.
+fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
     match call {
         Call::GetAttr
         | Call::Statx
@@ -378,8 +411,6 @@ fn may_be_left(call: &Call<'_>) -> bool {
         | Call::ListXattr { .. }
         | Call::Lseek(_) => true,
         Call::Lookup { .. }
-        | Call::Forget { .. }
-        | Call::BatchForget { .. }
         | Call::SetAttr(_)
         | Call::Symlink { .. }
         | Call::MkNod { .. }
@@ -391,17 +422,19 @@ fn may_be_left(call: &Call<'_>) -> bool {
         | Call::Create { .. }
         | Call::TmpFile { .. }
         | Call::Write { .. }
-        | Call::Release
         | Call::SetXattr { .. }
         | Call::RemoveXattr { .. }
+        | Call::ReadDir { .. }
+        | Call::Fallocate(_)
+        | Call::CopyFileRange { .. }
+        | Call::Ioctl { .. } => is_remote,
+        Call::Forget { .. }
+        | Call::BatchForget { .. }
+        | Call::Release
         | Call::Init { .. }
         | Call::Open
         | Call::OpenDir
-        | Call::ReadDir { .. }
         | Call::ReleaseDir { .. }
-        | Call::Fallocate(_)
-        | Call::CopyFileRange { .. }
-        | Call::Ioctl { .. }
         | Call::Interrupt { .. }
         | Call::Destroy
         | Call::Unknown => false,
@@ -409,13 +442,18 @@ fn may_be_left(call: &Call<'_>) -> bool {
 }
 
 /// Gives a file without a name its first one.
-fn place<B: Backend>(gate: &B, ctx: Ctx, node: NodeId, (dir, name): (NodeId, Box<[u8]>), to: Answer) {
-    let keep = Keep::entry(gate.keep_for(), dir, &name);
+fn place<B: Backend>(
+    gate: &B,
+    node: NodeId,
+    (dir, name): (NodeId, Box<[u8]>),
+    entry: EntryTo<B>,
+    to: Answer,
+) {
     let op = Op::Place { node, dir, name: &name, over: Precondition::Nothing };
-    gate.run(ctx, op, move |result| match result {
+    gate.run(entry.ctx, op, move |result| match result {
         // it had a name once
         Err(Error::Invalid) => to.error(libc::ENOENT),
-        result => answer_entry(to, keep)(result),
+        result => answer_entry(to, entry)(result),
     });
 }
 
@@ -460,9 +498,11 @@ fn failure(result: Result<Reply>) -> i32 {
     }
 }
 
-fn answer_entry(to: Answer, keep: Keep) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_entry<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => to.value(&convert::entry(&a, keep)),
+        Ok(Reply::Attr(a)) => {
+            to.value_or_else(&convert::entry(&a, entry.keep), || entry.give_back(a.node));
+        }
         other => to.error(failure(other)),
     }
 }
@@ -518,22 +558,25 @@ fn answer_xattr(to: Answer, room: u32, value: &[u8]) {
 }
 
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
-fn answer_lookup(to: Answer, keep: Keep) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Err(Error::NotFound) => to.value(&convert::absent(keep.name)),
-        result => answer_entry(to, keep)(result),
+        Err(Error::NotFound) => to.value(&convert::absent(entry.keep.name)),
+        result => answer_entry(to, entry)(result),
     }
 }
 
 /// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE makes the kernel look
 /// again and open what is there with the checks that it skips for a file it believes to have created.
-fn answer_create(
+fn answer_create<B: Backend>(
     to: Answer,
-    (keep, open): (Keep, abi::OpenOut),
+    (entry, open): (EntryTo<B>, abi::OpenOut),
     flags: i32,
 ) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Ok(Reply::Attr(a)) => to.value(&abi::CreateOut { entry: convert::entry(&a, keep), open }),
+        Ok(Reply::Attr(a)) => {
+            let created = abi::CreateOut { entry: convert::entry(&a, entry.keep), open };
+            to.value_or_else(&created, || entry.give_back(a.node));
+        }
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),
         other => to.error(failure(other)),
     }

@@ -4,7 +4,7 @@
 //! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
 //! Root mounts by itself; others through `fusermount3`.
 
-use crate::door::{Door, LIMITS};
+use crate::door::{self, Door};
 use crate::kernel::attach::{self, DEVICE, HELPER, MountSpec};
 use crate::kernel::{Channel, Device, Rings, Session};
 use crate::mountinfo;
@@ -255,11 +255,11 @@ fn serve<B: Backend>(
     device: Device,
     (options, end): (&Options, &Arc<End>),
 ) -> io::Result<Session> {
-    let threads = backend.reading_threads();
+    let (threads, limits) = (backend.reading_threads(), door::limits(&backend));
     let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
     let door = Arc::new(Door::new(env, backend.clone(), EndOnDrop(end.clone())));
     let for_rings = |door: &Door<B>| Arc::new(door.for_rings());
-    let session = Session::start(env, device, (door, for_rings), (&LIMITS, rings), threads)?;
+    let session = Session::start(env, device, (door, for_rings), (&limits, rings), threads)?;
     backend.watch(Arc::new(Announcer::start(env, session.device().clone())));
     Ok(session)
 }

@@ -414,6 +414,12 @@ impl Target for Mounted {
                 let n = self.open(node, true)?.write_at(data, offset).map_err(error_of)?;
                 Ok(Reply::Written(n as u64))
             }
+            Op::Append { node, data } => {
+                let file = self.open(node, true)?;
+                let end = file.metadata().map_err(error_of)?.len();
+                let n = file.write_at(data, end).map_err(error_of)?;
+                Ok(Reply::Written(n as u64))
+            }
             Op::Fsync { node } => self.fsync(node),
             Op::SyncAll => {
                 // SAFETY: a valid descriptor.

@@ -38,6 +38,7 @@ pub fn same_error(act: &Act, want: &Error, got: &Error) -> bool {
     match act {
         _ if want.errno() == got.errno() => true,
         Act::Write { .. }
+        | Act::Append { .. }
         | Act::Read { .. }
         | Act::Truncate { .. }
         | Act::Allocate { .. }

@@ -479,6 +479,9 @@ impl Generator {
     fn write(&mut self, view: &View<'_>) -> Act {
         let file = self.file(view);
         let fill = self.fill();
+        if self.rng.chance(10) {
+            return Act::Append { file, fill };
+        }
         let size = self.size_of(view, &file);
         let offset = match self.rng.below(200) {
             0 if self.own_file_limit() => limits::FILE_BYTES_MAX,

@@ -98,6 +98,10 @@ impl Model {
             }
             Op::Read { node, offset, len } => self.read(node.0, offset, len),
             Op::Write { node, offset, data } => self.write(ctx, node.0, offset, data),
+            Op::Append { node, data } => {
+                let end = self.node(node.0)?.file()?.size();
+                self.write(ctx, node.0, end, data)
+            }
             Op::Fsync { node } => self.node(node.0).map(|_| Reply::Done),
             Op::SyncAll => Ok(Reply::Done),
             Op::Allocate { node, offset, len, mode } => self.allocate(node.0, offset, len, mode),

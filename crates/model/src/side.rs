@@ -92,6 +92,10 @@ impl Side<'_> {
                 data = fill.bytes();
                 Op::Write { node, offset: *offset, data: &data }
             }
+            Act::Append { fill, .. } => {
+                data = fill.bytes();
+                Op::Append { node, data: &data }
+            }
             Act::Read { offset, len, .. } => Op::Read { node, offset: *offset, len: *len },
             Act::Allocate { offset, len, mode, .. } => {
                 Op::Allocate { node, offset: *offset, len: *len, mode: *mode }
@@ -180,6 +184,7 @@ impl Side<'_> {
 fn primary(act: &Act) -> Option<&Where> {
     match act {
         Act::Write { file, .. }
+        | Act::Append { file, .. }
         | Act::Read { file, .. }
         | Act::Truncate { file, .. }
         | Act::Chmod { file, .. }

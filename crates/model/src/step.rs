@@ -139,6 +139,13 @@ pub enum Act {
         /// The bytes to write.
         fill: Fill,
     },
+    /// Writes at the end of a file.
+    Append {
+        /// The file.
+        file: Where,
+        /// The bytes to write.
+        fill: Fill,
+    },
     /// Reads from a file.
     Read {
         /// The file.

@@ -103,6 +103,7 @@ impl fmt::Display for Act {
             Act::Write { file, offset, fill } => {
                 write!(f, "write {file} {offset} {} {}", fill.pattern, fill.len)
             }
+            Act::Append { file, fill } => write!(f, "append {file} {} {}", fill.pattern, fill.len),
             Act::Read { file, offset, len } => write!(f, "read {file} {offset} {len}"),
             Act::Truncate { file, size } => write!(f, "truncate {file} {size}"),
             Act::Chmod { file, mode } => write!(f, "chmod {file} {mode:o}"),
@@ -318,6 +319,7 @@ impl<'a> Words<'a> {
     fn content_act(&mut self, verb: &str) -> Result<Act, String> {
         Ok(match verb {
             "write" => Act::Write { file: self.place()?, offset: self.number()?, fill: self.fill()? },
+            "append" => Act::Append { file: self.place()?, fill: self.fill()? },
             "read" => Act::Read { file: self.place()?, offset: self.number()?, len: self.number()? },
             "truncate" => Act::Truncate { file: self.place()?, size: self.number()? },
             "allocate" => Act::Allocate {

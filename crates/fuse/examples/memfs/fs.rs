@@ -188,6 +188,7 @@ impl Fs for MemFs {
             }
             Op::Read { node, offset, len } => self.read(node, offset, len),
             Op::Write { node, offset, data } => self.write(ctx, node, offset, data),
+            Op::Append { .. } => Err(Error::NotSupported),
             Op::Fsync { .. } | Op::SyncAll => Ok(Reply::Done),
             Op::Allocate { node, offset, len, mode } => self.allocate(ctx, node, offset, len, mode),
             Op::SeekTo { node, offset, what } => self.seek(node, offset, what),

@@ -58,6 +58,15 @@ impl Reply {
         self.finish(0, value.as_bytes());
     }
 
+    /// One structure of the kernel's, which takes a reference. Where nobody waits for it any more,
+    /// `lost` is called instead.
+    pub(crate) fn value_or_else<T: IntoBytes + Immutable>(mut self, value: &T, lost: impl FnOnce()) {
+        match self.take() {
+            Some(to) => to.send(0, value.as_bytes()),
+            None => lost(),
+        }
+    }
+
     /// Bytes.
     pub(crate) fn data(self, data: &[u8]) {
         self.finish(0, data);

@@ -141,6 +141,7 @@ fn check_values(op: &Op<'_>) -> Result<()> {
         Op::Write { offset, data, .. } => {
             check(data.len() <= limits::WRITE_BYTES_MAX && i64::try_from(offset).is_ok())
         }
+        Op::Append { data, .. } => check(data.len() <= limits::WRITE_BYTES_MAX),
         Op::List { limit, .. } | Op::ListParts { limit, .. } | Op::ListUploads { limit, .. } => {
             check(limit <= ENTRIES_MAX)
         }

@@ -37,6 +37,7 @@ impl std::fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Op::Write { node, offset, data } => write!(f, "Write {node:?} at {offset} len {}", data.len()),
+            Op::Append { node, data } => write!(f, "Append {node:?} len {}", data.len()),
             Op::SetXattr { node, name, value, .. } => {
                 write!(f, "SetXattr {node:?} {} len {}", name.escape_ascii(), value.len())
             }

@@ -183,7 +183,7 @@ impl Shard {
         let tx = unwritten.unwrap_or_else(|| self.freeze());
         c.progress.lock().most = tx.most;
         let batch = tx.batch();
-        match self.append(&batch) {
+        match self.append_batch(&batch) {
             Ok(appended) => {
                 let (id, records) = (tx.id, batch.writes.len());
                 c.durable.lock().push_back(DurableTx { tx, batch, appended });
@@ -260,7 +260,7 @@ impl Shard {
     }
 
     /// Makes a batch durable; when the disk is full, with the help of the space reserve.
-    fn append(&self, batch: &Batch) -> Result<Appended> {
+    fn append_batch(&self, batch: &Batch) -> Result<Appended> {
         let result = match self.kv.append(batch) {
             Err(leeward_meta::Error::Full) => {
                 self.release_reserve()?;

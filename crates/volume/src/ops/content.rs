@@ -28,6 +28,23 @@ pub(crate) fn windows_touching(range: &Range<u64>) -> Range<u32> {
     window_of(range.start.min(FILE_BYTES_MAX))..window_of(last) + 1
 }
 
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    /// Only if the file ends there.
+    AtEnd,
+}
+
+/// What an attempt at a write came to.
+enum Written<C> {
+    Done,
+    /// The file does not end there any more.
+    NotThere,
+    /// So many extents are in this chunk that it is to be merged first.
+    Crowded(C),
+}
+
 impl Tx<'_> {
     /// The inode of a regular file.
     pub(crate) fn file(&self, node: NodeId) -> TxResult<Inode> {
@@ -493,6 +510,27 @@ impl Shard {
 
     /// [`Op::Write`](leeward_fs::Op::Write).
     pub(crate) fn write(&self, ctx: &Ctx, node: NodeId, offset: u64, data: &[u8]) -> Result<Reply> {
+        self.write_at(ctx, node, (offset, Place::Anywhere), data)?.ok_or(Error::Invalid)
+    }
+
+    /// [`Op::Append`](leeward_fs::Op::Append).
+    pub(crate) fn append(&self, ctx: &Ctx, node: NodeId, data: &[u8]) -> Result<Reply> {
+        loop {
+            let end = self.transact(ctx, |tx| Ok(tx.size_of(node, &tx.file(node)?).0))?;
+            if let Some(reply) = self.write_at(ctx, node, (end, Place::AtEnd), data)? {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// `None`: the file does not end there any more.
+    fn write_at(
+        &self,
+        ctx: &Ctx,
+        node: NodeId,
+        (offset, place): (u64, Place),
+        data: &[u8],
+    ) -> Result<Option<Reply>> {
         if data.len() > WRITE_BYTES_MAX {
             return Err(Error::Invalid);
         }
@@ -501,7 +539,7 @@ impl Shard {
             offset..offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
         if len == 0 {
             self.transact(ctx, |tx| tx.may_write(node, &tx.file(node)?, u64::MAX))?;
-            return Ok(Reply::Written(0));
+            return Ok(Some(Reply::Written(0)));
         }
         let pool = self.pool_of(ctx, node)?;
         self.need_room(ctx, node.volume(), pool, len)?;
@@ -512,24 +550,28 @@ impl Shard {
             let done = self.attempt(ctx, &mut |tx| {
                 let mut inode = tx.file(node)?;
                 tx.may_write(node, &inode, offset)?;
+                if place == Place::AtEnd && tx.size_of(node, &inode).0 != offset {
+                    return Ok(Written::NotThere);
+                }
                 if merges < MERGES_MAX
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &range)?
                 {
-                    return Ok(Some(chunk));
+                    return Ok(Written::Crowded(chunk));
                 }
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
                 inode.touch(tx.now);
                 tx.drop_privileges(&mut inode);
                 tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
-                Ok(None)
+                Ok(Written::Done)
             });
-            if !matches!(done, Ok(Ok(None))) {
+            if !matches!(done, Ok(Ok(Written::Done))) {
                 self.log.dead(addr, len as u32);
             }
             self.log.unhold(addr.segment);
             match done? {
-                Ok(None) => return Ok(Reply::Written(len)),
-                Ok(Some(chunk)) => {
+                Ok(Written::Done) => return Ok(Some(Reply::Written(len))),
+                Ok(Written::NotThere) => return Ok(None),
+                Ok(Written::Crowded(chunk)) => {
                     self.merge_chunk(ctx, node, chunk)?;
                     merges += 1;
                 }

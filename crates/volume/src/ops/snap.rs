@@ -455,6 +455,7 @@ impl Shard {
             | Op::StatUploads { .. }
             | Op::Link { .. }
             | Op::Write { .. }
+            | Op::Append { .. }
             | Op::SyncAll
             | Op::Allocate { .. }
             | Op::CopyRange { .. }
