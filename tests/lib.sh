@@ -31,7 +31,9 @@ CELL_START_SECS_MAX=30
 DISK_FREE_MIB_MIN=4096
 
 SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
-CHANNEL=${CHANNEL:-} # device: the mount is over /dev/fuse, though the kernel may have io_uring
+# device: the mount is over /dev/fuse, though the kernel may have io_uring
+# remote: the mount is that of another machine, which this one plays too
+CHANNEL=${CHANNEL:-}
 UP_OPTIONS=()
 [ "$CHANNEL" != device ] || UP_OPTIONS=(-o no_io_uring)
 CLEANUPS=() # commands that undo what a suite set up, run last first
@@ -179,6 +181,10 @@ cell_start() {
     return 0
   fi
   lee_binary
+  if [ "$CHANNEL" = remote ]; then
+    machine_start "$@"
+    return
+  fi
   [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
   : >"$WORK/lee.started"
   "$LEE" up "$CELL" --mount "$MNT" "${UP_OPTIONS[@]}" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
@@ -191,6 +197,36 @@ cell_start() {
     [ "$tries" -gt 0 ] || { cell_log; die "lee up did not mount within $CELL_START_SECS_MAX s"; }
     sleep 0.02
   done
+}
+
+# machine_start [LEE-SERVE-OPTION...]: serves $CELL, and mounts it at $MNT as another machine would.
+machine_start() {
+  local port pid token=()
+  port=$(cat "$WORK/port" 2>/dev/null || echo 0)
+  : >"$WORK/lee.started"
+  "$LEE" serve "$CELL" --listen "127.0.0.1:$port" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
+  pid=$!
+  echo "$pid" >"$WORK/cell.pid"
+  disown "$pid"
+  wait_for "$CELL_START_SECS_MAX" grep -q '^ends it\|Ctrl-C' "$WORK/lee.started" || { cell_log; die "lee serve did not begin"; }
+  export LEE_HOST_DIR=$WORK/host
+  if [ ! -e "$WORK/port" ]; then
+    sed -n 's/^other machines reach it at .*:\([0-9]*\)$/\1/p' "$WORK/lee.started" >"$WORK/port"
+    token=(--token "$("$LEE" host add machine --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')")
+  fi
+  machine_mount "$MNT" "${token[@]}"
+}
+
+# machine_mount PATH [LEE-MOUNT-OPTION...]: mounts the served cell there. The process ends when it is unmounted.
+machine_mount() {
+  local at=$1 pid
+  shift
+  mkdir -p "$at"
+  : >"$WORK/mount.started"
+  "$LEE" mount "127.0.0.1:$(cat "$WORK/port")" "$at" "$@" >"$WORK/mount.started" 2>>"$WORK/lee.log" </dev/null &
+  pid=$!
+  disown "$pid"
+  wait_for "$CELL_START_SECS_MAX" grep -q '^mounted' "$WORK/mount.started" || { cell_log; die "lee mount did not mount"; }
 }
 
 # wait_for SECONDS COMMAND...
@@ -249,6 +285,7 @@ cell_stop() {
   have_cell || return 0
   local pid
   pid=$(cell_pid)
+  [ "$CHANNEL" != remote ] || wait_for 10 umount "$MNT" || return 1
   "$LEE" down "$CELL"
   wait_gone "$pid" 30 || { say "pid $pid is still there 30 s after lee down"; return 1; }
   rm "$WORK/cell.pid"

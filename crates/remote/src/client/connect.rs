@@ -1,6 +1,6 @@
 //! The thread that connects, receives and gives answers.
 
-use super::{Phase, Shared, Unreachable};
+use super::{Away, Phase, Shared, Unreachable};
 use crate::message::{FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
@@ -252,8 +252,8 @@ impl Shared {
         if matches!(state.phase, Phase::Ended) {
             return false;
         }
-        if let Phase::Away(since, _) = state.phase
-            && self.env.now().saturating_sub(since) > PING_STEP
+        if let Phase::Away(away) = &state.phase
+            && self.env.now().saturating_sub(away.since) > PING_STEP
         {
             tracing::info!("{}: the server answers again", self.server);
         }
@@ -269,25 +269,27 @@ impl Shared {
         if let Phase::Up(pipe) = &state.phase {
             pipe.close();
             tracing::warn!("{}: the server does not answer: {why}", self.server);
-            state.phase = Phase::Away(self.env.now(), why.into());
+            state.phase = Phase::Away(Away { since: self.env.now(), why: why.into(), refused: false });
         }
     }
 
-    /// An attempt came to nothing.
-    fn still_away(&self, why: &Unreachable) {
+    /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the server
+    /// does not let this host in.
+    fn still_away(&self, unreachable: &Unreachable) {
         let now = self.env.now();
         let mut state = self.state.lock();
-        let Phase::Away(_, text) = &mut state.phase else { return };
-        if *text != why.to_string() {
-            *text = why.to_string();
-            tracing::warn!("{}: {text}", self.server);
+        let Phase::Away(away) = &mut state.phase else { return };
+        let why = unreachable.to_string();
+        if away.why != why {
+            tracing::warn!("{}: {why}", self.server);
         }
-        let then = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
-        let expired = then.map(|then| state.slots.expired(then)).unwrap_or_default();
+        *away = Away { why, refused: matches!(unreachable, Unreachable::Refused(_)), ..*away };
+        let (text, refused) = (away.text(), away.refused);
+        let before = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
+        let expired = before.filter(|_| !refused).or(refused.then_some(now));
+        let expired = expired.map(|then| state.slots.expired(then)).unwrap_or_default();
         drop(state);
-        for answer in expired {
-            answer(Err(Error::Io(format!("the server does not answer ({why})"))));
-        }
+        expired.into_iter().for_each(|answer| answer(Err(Error::Io(text.clone()))));
     }
 
     /// Waits, or until the mount ends.

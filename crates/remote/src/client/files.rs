@@ -20,7 +20,10 @@ pub(super) struct ChangedFiles {
 /// The file whose content an operation changes.
 pub(super) fn changed(op: &Op<'_>) -> Option<NodeId> {
     match *op {
-        Op::Write { node, .. } | Op::Append { node, .. } | Op::Allocate { node, .. } | Op::CopyRange { to: node, .. } => Some(node),
+        Op::Write { node, .. }
+        | Op::Append { node, .. }
+        | Op::Allocate { node, .. }
+        | Op::CopyRange { to: node, .. } => Some(node),
         Op::SetAttr { node, set } if set.size.is_some() => Some(node),
         _ => None,
     }

@@ -9,18 +9,20 @@
 //! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,
 //! once.
 //!
-//! Locks: the state; `files`; a pipe. None is held while an answer is given.
+//! Locks: the state, then a pipe; `files`, `groups`, `watcher` alone. None is held while an answer is given.
 
 mod connect;
 mod files;
+mod groups;
 mod slots;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, Slot, ToServer, frame};
 use files::ChangedFiles;
+use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
-use leeward_fs::{Error, NodeId, Op, Reply, Result, Watcher};
+use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
 use leeward_vfs::{Attempt, Backend};
 use parking_lot::{Condvar, Mutex};
 use slots::{Answer, Outstanding, Slots};
@@ -32,6 +34,9 @@ use workers::Workers;
 
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
+
+/// Flags with which a file takes no writes, or not all.
+const REFUSE_WRITES: InodeFlags = InodeFlags::IMMUTABLE.or(InodeFlags::APPEND_ONLY);
 
 /// Whom to connect to, and how.
 #[derive(Clone, Debug)]
@@ -76,6 +81,9 @@ struct Shared {
     /// The phase has changed.
     changed: Condvar,
     files: Mutex<ChangedFiles>,
+    groups: GroupsOfPrograms,
+    /// The front end, to be told what to drop.
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
     workers: Workers,
 }
 
@@ -93,9 +101,18 @@ struct State {
     closed_in_order: bool,
 }
 
+/// Since when there is no connection, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Away {
+    since: Nanos,
+    why: String,
+    /// The server does not let this host in: nothing is worth waiting for.
+    refused: bool,
+}
+
 enum Phase {
-    /// Not connected, since then; why.
-    Away(Nanos, String),
+    /// Not connected.
+    Away(Away),
     Up(Arc<crate::pipe::Pipe>),
     /// No longer wanted.
     Ended,
@@ -109,7 +126,7 @@ impl Client {
     pub fn connect(env: &Env, keys: &Keys, options: &Options) -> std::result::Result<Client, Unreachable> {
         let tls = keys.client(options.key).map_err(|e| Unreachable::Silent(e.to_string()))?;
         let state = State {
-            phase: Phase::Away(env.now(), "not connected yet".into()),
+            phase: Phase::Away(Away { since: env.now(), why: "not connected yet".into(), refused: false }),
             slots: Slots::default(),
             session: None,
             instance: None,
@@ -126,6 +143,8 @@ impl Client {
             state: Mutex::new(state),
             changed: Condvar::new(),
             files: Mutex::default(),
+            groups: GroupsOfPrograms::default(),
+            watcher: Mutex::default(),
             workers: Workers::new(env),
         }));
         connect::start(&client.0)?;
@@ -141,7 +160,7 @@ impl Client {
     /// does.
     pub fn away(&self) -> Option<(Nanos, String)> {
         match &self.0.state.lock().phase {
-            Phase::Away(since, why) => Some((*since, why.clone())),
+            Phase::Away(away) => Some((away.since, away.why.clone())),
             Phase::Up(_) | Phase::Ended => None,
         }
     }
@@ -177,12 +196,33 @@ impl Client {
     }
 
     fn caller(&self, ctx: &Ctx, op: &Op<'_>) -> Caller {
-        let wants_groups = depends_on_groups(op) || self.0.state.lock().wants_groups;
-        let gids = match (ctx.gids.all(), wants_groups) {
-            (_, true) => ctx.groups(),
-            (gids, false) => gids.to_vec(),
+        let wants_groups = groups::matter_to(ctx, op) || self.0.state.lock().wants_groups;
+        let gids = match wants_groups {
+            true => self.0.groups.of(ctx, self.0.env.now()).to_vec(),
+            false => ctx.gids.all().to_vec(),
         };
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
+    }
+
+    /// Before a file becomes immutable or append-only, the kernel must write the pages that programs
+    /// have changed through mappings.
+    fn write_pages_first(&self, ctx: Ctx, (node, set): (NodeId, SetAttr), answer: Answer) {
+        let (client, watcher) = (self.clone(), self.0.watcher.lock().clone());
+        self.0.workers.run(move || {
+            if let Some(watcher) = watcher {
+                watcher.inode_changed(node);
+                watcher.wait_applied();
+            }
+            let op = Op::SetAttr { node, set };
+            client.ask(Call::Op(client.caller(&ctx, &op), op), true, answer);
+        });
+    }
+}
+
+impl Away {
+    fn text(&self) -> String {
+        let what = if self.refused { "does not let this host in" } else { "does not answer" };
+        format!("the server {what} ({})", self.why)
     }
 }
 
@@ -191,21 +231,13 @@ impl State {
     fn hopeless(&self, timeout: Option<Duration>, now: Nanos) -> Option<String> {
         match &self.phase {
             Phase::Ended => Some("the mount has ended".into()),
-            Phase::Away(since, why) => {
-                let is_over = timeout.is_some_and(|time| now.saturating_sub(*since) > time.as_nanos() as u64);
-                is_over.then(|| format!("the server does not answer ({why})"))
+            Phase::Away(away) => {
+                let waited = now.saturating_sub(away.since);
+                let is_over = timeout.is_some_and(|time| waited > time.as_nanos() as u64);
+                (is_over || away.refused).then(|| away.text())
             }
             Phase::Up(_) => None,
         }
-    }
-}
-
-/// Whether the server must know all groups of the caller for this.
-fn depends_on_groups(op: &Op<'_>) -> bool {
-    match op {
-        Op::SetAttr { set, .. } => set.mode.is_some() || set.gid.is_some() || set.uid.is_some(),
-        Op::Make { dir, .. } | Op::RmDir { dir, .. } | Op::Rename { to_dir: dir, .. } => dir.is_view(),
-        _ => false,
     }
 }
 
@@ -225,6 +257,11 @@ fn is_repeatable(op: &Op<'_>) -> bool {
 
 impl Backend for Client {
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        if let Op::SetAttr { node, set } = op
+            && set.flags.is_some_and(|flags| flags.has(REFUSE_WRITES))
+        {
+            return self.write_pages_first(ctx, (node, set), Box::new(answer));
+        }
         let caller = self.caller(&ctx, &op);
         let repeatable = is_repeatable(&op);
         let answer: Answer = match op {
@@ -284,8 +321,8 @@ impl Backend for Client {
         self.ask(Call::Forget(all.to_vec()), true, Box::new(drop));
     }
 
-    fn watch(&self, _: Arc<dyn Watcher>) {
-        // a front end keeps nothing that could have to be dropped
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        *self.0.watcher.lock() = Some(watcher);
     }
 
     fn keep_for(&self) -> Duration {

@@ -1,0 +1,307 @@
+//! A cell that other machines mount: `lee serve`, `lee host`, `lee mount`, `lee session`. Each machine is
+//! a directory with keys of its own.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Place, Said, can_mount, is_mounted, lee, run, say, until};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A served cell that other machines reach at `port`.
+struct Served {
+    place: Place,
+    port: String,
+}
+
+impl Served {
+    fn new() -> Served {
+        let place = Place::new();
+        let out = say(&["serve", place.arg(), "--listen", "127.0.0.1:0", "--background", "--json"]);
+        let listens = out.json()["listen"][0].as_str().expect("an address").to_owned();
+        let port = listens.rsplit_once(':').expect("a port").1.to_owned();
+        Served { place, port }
+    }
+
+    fn server(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Serves it again, at the same port.
+    fn serve_again(&self) {
+        let at = self.server();
+        say(&["serve", self.place.arg(), "--listen", &at, "--background", "--no-keeper"]).good();
+    }
+
+    fn ask(&self, line: &[&str]) -> Said {
+        self.place.ask(line)
+    }
+
+    fn token(&self, host: &str, more: &[&str]) -> String {
+        let line = [&["host", "add", host, "--json"], more].concat();
+        self.ask(&line).json()["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// A machine that has mounted the cell.
+    fn machine(&self, name: &str, grant: &[&str], options: &[&str]) -> Machine {
+        let token = self.token(name, grant);
+        let machine = Machine::new(self, name);
+        machine.mount(&[&["--token", &token], options].concat()).good();
+        machine
+    }
+}
+
+struct Machine {
+    keys: PathBuf,
+    at: PathBuf,
+    server: String,
+}
+
+impl Machine {
+    fn new(served: &Served, name: &str) -> Machine {
+        let (keys, at) = (served.place.beside(&format!("keys-{name}")), served.place.beside(name));
+        fs::create_dir(&at).expect("a mount point");
+        Machine { keys, at, server: served.server() }
+    }
+
+    fn mount(&self, options: &[&str]) -> Said {
+        let at = self.at.to_str().expect("UTF-8");
+        let line = [&["mount", &self.server, at, "--background", "--json"], options].concat();
+        let state = self.keys.with_extension("state");
+        run(lee(&line).env("LEE_HOST_DIR", &self.keys).env("LEE_STATE_DIR", state))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+    }
+}
+
+fn append(path: &Path, line: &str) {
+    let mut file = OpenOptions::new().append(true).open(path).expect("open");
+    file.write_all(line.as_bytes()).expect("appended");
+}
+
+#[test]
+fn machines_see_one_file_system() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    fs::write(a.path("file"), "one").expect("written");
+    let mut open = File::open(b.path("file")).expect("open");
+    for text in ["one", "two", "three and more"] {
+        fs::write(a.path("file"), text).expect("written");
+        let mut read = String::new();
+        open.seek(SeekFrom::Start(0)).expect("sought");
+        open.read_to_string(&mut read).expect("read");
+        assert_eq!((read.as_str(), open.metadata().expect("there").len()), (text, text.len() as u64));
+    }
+    fs::set_permissions(a.path("file"), fs::Permissions::from_mode(0o640)).expect("set");
+    assert_eq!(fs::metadata(b.path("file")).expect("there").mode() & 0o777, 0o640);
+    fs::rename(a.path("file"), a.path("moved")).expect("renamed");
+    assert!(!b.path("file").exists() && b.path("moved").exists());
+    fs::remove_file(a.path("moved")).expect("removed");
+    let mut left = [0; 5];
+    open.read_exact_at(&mut left, 0).expect("an unlinked file that is open elsewhere");
+    assert_eq!((&left, b.path("moved").exists()), (b"three", false));
+    let exclusive =
+        |m: &Machine| OpenOptions::new().write(true).create_new(true).open(m.path("lock")).is_ok();
+    assert_eq!([exclusive(&a), exclusive(&b)], [true, false]);
+    fs::create_dir(a.path("dir")).expect("made");
+    fs::write(b.path("dir/x"), "").expect("written");
+    assert!(fs::remove_dir(a.path("dir")).is_err());
+    fs::create_dir(b.path("dir/.snap/now")).expect("a snapshot");
+    fs::remove_file(a.path("dir/x")).expect("removed");
+    assert!(b.path("dir/.snap/now/x").exists() && a.path("dir/.snap/now/x").exists());
+}
+
+#[test]
+fn what_machines_append_is_there_whole() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let machines = [served.machine("a", &[], &[]), served.machine("b", &[], &[])];
+    fs::write(machines[0].path("log"), "").expect("written");
+    std::thread::scope(|scope| {
+        for (number, machine) in machines.iter().enumerate() {
+            scope.spawn(move || {
+                (0..300).for_each(|line| append(&machine.path("log"), &format!("{number} {line:03}\n")));
+            });
+        }
+    });
+    let log = fs::read_to_string(machines[0].path("log")).expect("read");
+    for number in ["0", "1"] {
+        let lines: Vec<&str> = log.lines().filter_map(|l| l.strip_prefix(number)).map(str::trim).collect();
+        let wanted: Vec<String> = (0..300).map(|line| format!("{line:03}")).collect();
+        assert_eq!(lines, wanted, "machine {number}");
+    }
+}
+
+#[test]
+fn programs_wait_for_a_server_that_ends_or_crashes() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = served.machine("a", &[], &[]);
+    let mut file = File::create(a.path("file")).expect("made");
+    file.write_all(b"kept").expect("written");
+    file.sync_all().expect("durable");
+    served.place.kill();
+    // its keeper brings it back
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"kept");
+    served.ask(&["down", served.place.arg()]).good();
+    let path = a.path("file");
+    let reader = std::thread::spawn(move || fs::read(path));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!reader.is_finished());
+    served.serve_again();
+    assert_eq!(reader.join().expect("no panic").expect("read"), b"kept");
+    file.write_all(b" on").expect("a file that was open all the time");
+    file.sync_all().expect("durable");
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"kept on");
+    // what a crash may have taken is said, once
+    file.write_all(b"!").expect("written");
+    served.place.kill();
+    served.serve_again();
+    assert_eq!(file.sync_all().expect_err("lost, perhaps").raw_os_error(), Some(libc::EIO));
+    file.sync_all().expect("told already");
+}
+
+/// Starts a program, and asserts that it waits.
+fn waiting(program: &mut Command) -> Child {
+    let mut child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().expect("asked").is_none(), "it does not wait");
+    child
+}
+
+#[test]
+fn programs_that_wait_can_be_killed_and_the_mount_taken_away() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &["--timeout", "1s"]));
+    fs::write(a.path("file"), "x").expect("written");
+    fs::create_dir(a.path("dir")).expect("made");
+    served.ask(&["down", served.place.arg()]).good();
+    let at = |name: &str| a.path(name).into_os_string();
+    let programs: [(&str, Vec<_>); 6] = [
+        ("cat", vec![at("file")]),
+        ("touch", vec![at("new")]),
+        ("mkdir", vec![at("other")]),
+        ("mv", vec!["-T".into(), at("file"), at("moved")]),
+        ("ls", vec![at("dir")]),
+        ("ln", vec![at("file"), at("link")]),
+    ];
+    for (program, arguments) in programs {
+        let mut child = waiting(Command::new(program).args(arguments));
+        child.kill().expect("killed");
+        let begun = Instant::now();
+        until(program, || child.try_wait().expect("asked").is_some());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{program} took {:?}", begun.elapsed());
+    }
+    until("a request that does not wait for ever", || fs::metadata(b.path("file")).is_err());
+    for machine in [&a, &b] {
+        until("umount", || run(Command::new("umount").arg(&machine.at)).code == 0);
+        assert!(!is_mounted(&machine.at));
+    }
+}
+
+#[test]
+fn a_machine_enrols_once_and_is_out_when_its_host_is_removed() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let (a, b) = (Machine::new(&served, "a"), Machine::new(&served, "b"));
+    a.mount(&[]).bad(1, &["has not mounted from there yet", "lee host add"]);
+    a.mount(&["--token", "nonsense"]).bad(1, &["--token"]);
+    let token = served.token("node", &[]);
+    assert_eq!(a.mount(&["--token", &token]).json()["host"], "node");
+    b.mount(&["--token", &token]).bad(1, &["does not let this machine in", "lee host invite"]);
+    run(Command::new("umount").arg(&a.at)).good();
+    until("the session to end", || sessions(&served).is_empty());
+    a.mount(&[]).good();
+    let session = &sessions(&served)[0];
+    assert_eq!((&session["host"], session["address"].is_string()), (&"node".into(), true));
+    let number = session["session"].to_string();
+    assert_eq!(served.ask(&["session", "show", &number, "--json"]).json()["host"], "node");
+    served.ask(&["session", "end", &number]).good();
+    served.ask(&["session", "end", &number]).bad(1, &["no session"]);
+    fs::write(a.path("file"), "x").expect("it begins another session");
+    served.ask(&["host", "remove", "node"]).good();
+    let begun = Instant::now();
+    until("a removed host to be out", || fs::metadata(a.path("file")).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(sessions(&served).is_empty());
+    // its own commands say where to go
+    run(lee(&["df"]).current_dir("/").arg("--cell").arg(&a.at))
+        .bad(1, &["run on the machine that serves it"]);
+}
+
+fn sessions(served: &Served) -> Vec<serde_json::Value> {
+    served.ask(&["session", "list", "--json"]).json()["sessions"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn a_host_may_do_what_its_entry_says() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    for volume in ["home", "other"] {
+        served.ask(&["volume", "create", volume]).good();
+    }
+    let all = served.machine("all", &[], &[]);
+    fs::write(all.path("home/file"), "x").expect("written");
+    let reads = served.machine("reads", &["--read-only"], &[]);
+    assert_eq!(fs::read(reads.path("home/file")).expect("read"), b"x");
+    let refused = fs::write(reads.path("home/file"), "y").expect_err("refused");
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    let few = served.machine("few", &["--volumes", "home"], &[]);
+    fs::write(few.path("home/file"), "y").expect("written");
+    let refused = fs::write(few.path("other/file"), "y").expect_err("refused");
+    assert_eq!(refused.raw_os_error(), Some(libc::EACCES));
+    assert!(fs::write(few.path("file"), "y").is_err() && fs::read_dir(few.path("other")).is_err());
+    let squashed = served.machine("squashed", &["--root-squash"], &[]);
+    fs::set_permissions(all.path("home/file"), fs::Permissions::from_mode(0o600)).expect("set");
+    assert!(fs::read(squashed.path("home/file")).is_err());
+    served.ask(&["host", "set", "reads", "--read-write"]).good();
+    fs::write(reads.path("home/file"), "z").expect("it may now");
+}
+
+#[test]
+fn the_mount_of_the_server_sees_what_other_machines_do() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let out = say(&["up", place.arg(), "--listen", "127.0.0.1:0", "--background", "--json"]);
+    let listens = out.json()["listen"][0].as_str().expect("an address").to_owned();
+    let port = listens.rsplit_once(':').expect("a port").1.to_owned();
+    let served = Served { place, port };
+    let (a, here) = (served.machine("a", &[], &[]), served.place.mnt());
+    assert!(!here.join("file").exists());
+    for text in ["one", "two", "longer than before"] {
+        fs::write(a.path("file"), text).expect("written");
+        assert_eq!(fs::read_to_string(here.join("file")).expect("read"), text);
+        fs::write(here.join("file"), "here").expect("written");
+        assert_eq!(fs::read_to_string(a.path("file")).expect("read"), "here");
+    }
+    fs::remove_file(a.path("file")).expect("removed");
+    assert!(!here.join("file").exists());
+}
