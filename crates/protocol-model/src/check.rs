@@ -1,6 +1,6 @@
 //! Runs the checker over a model, for the tests of this crate.
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Representative};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -13,6 +13,20 @@ where
     M::Action: Clone + Debug + PartialEq,
 {
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    println!("{name}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
+    checker.assert_properties();
+}
+
+/// The same for a model whose clients differ in nothing but their place: of states that differ only
+/// in the order of clients it visits one.
+pub fn passes_symmetric<M>(name: &str, model: M)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Representative + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let builder = model.checker().symmetry().finish_when(HasDiscoveries::AnyFailures);
+    let checker = builder.spawn_dfs().join();
     println!("{name}: {} states, depth {}", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
 }

@@ -6,4 +6,5 @@
 //! `docs/decisions/0030` states the rules for an implementer.
 
 pub mod check;
+pub mod recalls;
 pub mod sessions;
