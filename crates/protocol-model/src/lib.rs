@@ -6,5 +6,6 @@
 //! `docs/decisions/0030` states the rules for an implementer.
 
 pub mod check;
+pub mod clocks;
 pub mod recalls;
 pub mod sessions;
