@@ -7,5 +7,6 @@
 
 pub mod check;
 pub mod clocks;
+pub mod names;
 pub mod recalls;
 pub mod sessions;

@@ -7,6 +7,10 @@
 //! when the server runs it. So a copy that a client may use must always be `latest`: then each read
 //! returns what was the value at one moment while it ran (linearizable).
 //!
+//! A kernel locks the pages of a read until it has the answer, so a recall that drops pages waits for
+//! the client's own reads. Pages of a client's own write are locked, too: the client drops the others
+//! before it sends the write, and a recall finds nothing to drop.
+//!
 //! **Left out.** Time, freezes and lost sessions: module `clocks`. Lost messages: who gets no answer
 //! sends again on the next connection, so a loss is a delay. What one lease covers: attributes,
 //! content and names are all one value here.
@@ -28,6 +32,8 @@ pub enum Rule {
     RecallVoidsGrantsUnderWay,
     /// While a request waits for recalls, nothing is granted on its inode.
     NothingNewMeanwhile,
+    /// A read that needs no recall itself does not wait behind a request that does.
+    ReadsDoNotQueue,
     /// A client answers a recall of W only when its flush was answered.
     FlushBeforeAnswer,
     /// A release names the grant that it gives back, and does not touch a newer one.
@@ -80,7 +86,7 @@ impl Recalls {
     /// The steps that end what was begun: no new reads, writes and releases.
     pub(crate) fn progress(&self, state: &State, actions: &mut Vec<Action>) {
         for (client, peer) in state.peers.iter().enumerate() {
-            let servable = |n: &usize| self.may_serve(state, peer.up[*n]);
+            let servable = |n: &usize| self.may_serve(state, client, peer.up[*n]);
             actions.extend((0..peer.up.len()).filter(servable).map(|n| Action::Serve(client, n)));
             actions.extend((0..peer.down.len()).map(|n| Action::Receive(client, n)));
         }

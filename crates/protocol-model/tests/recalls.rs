@@ -1,7 +1,7 @@
 //! The rules of grants and recalls: copies are current in each state, and each rule is needed.
 
 use leeward_protocol_model::check::{fails, passes_symmetric};
-use leeward_protocol_model::recalls::properties::{ANSWERS, CURRENT};
+use leeward_protocol_model::recalls::properties::{ANSWERS, CURRENT, UNSTUCK};
 use leeward_protocol_model::recalls::{Recalls, Rule};
 
 const TWO: Recalls = Recalls { clients: 2, reads: 1, writes: 2, releases: 1, without: &[] };
@@ -34,6 +34,11 @@ fn a_grant_that_a_recall_overtakes_must_be_void() {
 #[test]
 fn a_lease_granted_while_a_write_waits_for_recalls_is_old_at_once() {
     fails(CURRENT, without(&[Rule::NothingNewMeanwhile], THREE));
+}
+
+#[test]
+fn a_read_that_waits_behind_a_write_keeps_the_pages_locked_that_the_write_recalls() {
+    fails(UNSTUCK, without(&[Rule::ReadsDoNotQueue], TWO));
 }
 
 #[test]

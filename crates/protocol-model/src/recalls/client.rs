@@ -18,15 +18,21 @@ impl Recalls {
         match message {
             ToClient::Value(value, lease) => {
                 let pending = peer.read.take().unwrap_or_default();
-                if peer.write.is_none() || !self.keeps(Rule::OwnCopyGoesFirst) {
+                if let Some(lease) = lease
+                    && (peer.write.is_none() || !self.keeps(Rule::OwnCopyGoesFirst))
+                {
                     self.install(peer, pending, value, lease);
                 }
+                self.go_on_with_recall(peer);
             }
             ToClient::Written(value, lease) => {
                 let pending = peer.write.take().unwrap_or_default();
                 self.install(peer, pending, value, lease);
             }
-            ToClient::Flushed(value) => peer.note_flushed(value),
+            ToClient::Flushed(value) => {
+                peer.note_flushed(value);
+                self.go_on_with_recall(peer);
+            }
             ToClient::Recall { up_to, keeps_r } => self.follow_recall(peer, up_to, keeps_r),
         }
     }
@@ -53,7 +59,19 @@ impl Recalls {
         if peer.dirty && peer.flushing.is_none() {
             peer.flush();
         }
-        if !self.keeps(Rule::FlushBeforeAnswer) || (peer.flushing.is_none() && !peer.dirty) {
+        if self.keeps(Rule::FlushBeforeAnswer) {
+            self.go_on_with_recall(peer);
+        } else {
+            peer.answer_recall();
+        }
+    }
+
+    /// Answers a recall when all was flushed and the kernel can drop its pages: those of a read
+    /// under way are locked.
+    fn go_on_with_recall(&self, peer: &mut Peer) {
+        let keeps_pages = peer.recall == Some(true);
+        let locked = peer.read.is_some() && !keeps_pages;
+        if peer.recall.is_some() && peer.flushing.is_none() && !peer.dirty && !locked {
             peer.answer_recall();
         }
     }
@@ -94,8 +112,6 @@ impl Peer {
         self.dirty &= self.copy != value;
         if self.recall.is_some() && self.dirty {
             self.flush();
-        } else if self.recall.is_some() {
-            self.answer_recall();
         }
     }
 

@@ -3,12 +3,16 @@
 use super::{FromClient, Lease, Peer, Recalls, Right, Rule, State, ToClient, Want};
 
 impl Recalls {
-    /// A request waits while another one waits for recalls; everything else runs at once.
-    pub(crate) fn may_serve(&self, state: &State, message: FromClient) -> bool {
-        let waits = state.peers.iter().any(|peer| peer.waiting.is_some());
+    /// While a request waits for recalls, a write waits behind it. A read does so only if it would
+    /// need a recall itself; else it is answered at once, without a lease.
+    pub(crate) fn may_serve(&self, state: &State, client: usize, message: FromClient) -> bool {
         match message {
-            FromClient::Request(Want::Read) => !waits || !self.keeps(Rule::NothingNewMeanwhile),
-            FromClient::Request(Want::Write(_)) => !waits,
+            FromClient::Request(want) if state.has_waiting() => {
+                let conflicts = |(other, peer): (usize, &Peer)| other != client && peer.conflicts_with(want);
+                want == Want::Read
+                    && self.keeps(Rule::ReadsDoNotQueue)
+                    && !state.peers.iter().enumerate().any(conflicts)
+            }
             _ => true,
         }
     }
@@ -64,7 +68,8 @@ impl Recalls {
             Want::Read => {
                 let has_w = state.peers[client].granted.is_some_and(|lease| lease.right == Right::W);
                 state.stale_answer |= state.value != state.latest && !has_w;
-                let lease = self.grant(&mut state.peers[client], Right::R);
+                let may_grant = !state.has_waiting() || !self.keeps(Rule::NothingNewMeanwhile);
+                let lease = may_grant.then(|| self.grant(&mut state.peers[client], Right::R));
                 state.peers[client].down.push(ToClient::Value(state.value, lease));
             }
             Want::Write(value) => {

@@ -52,8 +52,8 @@ pub enum FromClient {
 /// From server to client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ToClient {
-    /// The value, with a lease.
-    Value(u8, Lease),
+    /// The value, with a lease if nothing waits for recalls.
+    Value(u8, Option<Lease>),
     /// A write was run, with a lease. The value is as the client wrote it.
     Written(u8, Lease),
     /// A flush was taken.
