@@ -7,6 +7,9 @@
 //! thaws at any moment; its kernel serves what it was handed until the time-out runs out. The server
 //! acts at once when its clock says so.
 //!
+//! The server may also be replaced by a new process, which knows sessions and files and no leases.
+//! Each client tells it what it has; until it did, or the server's limit is over, nothing runs.
+//!
 //! **Left out.** How requests and recalls overtake each other: module `recalls`; here a client gets a
 //! lease in one step. A fast clock of the client: it only gives up earlier. A machine that stops as a
 //! whole with its kernel (suspend, a paused virtual machine): the clocks must count that time, which
@@ -45,6 +48,12 @@ pub enum Rule {
     FlushIsFenced,
     /// A session that does not answer a recall is not renewed.
     SuspendStopsRenewal,
+    /// A new server waits for what its clients have, or its whole limit.
+    NewServerWaits,
+    /// A new server takes it that a session it knows has R on everything.
+    KnownSessionHasR,
+    /// A client whose time is over drops its copies before it goes on with a new server.
+    LateForNewServerDrops,
 }
 
 /// A configuration, with times in ticks.
@@ -62,6 +71,8 @@ pub struct Clocks {
     pub own_writes: u8,
     /// How often the daemon freezes.
     pub freezes: u8,
+    /// How often a new server takes over.
+    pub restarts: u8,
     /// The rules that this mutant leaves out.
     pub without: &'static [Rule],
 }
@@ -104,6 +115,10 @@ pub enum Action {
     ReceiveRecall,
     /// The server gets the answer.
     ServeRecalled,
+    /// A new server takes over.
+    Restart,
+    /// The daemon tells it what it has.
+    Tell,
 }
 
 impl Clocks {
@@ -125,6 +140,9 @@ impl Clocks {
             actions.push(Action::Thaw);
         } else if state.freezes < self.freezes {
             actions.push(Action::Freeze);
+        }
+        if state.restarts < self.restarts {
+            actions.push(Action::Restart);
         }
         if state.wait.is_none() && state.foreign_writes < self.foreign_writes {
             actions.push(Action::ForeignWrite);
@@ -170,6 +188,7 @@ impl Model for Clocks {
             Action::ServeKeepalive(n) => self.serve_keepalive(&mut state, n),
             Action::ServeFlush => self.serve_flush(&mut state),
             Action::ServeRecalled => state.note_recalled(),
+            Action::Restart => self.restart(&mut state),
             client => self.client_step(&mut state, client),
         }
         self.act_by_clock(&mut state);

@@ -12,6 +12,7 @@ const SHORT: Clocks = Clocks {
     foreign_writes: 1,
     own_writes: 1,
     freezes: 1,
+    restarts: 0,
     without: &[],
 };
 
@@ -22,6 +23,29 @@ fn without(rules: &'static [Rule]) -> Clocks {
 #[test]
 fn nothing_old_is_used_and_waits_are_bounded() {
     passes("short", SHORT);
+}
+
+/// A new server takes over once.
+const TAKEN_OVER: Clocks = Clocks { restarts: 1, ..SHORT };
+
+#[test]
+fn nothing_old_is_used_after_a_take_over() {
+    passes("taken over", TAKEN_OVER);
+}
+
+#[test]
+fn a_new_server_that_does_not_wait_changes_what_clients_use() {
+    fails(DAEMON, Clocks { without: &[Rule::NewServerWaits], ..TAKEN_OVER });
+}
+
+#[test]
+fn a_new_server_that_is_told_of_w_only_must_take_it_that_all_have_r() {
+    fails(DAEMON, Clocks { without: &[Rule::KnownSessionHasR], ..TAKEN_OVER });
+}
+
+#[test]
+fn a_late_client_that_tells_a_new_server_of_its_leases_brings_back_what_the_old_one_took() {
+    fails(DAEMON, Clocks { without: &[Rule::LateForNewServerDrops], ..TAKEN_OVER });
 }
 
 #[test]
@@ -87,7 +111,7 @@ fn a_session_renewed_while_it_does_not_answer_a_recall_lets_others_wait_for_ever
 #[test]
 #[ignore = "overnight: some minutes and some GiB"]
 fn the_times_of_the_protocol() {
-    let times = Clocks { client_limit: 5, server_limit: 6, recall_limit: 3, ..SHORT };
+    let times = Clocks { client_limit: 5, server_limit: 6, recall_limit: 3, ..TAKEN_OVER };
     passes("5, 6 and 3 ticks", times);
-    passes("two of each", Clocks { foreign_writes: 2, own_writes: 2, freezes: 2, ..SHORT });
+    passes("two of each", Clocks { foreign_writes: 2, own_writes: 2, freezes: 2, ..TAKEN_OVER });
 }

@@ -30,14 +30,20 @@ impl Clocks {
         if self.is_in_time(state) {
             self.uses_of_lease(state, actions);
         }
+        if state.recovering {
+            actions.push(Action::Tell);
+        }
         if state.prepared.is_some() {
             actions.push(Action::HandToKernel);
         }
     }
 
     fn uses_of_lease(&self, state: &State, actions: &mut Vec<Action>) {
-        let free =
-            state.known_term == state.term && state.wait.is_none() && !state.dirty && state.flush.is_none();
+        let free = !state.recovering
+            && state.known_term == state.term
+            && state.wait.is_none()
+            && !state.dirty
+            && state.flush.is_none();
         if free && state.lease.is_none() {
             actions.push(Action::Acquire(Right::R));
         }
@@ -65,6 +71,7 @@ impl Clocks {
             Action::SendFlush => state.send_flush(),
             Action::ReceiveFlush => self.receive_flush(state),
             Action::ReceiveRecall => self.receive_recall(state),
+            Action::Tell => self.tell(state),
             _ => {}
         }
     }
@@ -119,6 +126,17 @@ impl Clocks {
         }
     }
 
+    /// What a daemon has is what the new server goes by: W, or else R on everything.
+    fn tell(&self, state: &mut State) {
+        if !self.is_in_time(state) && self.keeps(Rule::LateForNewServerDrops) {
+            state.drop_copies();
+        }
+        let at_least = self.keeps(Rule::KnownSessionHasR).then_some(Right::R);
+        let w = state.lease.filter(|right| *right == Right::W);
+        state.silence = 0;
+        state.end_recovery(w.or(at_least));
+    }
+
     fn receive_flush(&self, state: &mut State) {
         let Some(flush) = state.flush.take() else { return };
         if flush.at == FlushAt::Refused {
@@ -171,7 +189,7 @@ impl State {
         self.flush = Some(Flush { value: self.copy, version: self.copy_version, at: FlushAt::Up });
     }
 
-    fn drop_copies(&mut self) {
+    pub(crate) fn drop_copies(&mut self) {
         self.lease = None;
         self.kernel = None;
         self.prepared = None;

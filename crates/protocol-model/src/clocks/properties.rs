@@ -7,7 +7,7 @@ use stateright::Property;
 pub const DAEMON: &str = "what a daemon may use is current";
 /// A kernel within its time-out has the value of the last write, also while its daemon is frozen.
 pub const KERNEL: &str = "what a kernel may use is current";
-/// A daemon that may write has W at the server.
+/// A daemon that may write has W at the server, or the server is new and runs nothing.
 pub const EXCLUSIVE: &str = "only a client with W writes";
 /// No flush goes over what somebody else wrote.
 pub const FENCED: &str = "no flush overwrites a newer write";
@@ -26,7 +26,7 @@ pub(super) fn all() -> Vec<Property<Clocks>> {
         }),
         Property::always(EXCLUSIVE, |model: &Clocks, state: &State| {
             let writes = !state.frozen && state.lease == Some(Right::W) && model.is_in_time(state);
-            !writes || state.granted == Some(Right::W)
+            !writes || state.recovering || state.granted == Some(Right::W)
         }),
         Property::always(FENCED, |_, state: &State| !state.overwrote),
         Property::always(BOUNDED, |model: &Clocks, state: &State| {

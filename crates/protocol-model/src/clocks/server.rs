@@ -1,6 +1,6 @@
 //! The server, and time.
 
-use super::{Action, Clocks, FlushAt, KeepaliveAt, Recall, Rule, State};
+use super::{Action, Clocks, FlushAt, KeepaliveAt, Recall, Right, Rule, State};
 
 impl Clocks {
     pub(crate) fn server_actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -9,7 +9,7 @@ impl Clocks {
                 actions.push(Action::ServeKeepalive(n));
             }
         }
-        if state.flush.is_some_and(|flush| flush.at == FlushAt::Up) {
+        if state.flush.is_some_and(|flush| flush.at == FlushAt::Up) && !state.recovering {
             actions.push(Action::ServeFlush);
         }
         if state.recall == Some(Recall::Up) {
@@ -37,7 +37,7 @@ impl Clocks {
             state.keepalives[n].at = KeepaliveAt::Taken;
             state.keepalives[n].term = state.term;
             state.told_term = state.term;
-        } else if state.suspended && self.keeps(Rule::SuspendStopsRenewal) {
+        } else if state.recovering || state.suspended && self.keeps(Rule::SuspendStopsRenewal) {
             state.keepalives.remove(n);
         } else {
             state.silence = 0;
@@ -58,9 +58,34 @@ impl Clocks {
         flush.at = FlushAt::Taken;
     }
 
+    /// What is under way to the old server is lost, and with it what it knew of leases and terms.
+    pub(crate) fn restart(&self, state: &mut State) {
+        state.restarts += 1;
+        state.granted = None;
+        state.keepalives.retain(|keepalive| keepalive.at != KeepaliveAt::Up);
+        state.recall = None;
+        state.suspended = false;
+        state.silence = 0;
+        state.term = state.known_term;
+        state.told_term = state.known_term;
+        state.wait = state.wait.map(|_| 0);
+        if self.keeps(Rule::NewServerWaits) {
+            state.recovering = true;
+        } else {
+            state.end_recovery(None);
+        }
+    }
+
     /// What the server does as soon as its clock says so: suspend, take the lease, run what waits.
     pub(crate) fn act_by_clock(&self, state: &mut State) {
+        if state.recovering && state.silence >= self.server_limit {
+            state.term += 1;
+            state.end_recovery(None);
+        }
         let Some(wait) = state.wait else { return };
+        if state.recovering {
+            return;
+        }
         if state.granted.is_some() && state.silence >= self.server_limit {
             state.granted = None;
             state.term += 1;
@@ -81,6 +106,14 @@ impl State {
         self.renewed_in_wait = false;
         if self.granted.is_some() {
             self.recall = Some(Recall::Down);
+        }
+    }
+
+    pub(crate) fn end_recovery(&mut self, granted: Option<Right>) {
+        self.recovering = false;
+        self.granted = granted;
+        if self.wait.is_some() {
+            self.begin_wait();
         }
     }
 

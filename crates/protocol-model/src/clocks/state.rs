@@ -134,6 +134,10 @@ pub struct State {
     pub own_writes: u8,
     /// Freezes so far.
     pub freezes: u8,
+    /// New servers so far.
+    pub restarts: u8,
+    /// The server is new and waits for what the client has.
+    pub recovering: bool,
 }
 
 impl State {
