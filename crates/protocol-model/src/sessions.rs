@@ -54,6 +54,8 @@ pub enum Rule {
     WaitForVersion,
     /// It waits only for sessions whose next replay is not younger than that version.
     WaitForOlderOnly,
+    /// That a directory is empty counts as something that its removal builds on.
+    EmptinessIsShared,
     /// The server drops what it received on the connection that a new one replaces.
     DropOldConnection,
 }

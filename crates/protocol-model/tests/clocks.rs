@@ -74,7 +74,7 @@ fn a_kernel_that_gets_the_whole_time_out_serves_old_data() {
 }
 
 #[test]
-fn a_daemon_frozen_between_the_clock_and_the_kernel_hands_over_old_data() {
+fn a_daemon_delayed_between_the_clock_and_the_kernel_hands_over_old_data() {
     fails(KERNEL, without(&[Rule::HandOverAtOnce]));
 }
 

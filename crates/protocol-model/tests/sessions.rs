@@ -2,7 +2,7 @@
 
 use leeward_protocol_model::check::{fails, passes};
 use leeward_protocol_model::sessions::properties::{
-    DESERVED, DURABLE, GROUNDED, KEPT, ONCE, UNHARMED, UNSTUCK,
+    DESERVED, DURABLE, GROUNDED, KEPT, ONCE, ORDERED, UNHARMED, UNSTUCK,
 };
 use leeward_protocol_model::sessions::{Kind, Op, Rule, Sessions};
 
@@ -10,8 +10,8 @@ fn create(name: u8, under: Option<u8>, slot: u8) -> Op {
     Op { kind: Kind::Create, name, under, slot }
 }
 
-fn remove(name: u8, slot: u8) -> Op {
-    Op { kind: Kind::Remove, name, under: None, slot }
+fn remove(name: u8, under: Option<u8>) -> Op {
+    Op { kind: Kind::Remove, name, under, slot: 0 }
 }
 
 /// A client makes a directory and a file beside it, in two slots; another makes a file in it.
@@ -29,8 +29,14 @@ fn one_builds_on_the_other() -> Sessions {
 
 /// Two clients make and remove the same name.
 fn both_change_one_name() -> Sessions {
-    let scripts = vec![vec![create(0, None, 0), remove(0, 0)], vec![remove(0, 0)]];
+    let scripts = vec![vec![create(0, None, 0), remove(0, None)], vec![remove(0, None)]];
     Sessions { scripts, ..one_builds_on_the_other() }
+}
+
+/// One client makes a directory with a file and removes the file, another removes the directory.
+fn one_empties_what_the_other_removes() -> Sessions {
+    let first = vec![create(0, None, 0), create(1, Some(0), 0), remove(1, Some(0))];
+    Sessions { scripts: vec![first, vec![remove(0, None)]], breaks: 0, ..one_builds_on_the_other() }
 }
 
 /// One client makes a directory, and two make files in it.
@@ -49,6 +55,7 @@ fn one_client() -> Sessions {
 fn each_change_happens_once_and_what_was_told_is_kept() {
     passes("one builds on the other", one_builds_on_the_other());
     passes("both change one name", both_change_one_name());
+    passes("one empties, the other removes", one_empties_what_the_other_removes());
 }
 
 #[test]
@@ -156,6 +163,8 @@ fn a_watermark_before_the_replay_of_a_new_connection_lies_about_what_was_lost() 
 fn a_replay_that_checks_no_version_builds_on_what_is_gone() {
     let model = Sessions { commit_before_sharing: false, ..one_builds_on_the_other() };
     fails(GROUNDED, without(&[Rule::VersionCheck], model));
+    let one_name = Sessions { commit_before_sharing: false, ..both_change_one_name() };
+    fails(ORDERED, without(&[Rule::VersionCheck], one_name));
 }
 
 #[test]
@@ -176,8 +185,14 @@ fn without_commit_before_sharing_a_lost_reply_alone_harms_another_client() {
 }
 
 #[test]
+fn a_directory_removed_before_it_is_durably_empty_is_removed_with_a_file_in_it() {
+    fails(GROUNDED, without(&[Rule::EmptinessIsShared], one_empties_what_the_other_removes()));
+}
+
+#[test]
 fn with_commit_before_sharing_no_replay_needs_a_version() {
     passes("no versions", without(&[Rule::VersionCheck], one_builds_on_the_other()));
+    passes("no versions, emptied", without(&[Rule::VersionCheck], one_empties_what_the_other_removes()));
     passes("no versions, one name", without(&[Rule::VersionCheck], both_change_one_name()));
 }
 

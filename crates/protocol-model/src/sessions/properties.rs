@@ -1,6 +1,6 @@
 //! What must hold in each state.
 
-use super::{Client, OpState, Record, Sessions, State};
+use super::{Change, Client, OpState, Record, Sessions, State};
 use stateright::Property;
 
 /// No change is in the history twice.
@@ -12,6 +12,8 @@ pub const KEPT: &str = "what was told is kept";
 pub const DURABLE: &str = "what was reported durable stays";
 /// No change is below a directory that is not there.
 pub const GROUNDED: &str = "nothing is built on what is gone";
+/// The changes of a name are in the order in which clients were told of them.
+pub const ORDERED: &str = "the changes of a name keep their order";
 /// A replay fails only if what it built on is gone.
 pub const DESERVED: &str = "a replay fails only for want of what it built on";
 /// No client that lives and comes back in time is told EIO.
@@ -25,6 +27,7 @@ pub(super) fn all() -> Vec<Property<Sessions>> {
         Property::always(KEPT, told_is_kept),
         Property::always(DURABLE, durable_stays),
         Property::always(GROUNDED, parents_are_there),
+        Property::always(ORDERED, changes_keep_their_order),
         Property::always(DESERVED, failed_replays_miss_something),
         Property::always(UNHARMED, living_clients_lose_nothing),
         Property::always(UNSTUCK, somebody_can_go_on),
@@ -71,10 +74,26 @@ fn durable_stays(_: &Sessions, state: &State) -> bool {
     state.clients.iter().flat_map(|client| &client.ops).all(stays)
 }
 
-/// Scripts never remove a directory, so its maker must be in the history before what it contains.
-fn parents_are_there(_: &Sessions, state: &State) -> bool {
+/// Neither now nor when the change was made.
+fn parents_are_there(model: &Sessions, state: &State) -> bool {
     state.changes().enumerate().all(|(n, change)| {
-        change.saw.parent == 0 || state.changes().take(n).any(|made| made.inode == change.saw.parent)
+        let parent = change.saw.parent;
+        parent == 0
+            || (state.changes().take(n).any(|made| made.inode == parent)
+                && parent_of_live_is_there(model, state, change))
+    })
+}
+
+fn parent_of_live_is_there(model: &Sessions, state: &State, change: &Change) -> bool {
+    let op = model.op(change.client, change.op);
+    let is_live = model.inode_at(state, op.name) == Some(change.inode);
+    !is_live || op.under.is_none_or(|directory| model.inode_at(state, directory) == Some(change.saw.parent))
+}
+
+fn changes_keep_their_order(model: &Sessions, state: &State) -> bool {
+    let name = |change: &Change| model.op(change.client, change.op).name;
+    state.changes().enumerate().all(|(n, change)| {
+        state.changes().take(n).all(|before| name(before) != name(change) || before.lsn < change.lsn)
     })
 }
 

@@ -17,6 +17,15 @@ impl Sessions {
         (self.op(last.client, last.op).kind == Kind::Create).then_some(last.inode)
     }
 
+    /// Whether a name is there in the directory under this name.
+    fn has_children(&self, state: &State, directory: u8) -> bool {
+        let inside = |change: &Change| {
+            let op = self.op(change.client, change.op);
+            op.under == Some(directory) && self.inode_at(state, op.name).is_some()
+        };
+        state.changes().any(inside)
+    }
+
     fn last_change<'a>(&self, state: &'a State, name: u8) -> Option<&'a Change> {
         state.changes().rfind(|change| self.op(change.client, change.op).name == name)
     }
@@ -63,8 +72,11 @@ impl Sessions {
     fn waits_for_commit(&self, state: &State, client: usize, op: usize) -> bool {
         let op = self.op(client, op);
         let names = [Some(op.name), op.under];
+        let empties = op.kind == Kind::Remove && self.keeps(Rule::EmptinessIsShared);
         let builds_on = |change: &Change| {
-            change.client != client && names.contains(&Some(self.op(change.client, change.op).name))
+            let other = self.op(change.client, change.op);
+            let in_it = empties && other.under == Some(op.name);
+            change.client != client && (in_it || names.contains(&Some(other.name)))
         };
         self.commit_before_sharing
             && state.history[state.durable..]
@@ -172,7 +184,8 @@ impl Sessions {
         }
         let exists = self.inode_at(state, script.name).is_some();
         let parent_is_there = script.under.is_none_or(|name| self.inode_at(state, name) == Some(parent));
-        if exists == (script.kind == Kind::Create) || !parent_is_there {
+        let is_in_use = script.kind == Kind::Remove && self.has_children(state, script.name);
+        if exists == (script.kind == Kind::Create) || !parent_is_there || is_in_use {
             return Some(Reply::Refused(op));
         }
         state.last_number += 1;
