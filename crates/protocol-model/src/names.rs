@@ -12,10 +12,10 @@
 //! one name that all use. That look-ups share a lock: one at a time per directory is here enough.
 //! Lost messages and time: a time-out runs out at any moment.
 //!
-//! From Linux: `fuse_reverse_inval_entry` takes the directory's lock in any case, also with
-//! `FUSE_EXPIRE_ONLY` and where the kernel does not know the name; `FUSE_NOTIFY_INC_EPOCH` takes
-//! none, and a look-up takes the epoch of the time before its request; `retry_estale` tries a system
-//! call again once, and a second ESTALE goes to the program.
+//! From Linux: `fuse_reverse_inval_entry` takes the directory's lock, also with `FUSE_EXPIRE_ONLY`;
+//! `FUSE_NOTIFY_INC_EPOCH` takes none, and a look-up enters its answer with the epoch of the time
+//! before its request; `retry_estale` tries a system call again once, and a second ESTALE goes to the
+//! program.
 
 mod kernel;
 pub mod properties;

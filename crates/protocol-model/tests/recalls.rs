@@ -1,6 +1,6 @@
 //! The rules of grants and recalls: copies are current in each state, and each rule is needed.
 
-use leeward_protocol_model::check::{fails, passes_symmetric};
+use leeward_protocol_model::check::{ends_well, fails, passes_symmetric};
 use leeward_protocol_model::recalls::properties::{ANSWERS, CURRENT, UNSTUCK};
 use leeward_protocol_model::recalls::{Recalls, Rule};
 
@@ -14,6 +14,12 @@ fn without(rule: &'static [Rule], model: Recalls) -> Recalls {
 #[test]
 fn copies_of_two_clients_are_current() {
     passes_symmetric("two clients", TWO);
+}
+
+#[test]
+fn each_run_ends_with_nobody_waiting() {
+    let model = Recalls { writes: 1, ..TWO };
+    ends_well("two clients", &model, |state| state.is_quiet());
 }
 
 #[test]

@@ -40,8 +40,5 @@ fn w_is_alone(_: &Recalls, state: &State) -> bool {
 fn somebody_can_go_on(model: &Recalls, state: &State) -> bool {
     let mut actions = Vec::new();
     model.progress(state, &mut actions);
-    let waits = state.peers.iter().any(|peer| {
-        peer.read.is_some() || peer.write.is_some() || peer.flushing.is_some() || peer.waiting.is_some()
-    });
-    !actions.is_empty() || !waits
+    !actions.is_empty() || state.is_quiet()
 }

@@ -105,7 +105,7 @@ pub struct Peer {
 }
 
 /// The state of everything.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The value as the server has it.
     pub value: u8,
@@ -128,6 +128,13 @@ impl State {
             stale_answer: false,
             peers: vec![Peer::default(); clients],
         }
+    }
+
+    /// Whether no program, flush or request waits.
+    pub fn is_quiet(&self) -> bool {
+        self.peers.iter().all(|peer| {
+            peer.read.is_none() && peer.write.is_none() && peer.flushing.is_none() && peer.waiting.is_none()
+        })
     }
 
     pub(crate) fn next_write(&mut self) -> u8 {
