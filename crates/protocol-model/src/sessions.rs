@@ -56,6 +56,8 @@ pub enum Rule {
     WaitForOlderOnly,
     /// That a directory is empty counts as something that its removal builds on.
     EmptinessIsShared,
+    /// A session that was noted as away is answered when it is durable that it is back.
+    BackDurably,
     /// The server drops what it received on the connection that a new one replaces.
     DropOldConnection,
 }
@@ -73,6 +75,8 @@ pub struct Sessions {
     pub deaths: u8,
     /// How many living clients may be given up because they come back too late.
     pub late: u8,
+    /// How often the server may note that a silent session is away.
+    pub aways: u8,
     /// A change that builds on another session's change waits until that one is durable.
     pub commit_before_sharing: bool,
     /// The rules that this mutant leaves out.
@@ -98,6 +102,8 @@ pub enum Action {
     TellDurable(usize),
     /// The server stops waiting for a session.
     GiveUp(usize),
+    /// The server notes that a session is away.
+    NoteAway(usize),
     /// A connection breaks.
     Break(usize),
     /// The server crashes and starts again.
@@ -157,6 +163,9 @@ impl Sessions {
             actions.push(Action::Crash);
         }
         for (client, its) in state.clients.iter().enumerate() {
+            if self.may_note_away(state, client) {
+                actions.push(Action::NoteAway(client));
+            }
             if its.alive && its.connected && state.breaks < self.breaks {
                 actions.push(Action::Break(client));
             }
@@ -200,6 +209,10 @@ impl Model for Sessions {
                 state.down[client].push(Reply::Durable(watermark));
             }
             Action::GiveUp(client) => self.give_up(&mut state, client),
+            Action::NoteAway(client) => {
+                state.aways += 1;
+                state.history.push(Record::Away(client));
+            }
             Action::Break(client) => state.break_connection(client),
             Action::Crash => self.crash(&mut state),
             Action::Die(client) => state.die(client),

@@ -22,6 +22,7 @@ fn one_builds_on_the_other() -> Sessions {
         breaks: 1,
         deaths: 1,
         late: 0,
+        aways: 0,
         commit_before_sharing: true,
         without: &[],
     }
@@ -66,6 +67,21 @@ fn a_second_crash_in_the_middle_of_recovery_changes_nothing() {
 #[test]
 fn a_client_that_is_late_is_told_and_harms_nobody() {
     passes("late", Sessions { late: 1, deaths: 0, breaks: 0, crashes: 2, ..both_change_one_name() });
+}
+
+/// A client may be noted as away, and comes back before or after a crash.
+fn away() -> Sessions {
+    Sessions { aways: 1, deaths: 0, ..both_change_one_name() }
+}
+
+#[test]
+fn recovery_that_does_not_wait_for_a_client_that_is_away_harms_nobody() {
+    passes("away", away());
+}
+
+#[test]
+fn a_client_that_is_answered_before_it_is_durably_back_loses_what_it_was_told() {
+    fails(UNHARMED, without(&[Rule::BackDurably], Sessions { crashes: 1, ..away() }));
 }
 
 #[test]

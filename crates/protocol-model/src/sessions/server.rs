@@ -45,7 +45,7 @@ impl Sessions {
                 Record::Made(Change { client: whose, op, .. }) | Record::Lost { client: whose, op } => {
                     (whose == client && self.op(client, op).slot == slot).then_some(op)
                 }
-                Record::Closed(_) => None,
+                _ => None,
             })
             .filter(|op| self.keeps(Rule::NumberOutlivesOutcome) || !confirmed(*op))
             .max()
@@ -59,9 +59,21 @@ impl Sessions {
             Message::Replay(change) => !matches!(self.judge(state, client, change), Replay::Waits),
             Message::Request { op, .. } => {
                 let ready = state.sessions[client] == Status::Ready && self.serves_new(state);
-                ready && !self.waits_for_commit(state, client, *op)
+                ready && !self.is_just_back(state, client) && !self.waits_for_commit(state, client, *op)
             }
         }
+    }
+
+    fn is_just_back(&self, state: &State, client: usize) -> bool {
+        self.keeps(Rule::BackDurably) && state.history[state.durable..].contains(&Record::Back(client))
+    }
+
+    /// Nothing is there of a silent session that the server has not read.
+    pub(crate) fn may_note_away(&self, state: &State, client: usize) -> bool {
+        let silent =
+            !state.clients[client].connected && state.up[client].is_empty() && state.old[client].is_empty();
+        let known = !state.is_closed(client) && !State::is_away(&state.history, client);
+        state.recovered.is_some() && state.aways < self.aways && silent && known
     }
 
     fn serves_new(&self, state: &State) -> bool {
@@ -107,6 +119,9 @@ impl Sessions {
         }
         if state.is_closed(client) {
             return Some(Reply::Expelled);
+        }
+        if State::is_away(&state.history, client) {
+            state.history.push(Record::Back(client));
         }
         if state.sessions[client] == Status::Absent || self.keeps(Rule::WatermarkAfterReplayOfConnection) {
             state.sessions[client] = Status::Replaying;
@@ -240,8 +255,12 @@ impl Sessions {
             true => state.is_closed_durably(client),
             false => state.is_closed(client),
         };
+        let away = |client: usize| {
+            state.sessions[client] == Status::Absent
+                && State::is_away(&state.history[..state.durable], client)
+        };
         let over = (0..state.sessions.len())
-            .all(|client| state.sessions[client] == Status::Ready || given_up(client));
+            .all(|client| state.sessions[client] == Status::Ready || given_up(client) || away(client));
         if over && state.recovered.is_none() {
             state.recovered = Some(state.history.len());
         }

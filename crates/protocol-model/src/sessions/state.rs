@@ -61,6 +61,10 @@ pub enum Record {
     },
     /// A session was given up.
     Closed(usize),
+    /// A session was silent for long: recovery does not wait for it.
+    Away(usize),
+    /// It is back.
+    Back(usize),
 }
 
 /// From client to server.
@@ -171,6 +175,8 @@ pub struct State {
     pub deaths: u8,
     /// Living clients given up so far.
     pub late: u8,
+    /// Sessions noted as away so far.
+    pub aways: u8,
 }
 
 impl State {
@@ -197,6 +203,7 @@ impl State {
             breaks: 0,
             deaths: 0,
             late: 0,
+            aways: 0,
         }
     }
 
@@ -221,6 +228,14 @@ impl State {
 
     pub(crate) fn is_closed_durably(&self, client: usize) -> bool {
         self.history[..self.durable].contains(&Record::Closed(client))
+    }
+
+    /// Whether a part of the history leaves a session away.
+    pub(crate) fn is_away(history: &[Record], client: usize) -> bool {
+        let last = history
+            .iter()
+            .rfind(|record| matches!(record, Record::Away(whose) | Record::Back(whose) if *whose == client));
+        matches!(last, Some(Record::Away(_)))
     }
 
     pub(crate) fn break_connection(&mut self, client: usize) {
