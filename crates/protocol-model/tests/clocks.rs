@@ -109,7 +109,7 @@ fn a_session_renewed_while_it_does_not_answer_a_recall_lets_others_wait_for_ever
 }
 
 #[test]
-#[ignore = "overnight: some minutes and some GiB"]
+#[ignore = "minutes, and up to 2 GB: for the night"]
 fn the_times_of_the_protocol() {
     let times = Clocks { client_limit: 5, server_limit: 6, recall_limit: 3, ..TAKEN_OVER };
     passes("5, 6 and 3 ticks", times);

@@ -85,7 +85,7 @@ fn a_recall_answered_while_the_kernel_knows_the_names_leaves_old_names() {
 }
 
 #[test]
-#[ignore = "overnight: some minutes and some GiB"]
+#[ignore = "minutes, and up to 2 GB: for the night"]
 fn larger_configurations() {
     for way in [Way::Epoch, Way::TimeOut] {
         passes("longer storm", storm(4, way));

@@ -68,7 +68,7 @@ fn a_read_that_weakens_w_lets_the_client_write_a_copy_that_others_share() {
 }
 
 #[test]
-#[ignore = "overnight: some minutes and some GiB"]
+#[ignore = "minutes, and up to 2 GB: for the night"]
 fn larger_configurations() {
     passes_symmetric("two clients, more", Recalls { reads: 2, writes: 3, releases: 1, ..TWO });
     passes_symmetric("three clients, releases", Recalls { releases: 1, ..THREE });

@@ -213,7 +213,7 @@ fn with_commit_before_sharing_no_replay_needs_a_version() {
 }
 
 #[test]
-#[ignore = "overnight: some minutes and some GiB"]
+#[ignore = "minutes, and up to 2 GB: for the night"]
 fn larger_configurations() {
     passes("two crashes, two breaks", Sessions { crashes: 2, breaks: 2, ..both_change_one_name() });
     passes("building, two crashes", Sessions { crashes: 2, late: 1, ..one_builds_on_the_other() });
