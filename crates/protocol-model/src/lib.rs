@@ -1,0 +1,15 @@
+//! Models of the protocol between one server and its clients, for a checker that runs through all
+//! their states. Nothing of Leeward's code is here: a model says what the code must do.
+//!
+//! Each model can leave out one rule of the protocol (a *mutant*). Its tests show that the checker
+//! then finds a state that must not be, so each rule is needed and the model can fail.
+//! `docs/decisions/0030-the-protocol-as-a-checked-model.md` states the rules for an implementer.
+//!
+//! [`sessions`]: requests, crashes and replay. [`recalls`]: grants and recalls that overtake each
+//! other. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
+
+pub mod check;
+pub mod clocks;
+pub mod names;
+pub mod recalls;
+pub mod sessions;
