@@ -3,6 +3,7 @@
 use crate::message::Caller;
 use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
 use leeward_fs::{Allocate, Error, NodeId, Op, Result};
+use std::borrow::Cow;
 
 /// The user and group that root of a host is, where it is not to be root.
 const NOBODY: u32 = 65_534;
@@ -51,7 +52,8 @@ pub(super) fn admit(
     knows: &dyn Fn(NodeId) -> bool,
 ) -> Result<Ctx> {
     check_values(op)?;
-    if !grant.speaks_for(caller.uid) {
+    let squashed = grant.root_squash && caller.uid == 0;
+    if !squashed && !grant.speaks_for(caller.uid) {
         return Err(Error::NotPermitted);
     }
     if grant.read_only
@@ -69,10 +71,9 @@ pub(super) fn admit(
             return Err(Error::Access);
         }
     }
-    let squashed = grant.root_squash && caller.uid == 0;
-    let (uid, gid) = if squashed { (NOBODY, NOBODY) } else { (caller.uid, caller.gid) };
-    let gids = if squashed { &[][..] } else { &caller.gids };
-    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    let uid = if squashed { NOBODY } else { caller.uid };
+    let (gid, gids) = groups(grant, caller, squashed);
+    let gids = Groups::of_stranger(&gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
     Ok(Ctx {
         uid,
         gid,
@@ -86,6 +87,16 @@ pub(super) fn admit(
     })
 }
 
+/// The groups of a caller. Where root is nobody, nobody is in root's group.
+fn groups<'a>(grant: &Grant, caller: &'a Caller, squashed: bool) -> (u32, Cow<'a, [u32]>) {
+    if !grant.root_squash {
+        return (caller.gid, Cow::Borrowed(&caller.gids));
+    }
+    let is_refused = |gid: u32| squashed || gid == 0;
+    let gid = if is_refused(caller.gid) { NOBODY } else { caller.gid };
+    (gid, caller.gids.iter().copied().filter(|gid| !is_refused(*gid)).collect())
+}
+
 /// Whether an operation always waits.
 pub(super) fn waits(op: &Op<'_>) -> bool {
     match op {
@@ -96,7 +107,7 @@ pub(super) fn waits(op: &Op<'_>) -> bool {
 }
 
 /// The inodes that an operation is about.
-fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
+pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
     match *op {
         Op::Link { node, dir, .. } | Op::Place { node, dir, .. } => [Some(node), Some(dir)],
         Op::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
