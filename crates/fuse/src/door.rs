@@ -118,14 +118,15 @@ impl<B: Backend> Door<B> {
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
-    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
+    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name. A server on another machine
+    /// lets a writer take these bits, and may know no root of this one.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let (gate, keep) = (self.nested.clone(), self.gate.keep_for());
+        let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                let root = Ctx { uid: 0, gid: 0, ..ctx };
-                gate.run(root, Op::SetAttr { node, set }, answer_attr(to, keep));
+                gate.run(by, Op::SetAttr { node, set }, answer_attr(to, keep));
             }
             result => answer_attr(to, keep)(result),
         });
