@@ -397,6 +397,20 @@ fn what_doors_do_no_restricted_host_does() {
 }
 
 #[test]
+fn after_a_restart_of_the_server_names_are_looked_up_again() {
+    let mut rig = Rig::new();
+    let few = rig.host("few users", some_users());
+    let all = rig.host("all", Grant::default());
+    let node = made(&seat(&all, 0), ROOT, "file", Make::File, (OTHER, 0o600)).node;
+    let user = seat(&few, OTHER);
+    user.at("file").expect("found");
+    rig.restart(true);
+    assert_eq!(read(&user, node), Err(Error::Stale));
+    assert_eq!(user.at("file"), Ok(node));
+    assert!(read(&user, node).is_ok());
+}
+
+#[test]
 fn a_host_that_is_believed_is_not_checked() {
     let rig = Rig::new();
     let all = rig.host("all", Grant::default());

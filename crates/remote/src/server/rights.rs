@@ -219,7 +219,8 @@ impl Checks<'_> {
         let attr = self.attr(node)?;
         let runs_as_other = attr.mode & SET_UID != 0 || attr.mode & (SET_GID | GROUP_X) == SET_GID | GROUP_X;
         let is_plain = attr.kind == Kind::File && !runs_as_other;
-        if !self.is_owner(&attr) && !(is_plain && granted(self.permit(&attr, R | W))?) {
+        let may_link = self.is_owner(&attr) || is_plain && granted(self.permit(&attr, R | W))?;
+        if !may_link {
             return Err(Error::NotPermitted);
         }
         self.may(dir, W | X).map(drop)
