@@ -12,9 +12,10 @@ use crate::path::Path;
 use crate::semaphore::{FairPermit, FairSemaphore};
 use crate::steps::{Base, Steps};
 use crate::upload::Upload;
-use crate::who::{self, Principal, R, W, X};
+use crate::who::Principal;
 use bytes::Bytes;
 use leeward_env::{Ctx, Door, Env};
+use leeward_fs::rights::{self, R, W, X};
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, SetAttr, SetTime, StatFs, Time};
 use leeward_vfs::{Attempt, Gate};
 use std::sync::Arc;
@@ -315,7 +316,7 @@ impl Tree {
             let attr = *steps.walk(base, &path, true)?.found()?;
             if !done {
                 steps.permit(&attr, W)?;
-                who::permit_user_xattr(steps.ctx, &attr)?;
+                rights::permit_user_xattr(steps.ctx, &attr)?;
                 for (name, value) in &values {
                     set_user_xattr(steps, attr.node, name, value.as_deref())?;
                 }
@@ -347,7 +348,7 @@ impl Tree {
                 let attr = *steps.walk(base, &Path::default(), false)?.found()?;
                 if !done {
                     steps.permit(&attr, W)?;
-                    who::permit_user_xattr(steps.ctx, &attr)?;
+                    rights::permit_user_xattr(steps.ctx, &attr)?;
                     let value = change(steps.xattr(node, name)?.as_deref())?;
                     set_user_xattr(steps, node, name, value.as_deref())?;
                     done = true;

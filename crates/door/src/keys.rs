@@ -14,8 +14,8 @@ use crate::files::{LOOK, Tree};
 use crate::limits::LIST_STEP;
 use crate::path::{PATH_BYTES_MAX, Path};
 use crate::steps::{Base, Steps};
-use crate::who::R;
 use leeward_env::limits::NAME_BYTES_MAX;
+use leeward_fs::rights::R;
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Result};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -3,8 +3,8 @@
 //! * [`Files`]: the files of a cell by path, as a user, through the same gate, quotas and
 //!   accounting as the mount. A door's request works in a [`Tree`]: a directory of the cell and
 //!   everything below it, as one user. [`File`] reads, [`Upload`] writes: whole or not at all.
-//! * [`Principal`]: the user that a request acts as; `who.rs` has the checks that the kernel makes
-//!   for the mount.
+//! * [`Principal`]: the user that a request acts as. What that user may do is checked by the rules
+//!   of [`leeward_fs::rights`], as the kernel does for the mount.
 //! * [`Path`]: the form of paths.
 //! * [`keys`]: all files below a directory in the order of their paths as bytes, from any point on.
 //! * [`notes`]: what doors keep beside a file's content: checksums, headers.
@@ -39,7 +39,8 @@ pub use digest::Digest;
 pub use error::status_of;
 pub use file::File;
 pub use files::{Files, Found, PathEntry, Tree};
+pub use leeward_fs::rights::{R, W, X};
 pub use path::{BadPath, PATH_BYTES_MAX, Path};
 pub use semaphore::{FairPermit, FairSemaphore, Waiting};
 pub use upload::{Finish, Upload};
-pub use who::{Principal, R, W, X};
+pub use who::Principal;

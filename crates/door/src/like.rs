@@ -8,8 +8,8 @@
 use crate::file::File;
 use crate::files::LOOK;
 use crate::steps::Steps;
-use crate::who;
 use leeward_env::Ctx;
+use leeward_fs::rights;
 use leeward_fs::{Attr, Error, Kind, NodeId, Op, Result, SetAttr, XattrMode};
 
 const LIST: (Op<'static>, u64) = (Op::ListXattr { node: NodeId::ROOT }, 0);
@@ -17,9 +17,9 @@ const LIST: (Op<'static>, u64) = (Op::ListXattr { node: NodeId::ROOT }, 0);
 /// Copies the permissions and the access ACL; the group, too, where that is wanted and the user is
 /// in it. Setuid and setgid bits are not copied.
 pub(crate) fn same_rights(steps: &Steps<'_>, from: &Attr, to: &Attr, keeps_group: bool) -> Result<()> {
-    let takes_group = from.gid != to.gid && keeps_group && who::is_in(steps.ctx, from.gid);
+    let takes_group = from.gid != to.gid && keeps_group && rights::is_in(steps.ctx, from.gid);
     let same_group = from.gid == to.gid || takes_group;
-    let acl = steps.xattr(from.node, who::ACL)?;
+    let acl = steps.xattr(from.node, rights::ACL)?;
     let bits = match (same_group, &acl) {
         (true, _) => 0o777,
         (false, None) => 0o707 | from.mode << 3 & 0o070,
@@ -27,9 +27,9 @@ pub(crate) fn same_rights(steps: &Steps<'_>, from: &Attr, to: &Attr, keeps_group
         (false, Some(_)) => 0o700,
     };
     let acl = acl.filter(|_| same_group);
-    let changes_acl = acl.is_some() || steps.xattr(to.node, who::ACL)?.is_some();
+    let changes_acl = acl.is_some() || steps.xattr(to.node, rights::ACL)?.is_some();
     if changes_acl {
-        same_acl(steps, to.node, who::ACL, acl.as_deref())?;
+        same_acl(steps, to.node, rights::ACL, acl.as_deref())?;
     }
     let sticky = if from.kind == Kind::Dir { 0o1000 } else { 0 };
     let mode = from.mode & (bits | sticky) | to.mode & 0o2000;
@@ -43,8 +43,8 @@ pub(crate) fn same_rights(steps: &Steps<'_>, from: &Attr, to: &Attr, keeps_group
 
 /// The default ACL of a directory.
 pub(crate) fn same_default(steps: &Steps<'_>, from: &Attr, to: &Attr) -> Result<()> {
-    let acl = steps.xattr(from.node, who::DEFAULT_ACL)?;
-    same_acl(steps, to.node, who::DEFAULT_ACL, acl.as_deref())
+    let acl = steps.xattr(from.node, rights::DEFAULT_ACL)?;
+    same_acl(steps, to.node, rights::DEFAULT_ACL, acl.as_deref())
 }
 
 fn same_acl(steps: &Steps<'_>, node: NodeId, name: &[u8], acl: Option<&[u8]>) -> Result<()> {
@@ -72,7 +72,7 @@ pub(crate) fn notes_of(steps: &Steps<'_>, node: NodeId) -> Result<Vec<(Vec<u8>, 
 /// Copies all attributes with names that users may give, in addition to existing ones; none where
 /// the user may not read.
 pub(crate) fn same_notes(steps: &Steps<'_>, from: &Attr, to: &Attr) -> Result<()> {
-    if steps.permit(from, who::R).is_err() {
+    if steps.permit(from, rights::R).is_err() {
         return Ok(());
     }
     let notes = notes_of(steps, from.node)?;

@@ -5,7 +5,7 @@ use crate::files::{LOOK, SET, Tree};
 use crate::like;
 use crate::path::Path;
 use crate::steps::{DIR_MODE, MADE_FOR_PATH, Steps, Walked};
-use crate::who::{self, W, X};
+use leeward_fs::rights::{self, W, X};
 use leeward_fs::{Attr, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Result, SetAttr, SetTime};
 
 const UNLINK: (Op<'static>, u64) = (Op::Unlink { dir: NodeId::ROOT, name: b"", over: Precondition::Any }, 0);
@@ -225,7 +225,7 @@ impl Tree {
 
 fn permit_removal(steps: &Steps<'_>, dir: &Attr, entry: &Attr) -> Result<()> {
     permit_new(steps, dir)?;
-    who::permit_removal(steps.ctx, dir, entry)
+    rights::permit_removal(steps.ctx, dir, entry)
 }
 
 fn permit_new(steps: &Steps<'_>, dir: &Attr) -> Result<()> {

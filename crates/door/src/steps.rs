@@ -7,8 +7,8 @@
 
 use crate::limits::SYMLINKS_MAX;
 use crate::path::Path;
-use crate::who::{self, R, W, X};
 use leeward_env::Ctx;
+use leeward_fs::rights::{self, R, W, X};
 use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, XattrMode};
 use leeward_vfs::{Gate, Outcome};
 use std::cell::Cell;
@@ -153,8 +153,8 @@ impl<'a> Steps<'a> {
 
     /// Whether the user may do `want` with an inode.
     pub(crate) fn permit(&self, attr: &Attr, want: u32) -> Result<()> {
-        let acl = if who::asks_acl(self.ctx, attr) { self.xattr(attr.node, who::ACL)? } else { None };
-        who::permit(self.ctx, attr, acl.as_deref(), want)
+        let acl = if rights::asks_acl(self.ctx, attr) { self.xattr(attr.node, rights::ACL)? } else { None };
+        rights::permit(self.ctx, attr, acl.as_deref(), want)
     }
 
     /// An extended attribute.

@@ -13,8 +13,8 @@ use crate::limits;
 use crate::path::Path;
 use crate::semaphore::FairPermit;
 use crate::steps::{Base, Steps, Walked};
-use crate::who::{R, W, X};
 use bytes::{Bytes, BytesMut};
+use leeward_fs::rights::{self, R, W, X};
 use leeward_fs::{Attr, Error, Kind, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime, Time};
 use std::ops::Range;
 
@@ -323,7 +323,7 @@ impl Finishing {
             let dir = walked.dir();
             steps.permit(dir, W | X)?;
             if let Some(old) = &walked.attr {
-                crate::who::permit_removal(steps.ctx, dir, old)?;
+                rights::permit_removal(steps.ctx, dir, old)?;
             }
             self.take_over(steps, &walked, node)?;
             // the file whose attributes it copied must be the one that it replaces

@@ -7,6 +7,7 @@
 //! * [`codec`]: requests and replies as bytes, for other machines.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
 //!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
+//! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
 //! [`Engine`] and its gate are always in one.
@@ -23,6 +24,7 @@ pub mod invitation;
 mod node;
 mod op;
 mod reply;
+pub mod rights;
 pub mod uploads;
 
 pub use args::{Allocate, Make, Precondition, RenameMode, Seek, XattrMode};

@@ -113,10 +113,10 @@ impl<B: Backend> Door<B> {
     }
 
     /// What the kernel does with the content of files: see [`Backend::keep_for`].
-    fn opened(&self) -> abi::OpenOut {
+    fn opened(&self, ctx: &Ctx) -> abi::OpenOut {
         let keeps = !self.gate.keep_for().is_zero();
         let how = if keeps { abi::OPEN_KEEP_CACHE } else { abi::OPEN_DIRECT_IO };
-        abi::OpenOut { flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
+        abi::OpenOut { handle: opener(ctx), flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
     }
 
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -140,14 +140,15 @@ impl<B: Backend> Door<B> {
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
     /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
-    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name.
+    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name. A server on another machine
+    /// lets a writer take these bits, and may know no root of this one.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let (gate, keep) = (self.nested.clone(), self.gate.keep_for());
+        let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                let root = Ctx { uid: 0, gid: 0, ..ctx };
-                gate.run(root, Op::SetAttr { node, set }, answer_attr(to, keep));
+                gate.run(by, Op::SetAttr { node, set }, answer_attr(to, keep));
             }
             result => answer_attr(to, keep)(result),
         });
@@ -176,7 +177,8 @@ impl<B: Backend> Door<B> {
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        self.run(ctx, op, answer_create(to, (self.entry(ctx, dir, name), self.opened()), args.flags as i32));
+        let how = (self.entry(ctx, dir, name), self.opened(&ctx));
+        self.run(ctx, op, answer_create(to, how, args.flags as i32));
     }
 
     /// The kernel does not know where a file ends that other machines append to.
@@ -191,6 +193,7 @@ impl<B: Backend> Door<B> {
         }
         let op = Op::Write { node, offset: args.offset, data };
         if args.write_flags & abi::WRITE_CACHE != 0 {
+            let ctx = if self.gate.is_remote() { as_opener(ctx, args.handle) } else { ctx };
             // the kernel takes pages for clean then, however few were written
             self.run(ctx, op, answer_written(to));
         } else {
@@ -349,7 +352,7 @@ impl<B: Backend> Handler for Door<B> {
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
                 let entry = self.entry(ctx, node, b"");
-                self.run(ctx, op, answer_create(to, (entry, self.opened()), args.flags as i32));
+                self.run(ctx, op, answer_create(to, (entry, self.opened(&ctx)), args.flags as i32));
             }
             Call::Read(args) => {
                 let op = Op::Read { node, offset: args.offset, len: args.size };
@@ -364,7 +367,7 @@ impl<B: Backend> Handler for Door<B> {
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
             // never asked again where the content of files is kept: a file needs no handle
             Call::Open if !self.gate.keep_for().is_zero() => to.error(libc::ENOSYS),
-            Call::Open => to.value(&self.opened()),
+            Call::Open => to.value(&self.opened(&ctx)),
             Call::OpenDir => {
                 to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
             }
@@ -455,6 +458,18 @@ fn place<B: Backend>(
         Err(Error::Invalid) => to.error(libc::ENOENT),
         result => answer_entry(to, entry)(result),
     });
+}
+
+/// The handle of an open file: user and group of who opened it.
+fn opener(ctx: &Ctx) -> u64 {
+    u64::from(ctx.uid) << 32 | u64::from(ctx.gid)
+}
+
+/// Pages that were written through a mapping the kernel sends in root's name, with the handle of a
+/// file that somebody opened for writing. The server may know no root of this machine.
+fn as_opener(ctx: Ctx, handle: u64) -> Ctx {
+    let (uid, gid) = ((handle >> 32) as u32, handle as u32);
+    Ctx { uid, gid, flow: Flow { uid, ..ctx.flow }, ..ctx }
 }
 
 fn ctx(head: &abi::InHeader) -> Ctx {

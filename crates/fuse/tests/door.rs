@@ -7,7 +7,7 @@ mod rig;
 
 use leeward_env::limits;
 use leeward_fuse::IoUring;
-use rig::{Fragile, Gated, Latch, PATIENCE, Reluctant, Rig, eventually, has_io_uring};
+use rig::{Fragile, Gated, Latch, Noting, PATIENCE, Reluctant, Remote, Rig, eventually, has_io_uring};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
@@ -684,4 +684,49 @@ fn who_waits_can_be_killed() {
         signal_hook::low_level::unregister(handler);
         assert!(eventually(|| gate.waiting() == 0));
     }
+}
+
+/// Becomes a user in this thread only, writes 4 bytes through a mapping and 4 by a call.
+fn write_as(path: &Path, (uid, gid): (u32, u32)) {
+    // SAFETY: numbers only; the calls themselves, as those of the C library are for all threads
+    let became = unsafe {
+        [libc::syscall(libc::SYS_setresgid, gid, gid, gid), libc::syscall(libc::SYS_setresuid, uid, uid, uid)]
+    };
+    assert_eq!(became, [0; 2], "{}", io::Error::last_os_error());
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a mapping of a file of that length, which nobody else has
+    unsafe {
+        let map = libc::mmap(std::ptr::null_mut(), 4096, both, shared, file.as_raw_fd(), 0);
+        assert_ne!(map, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        std::ptr::copy_nonoverlapping(b"page".as_ptr(), map.cast(), 4);
+        ok(libc::msync(map, 4096, libc::MS_SYNC)).unwrap();
+        libc::munmap(map, 4096);
+    }
+    file.write_all_at(b"call", 8).unwrap();
+}
+
+#[test]
+fn a_remote_server_is_told_who_writes() {
+    // SAFETY: no arguments
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root becomes another user");
+    }
+    let noted = std::cell::OnceCell::new();
+    let note =
+        |mem: Arc<_>| noted.get_or_init(|| Arc::new(Noting(mem, Default::default()))).clone() as Arc<_>;
+    let Some(rig) = Rig::with(IoUring::Never, note, Remote) else { return };
+    let path = rig.at("f");
+    fs::write(&path, [0; 4096]).unwrap();
+    fs::set_permissions(rig.mount.at(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
+    let noted = noted.get().expect("mounted");
+    noted.1.lock().clear();
+    std::thread::scope(|s| s.spawn(|| write_as(&path, (1001, 1002))).join()).unwrap();
+    let all = noted.1.lock().clone();
+    assert_eq!(all.iter().filter(|(what, ..)| *what == "write").count(), 2, "{all:?}");
+    assert!(all.iter().all(|(_, uid, gid)| (*uid, *gid) == (1001, 1002)), "{all:?}");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
+    let content = fs::read(&path).unwrap();
+    assert_eq!((&content[..4], &content[8..12]), (&b"page"[..], &b"call"[..]));
 }

@@ -10,7 +10,7 @@ use leeward_remote::{Grant, Hosts, Keys, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -100,6 +100,9 @@ fn shown(info: SessionInfo) -> MachineSession {
     }
 }
 
+/// Directories, and names in them.
+type Ways = BTreeMap<NodeId, BTreeSet<Box<[u8]>>>;
+
 /// The hosts of a cell.
 struct CellHosts(Arc<Cell>);
 
@@ -128,13 +131,13 @@ impl CellHosts {
             root_squash: record.root_squash,
             uids: record.uids.iter().map(|range| (range.first, range.last)).collect(),
             volumes: record.volumes.clone(),
-            ways: if record.volumes.is_empty() { BTreeSet::new() } else { self.ways(&record.volumes) },
+            ways: if record.volumes.is_empty() { Ways::new() } else { self.ways(&record.volumes) },
         }
     }
 
-    /// The directories that lead from the root of the cell to volumes.
-    fn ways(&self, volumes: &[u32]) -> BTreeSet<NodeId> {
-        let mut ways = BTreeSet::from([NodeId::ROOT]);
+    /// The directories that lead from the root of the cell to volumes, with the names in them.
+    fn ways(&self, volumes: &[u32]) -> Ways {
+        let mut ways = Ways::from([(NodeId::ROOT, BTreeSet::new())]);
         let Ok(all) = self.0.admin(&admin::VolumeList, &mut |_| ()) else { return ways };
         for volume in all.volumes.into_iter().filter(|volume| volumes.contains(&volume.id)) {
             let mut dir = NodeId::ROOT;
@@ -144,8 +147,8 @@ impl CellHosts {
                 else {
                     break;
                 };
+                ways.entry(dir).or_default().insert(name.as_bytes().into());
                 dir = found.node;
-                ways.insert(dir);
             }
         }
         ways

@@ -12,18 +12,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// A port that nobody listens at: a server that is started again has it again.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
+}
+
 /// A served cell that other machines reach at `port`.
 struct Served {
     place: Place,
-    port: String,
+    port: u16,
 }
 
 impl Served {
     fn new() -> Served {
         let place = Place::new();
-        let out = say(&["serve", place.arg(), "--listen", "127.0.0.1:0", "--background", "--json"]);
-        let listens = out.json()["listen"][0].as_str().expect("an address").to_owned();
-        let port = listens.rsplit_once(':').expect("a port").1.to_owned();
+        let port = free_port();
+        let at = format!("127.0.0.1:{port}");
+        let out = say(&["serve", place.arg(), "--listen", &at, "--background", "--json"]);
+        assert_eq!(out.json()["listen"][0], at.as_str());
         Served { place, port }
     }
 
@@ -290,9 +296,8 @@ fn the_mount_of_the_server_sees_what_other_machines_do() {
         return;
     }
     let place = Place::new();
-    let out = say(&["up", place.arg(), "--listen", "127.0.0.1:0", "--background", "--json"]);
-    let listens = out.json()["listen"][0].as_str().expect("an address").to_owned();
-    let port = listens.rsplit_once(':').expect("a port").1.to_owned();
+    let port = free_port();
+    say(&["up", place.arg(), "--listen", &format!("127.0.0.1:{port}"), "--background"]).good();
     let served = Served { place, port };
     let (a, here) = (served.machine("a", &[], &[]), served.place.mnt());
     assert!(!here.join("file").exists());

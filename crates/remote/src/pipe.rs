@@ -28,8 +28,8 @@ struct State {
     unsent: usize,
     /// Sends are gathered.
     corked: bool,
-    /// Nothing comes or goes any more.
-    broken: bool,
+    /// Nothing comes or goes any more; why.
+    broken: Option<ErrorKind>,
 }
 
 /// What [`Pipe::receive`] found.
@@ -44,7 +44,7 @@ pub(crate) enum Received {
 impl Pipe {
     pub(crate) fn new(socket: TcpStream, peer: SocketAddr, mut tls: Connection) -> Pipe {
         tls.set_buffer_limit(None);
-        Pipe { socket, peer, state: Mutex::new(State { tls, unsent: 0, corked: false, broken: false }) }
+        Pipe { socket, peer, state: Mutex::new(State { tls, unsent: 0, corked: false, broken: None }) }
     }
 
     /// The address of the other end.
@@ -64,11 +64,13 @@ impl Pipe {
     /// Sends a frame. One that cannot be sent is dropped: whoever receives will see the end.
     pub(crate) fn send(&self, frame: &[u8]) {
         let mut state = self.state.lock();
-        if state.broken {
+        if state.broken.is_some() {
             return;
         }
         state.unsent += frame.len();
-        state.broken |= state.tls.writer().write_all(frame).is_err();
+        if let Err(e) = state.tls.writer().write_all(frame) {
+            state.broken = Some(e.kind());
+        }
         if !state.corked {
             self.push(&mut state);
         }
@@ -93,13 +95,13 @@ impl Pipe {
 
     /// Gives the socket what it takes.
     fn push(&self, state: &mut State) {
-        while state.tls.wants_write() && !state.broken {
+        while state.tls.wants_write() && state.broken.is_none() {
             match state.tls.write_tls(&mut &self.socket) {
-                Ok(0) => state.broken = true,
+                Ok(0) => state.broken = Some(ErrorKind::WriteZero),
                 Ok(_) => (),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => (),
-                Err(_) => state.broken = true,
+                Err(e) => state.broken = Some(e.kind()),
             }
         }
         if !state.tls.wants_write() {
@@ -115,11 +117,11 @@ impl Pipe {
         let mut state = self.state.lock();
         let ended = |state: &mut State, e: io::Error| {
             self.push(state); // the alert that says why
-            state.broken = true;
+            state.broken.get_or_insert(e.kind());
             Err(e)
         };
-        if state.broken {
-            return Err(ErrorKind::ConnectionAborted.into());
+        if let Some(why) = state.broken {
+            return Err(why.into());
         }
         match state.tls.read_tls(&mut &self.socket) {
             Ok(0) => return ended(&mut state, ErrorKind::UnexpectedEof.into()),
@@ -167,7 +169,7 @@ impl Pipe {
         let mut state = self.state.lock();
         state.tls.send_close_notify();
         self.push(&mut state);
-        state.broken = true;
+        state.broken.get_or_insert(ErrorKind::ConnectionAborted);
         // it may be gone already
         let _ = self.socket.shutdown(Shutdown::Both);
     }

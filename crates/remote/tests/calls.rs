@@ -58,6 +58,7 @@ fn a_host_may_do_what_its_entry_says() {
     assert!(lookup(&reads, ROOT, b"file").is_ok());
     let few = rig.host("x few", Grant { uids: vec![(1000, 1999)], ..Grant::default() });
     assert_eq!(few.call(&user(0), Op::GetAttr { node }), Err(Error::NotPermitted));
+    assert!(few.call(&user(1500), Op::Lookup { dir: ROOT, name: b"file" }).is_ok());
     assert!(few.call(&user(1500), Op::GetAttr { node }).is_ok());
     let volumes = rig.host("volumes", Grant { volumes: vec![77], ..Grant::default() });
     assert_eq!(volumes.call(&user(0), Op::GetAttr { node }), Err(Error::Access));

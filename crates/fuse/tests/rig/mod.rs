@@ -5,9 +5,9 @@
 pub mod memfs;
 
 use leeward_env::{Ctx, Env, Nanos, Wait};
-use leeward_fs::{Engine, Error, Fs, Op, Reply, Result, Turns, Watcher};
+use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_fuse::{IoUring, Mount, Options, mount};
-use leeward_vfs::{Gate, GateOptions};
+use leeward_vfs::{Attempt, Backend, Gate, GateOptions};
 use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
@@ -79,6 +79,104 @@ pub struct Rig {
     _parameter: Parameter,
 }
 
+/// A gate that answers for a cell on another machine.
+#[derive(Clone)]
+pub struct Remote(pub Gate);
+
+impl Backend for Remote {
+    fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.0.run(ctx, op, answer);
+    }
+
+    fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.0.run_in_part(ctx, op, answer);
+    }
+
+    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        self.0.run_waiting(ctx, op, answer);
+    }
+
+    fn run_all<R: Send + 'static>(
+        &self,
+        ctx: Ctx,
+        like: (Op<'static>, u64),
+        request: R,
+        attempt: impl Fn(&Ctx, R) -> Attempt<R> + Send + 'static,
+    ) {
+        self.0.run_all(ctx, like, request, attempt);
+    }
+
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        self.0.call(ctx, op)
+    }
+
+    fn forget(&self, ctx: Ctx, node: NodeId, count: u64) {
+        self.0.forget(ctx, node, count);
+    }
+
+    fn forget_all(&self, ctx: Ctx, all: &[(NodeId, u64)]) {
+        self.0.forget_all(ctx, all);
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        Backend::watch(&self.0, watcher);
+    }
+
+    fn keep_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn reading_threads(&self) -> usize {
+        self.0.reading_threads()
+    }
+
+    fn with_turns_asked_for(&self) -> Remote {
+        Remote(self.0.with_turns_asked_for())
+    }
+
+    fn with_turns_elsewhere(&self) -> Remote {
+        Remote(self.0.with_turns_elsewhere())
+    }
+
+    fn has_turns(&self) -> bool {
+        self.0.has_turns()
+    }
+
+    fn take_turn(&self) -> bool {
+        self.0.take_turn()
+    }
+}
+
+/// Notes who changes what: users of writes and of changed modes.
+pub struct Noting(pub Arc<MemFs>, pub Mutex<Vec<(&'static str, u32, u32)>>);
+
+impl Fs for Noting {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        match op {
+            Op::Write { .. } => self.1.lock().push(("write", ctx.uid, ctx.gid)),
+            Op::SetAttr { set, .. } if set.mode.is_some() => self.1.lock().push(("mode", ctx.uid, ctx.gid)),
+            _ => (),
+        }
+        self.0.call(ctx, op)
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+
+    fn is_invalidating(&self) -> bool {
+        self.0.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.0.wait_invalidated();
+    }
+}
+
 impl Rig {
     /// `None`, with a note, where this machine or user cannot mount.
     pub fn new(wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>) -> Option<Rig> {
@@ -87,11 +185,20 @@ impl Rig {
 
     /// The same with requests by a channel of the caller's choice.
     pub fn over(io_uring: IoUring, wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>) -> Option<Rig> {
+        Rig::with(io_uring, wrap, |gate| gate)
+    }
+
+    /// The same with another backend before the gate.
+    pub fn with<B: Backend>(
+        io_uring: IoUring,
+        wrap: impl FnOnce(Arc<MemFs>) -> Arc<dyn Engine>,
+        before: impl FnOnce(Gate) -> B,
+    ) -> Option<Rig> {
         let env = Env::real();
         let parameter = Parameter::kept();
         let dir = tempfile::tempdir().expect("a directory");
         let mem = Arc::new(MemFs::new(&env));
-        let gate = Gate::new(wrap(mem.clone()), &env, GateOptions::usual());
+        let gate = before(Gate::new(wrap(mem.clone()), &env, GateOptions::usual()));
         let options = Options { io_uring, ..Options::new(Path::new("test")) };
         match mount(gate, &env, dir.path(), options) {
             Ok(mount) => Some(Rig { mem, mount, _dir: dir, _parameter: parameter }),
@@ -171,7 +278,7 @@ macro_rules! engines {
     )*};
 }
 
-engines!(Reluctant, Fragile, Gated);
+engines!(Reluctant, Fragile, Gated, Noting);
 
 /// Waits for everything; and user 1000's fsync waits until it is let go.
 pub struct Gated {

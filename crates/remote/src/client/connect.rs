@@ -319,6 +319,8 @@ fn interrupted(e: io::Error) -> io::Result<()> {
 /// An error in words for people.
 fn plain(e: &io::Error) -> String {
     match e.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::WriteZero => "it hung up".into(),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "there is no way to it".into(),
         io::ErrorKind::ConnectionRefused => "nobody listens there".into(),
         io::ErrorKind::TimedOut => "no answer".into(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => {

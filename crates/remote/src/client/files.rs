@@ -41,24 +41,20 @@ impl ChangedFiles {
 
     /// An fsync was answered. What it says of a file that has lost changes.
     pub(super) fn synced(&mut self, node: NodeId, result: Result<Reply>) -> Result<Reply> {
-        if result.is_err() {
-            return result;
-        }
+        let reply = result?;
         self.changed.remove(&node);
         let is_lost = self.lost.remove(&node) || std::mem::take(&mut self.any_lost);
-        if is_lost { Err(Error::Io(lost_text())) } else { result }
+        if is_lost { Err(Error::Io(lost_text())) } else { Ok(reply) }
     }
 
     /// Everything is durable.
     pub(super) fn all_synced(&mut self, result: Result<Reply>) -> Result<Reply> {
-        if result.is_err() {
-            return result;
-        }
+        let reply = result?;
         self.changed.clear();
         self.overflowed = false;
         let any_lost = std::mem::take(&mut self.any_lost) || !self.lost.is_empty();
         self.lost.clear();
-        if any_lost { Err(Error::Io(lost_text())) } else { result }
+        if any_lost { Err(Error::Io(lost_text())) } else { Ok(reply) }
     }
 
     /// The server has ended in order: everything is durable.

@@ -22,7 +22,7 @@ use crate::message::{Call, Caller, Slot, ToServer, frame};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
-use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
+use leeward_fs::{Attr, Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
 use leeward_vfs::{Attempt, Backend};
 use parking_lot::{Condvar, Mutex};
 use slots::{Answer, Outstanding, Slots};
@@ -97,6 +97,8 @@ struct State {
     /// The name of this host at the server.
     host: String,
     wants_groups: bool,
+    /// Attributes of the root, as they were last.
+    root: Option<Attr>,
     /// The server said that everything is durable before it ended.
     closed_in_order: bool,
 }
@@ -133,6 +135,7 @@ impl Client {
             invitation: options.invitation,
             host: String::new(),
             wants_groups: false,
+            root: None,
             closed_in_order: false,
         };
         let client = Client(Arc::new(Shared {
@@ -148,6 +151,8 @@ impl Client {
             workers: Workers::new(env),
         }));
         connect::start(&client.0)?;
+        let root = client.call(&Ctx::user(0, 0), Op::GetAttr { node: NodeId::ROOT }).and_then(Reply::attr);
+        client.0.state.lock().root = root.ok();
         Ok(client)
     }
 
@@ -202,6 +207,25 @@ impl Client {
             false => ctx.gids.all().to_vec(),
         };
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
+    }
+
+    /// Programs that unmount ask for the root's attributes first. While the server is away they are told
+    /// those that it had.
+    fn root_attr(&self, ctx: Ctx, answer: Answer) {
+        let state = self.0.state.lock();
+        if let (Phase::Away(_), Some(root)) = (&state.phase, state.root) {
+            drop(state);
+            return answer(Ok(Reply::Attr(root)));
+        }
+        drop(state);
+        let (client, op) = (self.clone(), Op::GetAttr { node: NodeId::ROOT });
+        let noted = move |result: Result<Reply>| {
+            if let Ok(Reply::Attr(root)) = result {
+                client.0.state.lock().root = Some(root);
+            }
+            answer(result);
+        };
+        self.ask(Call::Op(self.caller(&ctx, &op), op), true, Box::new(noted));
     }
 
     /// Before a file becomes immutable or append-only, the kernel must write the pages that programs
@@ -261,6 +285,9 @@ impl Backend for Client {
             && set.flags.is_some_and(|flags| flags.has(REFUSE_WRITES))
         {
             return self.write_pages_first(ctx, (node, set), Box::new(answer));
+        }
+        if let Op::GetAttr { node: NodeId::ROOT } = op {
+            return self.root_attr(ctx, Box::new(answer));
         }
         let caller = self.caller(&ctx, &op);
         let repeatable = is_repeatable(&op);

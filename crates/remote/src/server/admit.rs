@@ -3,7 +3,8 @@
 use crate::message::Caller;
 use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
 use leeward_fs::{Allocate, Error, NodeId, Op, Result};
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The user and group that root of a host is, where it is not to be root.
 const NOBODY: u32 = 65_534;
@@ -23,8 +24,9 @@ pub struct Grant {
     pub uids: Vec<(u32, u32)>,
     /// Numbers of the volumes that it may use; none: all.
     pub volumes: Vec<u32>,
-    /// Directories of other volumes that lead to those: it may look names up in them and list them.
-    pub ways: BTreeSet<NodeId>,
+    /// Directories of other volumes that lead to those, and the names in them by which they do: it may
+    /// look these up, and list the directories.
+    pub ways: BTreeMap<NodeId, BTreeSet<Box<[u8]>>>,
 }
 
 impl Grant {
@@ -43,13 +45,12 @@ impl Grant {
 
     /// Whether an operation only finds the way to a volume.
     fn is_on_way(&self, op: &Op<'_>, node: NodeId) -> bool {
+        let Some(names) = self.ways.get(&node) else { return false };
         match op {
-            Op::Lookup { name: b"..", .. } => true,
-            Op::Lookup { .. } | Op::List { .. } | Op::GetXattr { .. } | Op::ListXattr { .. } => {
-                self.ways.contains(&node)
-            }
-            // of what a lookup has told already
-            Op::GetAttr { .. } | Op::StatFs { .. } => true,
+            // nothing else: names of snapshots lead to all that the volume has
+            Op::Lookup { name, .. } => *name == b".." || names.contains(*name),
+            Op::List { attrs, .. } => !attrs,
+            Op::GetAttr { .. } | Op::StatFs { .. } | Op::GetXattr { .. } | Op::ListXattr { .. } => true,
             _ => false,
         }
     }
@@ -86,9 +87,9 @@ pub(super) fn admit(
             return Err(Error::Access);
         }
     }
-    let (uid, gid) = if squashed { (NOBODY, NOBODY) } else { (caller.uid, caller.gid) };
-    let gids = if squashed { &[][..] } else { &caller.gids };
-    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    let uid = if squashed { NOBODY } else { caller.uid };
+    let (gid, gids) = groups(grant, caller, squashed);
+    let gids = Groups::of_stranger(&gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
     Ok(Ctx {
         uid,
         gid,
@@ -102,6 +103,16 @@ pub(super) fn admit(
     })
 }
 
+/// The groups of a caller. Where root is nobody, nobody is in root's group.
+fn groups<'a>(grant: &Grant, caller: &'a Caller, squashed: bool) -> (u32, Cow<'a, [u32]>) {
+    if !grant.root_squash {
+        return (caller.gid, Cow::Borrowed(&caller.gids));
+    }
+    let is_refused = |gid: u32| squashed || gid == 0;
+    let gid = if is_refused(caller.gid) { NOBODY } else { caller.gid };
+    (gid, caller.gids.iter().copied().filter(|gid| !is_refused(*gid)).collect())
+}
+
 /// Whether an operation always waits.
 pub(super) fn waits(op: &Op<'_>) -> bool {
     match op {
@@ -112,7 +123,7 @@ pub(super) fn waits(op: &Op<'_>) -> bool {
 }
 
 /// The inodes that an operation is about.
-fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
+pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
     match *op {
         Op::Link { node, dir, .. } | Op::Place { node, dir, .. } => [Some(node), Some(dir)],
         Op::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],

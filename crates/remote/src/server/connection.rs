@@ -278,10 +278,12 @@ fn call_in(
         }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
-            Ok(ctx) => {
+            Ok((ctx, is_restricted)) => {
                 let like = super::session::Like::of(&ctx, &op);
                 let done = move |result: Result<Reply>| answer.give(Some(like), result);
-                if super::admit::waits(&op) {
+                if is_restricted {
+                    super::rights::run(&shared.gate, session, ctx, op, done);
+                } else if super::admit::waits(&op) {
                     shared.gate.run_waiting(ctx, op, done);
                 } else {
                     shared.gate.run(ctx, op, done);

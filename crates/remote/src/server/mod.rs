@@ -11,6 +11,7 @@
 
 mod admit;
 mod connection;
+mod rights;
 mod session;
 
 pub use admit::Grant;

@@ -216,10 +216,12 @@ impl Session {
         node == NodeId::ROOT || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
     }
 
-    /// The context of an operation that the host may do.
-    pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
+    /// The context of an operation that the host may do, and whether the server must check what the
+    /// user may do.
+    pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
-        admit::admit(&host.grant, caller, op, &|node| self.knows(node))
+        let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
+        Ok((ctx, host.grant.is_restricted()))
     }
 
     /// Notes the references that a reply has; false: the session has ended.

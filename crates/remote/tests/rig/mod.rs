@@ -78,8 +78,7 @@ impl Rig {
     /// Connects as a host that may do this.
     pub fn host(&self, name: &str, grant: Grant) -> Client {
         self.table.invites.lock().expect("the invitations").push((name.into(), grant));
-        let seed = [name.len() as u8 + name.as_bytes()[0]; 32];
-        self.connect(self.at, seed, Some(INVITATION)).expect("connected")
+        self.connect(self.at, seed(name), Some(INVITATION)).expect("connected")
     }
 
     pub fn connect(
@@ -93,6 +92,11 @@ impl Rig {
         let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
         Client::connect(&self.env, &keys, &options)
     }
+}
+
+/// What the key of a host of this name is made of.
+pub fn seed(name: &str) -> [u8; 32] {
+    [name.len() as u8 + name.as_bytes()[0]; 32]
 }
 
 pub fn server_keys() -> Keys {
