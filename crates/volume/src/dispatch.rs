@@ -14,7 +14,7 @@ impl Shard {
         // the kernel does not know that flags, which the mount sets, change the time of change
         let sets_flags = matches!(op, Op::SetAttr { set, .. } if set.flags.is_some());
         if ctx.door != Door::Mount && op.changes() || sets_flags {
-            self.invalidate_changed(op);
+            self.invalidate_changed(ctx, op);
         }
         Ok(reply)
     }

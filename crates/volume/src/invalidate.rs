@@ -5,40 +5,49 @@
 //! have dropped the entries. So a client that has its answer sees the change everywhere.
 
 use crate::shard::Shard;
+use leeward_env::{Ctx, Door};
 use leeward_fs::{Change, Effect, NodeId, Op};
 use std::sync::atomic::Ordering;
 
 impl Shard {
     /// Invalidates the entries that this operation has changed. An operation that makes changes
     /// durable waits until all front ends have dropped the entries.
-    pub(crate) fn invalidate_changed(&self, op: &Op<'_>) {
+    pub(crate) fn invalidate_changed(&self, ctx: &Ctx, op: &Op<'_>) {
         if !self.has_watchers() {
             return;
         }
         op.announce(&mut |change| match change {
             Change::Entry(dir, name) => self.invalidate_known_entry(dir, name),
-            Change::Inode(node) => self.invalidate_known_inode(node),
+            Change::Inode(node) => self.invalidate_known_inode(ctx, node),
         });
         if op.effect() == Effect::Settles {
             self.wait_invalidated();
         }
     }
 
+    /// Whether front ends must be told what this caller changes.
+    pub(crate) fn tells_others(&self, ctx: &Ctx) -> bool {
+        ctx.door != Door::Mount && self.has_watchers()
+    }
+
     fn invalidate_known_entry(&self, dir: NodeId, name: &[u8]) {
-        if self.lock().refs.get(dir) > 0 {
+        if self.is_known(dir) {
             self.invalidate_entry(dir, name);
             self.invalidate_inode(dir);
             self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// A file without a name is known only to the door that writes it.
-    fn invalidate_known_inode(&self, node: NodeId) {
-        let known = {
-            let st = self.lock();
-            st.refs.get(node) > 0 && !st.orphans.contains(&node)
-        };
-        if known {
+    /// A mount knows the root without a reference.
+    fn is_known(&self, node: NodeId) -> bool {
+        node == NodeId::ROOT || self.lock().refs.get(node) > 0
+    }
+
+    /// A file without a name that a door writes is known only to that door. One of another machine may
+    /// have had a name, and be open here.
+    pub(crate) fn invalidate_known_inode(&self, ctx: &Ctx, node: NodeId) {
+        let is_private = !ctx.door.is_kernel() && self.lock().orphans.contains(&node);
+        if !is_private && self.is_known(node) {
             self.invalidate_inode(node);
             self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
         }

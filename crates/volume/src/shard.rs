@@ -203,9 +203,11 @@ impl Shard {
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
             match f(&mut tx) {
                 Ok(value) => {
+                    let changed = if self.tells_others(ctx) { tx.changed_inodes() } else { Vec::new() };
                     let dead = tx.finish();
                     let records = st.running.records.len();
                     drop(st);
+                    changed.into_iter().for_each(|node| self.invalidate_known_inode(ctx, node));
                     dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
                     self.committer.hint(records, self.kv.batch_records());
                     return Ok(Ok(value));

@@ -331,6 +331,11 @@ impl<'a> Tx<'a> {
         hidden + self.writes.list.iter().filter(|(_, v, _)| v.is_none()).count()
     }
 
+    /// The inodes whose records it changes.
+    pub(crate) fn changed_inodes(&self) -> Vec<NodeId> {
+        self.writes.list.iter().filter_map(|(key, _, _)| keys::parse_inode(key)).collect()
+    }
+
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died
     /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {

@@ -22,7 +22,7 @@ use crate::message::{Call, Caller, Slot, ToServer, frame};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
-use leeward_fs::{Attr, Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
+use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
 use leeward_vfs::{Attempt, Backend};
 use parking_lot::{Condvar, Mutex};
 use slots::{Answer, Outstanding, Slots};
@@ -97,8 +97,8 @@ struct State {
     /// The name of this host at the server.
     host: String,
     wants_groups: bool,
-    /// Attributes of the root, as they were last.
-    root: Option<Attr>,
+    /// What the server said last of the root: attributes, and figures of the file system.
+    root: [Option<Reply>; 2],
     /// The server said that everything is durable before it ended.
     closed_in_order: bool,
 }
@@ -135,7 +135,7 @@ impl Client {
             invitation: options.invitation,
             host: String::new(),
             wants_groups: false,
-            root: None,
+            root: [None, None],
             closed_in_order: false,
         };
         let client = Client(Arc::new(Shared {
@@ -151,8 +151,10 @@ impl Client {
             workers: Workers::new(env),
         }));
         connect::start(&client.0)?;
-        let root = client.call(&Ctx::user(0, 0), Op::GetAttr { node: NodeId::ROOT }).and_then(Reply::attr);
-        client.0.state.lock().root = root.ok();
+        for op in [Op::GetAttr { node: NodeId::ROOT }, Op::StatFs { node: NodeId::ROOT }] {
+            // asked to be noted
+            let _ = client.call(&Ctx::user(0, 0), op);
+        }
         Ok(client)
     }
 
@@ -209,19 +211,20 @@ impl Client {
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
     }
 
-    /// Programs that unmount ask for the root's attributes first. While the server is away they are told
-    /// those that it had.
-    fn root_attr(&self, ctx: Ctx, answer: Answer) {
+    /// Programs that unmount ask for attributes of the root and figures of the file system first. While the
+    /// server is away they are told those that it had.
+    fn ask_of_root(&self, ctx: Ctx, (op, which): (Op<'_>, usize), answer: Answer) {
         let state = self.0.state.lock();
-        if let (Phase::Away(_), Some(root)) = (&state.phase, state.root) {
+        if let (Phase::Away(_), Some(known)) = (&state.phase, &state.root[which]) {
+            let known = known.clone();
             drop(state);
-            return answer(Ok(Reply::Attr(root)));
+            return answer(Ok(known));
         }
         drop(state);
-        let (client, op) = (self.clone(), Op::GetAttr { node: NodeId::ROOT });
+        let client = self.clone();
         let noted = move |result: Result<Reply>| {
-            if let Ok(Reply::Attr(root)) = result {
-                client.0.state.lock().root = Some(root);
+            if let Ok(reply) = &result {
+                client.0.state.lock().root[which] = Some(reply.clone());
             }
             answer(result);
         };
@@ -265,6 +268,15 @@ impl State {
     }
 }
 
+/// Which of the root's replies that are kept this asks for.
+fn about_root(op: &Op<'_>) -> Option<usize> {
+    match op {
+        Op::GetAttr { node: NodeId::ROOT } => Some(0),
+        Op::StatFs { node: NodeId::ROOT } => Some(1),
+        _ => None,
+    }
+}
+
 /// Whether it does no harm to do it twice, with others in between.
 fn is_repeatable(op: &Op<'_>) -> bool {
     !op.changes()
@@ -286,8 +298,8 @@ impl Backend for Client {
         {
             return self.write_pages_first(ctx, (node, set), Box::new(answer));
         }
-        if let Op::GetAttr { node: NodeId::ROOT } = op {
-            return self.root_attr(ctx, Box::new(answer));
+        if let Some(which) = about_root(&op) {
+            return self.ask_of_root(ctx, (op, which), Box::new(answer));
         }
         let caller = self.caller(&ctx, &op);
         let repeatable = is_repeatable(&op);

@@ -86,6 +86,15 @@ pub fn inode(node: NodeId) -> Key {
     build(node.volume(), node.inode(), tag::INODE, &[])
 }
 
+/// The inode of an inode record.
+pub fn parse_inode(key: &[u8]) -> Option<NodeId> {
+    let (volume, rest) = key.split_first_chunk::<4>()?;
+    let (inode, rest) = rest.split_first_chunk::<8>()?;
+    let volume = u32::from_be_bytes(*volume);
+    (rest == [tag::INODE] && volume < leeward_fs::VIEW_FIRST)
+        .then(|| NodeId::new(volume, u64::from_be_bytes(*inode)))
+}
+
 /// Recursive statistics of a directory.
 pub fn stats(dir: NodeId) -> Key {
     build(dir.volume(), dir.inode(), tag::STATS, &[])
