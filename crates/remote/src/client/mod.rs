@@ -17,7 +17,7 @@ mod slots;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Call, Caller, Slot, ToServer, frame};
+use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Slot, ToServer, frame};
 use files::ChangedFiles;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_fs::{Error, NodeId, Op, Reply, Result, Watcher};
@@ -30,6 +30,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use workers::Workers;
 
+/// Inodes of one call that returns references.
+const FORGETS_MAX: usize = 4096;
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
 
@@ -163,6 +165,10 @@ impl Client {
     /// Sends a call; answered by `answer`.
     fn ask(&self, call: Call<'_>, repeatable: bool, answer: Answer) {
         let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
+        if frame.len() - 4 > FRAME_BYTES_MAX {
+            // the server would hang up, again and again
+            return answer(Err(Error::Invalid));
+        }
         let call = Outstanding::new(frame, repeatable, self.0.env.now(), answer);
         let mut state = self.0.state.lock();
         if let Some(why) = state.hopeless(self.0.timeout, self.0.env.now()) {
@@ -178,10 +184,12 @@ impl Client {
 
     fn caller(&self, ctx: &Ctx, op: &Op<'_>) -> Caller {
         let wants_groups = depends_on_groups(op) || self.0.state.lock().wants_groups;
-        let gids = match (ctx.gids.all(), wants_groups) {
+        let mut gids = match (ctx.gids.all(), wants_groups) {
             (_, true) => ctx.groups(),
             (gids, false) => gids.to_vec(),
         };
+        // as many as the server takes: who is in more has fewer rights
+        gids.truncate(GROUPS_MAX);
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
     }
 }
@@ -229,12 +237,18 @@ impl Backend for Client {
         let repeatable = is_repeatable(&op);
         let answer: Answer = match op {
             Op::Fsync { node } => {
-                let client = self.clone();
-                Box::new(move |result| answer(client.0.files.lock().synced(node, result)))
+                let (client, asked) = (self.clone(), self.0.files.lock().changes());
+                Box::new(move |result| {
+                    let result = client.0.files.lock().synced(node, asked, result);
+                    answer(result);
+                })
             }
             Op::SyncAll => {
-                let client = self.clone();
-                Box::new(move |result| answer(client.0.files.lock().all_synced(result)))
+                let (client, asked) = (self.clone(), self.0.files.lock().changes());
+                Box::new(move |result| {
+                    let result = client.0.files.lock().all_synced(asked, result);
+                    answer(result);
+                })
             }
             _ => match files::changed(&op) {
                 Some(node) => {
@@ -281,7 +295,9 @@ impl Backend for Client {
     }
 
     fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
-        self.ask(Call::Forget(all.to_vec()), true, Box::new(drop));
+        for some in all.chunks(FORGETS_MAX) {
+            self.ask(Call::Forget(some.to_vec()), true, Box::new(drop));
+        }
     }
 
     fn watch(&self, _: Arc<dyn Watcher>) {
