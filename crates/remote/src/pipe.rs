@@ -1,7 +1,8 @@
 //! One encrypted connection that carries frames, at either end.
 //!
 //! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays in
-//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that.
+//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that. Then no
+//! more requests of the other end are taken until it has read.
 
 use crate::keys::{PublicKey, shown};
 use mio::net::TcpStream;
@@ -12,6 +13,9 @@ use std::net::{Shutdown, SocketAddr};
 
 /// Bytes that wait for the other end to read, above which no more of its requests are taken.
 const CLOGGED_BYTES: usize = 8 << 20;
+/// What TLS adds to a record, and the longest content of one.
+const RECORD_BYTES: usize = 22;
+const RECORD_CONTENT_BYTES_MAX: usize = 16 << 10;
 /// An inbox that grew larger than this gives its memory back when it is empty.
 const INBOX_BYTES_KEPT: usize = 64 << 10;
 
@@ -24,7 +28,7 @@ pub(crate) struct Pipe {
 
 struct State {
     tls: Connection,
-    /// Bytes that were sent since the socket last took all.
+    /// Bytes that the socket has not taken yet.
     unsent: usize,
     /// Sends are gathered.
     corked: bool,
@@ -67,7 +71,7 @@ impl Pipe {
         if state.broken {
             return;
         }
-        state.unsent += frame.len();
+        state.unsent += encrypted_len(frame.len());
         state.broken |= state.tls.writer().write_all(frame).is_err();
         if !state.corked {
             self.push(&mut state);
@@ -86,9 +90,10 @@ impl Pipe {
         self.push(&mut state);
     }
 
-    /// Whether the other end does not read what it is sent.
+    /// Whether the other end does not read what it is sent. One that has hung up is not waited for.
     pub(crate) fn is_clogged(&self) -> bool {
-        self.state.lock().unsent > CLOGGED_BYTES
+        let state = self.state.lock();
+        state.unsent > CLOGGED_BYTES && !state.broken
     }
 
     /// Gives the socket what it takes.
@@ -96,7 +101,7 @@ impl Pipe {
         while state.tls.wants_write() && !state.broken {
             match state.tls.write_tls(&mut &self.socket) {
                 Ok(0) => state.broken = true,
-                Ok(_) => (),
+                Ok(taken) => state.unsent = state.unsent.saturating_sub(taken),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => (),
                 Err(_) => state.broken = true,
@@ -124,9 +129,9 @@ impl Pipe {
         match state.tls.read_tls(&mut &self.socket) {
             Ok(0) => return ended(&mut state, ErrorKind::UnexpectedEof.into()),
             Ok(_) => (),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(Received::Nothing);
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
+            // nobody says a second time that there are bytes
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(Received::Some),
             Err(e) => return ended(&mut state, e),
         }
         match state.tls.process_new_packets() {
@@ -154,12 +159,14 @@ impl Pipe {
         self.state.lock().tls.wants_write()
     }
 
-    /// The socket takes bytes again.
-    pub(crate) fn writable(&self) {
+    /// The socket takes bytes again; whether it took some.
+    pub(crate) fn writable(&self) -> bool {
         let mut state = self.state.lock();
+        let before = state.unsent;
         if !state.corked {
             self.push(&mut state);
         }
+        state.unsent < before
     }
 
     /// Ends it, for whoever receives too.
@@ -176,6 +183,11 @@ impl Pipe {
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
+}
+
+/// Bytes on the network for so many bytes of content.
+fn encrypted_len(len: usize) -> usize {
+    len + RECORD_BYTES * len.div_ceil(RECORD_CONTENT_BYTES_MAX)
 }
 
 /// Bytes that have come and were not looked at yet.

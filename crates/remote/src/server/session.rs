@@ -11,7 +11,12 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+
+/// How long a session without a connection is kept, and one that was never used.
+const AWAY_TIME: Nanos = 120_000_000_000;
+const UNUSED_TIME: Nanos = 1_000_000_000;
 
 /// A host that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub(super) struct Session {
     pub(super) key: PublicKey,
     since: Nanos,
     state: Mutex<State>,
+    /// Bytes that the answers to calls at work may have.
+    promised: AtomicUsize,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
 }
@@ -55,6 +62,8 @@ struct State {
     connection: Option<Arc<Connection>>,
     /// When the last connection was lost, or the session began.
     lost: Nanos,
+    /// It is over.
+    ended: bool,
 }
 
 #[derive(Default)]
@@ -80,6 +89,8 @@ pub(super) enum Begun {
     Running,
     Answered(Arc<[u8]>),
     Wrong,
+    /// The session has ended.
+    Over,
 }
 
 /// Of an operation what its answer depends on.
@@ -101,12 +112,14 @@ impl Like {
 
 impl Session {
     pub(super) fn new(id: SessionId, key: PublicKey, host: Host, now: Nanos) -> Session {
-        let state = State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now };
+        let state =
+            State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now, ended: false };
         Session {
             id,
             key,
             since: now,
             state: Mutex::new(state),
+            promised: AtomicUsize::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
         }
     }
@@ -123,12 +136,18 @@ impl Session {
         self.state.lock().connection.clone()
     }
 
-    /// Answers go there from now on. The connection before ends.
-    pub(super) fn connected(&self, connection: &Arc<Connection>) {
-        let before = self.state.lock().connection.replace(connection.clone());
+    /// Answers go there from now on. The connection before ends. False: the session has ended.
+    pub(super) fn connected(&self, connection: &Arc<Connection>) -> bool {
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        let before = state.connection.replace(connection.clone());
+        drop(state);
         if let Some(before) = before {
             before.pipe.close();
         }
+        true
     }
 
     pub(super) fn lost(&self, connection: &Arc<Connection>, now: Nanos) {
@@ -139,9 +158,13 @@ impl Session {
         }
     }
 
-    pub(super) fn is_lost_since(&self, then: Nanos) -> bool {
-        let state = self.state.lock();
-        state.connection.is_none() && state.lost <= then
+    /// Ends it if its client has been away for too long; whether it has ended. One that was not used has
+    /// nothing to come back to.
+    pub(super) fn expire(&self, now: Nanos) -> bool {
+        let mut state = self.state.lock();
+        let time = if state.slots.is_empty() { UNUSED_TIME } else { AWAY_TIME };
+        state.ended |= state.connection.is_none() && now.saturating_sub(state.lost) > time;
+        state.ended
     }
 
     pub(super) fn info(&self, now: Nanos) -> SessionInfo {
@@ -160,12 +183,20 @@ impl Session {
         }
     }
 
+    /// Bytes that the answers to calls at work may have.
+    pub(super) fn promised(&self) -> usize {
+        self.promised.load(Ordering::Relaxed)
+    }
+
     /// A call comes.
     pub(super) fn begin(&self, slot: Slot) -> Begun {
         if slot.place >= SLOTS_MAX {
             return Begun::Wrong;
         }
         let mut state = self.state.lock();
+        if state.ended {
+            return Begun::Over;
+        }
         let place = usize::from(slot.place);
         if state.slots.len() <= place {
             state.slots.resize_with(place + 1, Place::default);
@@ -173,7 +204,7 @@ impl Session {
         let at = &mut state.slots[place];
         let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
         match &at.call {
-            _ if slot.number == at.number.wrapping_add(1) && is_free => (),
+            _ if slot.number == next_number(at.number) && is_free => (),
             _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong,
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
@@ -189,9 +220,11 @@ impl Session {
         *at = Place { number: slot.number, call: Progress::Repeatable };
     }
 
-    /// The answer to a call is given by this.
-    pub(super) fn answer(self: &Arc<Self>, shared: &super::Shared, slot: Slot) -> Answer {
+    /// The answer to a call, of at most so many bytes, is given by this.
+    pub(super) fn answer(self: &Arc<Self>, shared: &super::Shared, slot: Slot, bytes: usize) -> Answer {
+        self.promised.fetch_add(bytes, Ordering::Relaxed);
         Answer {
+            bytes,
             session: self.clone(),
             gate: shared.gate.clone(),
             settle: shared.settle.clone(),
@@ -247,10 +280,22 @@ impl Session {
         given
     }
 
-    /// It is over: returns all references.
+    /// It is over: returns all references, and hangs up.
     pub(super) fn end(&self) -> Vec<(NodeId, u64)> {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let connection = state.connection.take();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.pipe.close();
+        }
         self.refs.lock().take().unwrap_or_default().into_iter().collect()
     }
+}
+
+/// The number of a slot's call after this one. Zero is the number of none.
+fn next_number(number: u32) -> u32 {
+    number.wrapping_add(1).max(1)
 }
 
 fn references(reply: &Reply) -> impl Iterator<Item = NodeId> {
@@ -268,6 +313,8 @@ pub(super) struct Answer {
     gate: Gate,
     settle: Sender<Settled>,
     slot: Option<Slot>,
+    /// What it was promised to have at most.
+    bytes: usize,
 }
 
 /// A change that is answered when the kernel of this machine has dropped what it cached of it.
@@ -301,6 +348,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        self.session.promised.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(slot) = self.slot.take() {
             let lost = leeward_fs::Error::Io("the operation ended in a panic".into());
             self.session.answered(slot, Err(lost), true);

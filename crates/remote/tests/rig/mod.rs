@@ -1,6 +1,8 @@
 //! A cell that is served to clients in this process, and hosts that may do what a test says.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+pub mod raw;
+
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
 use leeward_remote::{Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
@@ -9,6 +11,7 @@ use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The secret of the token that the rig invites hosts with.
@@ -80,6 +83,28 @@ impl Rig {
         self.table.invites.lock().expect("the invitations").push((name.into(), grant));
         let seed = [name.len() as u8 + name.as_bytes()[0]; 32];
         self.connect(self.at, seed, Some(INVITATION)).expect("connected")
+    }
+
+    /// From now on the host with this key may do this.
+    pub fn know(&self, seed: u8, name: &str, grant: Grant) {
+        let key = raw::keys(seed).public();
+        self.table.hosts.lock().expect("the hosts").insert(key, (name.into(), grant));
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("a server")
+    }
+
+    /// Waits until there are no more than so many connections and sessions.
+    pub fn settles(&self, connections: usize, sessions: usize) {
+        for _ in 0..1000 {
+            if self.server().connections() <= connections && self.server().sessions().len() <= sessions {
+                return;
+            }
+            self.env.sleep(Duration::from_millis(5));
+        }
+        let (connections, sessions) = (self.server().connections(), self.server().sessions());
+        panic!("{connections} connections and {} sessions are left", sessions.len());
     }
 
     pub fn connect(
