@@ -32,6 +32,8 @@ struct State {
     unsent: usize,
     /// Sends are gathered.
     corked: bool,
+    /// The other end takes nothing any more. It may have said something before.
+    deaf: bool,
     /// Nothing comes or goes any more.
     broken: bool,
 }
@@ -48,7 +50,11 @@ pub(crate) enum Received {
 impl Pipe {
     pub(crate) fn new(socket: TcpStream, peer: SocketAddr, mut tls: Connection) -> Pipe {
         tls.set_buffer_limit(None);
-        Pipe { socket, peer, state: Mutex::new(State { tls, unsent: 0, corked: false, broken: false }) }
+        Pipe {
+            socket,
+            peer,
+            state: Mutex::new(State { tls, unsent: 0, corked: false, deaf: false, broken: false }),
+        }
     }
 
     /// The address of the other end.
@@ -68,11 +74,11 @@ impl Pipe {
     /// Sends a frame. One that cannot be sent is dropped: whoever receives will see the end.
     pub(crate) fn send(&self, frame: &[u8]) {
         let mut state = self.state.lock();
-        if state.broken {
+        if state.broken || state.deaf {
             return;
         }
         state.unsent += encrypted_len(frame.len());
-        state.broken |= state.tls.writer().write_all(frame).is_err();
+        state.deaf |= state.tls.writer().write_all(frame).is_err();
         if !state.corked {
             self.push(&mut state);
         }
@@ -93,18 +99,18 @@ impl Pipe {
     /// Whether the other end does not read what it is sent. One that has hung up is not waited for.
     pub(crate) fn is_clogged(&self) -> bool {
         let state = self.state.lock();
-        state.unsent > CLOGGED_BYTES && !state.broken
+        state.unsent > CLOGGED_BYTES && !state.broken && !state.deaf
     }
 
     /// Gives the socket what it takes.
     fn push(&self, state: &mut State) {
-        while state.tls.wants_write() && !state.broken {
+        while state.tls.wants_write() && !state.broken && !state.deaf {
             match state.tls.write_tls(&mut &self.socket) {
-                Ok(0) => state.broken = true,
+                Ok(0) => state.deaf = true,
                 Ok(taken) => state.unsent = state.unsent.saturating_sub(taken),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => (),
-                Err(_) => state.broken = true,
+                Err(_) => state.deaf = true,
             }
         }
         if !state.tls.wants_write() {

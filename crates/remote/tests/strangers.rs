@@ -274,6 +274,51 @@ fn a_call_is_done_once_and_its_slot_counts() {
 }
 
 #[test]
+fn a_list_that_is_asked_for_again_gives_its_references_once() {
+    let (rig, good) = rig();
+    make(&good, ROOT, b"a").expect("made");
+    make(&good, ROOT, b"b").expect("made");
+    let (mut raw, session) = Raw::welcomed(&rig, BAD, None);
+    let op = Op::List { dir: ROOT, after: b"", limit: 100, attrs: true };
+    let listed = raw.call(slot(0, 1), root(), op).and_then(Reply::entries).expect("listed");
+    for _ in 0..3 {
+        assert_eq!(raw.call(slot(0, 1), root(), op), Ok(Reply::Entries(listed.clone())));
+    }
+    let (mut raw, _) = Raw::welcomed(&rig, BAD, Some(session));
+    assert_eq!(raw.call(slot(0, 1), root(), op), Ok(Reply::Entries(listed.clone())));
+    let held = || rig.server().sessions().iter().find(|s| s.host == "bad").map(|s| s.inodes);
+    let told =
+        listed.iter().filter(|entry| entry.attr.is_some()).map(|entry| (entry.node, 1)).collect::<Vec<_>>();
+    assert_eq!(held(), Some(told.len() as u64));
+    raw.say(&ToServer::Call(slot(1, 1), Call::Forget(told)));
+    assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done)))));
+    assert_eq!(held(), Some(0));
+    raw.say(&ToServer::Bye);
+    rig.settles(1, 1);
+    goes_on(&rig, &good);
+}
+
+#[test]
+fn a_host_that_is_removed_is_out_whatever_it_does() {
+    let (rig, good) = rig();
+    for round in 0..40 {
+        rig.know(BAD, "bad", Grant::default());
+        let mut raw = Raw::connect(&rig, tls(BAD));
+        raw.say(&ToServer::Hello(HELLO));
+        if round % 2 == 0 {
+            drop(raw.hear());
+            let op = Op::Lookup { dir: ROOT, name: b".." };
+            raw.say(&ToServer::Call(slot(0, 1), Call::Op(root(), op)));
+        }
+        rig.table.hosts.lock().expect("the hosts").remove(&keys(BAD).public());
+        rig.server().hosts_changed();
+        while raw.hear().is_ok() {}
+        rig.settles(1, 1);
+    }
+    goes_on(&rig, &good);
+}
+
+#[test]
 fn a_session_is_its_hosts_own() {
     let (rig, good) = rig();
     rig.know(2, "thief", Grant::default());

@@ -235,7 +235,7 @@ impl Shared {
     fn begin_again(&self, is_same_server: bool) {
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let (lost, returned) = state.slots.restart();
+        let (lost, returned) = state.slots.restart(in_order);
         drop(state);
         // the server has taken back what the session held
         returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done)));

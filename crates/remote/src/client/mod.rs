@@ -3,7 +3,8 @@
 //! Each operation is one call in a slot of the session. The thread `remote` connects, receives and
 //! gives answers; whoever asks sends. When the connection is lost it connects again, to any of the
 //! server's addresses, and sends again what was not answered: the server knows what it has done
-//! already. A server that was started anew knows nothing of the session. Then calls that can be repeated
+//! already. A server that was started anew knows nothing of the session. If the one before has ended in
+//! order, what it has not answered it has not done, and all is sent again. Else calls that can be repeated
 //! without harm are, and of the others the outcome is unknown: they fail with EIO.
 //!
 //! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,

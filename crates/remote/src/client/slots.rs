@@ -115,11 +115,13 @@ impl Slots {
         places.filter(|(_, at)| at.call.is_some()).map(|(place, _)| place).collect()
     }
 
-    /// For a session that knows nothing of calls before: numbers begin again. Returns calls that may have
-    /// been done and must not be done twice, and those that return references of the session before.
-    pub(super) fn restart(&mut self) -> (Vec<Outstanding>, Vec<Outstanding>) {
+    /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not
+    /// answered was not done. Returns calls that may have been done and must not be done twice, and those
+    /// that return references of the session before.
+    pub(super) fn restart(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
         let (returned, calls): (Vec<_>, Vec<_>) = self.take_all().into_iter().partition(Outstanding::forgets);
-        let (again, lost): (Vec<_>, Vec<_>) = calls.into_iter().partition(Outstanding::may_repeat);
+        let (again, lost): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|call| in_order || call.may_repeat());
         for mut call in again {
             call.sent = false;
             self.enter(call);
@@ -206,7 +208,7 @@ mod tests {
         }
         let forget = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
         slots.enter(Outstanding::new(forget, true, 0, Box::new(drop))).expect("a slot");
-        let (lost, returned) = slots.restart();
+        let (lost, returned) = slots.restart(false);
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
         assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });

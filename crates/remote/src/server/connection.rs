@@ -314,6 +314,10 @@ fn call_in(
 ) -> Then {
     match session.begin(slot) {
         Begun::Run => (),
+        Begun::RunAgain(nodes) => {
+            let given: Vec<_> = nodes.iter().map(|node| (*node, 1)).collect();
+            give_back(shared, session, &given);
+        }
         Begun::Running => return Then::GoOn,
         Begun::Answered(frame) => {
             connection.pipe.send(&frame);
@@ -333,10 +337,7 @@ fn call_in(
     let answer = Session::answer(session, shared, slot, super::admit::answer_bytes(&call));
     match call {
         Call::Forget(all) => {
-            let held = session.give_back(&all);
-            if !held.is_empty() {
-                shared.gate.forget_all(super::session::system(), &held);
-            }
+            give_back(shared, session, &all);
             answer.give(None, Ok(Reply::Done));
         }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
@@ -353,4 +354,12 @@ fn call_in(
         },
     }
     Then::GoOn
+}
+
+/// Returns references that a session holds.
+fn give_back(shared: &Shared, session: &Session, all: &[(leeward_fs::NodeId, u64)]) {
+    let held = session.give_back(all);
+    if !held.is_empty() {
+        shared.gate.forget_all(super::session::system(), &held);
+    }
 }

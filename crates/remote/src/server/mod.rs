@@ -45,6 +45,9 @@ const SESSIONS_MAX: usize = 20_000;
 const SESSIONS_OF_HOST_MAX: usize = 64;
 /// How often the times above are looked at.
 const WATCH_STEP: Duration = Duration::from_millis(500);
+/// How long calls at work are waited for at the end, and how often that is looked at.
+const CALLS_TIME: Nanos = 2_000_000_000;
+const CALLS_STEP: Duration = Duration::from_millis(1);
 /// How long to wait after a connection could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Enrolments at the same time: each waits for the disk.
@@ -87,7 +90,7 @@ struct Shared {
     enrolling: AtomicUsize,
     /// Tells clients whether this is still the same process.
     instance: u64,
-    ended: AtomicBool,
+    ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
 }
@@ -119,7 +122,7 @@ impl Server {
             next_token: AtomicUsize::new(WAKE.0 + 1),
             enrolling: AtomicUsize::new(0),
             instance: u64::from_le_bytes(env.secret()),
-            ended: AtomicBool::new(false),
+            ended: Arc::default(),
             wakers,
             settle,
         });
@@ -191,6 +194,8 @@ impl Server {
     /// Tells all clients how the cell was closed, and hangs up. After [`Server::stop`].
     pub fn hang_up(&self, durable: bool) {
         self.stop();
+        // clients send again what was not answered, which must not have been done then
+        let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });
         for connection in self.shared.all_connections() {
             connection.pipe.send(&closing);
@@ -225,6 +230,18 @@ impl Shared {
 
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Waits for calls at work; false: not all have ended.
+    fn calls_end(&self) -> bool {
+        let until = self.env.now() + CALLS_TIME;
+        while self.all_sessions().iter().any(|session| session.has_calls()) {
+            if self.env.now() > until {
+                return false;
+            }
+            self.env.sleep(CALLS_STEP);
+        }
+        true
     }
 
     /// Accepts connections and gives them to the reading threads in turn.

@@ -1,6 +1,7 @@
 //! A cell that is served to clients in this process, and hosts that may do what a test says.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+pub mod proxy;
 pub mod raw;
 
 use leeward_env::{Ctx, Env};
@@ -57,7 +58,7 @@ impl Rig {
         Cell::create(&env, dir.path(), &Config::default()).expect("made");
         let (cell, gate) = open(&env, &dir);
         let table = Arc::new(Table::default());
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = listen(&env);
         let at = listener.local_addr().expect("its address");
         let server = start(&env, &gate, &table, listener);
         Rig { env, dir, table, cell, gate, server: Some(server), at }
@@ -74,6 +75,11 @@ impl Rig {
         drop(server);
         self.cell.close().expect("closed");
         (self.cell, self.gate) = open(&self.env, &self.dir);
+        self.start_again();
+    }
+
+    /// Starts a server where the one before has ended.
+    pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.at).expect("the port again");
         self.server = Some(start(&self.env, &self.gate, &self.table, listener));
     }
@@ -113,15 +119,30 @@ impl Rig {
         seed: [u8; 32],
         invitation: Option<[u8; 16]>,
     ) -> std::result::Result<Client, Unreachable> {
-        let keys = Keys::from_seed(&seed).expect("keys");
-        let key = server_keys().public();
-        let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
-        Client::connect(&self.env, &keys, &options)
+        client(&self.env, at, seed, invitation)
     }
+}
+
+pub fn client(
+    env: &Env,
+    at: SocketAddr,
+    seed: [u8; 32],
+    invitation: Option<[u8; 16]>,
+) -> std::result::Result<Client, Unreachable> {
+    let keys = Keys::from_seed(&seed).expect("keys");
+    let key = server_keys().public();
+    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
+    Client::connect(env, &keys, &options)
 }
 
 pub fn server_keys() -> Keys {
     Keys::from_seed(&[9; 32]).expect("keys")
+}
+
+/// Listens at a port that the system gives to no other socket while a server is started anew.
+fn listen(env: &Env) -> TcpListener {
+    let port = || 10_000 + u16::from_le_bytes(env.secret()) % 20_000;
+    (0..1000).find_map(|_| TcpListener::bind(("127.0.0.1", port())).ok()).expect("a port")
 }
 
 fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
