@@ -76,7 +76,12 @@ impl Raw {
 
     /// Sends bytes inside TLS. If the server has hung up, that is heard next.
     pub fn send(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+        self.is_taken(bytes);
+    }
+
+    /// Sends bytes inside TLS; whether the server takes them.
+    pub fn is_taken(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
 
     /// The next message.
