@@ -5,7 +5,7 @@
 mod rig;
 
 use leeward_fs::{Error, NodeId, Op};
-use leeward_remote::message::{Call, ToServer, frame};
+use leeward_remote::message::{Call, Caller, ToClient, ToServer, frame};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use rig::raw::{Raw, root, slot};
@@ -143,6 +143,34 @@ fn pings_and_repeated_calls_that_nobody_reads_fill_no_memory() {
         rig.env.sleep(Duration::from_millis(10));
     }
     panic!("a client that reads nothing stays");
+}
+
+#[test]
+fn lists_of_groups_are_bounded_and_those_known_stay() {
+    const LISTS: u32 = 60_000;
+    let _alone = alone();
+    let (rig, good) = rig();
+    let (mut raw, _) = Raw::welcomed(&rig, BAD, None);
+    let before = memory();
+    let mut refused = 0;
+    for first in (0..LISTS).step_by(100) {
+        for place in 0..100 {
+            let gids = vec![1_000_000 + first + u32::from(place), 5];
+            let call = Call::Op(Caller { gids, ..root() }, Op::GetAttr { node: ROOT });
+            raw.say(&ToServer::Call(slot(place, 1 + first / 100), call));
+        }
+        for _ in 0..100 {
+            let answer = raw.hear().expect("an answer");
+            refused += u32::from(matches!(answer, ToClient::Answer(_, Err(Error::Io(_)))));
+        }
+    }
+    assert!((9_000..12_000).contains(&refused), "{refused} lists were refused");
+    let grown = memory().saturating_sub(before);
+    assert!(grown < 64 << 20, "{} MiB for lists of groups", grown >> 20);
+    let known = Caller { gids: vec![1_000_000, 5], ..root() };
+    assert!(raw.call(slot(200, 1), known, Op::GetAttr { node: ROOT }).is_ok());
+    raw.say(&ToServer::Bye);
+    goes_on(&good);
 }
 
 #[test]
