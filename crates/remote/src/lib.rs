@@ -11,6 +11,10 @@
 //!
 //! A client keeps no copies yet: each operation is one call, so it sees what all others have done.
 
+// the library that instruments every program built by `tests/fuzz`
+#[cfg(test)]
+use bolero as _;
+
 mod client;
 mod keys;
 pub mod message;
@@ -20,3 +24,18 @@ mod server;
 pub use client::{Client, Options as ClientOptions, Unreachable};
 pub use keys::{Keys, PublicKey};
 pub use server::{Grant, Hosts, Server, SessionInfo};
+
+/// For tests: what a client that somebody else has written would use.
+#[doc(hidden)]
+pub mod testing {
+    use crate::{Keys, PublicKey};
+    use std::sync::Arc;
+
+    /// TLS of a client with these keys.
+    ///
+    /// # Errors
+    /// What the library of TLS says.
+    pub fn tls(keys: &Keys, server: PublicKey) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+        keys.client(server)
+    }
+}

@@ -143,7 +143,7 @@ pub enum ToClient {
     Answer(Slot, Result<Reply>),
     /// The answer to a ping.
     Pong(u64),
-    /// The server ends in order. What was answered is durable if this says so.
+    /// The server ends. If in order, what was answered is durable, and what was not was not done.
     Closing {
         /// Whether it is.
         durable: bool,

@@ -1,7 +1,8 @@
 //! One encrypted connection that carries frames, at either end.
 //!
 //! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays in
-//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that.
+//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that. Then no
+//! more requests of the other end are taken until it has read.
 
 use crate::keys::{PublicKey, shown};
 use mio::net::TcpStream;
@@ -12,6 +13,9 @@ use std::net::{Shutdown, SocketAddr};
 
 /// Bytes that wait for the other end to read, above which no more of its requests are taken.
 const CLOGGED_BYTES: usize = 8 << 20;
+/// What TLS adds to a record, and the longest content of one.
+const RECORD_BYTES: usize = 22;
+const RECORD_CONTENT_BYTES_MAX: usize = 16 << 10;
 /// An inbox that grew larger than this gives its memory back when it is empty.
 const INBOX_BYTES_KEPT: usize = 64 << 10;
 
@@ -24,12 +28,16 @@ pub(crate) struct Pipe {
 
 struct State {
     tls: Connection,
-    /// Bytes that were sent since the socket last took all.
+    /// Bytes that the socket has not taken yet.
     unsent: usize,
     /// Sends are gathered.
     corked: bool,
-    /// Nothing comes or goes any more; why.
-    broken: Option<ErrorKind>,
+    /// The other end takes nothing any more. It may have said something before.
+    deaf: bool,
+    /// Why nothing can be sent.
+    why: Option<ErrorKind>,
+    /// Nothing comes or goes any more.
+    broken: bool,
 }
 
 /// What [`Pipe::receive`] found.
@@ -44,7 +52,11 @@ pub(crate) enum Received {
 impl Pipe {
     pub(crate) fn new(socket: TcpStream, peer: SocketAddr, mut tls: Connection) -> Pipe {
         tls.set_buffer_limit(None);
-        Pipe { socket, peer, state: Mutex::new(State { tls, unsent: 0, corked: false, broken: None }) }
+        Pipe {
+            socket,
+            peer,
+            state: Mutex::new(State { tls, unsent: 0, corked: false, deaf: false, why: None, broken: false }),
+        }
     }
 
     /// The address of the other end.
@@ -64,13 +76,11 @@ impl Pipe {
     /// Sends a frame. One that cannot be sent is dropped: whoever receives will see the end.
     pub(crate) fn send(&self, frame: &[u8]) {
         let mut state = self.state.lock();
-        if state.broken.is_some() {
+        if state.broken || state.deaf {
             return;
         }
-        state.unsent += frame.len();
-        if let Err(e) = state.tls.writer().write_all(frame) {
-            state.broken = Some(e.kind());
-        }
+        state.unsent += encrypted_len(frame.len());
+        state.deaf |= state.tls.writer().write_all(frame).is_err();
         if !state.corked {
             self.push(&mut state);
         }
@@ -88,20 +98,21 @@ impl Pipe {
         self.push(&mut state);
     }
 
-    /// Whether the other end does not read what it is sent.
+    /// Whether the other end does not read what it is sent. One that has hung up is not waited for.
     pub(crate) fn is_clogged(&self) -> bool {
-        self.state.lock().unsent > CLOGGED_BYTES
+        let state = self.state.lock();
+        state.unsent > CLOGGED_BYTES && !state.broken && !state.deaf
     }
 
     /// Gives the socket what it takes.
     fn push(&self, state: &mut State) {
-        while state.tls.wants_write() && state.broken.is_none() {
+        while state.tls.wants_write() && !state.broken && !state.deaf {
             match state.tls.write_tls(&mut &self.socket) {
-                Ok(0) => state.broken = Some(ErrorKind::WriteZero),
-                Ok(_) => (),
+                Ok(0) => state.deaf = true,
+                Ok(taken) => state.unsent = state.unsent.saturating_sub(taken),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => (),
-                Err(e) => state.broken = Some(e.kind()),
+                Err(e) => (state.deaf, state.why) = (true, Some(e.kind())),
             }
         }
         if !state.tls.wants_write() {
@@ -117,18 +128,19 @@ impl Pipe {
         let mut state = self.state.lock();
         let ended = |state: &mut State, e: io::Error| {
             self.push(state); // the alert that says why
-            state.broken.get_or_insert(e.kind());
-            Err(e)
+            state.broken = true;
+            // of a connection that came to nothing the first failure tells why
+            Err(state.why.map_or(e, io::Error::from))
         };
-        if let Some(why) = state.broken {
-            return Err(why.into());
+        if state.broken {
+            return Err(state.why.unwrap_or(ErrorKind::ConnectionAborted).into());
         }
         match state.tls.read_tls(&mut &self.socket) {
             Ok(0) => return ended(&mut state, ErrorKind::UnexpectedEof.into()),
             Ok(_) => (),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(Received::Nothing);
-            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
+            // nobody says a second time that there are bytes
+            Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(Received::Some),
             Err(e) => return ended(&mut state, e),
         }
         match state.tls.process_new_packets() {
@@ -156,12 +168,14 @@ impl Pipe {
         self.state.lock().tls.wants_write()
     }
 
-    /// The socket takes bytes again.
-    pub(crate) fn writable(&self) {
+    /// The socket takes bytes again; whether it took some.
+    pub(crate) fn writable(&self) -> bool {
         let mut state = self.state.lock();
+        let before = state.unsent;
         if !state.corked {
             self.push(&mut state);
         }
+        state.unsent < before
     }
 
     /// Ends it, for whoever receives too.
@@ -169,7 +183,7 @@ impl Pipe {
         let mut state = self.state.lock();
         state.tls.send_close_notify();
         self.push(&mut state);
-        state.broken.get_or_insert(ErrorKind::ConnectionAborted);
+        state.broken = true;
         // it may be gone already
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -178,6 +192,11 @@ impl Pipe {
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
+}
+
+/// Bytes on the network for so many bytes of content.
+fn encrypted_len(len: usize) -> usize {
+    len + RECORD_BYTES * len.div_ceil(RECORD_CONTENT_BYTES_MAX)
 }
 
 /// Bytes that have come and were not looked at yet.

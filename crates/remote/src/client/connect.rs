@@ -4,7 +4,7 @@ use super::{Away, Phase, Shared, Unreachable};
 use crate::message::{FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
-use leeward_fs::Error;
+use leeward_fs::{Error, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustls::pki_types::ServerName;
@@ -163,6 +163,8 @@ impl Shared {
             self.begin_again(link.is_same_server);
         }
         if !self.up(&link.pipe) {
+            link.pipe.send(&frame(&ToServer::Bye));
+            link.pipe.close();
             return "the mount has ended".into();
         }
         let mut events = Events::with_capacity(4);
@@ -233,8 +235,10 @@ impl Shared {
     fn begin_again(&self, is_same_server: bool) {
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let lost = state.slots.restart();
+        let (lost, returned) = state.slots.restart(in_order);
         drop(state);
+        // the server has taken back what the session held
+        returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done)));
         let mut files = self.files.lock();
         match (in_order, is_same_server) {
             (true, _) => files.closed(),

@@ -3,7 +3,8 @@
 //! Each operation is one call in a slot of the session. The thread `remote` connects, receives and
 //! gives answers; whoever asks sends. When the connection is lost it connects again, to any of the
 //! server's addresses, and sends again what was not answered: the server knows what it has done
-//! already. A server that was started anew knows nothing of the session. Then calls that can be repeated
+//! already. A server that was started anew knows nothing of the session. If the one before has ended in
+//! order, what it has not answered it has not done, and all is sent again. Else calls that can be repeated
 //! without harm are, and of the others the outcome is unknown: they fail with EIO.
 //!
 //! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,
@@ -18,7 +19,7 @@ mod slots;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Call, Caller, Slot, ToServer, frame};
+use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Slot, ToServer, frame};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
@@ -32,6 +33,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use workers::Workers;
 
+/// Inodes of one call that returns references.
+const FORGETS_MAX: usize = 4096;
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
 
@@ -189,6 +192,10 @@ impl Client {
     /// Sends a call; answered by `answer`.
     fn ask(&self, call: Call<'_>, repeatable: bool, answer: Answer) {
         let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
+        if frame.len() - 4 > FRAME_BYTES_MAX {
+            // the server would hang up, again and again
+            return answer(Err(Error::Invalid));
+        }
         let call = Outstanding::new(frame, repeatable, self.0.env.now(), answer);
         let mut state = self.0.state.lock();
         if let Some(why) = state.hopeless(self.0.timeout, self.0.env.now()) {
@@ -204,10 +211,12 @@ impl Client {
 
     fn caller(&self, ctx: &Ctx, op: &Op<'_>) -> Caller {
         let wants_groups = groups::matter_to(ctx, op) || self.0.state.lock().wants_groups;
-        let gids = match wants_groups {
+        let mut gids = match wants_groups {
             true => self.0.groups.of(ctx, self.0.env.now()).to_vec(),
             false => ctx.gids.all().to_vec(),
         };
+        // as many as the server takes: who is in more has fewer rights
+        gids.truncate(GROUPS_MAX);
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
     }
 
@@ -305,12 +314,18 @@ impl Backend for Client {
         let repeatable = is_repeatable(&op);
         let answer: Answer = match op {
             Op::Fsync { node } => {
-                let client = self.clone();
-                Box::new(move |result| answer(client.0.files.lock().synced(node, result)))
+                let (client, asked) = (self.clone(), self.0.files.lock().changes());
+                Box::new(move |result| {
+                    let result = client.0.files.lock().synced(node, asked, result);
+                    answer(result);
+                })
             }
             Op::SyncAll => {
-                let client = self.clone();
-                Box::new(move |result| answer(client.0.files.lock().all_synced(result)))
+                let (client, asked) = (self.clone(), self.0.files.lock().changes());
+                Box::new(move |result| {
+                    let result = client.0.files.lock().all_synced(asked, result);
+                    answer(result);
+                })
             }
             _ => match files::changed(&op) {
                 Some(node) => {
@@ -357,7 +372,9 @@ impl Backend for Client {
     }
 
     fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
-        self.ask(Call::Forget(all.to_vec()), true, Box::new(drop));
+        for some in all.chunks(FORGETS_MAX) {
+            self.ask(Call::Forget(some.to_vec()), true, Box::new(drop));
+        }
     }
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {

@@ -10,6 +10,9 @@ pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
 
 /// Where the slot is in the frame of a call: after the length and the kind.
 const SLOT_AT: usize = 5;
+/// Where the kind is, and that of a call that returns references.
+const KIND_AT: usize = 4;
+const KIND_FORGET: u8 = 3;
 
 /// A call that is not answered.
 pub(super) struct Outstanding {
@@ -31,6 +34,11 @@ impl Outstanding {
     /// Whether a server that knows nothing of it may be asked again.
     pub(super) fn may_repeat(&self) -> bool {
         self.repeatable || !self.sent
+    }
+
+    /// Whether it returns references, which are those of a session.
+    fn forgets(&self) -> bool {
+        self.frame.get(KIND_AT) == Some(&KIND_FORGET)
     }
 
     pub(super) fn answer(self, result: Result<Reply>) {
@@ -107,18 +115,18 @@ impl Slots {
         places.filter(|(_, at)| at.call.is_some()).map(|(place, _)| place).collect()
     }
 
-    /// For a session that knows nothing of calls before: numbers begin again. Returns calls that may have
-    /// been done and must not be done twice.
-    pub(super) fn restart(&mut self) -> Vec<Outstanding> {
-        let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
-        let (again, lost): (Vec<_>, Vec<_>) = calls.partition(Outstanding::may_repeat);
-        self.free.clear();
-        let waiting = std::mem::take(&mut self.waiting);
-        for mut call in again.into_iter().chain(waiting) {
+    /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not
+    /// answered was not done. Returns calls that may have been done and must not be done twice, and those
+    /// that return references of the session before.
+    pub(super) fn restart(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
+        let (returned, calls): (Vec<_>, Vec<_>) = self.take_all().into_iter().partition(Outstanding::forgets);
+        let (again, lost): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|call| in_order || call.may_repeat());
+        for mut call in again {
             call.sent = false;
             self.enter(call);
         }
-        lost
+        (lost, returned)
     }
 
     /// Takes the answers of calls that have waited since before `then`. The calls go on.
@@ -139,13 +147,16 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Call, ToServer, frame, message};
-    use leeward_fs::Error;
+    use crate::message::{Call, Caller, ToServer, frame, message};
+    use leeward_env::Class;
+    use leeward_fs::{Error, Op};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn call(repeatable: bool, answers: &Arc<AtomicUsize>) -> Outstanding {
-        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
+        let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
+        let slot = Slot { place: 0, number: 0 };
+        let frame = frame(&ToServer::Call(slot, Call::Op(caller, Op::SyncAll)));
         let answers = answers.clone();
         let answer = Box::new(move |_| _ = answers.fetch_add(1, Ordering::Relaxed));
         Outstanding::new(frame, repeatable, 0, answer)
@@ -195,8 +206,10 @@ mod tests {
                 slots.sending(place);
             }
         }
-        let lost = slots.restart();
-        assert_eq!((lost.len(), slots.unanswered()), (1, vec![0, 1, 2]));
+        let forget = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
+        slots.enter(Outstanding::new(forget, true, 0, Box::new(drop))).expect("a slot");
+        let (lost, returned) = slots.restart(false);
+        assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
         assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });
         assert_eq!(slots.expired(0).len(), 3);

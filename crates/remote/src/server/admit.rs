@@ -1,15 +1,20 @@
 //! What a host may do, and whether what it sends makes sense.
 
-use crate::message::Caller;
+use crate::message::{Call, Caller, FRAME_BYTES_MAX};
 use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
-use leeward_fs::{Allocate, Error, NodeId, Op, Result};
+use leeward_fs::{Error, Make, NodeId, Op, Result, SetAttr, SetTime};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The user and group that root of a host is, where it is not to be root.
 const NOBODY: u32 = 65_534;
-/// Most entries of one listing.
-const ENTRIES_MAX: usize = 4096;
+/// Most entries of one listing: with the longest names they fit into a frame.
+const ENTRIES_MAX: usize = 2048;
+/// Bytes of an entry with the longest name and attributes.
+const ENTRY_BYTES: usize = 512;
+/// Bits of a mode that can be set.
+const MODE_BITS: u32 = 0o7777;
+const NANOS_OF_SECOND: u32 = 1_000_000_000;
 /// Reservations above this size may take a while.
 const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 
@@ -87,6 +92,9 @@ pub(super) fn admit(
             return Err(Error::Access);
         }
     }
+    if !grant.volumes.is_empty() && matches!(op, Op::ListUploads { .. } | Op::StatUploads { .. }) {
+        return Err(Error::Access); // these are about all volumes
+    }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);
     let gids = Groups::of_stranger(&gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
@@ -122,15 +130,29 @@ pub(super) fn waits(op: &Op<'_>) -> bool {
     }
 }
 
+/// Bytes that the answer to a call may have.
+pub(super) fn answer_bytes(call: &Call<'_>) -> usize {
+    match call {
+        Call::Op(_, Op::Read { len, .. }) => *len as usize,
+        Call::Op(_, Op::List { limit, .. }) => limit.saturating_mul(ENTRY_BYTES),
+        Call::Op(_, Op::ListParts { limit, .. } | Op::ListUploads { limit, .. }) => {
+            limit.saturating_mul(ENTRY_BYTES)
+        }
+        Call::Op(_, Op::GetXattr { .. } | Op::ListXattr { .. }) => limits::XATTR_VALUE_BYTES_MAX,
+        _ => 0,
+    }
+    .min(FRAME_BYTES_MAX)
+}
+
 /// The inodes that an operation is about.
-pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
+pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 3] {
     match *op {
-        Op::Link { node, dir, .. } | Op::Place { node, dir, .. } => [Some(node), Some(dir)],
-        Op::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
-        Op::CopyRange { from, to, .. } => [Some(from), Some(to)],
-        Op::KeepPart { node, upload, .. } => [Some(node), Some(upload)],
-        Op::CompleteUpload { node, dir, .. } => [Some(node), Some(dir)],
-        ref op => [op.node(), None],
+        Op::Link { node, dir, .. } | Op::Place { node, dir, .. } => [Some(node), Some(dir), None],
+        Op::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir), None],
+        Op::CopyRange { from, to, .. } => [Some(from), Some(to), None],
+        Op::KeepPart { node, upload, .. } => [Some(node), Some(upload), None],
+        Op::CompleteUpload { upload, node, dir, .. } => [Some(upload), Some(node), Some(dir)],
+        ref op => [op.node(), None, None],
     }
 }
 
@@ -138,8 +160,17 @@ pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 2] {
 fn check_values(op: &Op<'_>) -> Result<()> {
     match *op {
         Op::Lookup { name: b"..", .. } => Ok(()),
+        Op::Make { name, make, mode, umask, .. } => {
+            check_name(name)?;
+            check_modes(mode, umask)?;
+            check(!matches!(make, Make::Symlink(to) if to.is_empty() || to.contains(&0)))
+        }
+        Op::MakeUnnamed { mode, umask, .. } => check_modes(mode, umask),
+        Op::SetAttr { set, .. } => check_set(&set),
+        Op::GetXattr { name, .. } | Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } => {
+            check(!name.is_empty() && !name.contains(&0))
+        }
         Op::Lookup { name, .. }
-        | Op::Make { name, .. }
         | Op::Link { name, .. }
         | Op::Unlink { name, .. }
         | Op::RmDir { name, .. }
@@ -156,9 +187,9 @@ fn check_values(op: &Op<'_>) -> Result<()> {
         Op::List { limit, .. } | Op::ListParts { limit, .. } | Op::ListUploads { limit, .. } => {
             check(limit <= ENTRIES_MAX)
         }
-        Op::Allocate { offset, len, mode, .. } => {
+        Op::Allocate { offset, len, .. } => {
             let end = offset.checked_add(len).and_then(|end| i64::try_from(end).ok());
-            check(len > 0 && end.is_some() && !matches!(mode, Allocate::Reserve { .. } if len == 0))
+            check(len > 0 && end.is_some())
         }
         Op::CopyRange { from_offset, to_offset, len, .. } => {
             let fits = |offset: u64| offset.checked_add(len).is_some_and(|end| i64::try_from(end).is_ok());
@@ -169,6 +200,19 @@ fn check_values(op: &Op<'_>) -> Result<()> {
         Op::Forget { .. } => Err(Error::Invalid),
         _ => Ok(()),
     }
+}
+
+fn check_modes(mode: u32, umask: u32) -> Result<()> {
+    check((mode | umask) & !MODE_BITS == 0)
+}
+
+fn check_set(set: &SetAttr) -> Result<()> {
+    let is_time = |time: &SetTime| matches!(time, SetTime::To(time) if time.nanos >= NANOS_OF_SECOND);
+    let ids = [set.uid, set.gid];
+    check_modes(set.mode.unwrap_or_default(), 0)?;
+    check(set.size.is_none_or(|size| i64::try_from(size).is_ok()))?;
+    check(!ids.contains(&Some(u32::MAX)))?;
+    check(![set.atime, set.mtime].iter().flatten().any(is_time))
 }
 
 fn check(holds: bool) -> Result<()> {

@@ -15,11 +15,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How often a connection is read before it is the others' turn.
+const RECEIVES_AT_ONCE: usize = 64;
+/// Bytes that the answers to calls at work may have, above which no more calls are taken.
+const PROMISED_BYTES_MAX: usize = 128 << 20;
+
 /// A connection, for all threads.
 pub(super) struct Connection {
+    pub(super) token: usize,
     pub(super) pipe: Pipe,
     phase: Mutex<Phase>,
-    /// When something came last.
+    /// See [`Connection::heard`].
     heard: AtomicU64,
 }
 
@@ -36,23 +42,39 @@ enum Phase {
     Out,
 }
 
+impl Phase {
+    /// Whether the answers to calls at work may fill the memory.
+    fn promises_too_much(&self) -> bool {
+        matches!(self, Phase::In(session) if session.promised() > PROMISED_BYTES_MAX)
+    }
+}
+
 impl Connection {
     pub(super) fn new(
+        token: usize,
         socket: TcpStream,
         peer: SocketAddr,
         tls: rustls::Connection,
         now: Nanos,
     ) -> Connection {
         let phase = Mutex::new(Phase::Stranger);
-        Connection { pipe: Pipe::new(socket, peer, tls), phase, heard: AtomicU64::new(now) }
+        Connection { token, pipe: Pipe::new(socket, peer, tls), phase, heard: AtomicU64::new(now) }
     }
 
     pub(super) fn is_stranger(&self) -> bool {
         !matches!(*self.phase.lock(), Phase::In(_))
     }
 
+    /// When something came last; of a stranger, when it connected.
     pub(super) fn heard(&self) -> Nanos {
         self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Something came, or was taken. A stranger gets no more time for a byte now and then.
+    pub(super) fn heard_at(&self, now: Nanos) {
+        if !self.is_stranger() {
+            self.heard.store(now, Ordering::Relaxed);
+        }
     }
 
     /// It is over.
@@ -64,8 +86,23 @@ impl Connection {
         }
     }
 
+    /// Lets its client in. False: the client has hung up, or the session has ended.
+    fn let_in(self: &Arc<Self>, session: &Arc<Session>, welcome: &[u8], now: Nanos) -> bool {
+        let mut phase = self.phase.lock();
+        if matches!(*phase, Phase::Out) {
+            return false;
+        }
+        self.heard.store(now, Ordering::Relaxed);
+        // before any answer: those go to this connection as soon as the session has it
+        self.pipe.send(welcome);
+        let is_in = session.connected(self);
+        if is_in {
+            *phase = Phase::In(session.clone());
+        }
+        is_in
+    }
+
     fn refuse(&self, why: Refusal, text: &str) {
-        *self.phase.lock() = Phase::Out;
         tracing::info!("{} is not let in: {text}", self.pipe.peer());
         self.pipe.send(&frame(&ToClient::Refused(why, text.into())));
         self.pipe.close();
@@ -77,41 +114,71 @@ pub(super) struct Conversation {
     shared: Arc<Shared>,
     connection: Arc<Connection>,
     inbox: Inbox,
+    /// There are frames in the inbox that wait for the client to read its answers.
+    held_back: bool,
 }
 
 /// Whether more may come.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     GoOn,
+    /// Not before the client has read what it was answered.
+    HoldBack,
+    End,
+}
+
+/// When to go on with a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// When something comes.
+    Event,
+    /// After the others: there is more.
+    Soon,
+    /// In a moment: the client does not read its answers.
+    Later,
+    /// It is over.
     End,
 }
 
 impl Conversation {
     pub(super) fn new(shared: &Arc<Shared>, connection: &Arc<Connection>) -> Conversation {
-        Conversation { shared: shared.clone(), connection: connection.clone(), inbox: Inbox::default() }
+        Conversation {
+            shared: shared.clone(),
+            connection: connection.clone(),
+            inbox: Inbox::default(),
+            held_back: false,
+        }
     }
 
-    /// Reads and runs what has come; false: it is over.
-    pub(super) fn go_on(&mut self) -> bool {
-        loop {
-            match self.connection.pipe.receive(&mut self.inbox) {
-                Ok(Received::Some) => (),
-                Ok(Received::Nothing) => return true,
-                Err(_) => return false,
+    /// Reads and runs what has come, so long as others need not wait for it.
+    pub(super) fn go_on(&mut self) -> Next {
+        for _ in 0..RECEIVES_AT_ONCE {
+            if !self.held_back {
+                match self.connection.pipe.receive(&mut self.inbox) {
+                    Ok(Received::Some) => self.connection.heard_at(self.shared.env.now()),
+                    Ok(Received::Nothing) => return Next::Event,
+                    Err(_) => return Next::End,
+                }
             }
-            self.connection.heard.store(self.shared.env.now(), Ordering::Relaxed);
             self.connection.pipe.cork();
             let then = self.run_frames();
             self.connection.pipe.uncork();
-            if then == Then::End {
-                return false;
+            self.held_back = then == Then::HoldBack;
+            match then {
+                Then::GoOn => (),
+                Then::HoldBack => return Next::Later,
+                Then::End => return Next::End,
             }
         }
+        Next::Soon
     }
 
     fn run_frames(&mut self) -> Then {
         loop {
             let phase = self.connection.phase.lock().clone();
+            if self.connection.pipe.is_clogged() || phase.promises_too_much() {
+                return Then::HoldBack;
+            }
             let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
             let frame = match self.inbox.next(longest) {
                 Ok(Some(frame)) => frame,
@@ -143,7 +210,7 @@ impl Conversation {
                     Then::End
                 }
             };
-            if then == Then::End {
+            if then != Then::GoOn {
                 return then;
             }
         }
@@ -218,26 +285,24 @@ fn welcome(
 ) -> Then {
     let wants_groups = host.grant.is_restricted();
     let name = host.name.clone();
-    match shared.session(key, host, hello.session) {
-        Ok((session, resumed)) => {
-            *connection.phase.lock() = Phase::In(session.clone());
-            session.connected(connection);
-            let (version, session) = (VERSION, session.id);
-            connection.pipe.send(&frame(&ToClient::Welcome {
-                version,
-                session,
-                resumed,
-                instance: shared.instance,
-                host: name,
-                wants_groups,
-            }));
-            Then::GoOn
-        }
+    let (session, resumed) = match shared.session(key, host, hello.session) {
+        Ok(found) => found,
         Err((why, text)) => {
             connection.refuse(why, &text);
-            Then::End
+            return Then::End;
         }
+    };
+    let (version, instance) = (VERSION, shared.instance);
+    let welcome =
+        ToClient::Welcome { version, session: session.id, resumed, instance, host: name, wants_groups };
+    if !connection.let_in(&session, &frame(&welcome), shared.env.now()) {
+        connection.refuse(Refusal::Busy, "the session has just ended: try again");
+        return Then::End;
     }
+    shared.strangers.lock().remove(&connection.token);
+    // it may have been removed since it was asked for
+    shared.host_changed(&session);
+    Then::GoOn
 }
 
 /// Runs a call, unless it was run before.
@@ -249,31 +314,30 @@ fn call_in(
 ) -> Then {
     match session.begin(slot) {
         Begun::Run => (),
+        Begun::RunAgain(nodes) => {
+            let given: Vec<_> = nodes.iter().map(|node| (*node, 1)).collect();
+            give_back(shared, session, &given);
+        }
         Begun::Running => return Then::GoOn,
         Begun::Answered(frame) => {
             connection.pipe.send(&frame);
             return Then::GoOn;
         }
+        Begun::Over => return Then::End,
         Begun::Wrong => {
             connection.refuse(Refusal::Malformed, "a call has a number that is not its slot's next");
             return Then::End;
         }
     }
     if shared.has_ended() {
-        return Then::End; // unanswered: it is sent again to the next server
-    }
-    if connection.pipe.is_clogged() {
-        // its answers fill the memory: what was not done is sent again
+        // the client is told how the cell was closed, and sends it again to the next server
         session.undo(slot);
-        return Then::End;
+        return Then::GoOn;
     }
-    let answer = Session::answer(session, shared, slot);
+    let answer = Session::answer(session, shared, slot, super::admit::answer_bytes(&call));
     match call {
         Call::Forget(all) => {
-            let held = session.give_back(&all);
-            if !held.is_empty() {
-                shared.gate.forget_all(super::session::system(), &held);
-            }
+            give_back(shared, session, &all);
             answer.give(None, Ok(Reply::Done));
         }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
@@ -292,4 +356,12 @@ fn call_in(
         },
     }
     Then::GoOn
+}
+
+/// Returns references that a session holds.
+fn give_back(shared: &Shared, session: &Session, all: &[(leeward_fs::NodeId, u64)]) {
+    let held = session.give_back(all);
+    if !held.is_empty() {
+        shared.gate.forget_all(super::session::system(), &held);
+    }
 }

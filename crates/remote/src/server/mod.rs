@@ -5,9 +5,9 @@
 //! silent for too long; `serve-settle` answers changes when the kernel of this machine has dropped what
 //! it cached of them.
 //!
-//! Locks: a connection's phase, the table of sessions, a session's state, its references, a pipe. Each is
-//! taken alone, but for the table, under which nothing but a session's state is taken. None is held
-//! while the gate is called.
+//! Locks: a connection's phase, the tables of connections and strangers, the table of sessions, a session's
+//! state, its references, a pipe; later ones may be taken under earlier ones. None is held while the gate
+//! is called.
 
 mod admit;
 mod connection;
@@ -19,16 +19,16 @@ pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Refusal, SessionId, ToClient, frame};
-use connection::{Connection, Conversation};
+use connection::{Connection, Conversation, Next};
 use leeward_env::{Env, Nanos};
 use leeward_vfs::Gate;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use session::{Host, Session};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,15 +41,20 @@ const STRANGERS_MAX: usize = 256;
 const STRANGER_TIME: Nanos = 10_000_000_000;
 /// How long a connection may be silent. Clients say something each second.
 const SILENT_TIME: Nanos = 10_000_000_000;
-/// How long a session without a connection is kept.
-const SESSION_TIME: Nanos = 120_000_000_000;
 /// Sessions, at most: of all hosts, and of one.
 const SESSIONS_MAX: usize = 20_000;
 const SESSIONS_OF_HOST_MAX: usize = 64;
 /// How often the times above are looked at.
 const WATCH_STEP: Duration = Duration::from_millis(500);
+/// How long calls at work are waited for at the end, and how often that is looked at.
+const CALLS_TIME: Nanos = 2_000_000_000;
+const CALLS_STEP: Duration = Duration::from_millis(1);
+/// How long to wait after a connection could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Enrolments at the same time: each waits for the disk.
 const ENROLMENTS_MAX: usize = 4;
+/// How soon to look again at a client that does not read its answers.
+const CLOGGED_STEP: Duration = Duration::from_millis(2);
 /// The token of [`Waker`]s.
 const WAKE: Token = Token(0);
 
@@ -80,11 +85,13 @@ struct Shared {
     hosts: Arc<dyn Hosts>,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
     connections: Mutex<FxHashMap<usize, Arc<Connection>>>,
+    /// Those whose client is not let in yet; the lowest token is that of the oldest.
+    strangers: Mutex<BTreeMap<usize, Arc<Connection>>>,
     next_token: AtomicUsize,
     enrolling: AtomicUsize,
     /// Tells clients whether this is still the same process.
     instance: u64,
-    ended: AtomicBool,
+    ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
 }
@@ -112,18 +119,23 @@ impl Server {
             hosts,
             sessions: Mutex::default(),
             connections: Mutex::default(),
+            strangers: Mutex::default(),
             next_token: AtomicUsize::new(WAKE.0 + 1),
             enrolling: AtomicUsize::new(0),
             instance: u64::from_le_bytes(env.secret()),
-            ended: AtomicBool::new(false),
+            ended: Arc::default(),
             wakers,
             settle,
         });
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        // from here on an error ends the threads that have begun
+        let server = Server { shared, listeners, addresses };
+        let shared = &server.shared;
         for (number, poll) in polls.into_iter().enumerate() {
             let shared = shared.clone();
             env.try_spawn(&format!("serve-{number}"), move || shared.read(poll))?;
         }
-        let (watching, settling) = (Arc::downgrade(&shared), gate.clone());
+        let (watching, settling) = (Arc::downgrade(shared), gate.clone());
         let clock = env.clone();
         env.try_spawn("serve-watch", move || {
             while watching.upgrade().is_some_and(|shared| shared.watch()) {
@@ -131,16 +143,15 @@ impl Server {
             }
         })?;
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
-        for listener in &listeners {
+        for listener in &server.listeners {
             listener.set_nonblocking(false)?;
         }
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
-        for (number, listener) in listeners.iter().enumerate() {
+        for (number, listener) in server.listeners.iter().enumerate() {
             let registries = registries.iter().map(Registry::try_clone).collect::<io::Result<Vec<_>>>()?;
             let (shared, listener) = (shared.clone(), listener.try_clone()?);
             env.try_spawn(&format!("serve-accept-{number}"), move || shared.accept(&listener, &registries))?;
         }
-        Ok(Server { shared, listeners, addresses })
+        Ok(server)
     }
 
     /// Where it listens.
@@ -150,18 +161,18 @@ impl Server {
 
     /// Hosts were changed: sessions of those that are gone end, what others may do holds from now on.
     pub fn hosts_changed(&self) {
-        for session in self.shared.all_sessions() {
-            match self.shared.hosts.host_of(&session.key) {
-                Some((name, grant)) if name == session.host().name => session.set_host(Host { name, grant }),
-                _ => self.shared.end_session(&session, "the host was removed"),
-            }
-        }
+        self.shared.all_sessions().iter().for_each(|session| self.shared.host_changed(session));
     }
 
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.shared.env.now();
         self.shared.all_sessions().iter().map(|session| session.info(now)).collect()
+    }
+
+    /// How many connections there are, with those of clients that are not let in yet.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.lock().len()
     }
 
     /// Ends a session; false: there is none of that number.
@@ -187,13 +198,22 @@ impl Server {
     /// Tells all clients how the cell was closed, and hangs up. After [`Server::stop`].
     pub fn hang_up(&self, durable: bool) {
         self.stop();
+        // clients send again what was not answered, which must not have been done then
+        let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });
         for connection in self.shared.all_connections() {
             connection.pipe.send(&closing);
             connection.pipe.close();
         }
-        self.shared.wakers.iter().for_each(|waker| drop(waker.wake()));
+        for session in self.shared.all_sessions() {
+            if durable {
+                session.end();
+            } else {
+                self.shared.forget_session(&session);
+            }
+        }
         self.shared.sessions.lock().clear();
+        self.shared.wake_all();
     }
 }
 
@@ -216,8 +236,21 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
+    /// Waits for calls at work; false: not all have ended.
+    fn calls_end(&self) -> bool {
+        let until = self.env.now() + CALLS_TIME;
+        while self.all_sessions().iter().any(|session| session.has_calls()) {
+            if self.env.now() > until {
+                return false;
+            }
+            self.env.sleep(CALLS_STEP);
+        }
+        true
+    }
+
     /// Accepts connections and gives them to the reading threads in turn.
     fn accept(&self, listener: &TcpListener, registries: &[Registry]) {
+        let mut failed = false;
         loop {
             let accepted = listener.accept();
             if self.has_ended() {
@@ -226,29 +259,56 @@ impl Shared {
             let taken = accepted.and_then(|(socket, peer)| {
                 socket.set_nonblocking(true)?;
                 socket.set_nodelay(true)?;
-                let strangers = self.all_connections().iter().filter(|c| c.is_stranger()).count();
-                if strangers >= STRANGERS_MAX {
-                    return Ok(()); // dropped: it comes again
-                }
+                self.make_room();
                 self.take(socket, peer, registries)
             });
-            if let Err(e) = taken {
-                tracing::warn!("a connection of another machine cannot be taken: {e}");
-                self.env.sleep(Duration::from_millis(10));
+            if let Err(e) = &taken
+                && !failed
+            {
+                tracing::warn!("connections of other machines cannot be taken: {e}");
             }
+            failed = taken.is_err();
+            if failed {
+                self.env.sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+
+    /// Hangs up on a stranger if there are too many: on the one that was silent the longest, of the address
+    /// that most of them have. A machine that only connects does not keep others out.
+    fn make_room(&self) {
+        let mut all = self.strangers.lock();
+        if all.len() < STRANGERS_MAX {
+            return;
+        }
+        let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let address = |connection: &Arc<Connection>| connection.pipe.peer().ip();
+        all.values().for_each(|stranger| *of_address.entry(address(stranger)).or_default() += 1);
+        let most = of_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
+        let oldest =
+            all.iter().find(|(_, stranger)| Some(address(stranger)) == most).map(|(token, _)| *token);
+        let oldest = oldest.and_then(|token| all.remove(&token));
+        drop(all);
+        if let Some(stranger) = oldest {
+            stranger.pipe.close();
         }
     }
 
     fn take(&self, socket: std::net::TcpStream, peer: SocketAddr, registries: &[Registry]) -> io::Result<()> {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let tls = rustls::ServerConnection::new(self.tls.clone()).map_err(io::Error::other)?;
-        let mut connection =
-            Connection::new(mio::net::TcpStream::from_std(socket), peer, tls.into(), self.env.now());
+        let socket = mio::net::TcpStream::from_std(socket);
+        let mut connection = Connection::new(token, socket, peer, tls.into(), self.env.now());
         let both = Interest::READABLE | Interest::WRITABLE;
         // only who finds it in the table looks at it, so it is there before events come
         let mut all = self.connections.lock();
+        if self.has_ended() {
+            return Ok(());
+        }
         registries[token % registries.len()].register(connection.pipe.socket_mut(), Token(token), both)?;
-        all.insert(token, Arc::new(connection));
+        let connection = Arc::new(connection);
+        self.strangers.lock().insert(token, connection.clone());
+        all.insert(token, connection);
         Ok(())
     }
 
@@ -256,8 +316,10 @@ impl Shared {
     fn read(self: &Arc<Self>, mut poll: Poll) {
         let mut events = Events::with_capacity(256);
         let mut talks: FxHashMap<usize, Conversation> = FxHashMap::default();
+        // connections to look at, whether or not something comes
+        let (mut due, mut wait) = (BTreeSet::new(), None);
         loop {
-            if let Err(e) = poll.poll(&mut events, None)
+            if let Err(e) = poll.poll(&mut events, wait)
                 && e.kind() != io::ErrorKind::Interrupted
             {
                 return tracing::error!("requests of other machines cannot be waited for: {e}");
@@ -268,20 +330,51 @@ impl Shared {
                     continue;
                 }
                 let Some(connection) = self.connections.lock().get(&token).cloned() else { continue };
-                if event.is_writable() {
-                    connection.pipe.writable();
+                if event.is_writable() && connection.pipe.writable() {
+                    connection.heard_at(self.env.now());
                 }
-                let talk = talks.entry(token).or_insert_with(|| Conversation::new(self, &connection));
-                if !talk.go_on() {
-                    talks.remove(&token);
-                    self.connections.lock().remove(&token);
-                    connection.gone(self.env.now());
-                }
+                due.insert(token);
+            }
+            wait = None;
+            for token in std::mem::take(&mut due) {
+                let pause = match self.go_on(token, &mut talks) {
+                    Next::Soon => Duration::ZERO,
+                    Next::Later => CLOGGED_STEP,
+                    Next::Event | Next::End => continue,
+                };
+                due.insert(token);
+                wait = Some(wait.map_or(pause, |wait: Duration| wait.min(pause)));
             }
             if self.has_ended() && self.connections.lock().is_empty() {
                 return;
             }
         }
+    }
+
+    /// Goes on with a connection of the thread that has these conversations.
+    fn go_on(self: &Arc<Self>, token: usize, talks: &mut FxHashMap<usize, Conversation>) -> Next {
+        let Some(connection) = self.connections.lock().get(&token).cloned() else { return Next::End };
+        let talk = talks.entry(token).or_insert_with(|| Conversation::new(self, &connection));
+        let next = talk.go_on();
+        if next == Next::End {
+            talks.remove(&token);
+            self.drop_connection(token, &connection);
+        }
+        next
+    }
+
+    fn drop_connection(&self, token: usize, connection: &Arc<Connection>) {
+        self.connections.lock().remove(&token);
+        self.strangers.lock().remove(&token);
+        connection.gone(self.env.now());
+        if self.has_ended() {
+            // the other threads may wait for the last one to go
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
+        self.wakers.iter().for_each(|waker| drop(waker.wake()));
     }
 
     /// Ends what is silent for too long; false: the server has ended.
@@ -294,7 +387,7 @@ impl Shared {
             }
         }
         for session in self.all_sessions() {
-            if session.is_lost_since(now.saturating_sub(SESSION_TIME)) {
+            if session.expire(now) {
                 self.forget_session(&session);
             }
         }
@@ -325,11 +418,18 @@ impl Shared {
         Ok((session, false))
     }
 
+    /// What the host of a session may do holds from now on; if there is no such host, the session ends.
+    fn host_changed(&self, session: &Arc<Session>) {
+        match self.hosts.host_of(&session.key) {
+            Some((name, grant)) if name == session.host().name => session.set_host(Host { name, grant }),
+            _ => self.end_session(session, "the host was removed"),
+        }
+    }
+
     /// Ends a session, and tells its client.
     fn end_session(&self, session: &Arc<Session>, why: &str) {
         if let Some(connection) = session.connection() {
             connection.pipe.send(&frame(&ToClient::Refused(Refusal::Ended, why.into())));
-            connection.pipe.close();
         }
         self.forget_session(session);
     }

@@ -3,15 +3,20 @@
 use super::admit::{self, Grant};
 use super::connection::Connection;
 use crate::keys::PublicKey;
-use crate::message::{Caller, SLOTS_MAX, SessionId, Slot, ToClient, frame};
+use crate::message::{Caller, FRAME_BYTES_MAX, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos};
-use leeward_fs::{NodeId, Op, Reply, Result};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+
+/// How long a session without a connection is kept, and one that was never used.
+const AWAY_TIME: Nanos = 120_000_000_000;
+const UNUSED_TIME: Nanos = 1_000_000_000;
 
 /// A host that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub(super) struct Session {
     pub(super) key: PublicKey,
     since: Nanos,
     state: Mutex<State>,
+    /// Bytes that the answers to calls at work may have.
+    promised: AtomicUsize,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
 }
@@ -55,12 +62,20 @@ struct State {
     connection: Option<Arc<Connection>>,
     /// When the last connection was lost, or the session began.
     lost: Nanos,
+    /// It is over.
+    ended: bool,
 }
 
 #[derive(Default)]
 struct Place {
     number: u32,
     call: Progress,
+}
+
+impl Place {
+    fn is_running(&self) -> bool {
+        self.number > 0 && matches!(self.call, Progress::Running)
+    }
 }
 
 /// How far the call in a slot is.
@@ -70,16 +85,22 @@ enum Progress {
     Running,
     /// Answered; the answer is not kept, as the call can be repeated.
     Repeatable,
+    /// A listing, which is long: it is made again, when the references that it gave are returned.
+    Listed(Box<[NodeId]>),
     Answered(Arc<[u8]>),
 }
 
 /// What becomes of a call.
 pub(super) enum Begun {
     Run,
+    /// After the references that it gave before were returned.
+    RunAgain(Box<[NodeId]>),
     /// It is at work: the answer goes to the connection that there is then.
     Running,
     Answered(Arc<[u8]>),
     Wrong,
+    /// The session has ended.
+    Over,
 }
 
 /// Of an operation what its answer depends on.
@@ -101,12 +122,14 @@ impl Like {
 
 impl Session {
     pub(super) fn new(id: SessionId, key: PublicKey, host: Host, now: Nanos) -> Session {
-        let state = State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now };
+        let state =
+            State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now, ended: false };
         Session {
             id,
             key,
             since: now,
             state: Mutex::new(state),
+            promised: AtomicUsize::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
         }
     }
@@ -123,12 +146,18 @@ impl Session {
         self.state.lock().connection.clone()
     }
 
-    /// Answers go there from now on. The connection before ends.
-    pub(super) fn connected(&self, connection: &Arc<Connection>) {
-        let before = self.state.lock().connection.replace(connection.clone());
+    /// Answers go there from now on. The connection before ends. False: the session has ended.
+    pub(super) fn connected(&self, connection: &Arc<Connection>) -> bool {
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        let before = state.connection.replace(connection.clone());
+        drop(state);
         if let Some(before) = before {
             before.pipe.close();
         }
+        true
     }
 
     pub(super) fn lost(&self, connection: &Arc<Connection>, now: Nanos) {
@@ -139,15 +168,18 @@ impl Session {
         }
     }
 
-    pub(super) fn is_lost_since(&self, then: Nanos) -> bool {
-        let state = self.state.lock();
-        state.connection.is_none() && state.lost <= then
+    /// Ends it if its client has been away for too long; whether it has ended. One that was not used has
+    /// nothing to come back to.
+    pub(super) fn expire(&self, now: Nanos) -> bool {
+        let mut state = self.state.lock();
+        let time = if state.slots.is_empty() { UNUSED_TIME } else { AWAY_TIME };
+        state.ended |= state.connection.is_none() && now.saturating_sub(state.lost) > time;
+        state.ended
     }
 
     pub(super) fn info(&self, now: Nanos) -> SessionInfo {
         let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
         let state = self.state.lock();
-        let running = |place: &&Place| place.number > 0 && matches!(place.call, Progress::Running);
         let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
         SessionInfo {
             number: self.id.number,
@@ -156,8 +188,18 @@ impl Session {
             age: now.saturating_sub(self.since),
             silent: now.saturating_sub(heard),
             inodes,
-            calls: state.slots.iter().filter(running).count() as u64,
+            calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
         }
+    }
+
+    /// Bytes that the answers to calls at work may have.
+    pub(super) fn promised(&self) -> usize {
+        self.promised.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call is at work.
+    pub(super) fn has_calls(&self) -> bool {
+        self.state.lock().slots.iter().any(Place::is_running)
     }
 
     /// A call comes.
@@ -166,21 +208,26 @@ impl Session {
             return Begun::Wrong;
         }
         let mut state = self.state.lock();
+        if state.ended {
+            return Begun::Over;
+        }
         let place = usize::from(slot.place);
         if state.slots.len() <= place {
             state.slots.resize_with(place + 1, Place::default);
         }
         let at = &mut state.slots[place];
         let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
-        match &at.call {
-            _ if slot.number == at.number.wrapping_add(1) && is_free => (),
+        let mut given = None;
+        match &mut at.call {
+            _ if slot.number == next_number(at.number) && is_free => (),
             _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong,
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
+            Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
             Progress::Repeatable => (),
         }
         *at = Place { number: slot.number, call: Progress::Running };
-        Begun::Run
+        given.map_or(Begun::Run, Begun::RunAgain)
     }
 
     /// A call that has begun was not run after all.
@@ -189,21 +236,31 @@ impl Session {
         *at = Place { number: slot.number, call: Progress::Repeatable };
     }
 
-    /// The answer to a call is given by this.
-    pub(super) fn answer(self: &Arc<Self>, shared: &super::Shared, slot: Slot) -> Answer {
+    /// The answer to a call, of at most so many bytes, is given by this.
+    pub(super) fn answer(self: &Arc<Self>, shared: &super::Shared, slot: Slot, bytes: usize) -> Answer {
+        self.promised.fetch_add(bytes, Ordering::Relaxed);
         Answer {
+            bytes,
             session: self.clone(),
             gate: shared.gate.clone(),
             settle: shared.settle.clone(),
+            ended: shared.ended.clone(),
             slot: Some(slot),
         }
     }
 
     fn answered(&self, slot: Slot, result: Result<Reply>, is_kept: bool) {
-        let frame = frame(&ToClient::Answer(slot, result));
+        let is_listed = matches!(result, Ok(Reply::Entries(_)));
+        let nodes: Box<[NodeId]> =
+            result.iter().filter(|_| is_kept && is_listed).flat_map(references).collect();
+        let frame = answer_frame(slot, result);
         let mut state = self.state.lock();
         let at = &mut state.slots[usize::from(slot.place)];
-        at.call = if is_kept { Progress::Answered(frame[..].into()) } else { Progress::Repeatable };
+        at.call = match is_kept {
+            true if is_listed => Progress::Listed(nodes),
+            true => Progress::Answered(frame[..].into()),
+            false => Progress::Repeatable,
+        };
         let connection = state.connection.clone();
         drop(state);
         if let Some(connection) = connection {
@@ -249,10 +306,32 @@ impl Session {
         given
     }
 
-    /// It is over: returns all references.
+    /// It is over: returns all references, and hangs up.
     pub(super) fn end(&self) -> Vec<(NodeId, u64)> {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let connection = state.connection.take();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.pipe.close();
+        }
         self.refs.lock().take().unwrap_or_default().into_iter().collect()
     }
+}
+
+/// The number of a slot's call after this one. Zero is the number of none.
+fn next_number(number: u32) -> u32 {
+    number.wrapping_add(1).max(1)
+}
+
+/// The frame of an answer. A client takes none that is too long, and would ask again and again.
+fn answer_frame(slot: Slot, result: Result<Reply>) -> Vec<u8> {
+    let whole = frame(&ToClient::Answer(slot, result));
+    if whole.len() - 4 <= FRAME_BYTES_MAX {
+        return whole;
+    }
+    let text = "the answer is longer than a message may be".into();
+    frame(&ToClient::Answer(slot, Err(Error::Io(text))))
 }
 
 fn references(reply: &Reply) -> impl Iterator<Item = NodeId> {
@@ -269,7 +348,11 @@ pub(super) struct Answer {
     session: Arc<Session>,
     gate: Gate,
     settle: Sender<Settled>,
+    /// Whether the server takes no more calls.
+    ended: Arc<AtomicBool>,
     slot: Option<Slot>,
+    /// What it was promised to have at most.
+    bytes: usize,
 }
 
 /// A change that is answered when the kernel of this machine has dropped what it cached of it.
@@ -283,6 +366,10 @@ impl Answer {
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
+        if matches!(result, Err(Error::Io(_))) && self.ended.load(Ordering::Acquire) {
+            // probably the cell is closed: it was not done, and is sent again to the next server
+            return self.session.undo(slot);
+        }
         if let (Some(Like { takes_references: true, .. }), Ok(reply)) = (like, &result)
             && !self.session.note(reply)
         {
@@ -303,8 +390,9 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
+        self.session.promised.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(slot) = self.slot.take() {
-            let lost = leeward_fs::Error::Io("the operation ended in a panic".into());
+            let lost = Error::Io("the operation ended in a panic".into());
             self.session.answered(slot, Err(lost), true);
         }
     }
@@ -324,4 +412,35 @@ pub(super) fn settle(gate: &Gate, settled: &Receiver<Settled>) {
 /// For what is done in nobody's name.
 pub(super) fn system() -> Ctx {
     Ctx { door: Door::Remote, ..Ctx::system() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        let host = Host { name: "host".into(), grant: Grant::default() };
+        Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], host, 0)
+    }
+
+    #[test]
+    fn after_the_highest_number_of_a_slot_comes_the_first() {
+        let session = session();
+        let at = |number| Slot { place: 0, number };
+        assert!(matches!(session.begin(at(1)), Begun::Run));
+        session.state.lock().slots[0] = Place { number: u32::MAX, call: Progress::Repeatable };
+        assert!(matches!(session.begin(at(0)), Begun::Wrong));
+        assert!(matches!(session.begin(at(1)), Begun::Run));
+        assert!(matches!(session.begin(at(1)), Begun::Running));
+    }
+
+    #[test]
+    fn a_session_that_has_ended_takes_no_calls() {
+        let session = session();
+        assert!(!session.expire(UNUSED_TIME));
+        assert!(matches!(session.begin(Slot { place: 0, number: 1 }), Begun::Run));
+        assert!(!session.expire(2 * UNUSED_TIME), "it was used");
+        assert!(session.expire(AWAY_TIME + 1));
+        assert!(matches!(session.begin(Slot { place: 1, number: 1 }), Begun::Over));
+    }
 }

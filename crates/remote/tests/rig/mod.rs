@@ -1,6 +1,9 @@
 //! A cell that is served to clients in this process, and hosts that may do what a test says.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+pub mod proxy;
+pub mod raw;
+
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
 use leeward_remote::{Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
@@ -9,6 +12,7 @@ use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The secret of the token that the rig invites hosts with.
@@ -54,7 +58,7 @@ impl Rig {
         Cell::create(&env, dir.path(), &Config::default()).expect("made");
         let (cell, gate) = open(&env, &dir);
         let table = Arc::new(Table::default());
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = listen(&env);
         let at = listener.local_addr().expect("its address");
         let server = start(&env, &gate, &table, listener);
         Rig { env, dir, table, cell, gate, server: Some(server), at }
@@ -71,6 +75,11 @@ impl Rig {
         drop(server);
         self.cell.close().expect("closed");
         (self.cell, self.gate) = open(&self.env, &self.dir);
+        self.start_again();
+    }
+
+    /// Starts a server where the one before has ended.
+    pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.at).expect("the port again");
         self.server = Some(start(&self.env, &self.gate, &self.table, listener));
     }
@@ -81,16 +90,35 @@ impl Rig {
         self.connect(self.at, seed(name), Some(INVITATION)).expect("connected")
     }
 
+    /// From now on the host with this key may do this.
+    pub fn know(&self, seed: u8, name: &str, grant: Grant) {
+        let key = raw::keys(seed).public();
+        self.table.hosts.lock().expect("the hosts").insert(key, (name.into(), grant));
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("a server")
+    }
+
+    /// Waits until there are no more than so many connections and sessions.
+    pub fn settles(&self, connections: usize, sessions: usize) {
+        for _ in 0..1000 {
+            if self.server().connections() <= connections && self.server().sessions().len() <= sessions {
+                return;
+            }
+            self.env.sleep(Duration::from_millis(5));
+        }
+        let (connections, sessions) = (self.server().connections(), self.server().sessions());
+        panic!("{connections} connections and {} sessions are left", sessions.len());
+    }
+
     pub fn connect(
         &self,
         at: SocketAddr,
         seed: [u8; 32],
         invitation: Option<[u8; 16]>,
     ) -> std::result::Result<Client, Unreachable> {
-        let keys = Keys::from_seed(&seed).expect("keys");
-        let key = server_keys().public();
-        let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
-        Client::connect(&self.env, &keys, &options)
+        client(&self.env, at, seed, invitation)
     }
 }
 
@@ -99,8 +127,26 @@ pub fn seed(name: &str) -> [u8; 32] {
     [name.len() as u8 + name.as_bytes()[0]; 32]
 }
 
+pub fn client(
+    env: &Env,
+    at: SocketAddr,
+    seed: [u8; 32],
+    invitation: Option<[u8; 16]>,
+) -> std::result::Result<Client, Unreachable> {
+    let keys = Keys::from_seed(&seed).expect("keys");
+    let key = server_keys().public();
+    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
+    Client::connect(env, &keys, &options)
+}
+
 pub fn server_keys() -> Keys {
     Keys::from_seed(&[9; 32]).expect("keys")
+}
+
+/// Listens at a port that the system gives to no other socket while a server is started anew.
+fn listen(env: &Env) -> TcpListener {
+    let port = || 10_000 + u16::from_le_bytes(env.secret()) % 20_000;
+    (0..1000).find_map(|_| TcpListener::bind(("127.0.0.1", port())).ok()).expect("a port")
 }
 
 fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {

@@ -1,0 +1,465 @@
+//! The bytes of every message, pinned. Peers of two versions talk to each other, so what is here
+//! never changes: a new kind gets a new line, and the test says so when it has none.
+#![allow(missing_docs)]
+
+use leeward_env::Class;
+use leeward_fs::codec::{Malformed, Wire};
+use leeward_fs::uploads::{Part, PartRecord, UploadRecord, UploadTotals};
+use leeward_fs::{
+    Allocate, Attr, Entry, Error, InodeFlags, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek,
+    SetAttr, SetTime, StatFs, Time, XattrMode,
+};
+use leeward_remote::message::{
+    Call, Caller, Hello, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
+};
+use std::fmt::Debug;
+
+const A: NodeId = NodeId(0x0102_0304_0506_0708);
+const B: NodeId = NodeId(0x11);
+const C: NodeId = NodeId(0x22);
+const SLOT: Slot = Slot { place: 0x0102, number: 0x0304_0506 };
+const TIME: Time = Time { secs: -2, nanos: 999_999_999 };
+const ATTR: Attr = Attr {
+    node: A,
+    kind: Kind::File,
+    mode: 0o644,
+    uid: 1000,
+    gid: 100,
+    nlink: 1,
+    rdev: 0,
+    size: 4096,
+    blocks: 8,
+    atime: Time { secs: 1, nanos: 2 },
+    mtime: Time { secs: 3, nanos: 4 },
+    ctime: Time { secs: 5, nanos: 6 },
+    btime: Time { secs: 7, nanos: 8 },
+    flags: InodeFlags::NO_DUMP,
+};
+/// The bytes of [`ATTR`].
+const ATTR_HEX: &str = "0807060504030201 01 a4010000 e8030000 64000000 01000000 00000000 \
+    0010000000000000 0800000000000000 0100000000000000 02000000 0300000000000000 04000000 \
+    0500000000000000 06000000 0700000000000000 08000000 40000000";
+
+/// A value has these bytes, they are read as the value, and nothing else is.
+fn pin<'a, M: Wire<'a> + PartialEq + Debug>(value: &M, hex: &str) {
+    let frame: &'static [u8] = frame(value).leak();
+    let (head, bytes) = frame.split_at(4);
+    assert_eq!(head, (bytes.len() as u32).to_le_bytes(), "the length before {value:?}");
+    assert_eq!(hex_of(bytes), hex.replace(' ', ""), "{value:?}");
+    assert_eq!(message::<M>(bytes).as_ref(), Ok(value));
+    for cut in 0..bytes.len() {
+        assert!(message::<M>(&bytes[..cut]).is_err(), "{value:?}, cut after {cut} bytes");
+    }
+    let longer: &'static [u8] = [bytes, &[0]].concat().leak();
+    assert_eq!(message::<M>(longer), Err(Malformed::Long), "{value:?}");
+}
+
+/// The same for several values of a type.
+fn pin_all<'a, M: Wire<'a> + PartialEq + Debug>(all: &[(M, &str)]) {
+    all.iter().for_each(|(value, hex)| pin(value, hex));
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Each kind but these has no meaning.
+fn only_kinds<M: Wire<'static> + PartialEq + Debug>(known: std::ops::Range<u8>) {
+    for kind in (0..=u8::MAX).filter(|kind| !known.contains(kind)) {
+        let bytes: &'static [u8] = [&[kind][..], &[0; 200]].concat().leak();
+        assert_eq!(message::<M>(bytes), Err(Malformed::Unknown), "kind {kind}");
+    }
+}
+
+fn caller() -> Caller {
+    Caller { uid: 1000, gid: 100, gids: vec![7, 8], class: Class::Batch, refs: true }
+}
+
+/// The bytes of [`caller`].
+const CALLER_HEX: &str = "e8030000 64000000 02000000 07000000 08000000 01 01";
+
+#[test]
+fn messages_of_a_client_have_these_bytes() {
+    let secret = *b"0123456789abcdef";
+    let session = SessionId { number: 9, secret };
+    let new = Hello { oldest: 1, newest: 2, invitation: None, session: None };
+    let old = Hello { invitation: Some(secret), session: Some(session), ..new.clone() };
+    let op = Call::Op(caller(), Op::GetAttr { node: A });
+    let secret = "30313233343536373839616263646566";
+    let all = [
+        (ToServer::Hello(new), "01 0100 0200 00 00".into()),
+        (ToServer::Hello(old), format!("01 0100 0200 01 {secret} 01 0900000000000000 {secret}")),
+        (ToServer::Call(SLOT, op), format!("02 0201 06050403 {CALLER_HEX} 01 0807060504030201")),
+        (ToServer::Call(SLOT, Call::Forget(vec![])), "03 0201 06050403 00000000".into()),
+        (
+            ToServer::Call(SLOT, Call::Forget(vec![(B, 2)])),
+            "03 0201 06050403 01000000 1100000000000000 0200000000000000".into(),
+        ),
+        (ToServer::Ping(0x0102), "04 0201000000000000".into()),
+        (ToServer::Bye, "05".into()),
+    ];
+    for (message, hex) in &all {
+        let kind = match message {
+            ToServer::Hello(_) => 1,
+            ToServer::Call(_, Call::Op(..)) => 2,
+            ToServer::Call(_, Call::Forget(_)) => 3,
+            ToServer::Ping(_) => 4,
+            ToServer::Bye => 5, // a new kind comes here, above, and in the next line
+        };
+        assert!(hex.starts_with(&format!("{kind:02x}")));
+        pin(message, hex);
+    }
+    only_kinds::<ToServer<'_>>(1..6);
+    for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
+        let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
+        pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
+    }
+}
+
+#[test]
+fn messages_of_a_server_have_these_bytes() {
+    let welcome = ToClient::Welcome {
+        version: 1,
+        session: SessionId { number: 9, secret: [0xab; 16] },
+        resumed: true,
+        instance: 0x0304,
+        host: "node7".into(),
+        wants_groups: false,
+    };
+    let welcome_hex =
+        format!("01 0100 0900000000000000 {} 01 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
+    let all = [
+        (welcome, &welcome_hex[..]),
+        (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
+        (ToClient::Answer(SLOT, Ok(Reply::Done)), "03 0201 06050403 00"),
+        (ToClient::Answer(SLOT, Err(Error::NotFound)), "04 0201 06050403 02"),
+        (ToClient::Pong(0x0102), "05 0201000000000000"),
+        (ToClient::Closing { durable: true }, "06 01"),
+    ];
+    for (message, hex) in &all {
+        let kind = match message {
+            ToClient::Welcome { .. } => 1,
+            ToClient::Refused(..) => 2,
+            ToClient::Answer(_, Ok(_)) => 3,
+            ToClient::Answer(_, Err(_)) => 4,
+            ToClient::Pong(_) => 5,
+            ToClient::Closing { .. } => 6, // a new kind comes here, above, and in the next line
+        };
+        assert!(hex.starts_with(&format!("{kind:02x}")));
+        pin(message, hex);
+    }
+    only_kinds::<ToClient>(1..7);
+    pin_all(&[
+        (Refusal::Version, "01"),
+        (Refusal::UnknownHost, "02"),
+        (Refusal::Busy, "03"),
+        (Refusal::Malformed, "04"),
+        (Refusal::Ended, "05"),
+    ]);
+    only_kinds::<Refusal>(1..6);
+}
+
+/// One operation of each kind, in the order of their numbers.
+fn operations() -> Vec<(Op<'static>, &'static str)> {
+    let (over, set) = (Precondition::Any, SetAttr { size: Some(3), ..SetAttr::default() });
+    vec![
+        (Op::Lookup { dir: A, name: b"n" }, "0807060504030201 01000000 6e"),
+        (Op::GetAttr { node: B }, "1100000000000000"),
+        (Op::SetAttr { node: B, set }, "1100000000000000 00 00 00 01 0300000000000000 00 00 00"),
+        (Op::ReadLink { node: B }, "1100000000000000"),
+        (
+            Op::Make { dir: B, name: b"n", make: Make::Dir, mode: 0o755, umask: 0o22 },
+            "1100000000000000 01000000 6e 01 ed010000 12000000",
+        ),
+        (Op::Link { node: A, dir: B, name: b"n" }, "0807060504030201 1100000000000000 01000000 6e"),
+        (Op::Unlink { dir: B, name: b"n", over }, "1100000000000000 01000000 6e 00"),
+        (Op::RmDir { dir: B, name: b"n" }, "1100000000000000 01000000 6e"),
+        (
+            Op::Rename {
+                from_dir: B,
+                from_name: b"m",
+                to_dir: C,
+                to_name: b"no",
+                mode: RenameMode::NoReplace,
+            },
+            "1100000000000000 01000000 6d 2200000000000000 02000000 6e6f 01",
+        ),
+        (Op::Read { node: B, offset: 5, len: 6 }, "1100000000000000 0500000000000000 06000000"),
+        (Op::Write { node: B, offset: 5, data: b"abc" }, "1100000000000000 0500000000000000 03000000 616263"),
+        (Op::Fsync { node: B }, "1100000000000000"),
+        (Op::SyncAll, ""),
+        (
+            Op::Allocate { node: B, offset: 5, len: 6, mode: Allocate::PunchHole },
+            "1100000000000000 0500000000000000 0600000000000000 02",
+        ),
+        (Op::SeekTo { node: B, offset: 5, what: Seek::Hole }, "1100000000000000 0500000000000000 01"),
+        (
+            Op::CopyRange { from: B, from_offset: 5, to: C, to_offset: 6, len: 7 },
+            "1100000000000000 0500000000000000 2200000000000000 0600000000000000 0700000000000000",
+        ),
+        (Op::List { dir: B, after: b"a", limit: 9, attrs: true }, "1100000000000000 01000000 61 09000000 01"),
+        (Op::GetXattr { node: B, name: b"user.x" }, "1100000000000000 06000000 757365722e78"),
+        (Op::ListXattr { node: B }, "1100000000000000"),
+        (
+            Op::SetXattr { node: B, name: b"n", value: b"v", mode: XattrMode::Replace },
+            "1100000000000000 01000000 6e 01000000 76 02",
+        ),
+        (Op::RemoveXattr { node: B, name: b"n" }, "1100000000000000 01000000 6e"),
+        (Op::StatFs { node: B }, "1100000000000000"),
+        (Op::Forget { node: B, count: 3 }, "1100000000000000 0300000000000000"),
+        (
+            Op::MakeUnnamed { dir: B, mode: 0o600, umask: 0, bytes: 7 },
+            "1100000000000000 80010000 00000000 0700000000000000",
+        ),
+        (
+            Op::Place { node: A, dir: B, name: b"n", over: Precondition::Nothing },
+            "0807060504030201 1100000000000000 01000000 6e 01",
+        ),
+        (Op::BeginUpload { dir: B, key: b"k", note: b"" }, "1100000000000000 01000000 6b 00000000"),
+        (
+            Op::KeepPart { node: A, upload: B, number: 3, note: b"n" },
+            "0807060504030201 1100000000000000 03000000 01000000 6e",
+        ),
+        (
+            Op::CompleteUpload { upload: A, node: B, dir: C, name: b"n", over, note: b"t" },
+            "0807060504030201 1100000000000000 2200000000000000 01000000 6e 00 01000000 74",
+        ),
+        (Op::EndUpload { upload: B }, "1100000000000000"),
+        (Op::GetUpload { upload: B }, "1100000000000000"),
+        (Op::ListParts { upload: B, after: 3, limit: 4 }, "1100000000000000 03000000 04000000"),
+        (
+            Op::ListUploads { prefix: b"p", after: b"a", after_upload: B, limit: 4 },
+            "01000000 70 01000000 61 1100000000000000 04000000",
+        ),
+        (Op::StatUploads { bucket: Some(b"b") }, "01 01000000 62"),
+    ]
+}
+
+#[test]
+fn operations_have_these_numbers_and_fields() {
+    const NUMBERS: &[&str] = &[
+        "lookup",
+        "getattr",
+        "setattr",
+        "readlink",
+        "make",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "read",
+        "write",
+        "fsync",
+        "syncfs",
+        "allocate",
+        "seek",
+        "copy",
+        "list",
+        "getxattr",
+        "listxattr",
+        "setxattr",
+        "removexattr",
+        "statfs",
+        "forget",
+        "makeunnamed",
+        "place",
+        "beginupload",
+        "keeppart",
+        "completeupload",
+        "endupload",
+        "getupload",
+        "listparts",
+        "listuploads",
+        "statuploads",
+    ];
+    assert_eq!(NUMBERS, Op::NAMES, "numbers never change: a new operation comes last");
+    let all = operations();
+    assert_eq!(all.len(), Op::NAMES.len(), "a new operation has a line above, too");
+    for (number, (op, hex)) in all.iter().enumerate() {
+        assert_eq!(op.number(), number, "{op:?}");
+        pin(op, &format!("{number:02x} {hex}"));
+    }
+    only_kinds::<Op<'static>>(0..all.len() as u8);
+    pin(&Op::StatUploads { bucket: None }, "20 00");
+}
+
+#[test]
+fn what_operations_are_made_of_has_these_bytes() {
+    pin_all(&[
+        (Make::File, "00"),
+        (Make::Dir, "01"),
+        (Make::Fifo, "02"),
+        (Make::Socket, "03"),
+        (Make::Symlink(b"to"), "04 02000000 746f"),
+        (Make::CharDev(0x0103), "05 03010000"),
+        (Make::BlockDev(0x0801), "06 01080000"),
+    ]);
+    only_kinds::<Make<'static>>(0..7);
+    pin_all(&[(RenameMode::Replace, "00"), (RenameMode::NoReplace, "01"), (RenameMode::Exchange, "02")]);
+    only_kinds::<RenameMode>(0..3);
+    pin_all(&[(XattrMode::Set, "00"), (XattrMode::Create, "01"), (XattrMode::Replace, "02")]);
+    only_kinds::<XattrMode>(0..3);
+    pin_all(&[(Seek::Data, "00"), (Seek::Hole, "01")]);
+    only_kinds::<Seek>(0..2);
+    pin_all(&[
+        (Allocate::Reserve { keep_size: false }, "00"),
+        (Allocate::Reserve { keep_size: true }, "01"),
+        (Allocate::PunchHole, "02"),
+        (Allocate::ZeroRange { keep_size: false }, "03"),
+        (Allocate::ZeroRange { keep_size: true }, "04"),
+    ]);
+    only_kinds::<Allocate>(0..5);
+    pin_all(&[
+        (Precondition::Any, "00"),
+        (Precondition::Nothing, "01"),
+        (Precondition::This(B, TIME), "02 1100000000000000 feffffffffffffff ffc99a3b"),
+    ]);
+    only_kinds::<Precondition>(0..3);
+    pin_all(&[(SetTime::Now, "00"), (SetTime::To(TIME), "01 feffffffffffffff ffc99a3b")]);
+    only_kinds::<SetTime>(0..2);
+    let set = SetAttr {
+        mode: Some(0o7777),
+        uid: Some(1),
+        gid: Some(2),
+        size: Some(3),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::To(TIME)),
+        flags: Some(InodeFlags::IMMUTABLE),
+    };
+    pin(
+        &set,
+        "01 ff0f0000 01 01000000 01 02000000 01 0300000000000000 01 00 01 01 feffffffffffffff ffc99a3b \
+         01 10000000",
+    );
+}
+
+#[test]
+fn replies_have_these_numbers_and_fields() {
+    let (key, note) = ("b/k".into(), b"n"[..].into());
+    let upload = UploadRecord { uid: 5, at: TIME, complete: true, key, note };
+    let upload_hex = "05000000 feffffffffffffff ffc99a3b 01 03000000 622f6b 01000000 6e";
+    let note = b"n"[..].into();
+    let part = Part { node: A, record: PartRecord { upload: B, number: 3, at: TIME, size: 4, note } };
+    let part_hex =
+        "0807060504030201 1100000000000000 03000000 feffffffffffffff ffc99a3b 0400000000000000 01000000 6e";
+    let bare = Entry { name: (*b"d").into(), node: B, kind: Kind::Dir, attr: None };
+    let full = Entry { name: (*b"f").into(), node: A, kind: Kind::File, attr: Some(ATTR) };
+    let figures = StatFs { total_bytes: 1, free_bytes: 2, total_files: 3, free_files: 4 };
+    let all = [
+        (Reply::Done, String::new()),
+        (Reply::Removed { node: B, nlink: 2 }, "1100000000000000 02000000".into()),
+        (Reply::Attr(ATTR), ATTR_HEX.into()),
+        (Reply::Data(b"abc".to_vec()), "03000000 616263".into()),
+        (Reply::Written(9), "0900000000000000".into()),
+        (Reply::Offset(9), "0900000000000000".into()),
+        (
+            Reply::Entries(vec![bare, full]),
+            format!(
+                "02000000 01000000 64 1100000000000000 02 00 01000000 66 0807060504030201 01 01 {ATTR_HEX}"
+            ),
+        ),
+        (Reply::Names(vec![(*b"a").into(), (*b"bc").into()]), "02000000 01000000 61 02000000 6263".into()),
+        (Reply::Begun(B), "1100000000000000".into()),
+        (Reply::Upload(upload.clone()), upload_hex.into()),
+        (Reply::Uploads(vec![(B, upload)]), format!("01000000 1100000000000000 {upload_hex}")),
+        (Reply::Parts(vec![part]), format!("01000000 {part_hex}")),
+        (
+            Reply::UploadTotals(UploadTotals { uploads: 2, bytes: 3 }),
+            "0200000000000000 0300000000000000".into(),
+        ),
+        (
+            Reply::StatFs(figures),
+            "0100000000000000 0200000000000000 0300000000000000 0400000000000000".into(),
+        ),
+    ];
+    for (number, (reply, hex)) in all.iter().enumerate() {
+        assert_eq!(number_of(reply), number as u8, "{reply:?}");
+        pin(reply, &format!("{number:02x} {hex}"));
+    }
+    only_kinds::<Reply>(0..all.len() as u8);
+}
+
+fn number_of(reply: &Reply) -> u8 {
+    match reply {
+        Reply::Done => 0,
+        Reply::Removed { .. } => 1,
+        Reply::Attr(_) => 2,
+        Reply::Data(_) => 3,
+        Reply::Written(_) => 4,
+        Reply::Offset(_) => 5,
+        Reply::Entries(_) => 6,
+        Reply::Names(_) => 7,
+        Reply::Begun(_) => 8,
+        Reply::Upload(_) => 9,
+        Reply::Uploads(_) => 10,
+        Reply::Parts(_) => 11,
+        Reply::UploadTotals(_) => 12,
+        Reply::StatFs(_) => 13, // a new one comes here, and in the list above
+    }
+}
+
+#[test]
+fn kinds_of_inodes_have_these_numbers() {
+    pin_all(&[
+        (Kind::File, "01"),
+        (Kind::Dir, "02"),
+        (Kind::Symlink, "03"),
+        (Kind::Fifo, "04"),
+        (Kind::CharDev, "05"),
+        (Kind::BlockDev, "06"),
+        (Kind::Socket, "07"),
+    ]);
+    only_kinds::<Kind>(1..8);
+}
+
+#[test]
+fn errors_have_these_numbers() {
+    const NUMBERS: &[&str] = &[
+        "NotFound",
+        "Exists",
+        "NotDir",
+        "IsDir",
+        "NotEmpty",
+        "Access",
+        "NotPermitted",
+        "Invalid",
+        "NameTooLong",
+        "TooBig",
+        "Quota",
+        "NoSpace",
+        "CrossVolume",
+        "TooManyLinks",
+        "TooManyUploads",
+        "NoData",
+        "Range",
+        "AttrTooBig",
+        "Busy",
+        "NotSupported",
+        "NoSuchPosition",
+        "ReadOnly",
+        "Stale",
+        "Changed",
+        "WouldBlock",
+    ];
+    let known: Vec<&str> = Error::TABLE.iter().map(|(name, _)| *name).collect();
+    assert_eq!(NUMBERS, known, "numbers never change: a new error comes last");
+    pin_all(&[(Error::Corrupt("x".into()), "00 01000000 78"), (Error::Io("yz".into()), "01 02000000 797a")]);
+    for (number, name) in (2u8..).zip(NUMBERS) {
+        let bytes: &'static [u8] = vec![number].leak();
+        let error = message::<Error>(bytes).expect("an error");
+        assert_eq!(format!("{error:?}"), *name);
+        pin(&error, &format!("{number:02x}"));
+    }
+    only_kinds::<Error>(0..2 + NUMBERS.len() as u8);
+}
+
+#[test]
+fn text_and_flags_are_what_they_must_be() {
+    let refused = |text: &[u8]| {
+        let bytes = [&[2, 1][..], &(text.len() as u32).to_le_bytes(), text].concat();
+        message::<ToClient>(bytes.leak())
+    };
+    assert!(refused("né".as_bytes()).is_ok());
+    assert_eq!(refused(b"n\xff"), Err(Malformed::Unknown));
+    assert_eq!(message::<ToClient>(&[6, 2]), Err(Malformed::Unknown), "neither true nor false");
+}
