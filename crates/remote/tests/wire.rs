@@ -232,6 +232,7 @@ fn operations() -> Vec<(Op<'static>, &'static str)> {
             "01000000 70 01000000 61 1100000000000000 04000000",
         ),
         (Op::StatUploads { bucket: Some(b"b") }, "01 01000000 62"),
+        (Op::Append { node: B, data: b"abc" }, "1100000000000000 03000000 616263"),
     ]
 }
 
@@ -271,6 +272,7 @@ fn operations_have_these_numbers_and_fields() {
         "listparts",
         "listuploads",
         "statuploads",
+        "append",
     ];
     assert_eq!(NUMBERS, Op::NAMES, "numbers never change: a new operation comes last");
     let all = operations();

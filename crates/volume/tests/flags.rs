@@ -174,6 +174,7 @@ const TABLE: &[Case] = &[
     case(|w| Op::Write { node: w.f, offset: BYTES, data: b"x" }, "f+i"),
     case(|w| Op::Write { node: w.f, offset: BYTES * 2, data: b"x" }, "f+i"),
     case(|w| Op::Write { node: w.f, offset: 0, data: b"" }, "f+i"),
+    case(|w| Op::Append { node: w.f, data: b"x" }, "f+i"),
     case(|w| allocate(w, Allocate::Reserve { keep_size: false }), "f+i"),
     case(|w| allocate(w, Allocate::Reserve { keep_size: true }), "f+i"),
     case(|w| allocate(w, Allocate::PunchHole), "f+i f+a"),
