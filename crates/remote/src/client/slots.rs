@@ -259,8 +259,8 @@ mod tests {
                 slots.sending(place);
             }
         }
-        let forget = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
-        slots.enter(Outstanding::new(forget, true, 0, Box::new(drop))).expect("a slot");
+        let forget = Outstanding::new(Call::Forget(vec![]), 0, Box::new(drop));
+        slots.enter(forget).expect("a slot");
         let (lost, returned) = slots.restart(false);
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
