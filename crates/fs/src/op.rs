@@ -449,6 +449,19 @@ impl Op<'_> {
         self.effect() != Effect::Reads
     }
 
+    /// Whether a front end that counts references gets some with the reply, see [`Op::Forget`].
+    pub fn gives_references(&self) -> bool {
+        match self {
+            Op::Lookup { .. }
+            | Op::Make { .. }
+            | Op::MakeUnnamed { .. }
+            | Op::Place { .. }
+            | Op::Link { .. } => true,
+            Op::List { attrs, .. } => *attrs,
+            _ => false,
+        }
+    }
+
     /// Whether it is about a snapshot or a directory of snapshots.
     pub fn is_on_view(&self) -> bool {
         match self {

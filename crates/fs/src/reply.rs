@@ -1,5 +1,7 @@
 //! Replies to operations, and their parts.
 
+#[cfg(doc)]
+use crate::Op;
 use crate::uploads::{Part, UploadRecord, UploadTotals};
 use crate::{Attr, Error, Kind, NodeId, Result};
 use serde::{Deserialize, Serialize};
@@ -66,6 +68,19 @@ pub enum Reply {
         /// Links left.
         nlink: u32,
     },
+}
+
+impl Reply {
+    /// The inodes that it tells of with their attributes: where [`Op::gives_references`] says so, a front
+    /// end has a reference to each now.
+    pub fn references(&self) -> impl Iterator<Item = NodeId> {
+        let (one, many) = match self {
+            Reply::Attr(attr) => (Some(attr.node), &[][..]),
+            Reply::Entries(entries) => (None, &entries[..]),
+            _ => (None, &[][..]),
+        };
+        one.into_iter().chain(many.iter().filter_map(|entry| entry.attr.as_ref().map(|attr| attr.node)))
+    }
 }
 
 macro_rules! contents {

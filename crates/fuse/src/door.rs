@@ -45,6 +45,8 @@ const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 pub(crate) fn limits(backend: &impl Backend) -> Limits {
     // attributes that are not kept are not worth their way
     let keeps = !backend.keep_for().is_zero();
+    // pages that the kernel keeps in spite of FOPEN_DIRECT_IO go when the file has changed
+    let inval = if keeps { init::EXPLICIT_INVAL_DATA } else { init::AUTO_INVAL_DATA };
     let listing = if keeps { init::DO_READDIRPLUS | init::READDIRPLUS_AUTO } else { 0 };
     Limits {
         flags: listing
@@ -53,7 +55,7 @@ pub(crate) fn limits(backend: &impl Backend) -> Limits {
             | init::DONT_MASK
             | init::CACHE_SYMLINKS
             | init::HANDLE_KILLPRIV_V2
-            | init::EXPLICIT_INVAL_DATA
+            | inval
             | init::DIRECT_IO_ALLOW_MMAP,
         write_bytes: limits::WRITE_BYTES_MAX,
         background: 64,
@@ -187,11 +189,32 @@ impl<B: Backend> Door<B> {
         appends && args.write_flags & abi::WRITE_CACHE == 0 && self.gate.is_remote()
     }
 
+    /// The kernel asks for durability itself only where it keeps pages. `O_SYNC` has this bit, too.
+    fn must_sync(&self, args: &abi::WriteIn) -> bool {
+        let is_sync = args.flags & libc::O_DSYNC as u32 != 0;
+        is_sync && args.write_flags & abi::WRITE_CACHE == 0 && self.gate.is_remote()
+    }
+
+    fn write_durably(&self, ctx: Ctx, node: NodeId, write: Op<'_>, to: Answer) {
+        let gate = self.nested.clone();
+        self.run(ctx, write, move |result| match result {
+            Ok(written @ Reply::Written(_)) => {
+                gate.run_waiting(ctx, Op::Fsync { node }, move |synced| {
+                    answer_written(to)(synced.map(|_| written));
+                });
+            }
+            other => to.error(failure(other)),
+        });
+    }
+
     fn write(&self, ctx: Ctx, node: NodeId, args: &abi::WriteIn, data: &[u8], to: Answer) {
-        if self.appends_there(args) {
-            return self.run(ctx, Op::Append { node, data }, answer_written(to));
+        let op = match self.appends_there(args) {
+            true => Op::Append { node, data },
+            false => Op::Write { node, offset: args.offset, data },
+        };
+        if self.must_sync(args) {
+            return self.write_durably(ctx, node, op, to);
         }
-        let op = Op::Write { node, offset: args.offset, data };
         if args.write_flags & abi::WRITE_CACHE != 0 {
             let ctx = if self.gate.is_remote() { as_opener(ctx, args.handle) } else { ctx };
             // the kernel takes pages for clean then, however few were written

@@ -285,7 +285,8 @@ fn write_to(path: &Path) -> io::Result<()> {
     if std::fs::metadata(path).is_ok_and(|m| m.len() > LOG_BYTES_MAX) {
         std::fs::rename(path, path.with_extension("1"))?;
     }
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let log =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)?;
     for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
         // SAFETY: both descriptors are open.
         if unsafe { libc::dup2(log.as_raw_fd(), fd) } < 0 {

@@ -72,21 +72,8 @@ impl CellDir {
     pub fn prepare(&mut self) -> Result<(), Fail> {
         let Some(place) = &self.place else { return Ok(()) };
         let dir = &self.dir;
-        let failed = |e: std::io::Error| {
-            let dir = dir.display();
-            Fail::new(format!(
-                "{dir}: cannot be made: {}: name another place with {STATE_VARIABLE}",
-                text(&e)
-            ))
-        };
-        std::fs::create_dir_all(dir).map_err(failed)?;
-        let meta = std::fs::symlink_metadata(dir).map_err(failed)?;
-        if !meta.is_dir() || (meta.uid() != system::uid() && system::uid() != 0) {
-            let dir = dir.display();
-            return Err(Fail::new(format!(
-                "{dir}: belongs to somebody else: name another place with {STATE_VARIABLE}"
-            )));
-        }
+        make_own(dir)?;
+        let failed = |e: std::io::Error| not_made(dir, &e);
         for dir in [Some(&**dir), dir.parent()].into_iter().flatten() {
             // directories above belong to the system
             let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755));
@@ -155,6 +142,24 @@ impl std::fmt::Display for CellDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.name().display().fmt(f)
     }
+}
+
+fn not_made(dir: &Path, e: &std::io::Error) -> Fail {
+    let dir = dir.display();
+    Fail::new(format!("{dir}: cannot be made: {}: name another place with {STATE_VARIABLE}", text(e)))
+}
+
+/// Makes a directory that is this user's own, as others may have made one of that name first.
+fn make_own(dir: &Path) -> Result<(), Fail> {
+    std::fs::create_dir_all(dir).map_err(|e| not_made(dir, &e))?;
+    let meta = std::fs::symlink_metadata(dir).map_err(|e| not_made(dir, &e))?;
+    if !meta.is_dir() || (meta.uid() != system::uid() && system::uid() != 0) {
+        let dir = dir.display();
+        return Err(Fail::new(format!(
+            "{dir}: belongs to somebody else: name another place with {STATE_VARIABLE}"
+        )));
+    }
+    Ok(())
 }
 
 /// The parent of state directories.
@@ -272,8 +277,9 @@ fn of_mount(mount: mounts::CellMount) -> Result<CellDir, Fail> {
 /// When the directory cannot be made.
 pub fn mount_log(at: &Path) -> Result<PathBuf, Fail> {
     let dir = states().join("mounts");
-    std::fs::create_dir_all(&dir).map_err(|e| Fail::new(format!("{}: {}", dir.display(), text(&e))))?;
-    let name = at.to_string_lossy().trim_matches('/').replace('/', "-");
+    make_own(&dir)?;
+    // as systemd names units of mounts
+    let name = at.to_string_lossy().trim_matches('/').replace('-', "\\x2d").replace('/', "-");
     Ok(dir.join(format!("{name}.log")))
 }
 

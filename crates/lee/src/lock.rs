@@ -197,7 +197,12 @@ pub fn take_to_serve(env: &Env, cell: &CellDir, kept_by: Option<u32>) -> Result<
 /// mount is gone.
 fn is_ending(cell: &CellDir) -> bool {
     match Client::connect(cell) {
-        Ok(_) => !mounts::all().iter().any(|mount| mount.cell == cell.path()),
+        Ok(client) => match client.status() {
+            Ok(running) => {
+                running.mount.is_some() && !mounts::all().iter().any(|mount| mount.cell == cell.path())
+            }
+            Err(_) => true,
+        },
         Err(Unreached::Silent) => true,
         Err(Unreached::Failed(_)) => false,
     }

@@ -186,6 +186,53 @@ fn programs_wait_for_a_server_that_ends_or_crashes() {
     file.sync_all().expect("told already");
 }
 
+#[test]
+fn what_is_written_synchronously_survives_a_crash() {
+    use std::os::unix::fs::OpenOptionsExt;
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = served.machine("a", &[], &[]);
+    for (number, append) in [(0, false), (1, true)] {
+        let name = format!("file{number}");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).append(append).custom_flags(libc::O_DSYNC);
+        let mut file = options.open(a.path(&name)).expect("open");
+        file.write_all(b"durable").expect("written");
+        served.place.kill();
+        assert_eq!(fs::read(a.path(&name)).expect("read"), b"durable");
+    }
+}
+
+#[test]
+fn what_has_failed_for_lack_of_a_server_is_not_done_later() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = served.machine("a", &[], &["--timeout", "1s"]);
+    fs::write(a.path("file"), "x").expect("written");
+    fs::create_dir(a.path("dir")).expect("made");
+    served.ask(&["down", served.place.arg()]).good();
+    let file = OpenOptions::new().write(true).open(a.path("file"));
+    assert!(file.is_err() && fs::remove_file(a.path("file")).is_err());
+    assert!(fs::remove_dir(a.path("dir")).is_err() && fs::write(a.path("new"), "").is_err());
+    served.serve_again();
+    until("the server", || fs::metadata(a.path("file")).is_ok());
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
+    assert!(a.path("dir").exists() && !a.path("new").exists());
+}
+
+#[test]
+fn a_served_cell_is_not_served_twice() {
+    let served = Served::new();
+    let begun = Instant::now();
+    let other = format!("127.0.0.1:{}", free_port());
+    say(&["serve", served.place.arg(), "--listen", &other]).bad(1, &["in use"]);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
 /// Starts a program, and asserts that it waits.
 fn waiting(program: &mut Command) -> Child {
     let mut child = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -41,11 +41,16 @@ pub struct Args {
     at: PathBuf,
 
     /// The token that `lee host add` has printed; needed the first time only
+    ///
+    /// Other users of this machine may see it here until it is used, which it can be once. The
+    /// environment variable LEE_MOUNT_TOKEN hides it.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 
     /// Let requests fail (EIO) that have waited so long for a server that does not answer, such as
     /// 30s [default: they wait]
+    ///
+    /// Such a request may have been done, if the server had it before.
     #[arg(long, value_name = "TIME", value_parser = when::parse_duration)]
     timeout: Option<Duration>,
 
@@ -59,8 +64,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The command line of the process in the background. The token is passed on by the environment,
-    /// where other users do not see it.
+    /// The command line of the process in the background, without the token: the environment has that.
     fn command_line(&self) -> Result<Vec<OsString>, Fail> {
         let at = std::path::absolute(&self.at).map_err(|e| unresolved(&self.at, &e))?;
         let mut line: Vec<OsString> = vec!["mount".into(), (&self.server).into(), at.into()];

@@ -1,7 +1,8 @@
 //! The thread that connects, receives and gives answers.
 
+use super::slots::Outstanding;
 use super::{Away, Phase, Shared, Unreachable};
-use crate::message::{FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
+use crate::message::{Call, FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
 use leeward_fs::{Error, Reply};
@@ -214,6 +215,14 @@ impl Shared {
                 let answered = state.slots.answered(slot);
                 if let Some((_, Some(next))) = answered {
                     pipe.send(state.slots.sending(next));
+                }
+                let unclaimed =
+                    answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
+                if !unclaimed.is_empty() {
+                    let call = Outstanding::new(Call::Forget(unclaimed), self.env.now(), Box::new(drop));
+                    if let Some(place) = state.slots.enter(call) {
+                        pipe.send(state.slots.sending(place));
+                    }
                 }
                 drop(state);
                 if let Some((call, _)) = answered {

@@ -19,7 +19,7 @@ mod slots;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Slot, ToServer, frame};
+use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
@@ -101,7 +101,7 @@ struct State {
     host: String,
     wants_groups: bool,
     /// What the server said last of the root: attributes, and figures of the file system.
-    root: [Option<Reply>; 2],
+    root: [Option<Result<Reply>>; 2],
     /// The server said that everything is durable before it ended.
     closed_in_order: bool,
 }
@@ -190,15 +190,16 @@ impl Client {
     }
 
     /// Sends a call; answered by `answer`.
-    fn ask(&self, call: Call<'_>, repeatable: bool, answer: Answer) {
-        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
-        if frame.len() - 4 > FRAME_BYTES_MAX {
+    fn ask(&self, call: Call<'_>, answer: Answer) {
+        // references are returned when the session goes on, however late
+        let timeout = if matches!(call, Call::Forget(_)) { None } else { self.0.timeout };
+        let call = Outstanding::new(call, self.0.env.now(), answer);
+        if call.byte_count() > FRAME_BYTES_MAX {
             // the server would hang up, again and again
-            return answer(Err(Error::Invalid));
+            return call.answer(Err(Error::Invalid));
         }
-        let call = Outstanding::new(frame, repeatable, self.0.env.now(), answer);
         let mut state = self.0.state.lock();
-        if let Some(why) = state.hopeless(self.0.timeout, self.0.env.now()) {
+        if let Some(why) = state.hopeless(timeout, self.0.env.now()) {
             drop(state);
             return call.answer(Err(Error::Io(why)));
         }
@@ -227,17 +228,17 @@ impl Client {
         if let (Phase::Away(_), Some(known)) = (&state.phase, &state.root[which]) {
             let known = known.clone();
             drop(state);
-            return answer(Ok(known));
+            return answer(known);
         }
         drop(state);
         let client = self.clone();
         let noted = move |result: Result<Reply>| {
-            if let Ok(reply) = &result {
-                client.0.state.lock().root[which] = Some(reply.clone());
+            if !matches!(result, Err(Error::Io(_))) {
+                client.0.state.lock().root[which] = Some(result.clone());
             }
             answer(result);
         };
-        self.ask(Call::Op(self.caller(&ctx, &op), op), true, Box::new(noted));
+        self.ask(Call::Op(self.caller(&ctx, &op), op), Box::new(noted));
     }
 
     /// Before a file becomes immutable or append-only, the kernel must write the pages that programs
@@ -250,7 +251,7 @@ impl Client {
                 watcher.wait_applied();
             }
             let op = Op::SetAttr { node, set };
-            client.ask(Call::Op(client.caller(&ctx, &op), op), true, answer);
+            client.ask(Call::Op(client.caller(&ctx, &op), op), answer);
         });
     }
 }
@@ -286,20 +287,6 @@ fn about_root(op: &Op<'_>) -> Option<usize> {
     }
 }
 
-/// Whether it does no harm to do it twice, with others in between.
-fn is_repeatable(op: &Op<'_>) -> bool {
-    !op.changes()
-        || matches!(
-            op,
-            Op::Write { .. }
-                | Op::SetAttr { .. }
-                | Op::SetXattr { mode: leeward_fs::XattrMode::Set, .. }
-                | Op::Allocate { .. }
-                | Op::Fsync { .. }
-                | Op::SyncAll
-        )
-}
-
 impl Backend for Client {
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         if let Op::SetAttr { node, set } = op
@@ -311,7 +298,6 @@ impl Backend for Client {
             return self.ask_of_root(ctx, (op, which), Box::new(answer));
         }
         let caller = self.caller(&ctx, &op);
-        let repeatable = is_repeatable(&op);
         let answer: Answer = match op {
             Op::Fsync { node } => {
                 let (client, asked) = (self.clone(), self.0.files.lock().changes());
@@ -340,7 +326,7 @@ impl Backend for Client {
                 None => Box::new(answer),
             },
         };
-        self.ask(Call::Op(caller, op), repeatable, answer);
+        self.ask(Call::Op(caller, op), answer);
     }
 
     fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -373,7 +359,7 @@ impl Backend for Client {
 
     fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
         for some in all.chunks(FORGETS_MAX) {
-            self.ask(Call::Forget(some.to_vec()), true, Box::new(drop));
+            self.ask(Call::Forget(some.to_vec()), Box::new(drop));
         }
     }
 

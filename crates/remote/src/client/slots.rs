@@ -1,8 +1,8 @@
 //! Calls that are not answered, in their slots.
 
-use crate::message::{SLOTS_MAX, Slot};
+use crate::message::{Call, SLOTS_MAX, Slot, ToServer, frame};
 use leeward_env::Nanos;
-use leeward_fs::{Reply, Result};
+use leeward_fs::{NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
 
 /// Takes the answer to a call.
@@ -19,6 +19,8 @@ pub(super) struct Outstanding {
     frame: Vec<u8>,
     /// Whether it does no harm to do it twice.
     repeatable: bool,
+    /// Whether its answer has references.
+    gives_references: bool,
     /// Whether it was sent, so that it may have been done.
     sent: bool,
     asked: Nanos,
@@ -27,8 +29,38 @@ pub(super) struct Outstanding {
 }
 
 impl Outstanding {
-    pub(super) fn new(frame: Vec<u8>, repeatable: bool, asked: Nanos, answer: Answer) -> Outstanding {
-        Outstanding { frame, repeatable, sent: false, asked, answer: Some(answer) }
+    pub(super) fn new(call: Call<'_>, asked: Nanos, answer: Answer) -> Outstanding {
+        let (repeatable, gives_references) = match &call {
+            Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references()),
+            Call::Forget(_) => (true, false),
+        };
+        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
+        Outstanding { frame, repeatable, gives_references, sent: false, asked, answer: Some(answer) }
+    }
+
+    /// Bytes of its message.
+    pub(super) fn byte_count(&self) -> usize {
+        self.frame.len() - KIND_AT
+    }
+
+    /// Takes the answer away, as whoever asked has another one. What is left in the slot does nothing,
+    /// unless the server has begun it already.
+    fn give_up(&mut self) -> Option<Answer> {
+        let answer = self.answer.take();
+        let slot = self.frame[SLOT_AT..SLOT_AT + 6].to_vec();
+        self.frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(Vec::new())));
+        self.frame[SLOT_AT..SLOT_AT + 6].copy_from_slice(&slot);
+        answer
+    }
+
+    /// The references of an answer that nobody takes.
+    pub(super) fn unclaimed(&self, result: &Result<Reply>) -> Vec<(NodeId, u64)> {
+        match result {
+            Ok(reply) if self.answer.is_none() && self.gives_references => {
+                reply.references().map(|node| (node, 1)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Whether a server that knows nothing of it may be asked again.
@@ -129,10 +161,16 @@ impl Slots {
         (lost, returned)
     }
 
-    /// Takes the answers of calls that have waited since before `then`. The calls go on.
+    /// Takes the answers of calls that have waited since before `then`. The calls are given up: what the
+    /// server has not begun is not done any more. References are returned all the same.
     pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
-        let calls = self.places.iter_mut().filter_map(|at| at.call.as_mut()).chain(&mut self.waiting);
-        calls.filter(|call| call.asked <= then).filter_map(|call| call.answer.take()).collect()
+        let is_over = |call: &Outstanding| call.asked <= then && !call.forgets();
+        let (over, waiting): (VecDeque<_>, _) =
+            std::mem::take(&mut self.waiting).into_iter().partition(is_over);
+        self.waiting = waiting;
+        let calls = self.places.iter_mut().filter_map(|at| at.call.as_mut()).filter(|call| is_over(call));
+        let answers = calls.filter_map(Outstanding::give_up);
+        answers.chain(over.into_iter().filter_map(|call| call.answer)).collect()
     }
 
     /// Takes all calls.
@@ -144,10 +182,24 @@ impl Slots {
     }
 }
 
+/// Whether it does no harm to do it twice, with others in between.
+fn is_repeatable(op: &Op<'_>) -> bool {
+    !op.changes()
+        || matches!(
+            op,
+            Op::Write { .. }
+                | Op::SetAttr { .. }
+                | Op::SetXattr { mode: leeward_fs::XattrMode::Set, .. }
+                | Op::Allocate { .. }
+                | Op::Fsync { .. }
+                | Op::SyncAll
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Call, Caller, ToServer, frame, message};
+    use crate::message::{Caller, message};
     use leeward_env::Class;
     use leeward_fs::{Error, Op};
     use std::sync::Arc;
@@ -155,11 +207,12 @@ mod tests {
 
     fn call(repeatable: bool, answers: &Arc<AtomicUsize>) -> Outstanding {
         let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
-        let slot = Slot { place: 0, number: 0 };
-        let frame = frame(&ToServer::Call(slot, Call::Op(caller, Op::SyncAll)));
+        let over = leeward_fs::Precondition::Any;
+        let once = Op::Unlink { dir: NodeId::ROOT, name: b"x", over };
+        let op = if repeatable { Op::SyncAll } else { once };
         let answers = answers.clone();
         let answer = Box::new(move |_| _ = answers.fetch_add(1, Ordering::Relaxed));
-        Outstanding::new(frame, repeatable, 0, answer)
+        Outstanding::new(Call::Op(caller, op), 0, answer)
     }
 
     fn slot_of(frame: &[u8]) -> Slot {
@@ -206,13 +259,16 @@ mod tests {
                 slots.sending(place);
             }
         }
-        let forget = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(vec![])));
-        slots.enter(Outstanding::new(forget, true, 0, Box::new(drop))).expect("a slot");
+        let forget = Outstanding::new(Call::Forget(vec![]), 0, Box::new(drop));
+        slots.enter(forget).expect("a slot");
         let (lost, returned) = slots.restart(false);
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
         assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });
         assert_eq!(slots.expired(0).len(), 3);
+        let left = slots.sending(2).to_vec();
+        let nothing = ToServer::Call(Slot { place: 2, number: 1 }, Call::Forget(Vec::new()));
+        assert_eq!(message::<ToServer<'_>>(&left[4..]), Ok(nothing), "what is given up is not done later");
         assert!(slots.expired(0).is_empty() && slots.take_all().len() == 3);
     }
 }

@@ -421,7 +421,14 @@ impl Shared {
     /// What the host of a session may do holds from now on; if there is no such host, the session ends.
     fn host_changed(&self, session: &Arc<Session>) {
         match self.hosts.host_of(&session.key) {
-            Some((name, grant)) if name == session.host().name => session.set_host(Host { name, grant }),
+            Some((name, grant)) if name == session.host().name => {
+                let before = session.host();
+                if before.grant.volumes == grant.volumes {
+                    return session.set_host(Host { name, grant });
+                }
+                // it may know inodes of snapshots, which do not say of which volume they are
+                self.end_session(session, "the volumes that the host may use were changed");
+            }
             _ => self.end_session(session, "the host was removed"),
         }
     }

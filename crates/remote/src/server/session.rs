@@ -112,11 +112,7 @@ pub(super) struct Like {
 
 impl Like {
     pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
-        let of_one =
-            matches!(op, Op::Lookup { .. } | Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Link { .. });
-        let of_one = of_one || matches!(op, Op::Place { .. });
-        let takes = of_one || matches!(op, Op::List { attrs: true, .. });
-        Like { changes: op.changes(), takes_references: ctx.refs && takes }
+        Like { changes: op.changes(), takes_references: ctx.refs && op.gives_references() }
     }
 }
 
@@ -252,7 +248,7 @@ impl Session {
     fn answered(&self, slot: Slot, result: Result<Reply>, is_kept: bool) {
         let is_listed = matches!(result, Ok(Reply::Entries(_)));
         let nodes: Box<[NodeId]> =
-            result.iter().filter(|_| is_kept && is_listed).flat_map(references).collect();
+            result.iter().filter(|_| is_kept && is_listed).flat_map(Reply::references).collect();
         let frame = answer_frame(slot, result);
         let mut state = self.state.lock();
         let at = &mut state.slots[usize::from(slot.place)];
@@ -285,7 +281,7 @@ impl Session {
     fn note(&self, reply: &Reply) -> bool {
         let mut refs = self.refs.lock();
         let Some(refs) = refs.as_mut() else { return false };
-        references(reply).for_each(|node| *refs.entry(node).or_default() += 1);
+        reply.references().for_each(|node| *refs.entry(node).or_default() += 1);
         true
     }
 
@@ -334,15 +330,6 @@ fn answer_frame(slot: Slot, result: Result<Reply>) -> Vec<u8> {
     frame(&ToClient::Answer(slot, Err(Error::Io(text))))
 }
 
-fn references(reply: &Reply) -> impl Iterator<Item = NodeId> {
-    let (one, many) = match reply {
-        Reply::Attr(attr) => (Some(attr.node), &[][..]),
-        Reply::Entries(entries) => (None, &entries[..]),
-        _ => (None, &[][..]),
-    };
-    one.into_iter().chain(many.iter().filter_map(|entry| entry.attr.as_ref().map(|attr| attr.node)))
-}
-
 /// The answer to one call. Dropped without being given (a panic), it says EIO.
 pub(super) struct Answer {
     session: Arc<Session>,
@@ -373,7 +360,7 @@ impl Answer {
         if let (Some(Like { takes_references: true, .. }), Ok(reply)) = (like, &result)
             && !self.session.note(reply)
         {
-            let given: Vec<_> = references(reply).map(|node| (node, 1)).collect();
+            let given: Vec<_> = reply.references().map(|node| (node, 1)).collect();
             self.gate.forget_all(system(), &given);
             return;
         }

@@ -225,7 +225,8 @@ impl Cell {
         put_threads: usize,
     ) -> Result<Arc<Cell>> {
         let begun = env.now();
-        let state = load_state(&*kv).map_err(|e| naming_damage(&*kv, e))?;
+        let mut state = load_state(&*kv).map_err(|e| naming_damage(&*kv, e))?;
+        state.snapshots.begin_views(env.wall());
         let loaded = env.now();
         let options = leeward_data::Options {
             compression: match config.compression {

@@ -14,6 +14,7 @@
 
 use crate::format::inode::SnapshotRecord;
 use crate::format::keys::EpochPair;
+use leeward_env::Nanos;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{DIRECTORIES_FIRST, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
@@ -137,6 +138,12 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
+    /// Numbers of views begin at one that depends on `now`: those of a process before mean nothing in
+    /// this one, and machines that had them may still ask.
+    pub(crate) fn begin_views(&mut self, now: Nanos) {
+        self.next_view = (now / 1000 % u64::from(VIEW_END - DIRECTORIES_FIRST)) as u32;
+    }
+
     /// Adds a stored snapshot.
     pub fn load(&mut self, volume: u32, epoch: u32, record: SnapshotRecord) {
         if record.locked_until_secs != 0 {
