@@ -13,6 +13,7 @@ use crate::{
     Allocate, Attr, Entry, InodeFlags, Kind, Make, NodeId, Precondition, RenameMode, Reply, Seek, SetAttr,
     SetTime, StatFs, Time, XattrMode,
 };
+use leeward_env::Class;
 use std::sync::Arc;
 
 /// Why bytes cannot be read as what they should be.
@@ -238,22 +239,23 @@ impl<'a, T: Wire<'a> + Listed> Wire<'a> for Vec<T> {
     }
 }
 
-/// `NAME { FIELD, ... }` for structures that are sent field by field.
-macro_rules! structures {
+/// [`Wire`] for structures that are sent field by field: `NAME { FIELD, ... }`.
+#[macro_export]
+macro_rules! wire_structures {
     ($($name:ident { $($field:ident),* $(,)? })*) => {$(
-        impl Wire<'_> for $name {
+        impl $crate::codec::Wire<'_> for $name {
             fn put(&self, out: &mut Vec<u8>) {
-                $(self.$field.put(out);)*
+                $($crate::codec::Wire::put(&self.$field, out);)*
             }
 
-            fn take(from: &mut Input<'_>) -> Taken<$name> {
-                Ok($name { $($field: Wire::take(from)?),* })
+            fn take(from: &mut $crate::codec::Input<'_>) -> $crate::codec::Taken<$name> {
+                Ok($name { $($field: $crate::codec::Wire::take(from)?),* })
             }
         }
     )*};
 }
 
-structures! {
+wire_structures! {
     Time { secs, nanos }
     Attr { node, kind, mode, uid, gid, nlink, rdev, size, blocks, atime, mtime, ctime, btime, flags }
     SetAttr { mode, uid, gid, size, atime, mtime, flags }
@@ -265,25 +267,27 @@ structures! {
     UploadTotals { uploads, bytes }
 }
 
-/// `NAME { NUMBER => VARIANT, ... }` for variants without fields.
-macro_rules! kinds {
+/// [`Wire`] for variants without fields, by one byte: `NAME { NUMBER => VARIANT, ... }`.
+#[macro_export]
+macro_rules! wire_kinds {
     ($($name:ident { $($number:literal => $variant:ident),* $(,)? })*) => {$(
-        impl Wire<'_> for $name {
+        impl $crate::codec::Wire<'_> for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 out.push(match self { $($name::$variant => $number,)* });
             }
 
-            fn take(from: &mut Input<'_>) -> Taken<$name> {
-                match u8::take(from)? {
+            fn take(from: &mut $crate::codec::Input<'_>) -> $crate::codec::Taken<$name> {
+                match <u8 as $crate::codec::Wire>::take(from)? {
                     $($number => Ok($name::$variant),)*
-                    _ => Err(Malformed::Unknown),
+                    _ => Err($crate::codec::Malformed::Unknown),
                 }
             }
         }
     )*};
 }
 
-kinds! {
+wire_kinds! {
+    Class { 0 => Interactive, 1 => Batch, 2 => Background }
     Kind { 1 => File, 2 => Dir, 3 => Symlink, 4 => Fifo, 5 => CharDev, 6 => BlockDev, 7 => Socket }
     RenameMode { 0 => Replace, 1 => NoReplace, 2 => Exchange }
     XattrMode { 0 => Set, 1 => Create, 2 => Replace }

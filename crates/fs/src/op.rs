@@ -24,6 +24,9 @@ pub enum Effect {
     Settles,
 }
 
+/// Reservations above this size may take a while.
+const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
+
 /// A change that front ends may have to drop from their caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
@@ -447,6 +450,15 @@ impl Op<'_> {
     /// Whether it changes anything, or makes a change durable.
     pub fn changes(&self) -> bool {
         self.effect() != Effect::Reads
+    }
+
+    /// Whether it usually waits for a store or a commit, or takes long.
+    pub fn usually_waits(&self) -> bool {
+        match self {
+            Op::Fsync { .. } | Op::SyncAll | Op::CopyRange { .. } => true,
+            Op::Allocate { len, .. } => *len > ALLOCATE_QUICK_BYTES,
+            _ => false,
+        }
     }
 
     /// Whether a front end that counts references gets some with the reply, see [`Op::Forget`].

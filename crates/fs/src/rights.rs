@@ -6,6 +6,7 @@
 
 use crate::{Attr, Error, Kind, Result};
 use leeward_env::Ctx;
+use tag::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 
 /// A wanted right, as of `access`: read.
 pub const R: u32 = 4;
@@ -19,12 +20,21 @@ pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Name of the attribute with the access ACL.
 pub const ACL: &[u8] = b"system.posix_acl_access";
 
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+/// Whom an entry of an ACL is about, as the kernel numbers them.
+pub mod tag {
+    /// The owner.
+    pub const USER_OBJ: u16 = 0x01;
+    /// A user, by number.
+    pub const USER: u16 = 0x02;
+    /// The inode's group.
+    pub const GROUP_OBJ: u16 = 0x04;
+    /// A group, by number.
+    pub const GROUP: u16 = 0x08;
+    /// The most that all but the owner and the others get.
+    pub const MASK: u16 = 0x10;
+    /// The others.
+    pub const OTHER: u16 = 0x20;
+}
 
 /// Whether the access ACL can matter to this user: root and the owner go by the mode.
 pub fn asks_acl(ctx: &Ctx, attr: &Attr) -> bool {

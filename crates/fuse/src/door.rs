@@ -32,9 +32,6 @@ impl Keep {
     }
 }
 
-/// Reservations above this size may take a while.
-const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
-
 /// What we ask of the kernel, where it knows it.
 ///
 /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
@@ -199,7 +196,7 @@ impl<B: Backend> Door<B> {
         let gate = self.nested.clone();
         self.run(ctx, write, move |result| match result {
             Ok(written @ Reply::Written(_)) => {
-                gate.run_waiting(ctx, Op::Fsync { node }, move |synced| {
+                gate.run(ctx, Op::Fsync { node }, move |synced| {
                     answer_written(to)(synced.map(|_| written));
                 });
             }
@@ -244,11 +241,7 @@ impl<B: Backend> Door<B> {
     fn allocate(&self, ctx: Ctx, node: NodeId, args: &abi::FallocateIn, to: Answer) {
         let Some(mode) = convert::allocate(args.mode as i32) else { return to.error(libc::EOPNOTSUPP) };
         let op = Op::Allocate { node, offset: args.offset, len: args.length, mode };
-        if args.length > ALLOCATE_QUICK_BYTES {
-            self.gate.run_waiting(ctx, op, answer_empty(to));
-        } else {
-            self.run(ctx, op, answer_empty(to));
-        }
+        self.run(ctx, op, answer_empty(to));
     }
 
     fn seek(&self, ctx: Ctx, node: NodeId, args: &abi::LseekIn, to: Answer) {
@@ -272,7 +265,7 @@ impl<B: Backend> Door<B> {
             // An older kernel's answer is 32 bits wide; a short copy is repeated by the caller.
             len: args.len.min(1 << 30),
         };
-        self.gate.run_waiting(ctx, op, move |result| match result {
+        self.run(ctx, op, move |result| match result {
             // 64 bits that are nothing but the count
             Ok(Reply::Written(offset)) if wide => to.value(&abi::LseekOut { offset }),
             result => answer_written(to)(result),
@@ -383,7 +376,7 @@ impl<B: Backend> Handler for Door<B> {
             }
             Call::Write { args, data } => self.write(ctx, node, &args, data, to),
             Call::StatFs => self.stat_fs(ctx, node, to),
-            Call::Fsync => self.gate.run_waiting(ctx, Op::Fsync { node }, answer_empty(to)),
+            Call::Fsync => self.run(ctx, Op::Fsync { node }, answer_empty(to)),
             Call::SetXattr { flags, name, value } => self.set_xattr(ctx, node, (name, value), flags, to),
             Call::GetXattr { size, name } => self.get_xattr(ctx, node, (name, size), to),
             Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),

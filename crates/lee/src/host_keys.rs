@@ -6,6 +6,7 @@ use crate::fail::{Fail, text};
 use crate::system;
 use leeward_env::Env;
 use leeward_env::disk::held::sync_names;
+use leeward_env::hex;
 use leeward_remote::{Keys, PublicKey};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -120,26 +121,15 @@ fn directory() -> Result<PathBuf, Fail> {
 fn read(path: &Path) -> io::Result<[u8; 32]> {
     let mut content = String::new();
     File::open(path)?.take(100).read_to_string(&mut content)?;
-    parse(content.trim()).ok_or_else(|| io::Error::other("is damaged: it is not a key in hexadecimal"))
-}
-
-fn parse(content: &str) -> Option<[u8; 32]> {
-    let mut key = [0; 32];
-    if content.len() != 64 || !content.is_ascii() {
-        return None;
-    }
-    for (byte, digits) in key.iter_mut().zip(content.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(key)
+    let key = hex::decode(content.trim()).and_then(|key| key.try_into().ok());
+    key.ok_or_else(|| io::Error::other("is damaged: it is not a key in hexadecimal"))
 }
 
 fn write_new(path: &Path, key: &[u8; 32]) -> io::Result<()> {
-    let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     // what a killed process left
     let _ = std::fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(format!("{text}\n").as_bytes())?;
+    file.write_all(format!("{}\n", hex::encode(key)).as_bytes())?;
     file.sync_all()
 }
 

@@ -72,7 +72,7 @@ impl Keys {
     /// What the library of TLS says.
     pub(crate) fn client(&self, server: PublicKey) -> Result<Arc<ClientConfig>, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = Arc::new(OneServer { key: server, algorithms: algorithms(&provider) });
+        let verifier = Verifier::new(Some(server), &provider);
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
@@ -92,7 +92,7 @@ impl Keys {
     /// What the library of TLS says.
     pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = Arc::new(AnyClient { algorithms: algorithms(&provider) });
+        let verifier = Verifier::new(None, &provider);
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(verifier)
@@ -109,18 +109,61 @@ pub(crate) fn shown(certificates: Option<&[CertificateDer<'_>]>) -> Option<Publi
     certificates?.first()?.strip_prefix(&PUBLIC_HEAD[..])?.try_into().ok()
 }
 
-fn algorithms(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
-    provider.signature_verification_algorithms
-}
-
-/// Takes one server's key.
+/// Checks the raw key that the other end shows, and the proof that it has the secret one.
 #[derive(Debug)]
-struct OneServer {
-    key: PublicKey,
+struct Verifier {
+    /// The only key that is taken; `None`: any.
+    only: Option<PublicKey>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for OneServer {
+impl Verifier {
+    fn new(only: Option<PublicKey>, provider: &CryptoProvider) -> Arc<Verifier> {
+        Arc::new(Verifier { only, algorithms: provider.signature_verification_algorithms })
+    }
+
+    fn takes(&self, certificate: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
+        let key = shown(Some(std::slice::from_ref(certificate))).ok_or(CertificateError::BadEncoding)?;
+        if !others.is_empty() || self.only.is_some_and(|only| only != key) {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(())
+    }
+}
+
+/// What verifiers of clients and of servers say alike.
+macro_rules! verifies_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.3 only".into()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(certificate.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -129,47 +172,13 @@ impl ServerCertVerifier for OneServer {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match shown(Some(std::slice::from_ref(end_entity))) {
-            Some(key) if key == self.key && intermediates.is_empty() => Ok(ServerCertVerified::assertion()),
-            _ => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
+        self.takes(end_entity, intermediates).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.3 only".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(cert.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verifies_signatures!();
 }
 
-/// Takes the key of any client that has the secret one to it.
-#[derive(Debug)]
-struct AnyClient {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for Verifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -180,36 +189,8 @@ impl ClientCertVerifier for AnyClient {
         intermediates: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        match shown(Some(std::slice::from_ref(end_entity))) {
-            Some(_) if intermediates.is_empty() => Ok(ClientCertVerified::assertion()),
-            _ => Err(CertificateError::BadEncoding.into()),
-        }
+        self.takes(end_entity, intermediates).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.3 only".into()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(cert.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    verifies_signatures!();
 }

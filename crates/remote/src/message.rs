@@ -16,7 +16,7 @@
 
 use leeward_env::Class;
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
-use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the second version on.
@@ -150,62 +150,14 @@ pub enum ToClient {
     },
 }
 
-/// `NUMBER => NAME` for kinds of one byte.
-macro_rules! kinds {
-    ($($kind:ident { $($number:literal => $name:ident),* })*) => {$(
-        impl Wire<'_> for $kind {
-            fn put(&self, out: &mut Vec<u8>) {
-                out.push(match self { $($kind::$name => $number),* });
-            }
-
-            fn take(from: &mut Input<'_>) -> Taken<$kind> {
-                match u8::take(from)? {
-                    $($number => Ok($kind::$name),)*
-                    _ => Err(Malformed::Unknown),
-                }
-            }
-        }
-    )*};
-}
-
-kinds! {
+wire_kinds! {
     Refusal { 1 => Version, 2 => UnknownHost, 3 => Busy, 4 => Malformed, 5 => Ended }
 }
 
-impl Wire<'_> for SessionId {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.number.put(out);
-        self.secret.put(out);
-    }
-
-    fn take(from: &mut Input<'_>) -> Taken<SessionId> {
-        Ok(SessionId { number: Wire::take(from)?, secret: Wire::take(from)? })
-    }
-}
-
-impl Wire<'_> for Slot {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.place.put(out);
-        self.number.put(out);
-    }
-
-    fn take(from: &mut Input<'_>) -> Taken<Slot> {
-        Ok(Slot { place: Wire::take(from)?, number: Wire::take(from)? })
-    }
-}
-
-impl Wire<'_> for Hello {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.oldest.put(out);
-        self.newest.put(out);
-        self.invitation.put(out);
-        self.session.put(out);
-    }
-
-    fn take(from: &mut Input<'_>) -> Taken<Hello> {
-        let (oldest, newest) = (Wire::take(from)?, Wire::take(from)?);
-        Ok(Hello { oldest, newest, invitation: Wire::take(from)?, session: Wire::take(from)? })
-    }
+wire_structures! {
+    SessionId { number, secret }
+    Slot { place, number }
+    Hello { oldest, newest, invitation, session }
 }
 
 impl Wire<'_> for Caller {
@@ -213,26 +165,16 @@ impl Wire<'_> for Caller {
         self.uid.put(out);
         self.gid.put(out);
         self.gids.put(out);
-        out.push(match self.class {
-            Class::Interactive => 0,
-            Class::Batch => 1,
-            Class::Background => 2,
-        });
+        self.class.put(out);
         self.refs.put(out);
     }
 
     fn take(from: &mut Input<'_>) -> Taken<Caller> {
         let (uid, gid, gids) = (Wire::take(from)?, Wire::take(from)?, Vec::<u32>::take(from)?);
-        let class = match u8::take(from)? {
-            0 => Class::Interactive,
-            1 => Class::Batch,
-            2 => Class::Background,
-            _ => return Err(Malformed::Unknown),
-        };
         if gids.len() > GROUPS_MAX {
             return Err(Malformed::Unknown);
         }
-        Ok(Caller { uid, gid, gids, class, refs: Wire::take(from)? })
+        Ok(Caller { uid, gid, gids, class: Wire::take(from)?, refs: Wire::take(from)? })
     }
 }
 

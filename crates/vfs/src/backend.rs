@@ -21,9 +21,6 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Runs a write that may be answered short.
     fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static);
 
-    /// Runs one operation that usually waits.
-    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static);
-
     /// Runs a request of several operations. `attempt` makes them by [`Backend::call`] with the context
     /// that it is given; it answers the request, or returns its state when it would have to wait, and
     /// is then repeated where it may. `like`: the operation as which it is accounted for. `bytes`: what
@@ -83,10 +80,6 @@ impl Backend for Gate {
 
     fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         Gate::run_in_part(self, ctx, op, answer);
-    }
-
-    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        Gate::run_waiting(self, ctx, op, answer);
     }
 
     fn run_all<R: Send + 'static>(

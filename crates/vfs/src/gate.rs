@@ -334,6 +334,9 @@ impl Gate {
 
     /// Runs one operation when it is its turn and answers it.
     pub fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        if op.usually_waits() {
+            return self.run_waiting(ctx, op, answer);
+        }
         self.run_op(ctx, (op, Keep::Whole), answer);
     }
 
@@ -378,8 +381,8 @@ impl Gate {
         }
     }
 
-    /// Runs one operation that always waits, on a thread that may.
-    pub fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+    /// Runs one operation that usually waits, on a thread that may.
+    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
         let mut arrival = self.arrive(ctx, 0);
         let may_begin = self.may_begin(&mut arrival);
         let kept = self.keep(&arrival, (op, Keep::Whole));

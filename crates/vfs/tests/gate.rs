@@ -385,7 +385,7 @@ fn another_ceiling_counts_for_what_waits_already() {
         gate.run(user(1), large, move |_| _ = done.send(()));
     }
     let sent = done.clone();
-    gate.run_waiting(user(1), Op::Fsync { node: NodeId(9) }, move |_| _ = sent.send(()));
+    gate.run(user(1), Op::Fsync { node: NodeId(9) }, move |_| _ = sent.send(()));
     answers.recv_timeout(PATIENCE).expect("the first may, and the next ones pay for it, for days");
     until("the others wait", || gate.report().waiting_for_ceiling == 3);
     gate.set_flows(FlowSettings::default());
@@ -517,7 +517,7 @@ fn a_store_that_hangs_holds_no_slot() {
     let (done, hung) = channel();
     for n in 0..400 {
         let done = done.clone();
-        gate.run_waiting(user(1 + n % 2), Op::Fsync { node: HANGS }, move |_| _ = done.send(()));
+        gate.run(user(1 + n % 2), Op::Fsync { node: HANGS }, move |_| _ = done.send(()));
     }
     until("all threads hang", || *fs.hanging.lock() >= leeward_env::limits::BLOCKING_THREADS_MAX);
     // a door's operation has the only slot, and another one waits for it

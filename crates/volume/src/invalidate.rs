@@ -18,7 +18,9 @@ impl Shard {
         }
         op.announce(&mut |change| match change {
             Change::Entry(dir, name) => self.invalidate_known_entry(dir, name),
-            Change::Inode(node) => self.invalidate_known_inode(ctx, node),
+            // of other callers' inodes the transaction has told
+            Change::Inode(node) if ctx.door == Door::Mount => self.invalidate_known_inode(ctx, node),
+            Change::Inode(_) => (),
         });
         if op.effect() == Effect::Settles {
             self.wait_invalidated();
@@ -33,7 +35,10 @@ impl Shard {
     fn invalidate_known_entry(&self, dir: NodeId, name: &[u8]) {
         if self.is_known(dir) {
             self.invalidate_entry(dir, name);
-            self.invalidate_inode(dir);
+            // of other directories the transaction has told
+            if dir.is_view() {
+                self.invalidate_inode(dir);
+            }
             self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
         }
     }

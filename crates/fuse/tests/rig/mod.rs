@@ -92,10 +92,6 @@ impl Backend for Remote {
         self.0.run_in_part(ctx, op, answer);
     }
 
-    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        self.0.run_waiting(ctx, op, answer);
-    }
-
     fn run_all<R: Send + 'static>(
         &self,
         ctx: Ctx,

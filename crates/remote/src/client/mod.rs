@@ -333,10 +333,6 @@ impl Backend for Client {
         self.run(ctx, op, answer);
     }
 
-    fn run_waiting(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
-        self.run(ctx, op, answer);
-    }
-
     fn run_all<R: Send + 'static>(
         &self,
         ctx: Ctx,

@@ -10,9 +10,9 @@ pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
 
 /// Where the slot is in the frame of a call: after the length and the kind.
 const SLOT_AT: usize = 5;
-/// Where the kind is, and that of a call that returns references.
-const KIND_AT: usize = 4;
-const KIND_FORGET: u8 = 3;
+
+/// For a call that has no slot yet.
+const NO_SLOT: Slot = Slot { place: 0, number: 0 };
 
 /// A call that is not answered.
 pub(super) struct Outstanding {
@@ -21,6 +21,8 @@ pub(super) struct Outstanding {
     repeatable: bool,
     /// Whether its answer has references.
     gives_references: bool,
+    /// Whether it returns references, which are those of a session.
+    returns_references: bool,
     /// Whether it was sent, so that it may have been done.
     sent: bool,
     asked: Nanos,
@@ -30,27 +32,28 @@ pub(super) struct Outstanding {
 
 impl Outstanding {
     pub(super) fn new(call: Call<'_>, asked: Nanos, answer: Answer) -> Outstanding {
-        let (repeatable, gives_references) = match &call {
-            Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references()),
-            Call::Forget(_) => (true, false),
+        let (repeatable, gives_references, returns_references) = match &call {
+            Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
+            Call::Forget(_) => (true, false, true),
         };
-        let frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, call));
-        Outstanding { frame, repeatable, gives_references, sent: false, asked, answer: Some(answer) }
+        let frame = frame(&ToServer::Call(NO_SLOT, call));
+        let (sent, answer) = (false, Some(answer));
+        Outstanding { frame, repeatable, gives_references, returns_references, sent, asked, answer }
     }
 
     /// Bytes of its message.
     pub(super) fn byte_count(&self) -> usize {
-        self.frame.len() - KIND_AT
+        self.frame.len() - size_of::<u32>()
     }
 
     /// Takes the answer away, as whoever asked has another one. What is left in the slot does nothing,
     /// unless the server has begun it already.
     fn give_up(&mut self) -> Option<Answer> {
-        let answer = self.answer.take();
-        let slot = self.frame[SLOT_AT..SLOT_AT + 6].to_vec();
-        self.frame = frame(&ToServer::Call(Slot { place: 0, number: 0 }, Call::Forget(Vec::new())));
-        self.frame[SLOT_AT..SLOT_AT + 6].copy_from_slice(&slot);
-        answer
+        let nothing = frame(&ToServer::Call(NO_SLOT, Call::Forget(Vec::new())));
+        let before = std::mem::replace(&mut self.frame, nothing);
+        self.frame[SLOT_AT..SLOT_AT + 6].copy_from_slice(&before[SLOT_AT..SLOT_AT + 6]);
+        self.returns_references = true;
+        self.answer.take()
     }
 
     /// The references of an answer that nobody takes.
@@ -66,11 +69,6 @@ impl Outstanding {
     /// Whether a server that knows nothing of it may be asked again.
     pub(super) fn may_repeat(&self) -> bool {
         self.repeatable || !self.sent
-    }
-
-    /// Whether it returns references, which are those of a session.
-    fn forgets(&self) -> bool {
-        self.frame.get(KIND_AT) == Some(&KIND_FORGET)
     }
 
     pub(super) fn answer(self, result: Result<Reply>) {
@@ -151,7 +149,8 @@ impl Slots {
     /// answered was not done. Returns calls that may have been done and must not be done twice, and those
     /// that return references of the session before.
     pub(super) fn restart(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
-        let (returned, calls): (Vec<_>, Vec<_>) = self.take_all().into_iter().partition(Outstanding::forgets);
+        let (returned, calls): (Vec<_>, Vec<_>) =
+            self.take_all().into_iter().partition(|call| call.returns_references);
         let (again, lost): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|call| in_order || call.may_repeat());
         for mut call in again {
@@ -164,7 +163,7 @@ impl Slots {
     /// Takes the answers of calls that have waited since before `then`. The calls are given up: what the
     /// server has not begun is not done any more. References are returned all the same.
     pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
-        let is_over = |call: &Outstanding| call.asked <= then && !call.forgets();
+        let is_over = |call: &Outstanding| call.asked <= then && !call.returns_references;
         let (over, waiting): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(is_over);
         self.waiting = waiting;

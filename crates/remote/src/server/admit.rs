@@ -15,8 +15,6 @@ const ENTRY_BYTES: usize = 512;
 /// Bits of a mode that can be set.
 const MODE_BITS: u32 = 0o7777;
 const NANOS_OF_SECOND: u32 = 1_000_000_000;
-/// Reservations above this size may take a while.
-const ALLOCATE_QUICK_BYTES: u64 = 1 << 20;
 
 /// What a host may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,15 +117,6 @@ fn groups<'a>(grant: &Grant, caller: &'a Caller, squashed: bool) -> (u32, Cow<'a
     let is_refused = |gid: u32| squashed || gid == 0;
     let gid = if is_refused(caller.gid) { NOBODY } else { caller.gid };
     (gid, caller.gids.iter().copied().filter(|gid| !is_refused(*gid)).collect())
-}
-
-/// Whether an operation always waits.
-pub(super) fn waits(op: &Op<'_>) -> bool {
-    match op {
-        Op::Fsync { .. } | Op::SyncAll | Op::CopyRange { .. } => true,
-        Op::Allocate { len, .. } => *len > ALLOCATE_QUICK_BYTES,
-        _ => false,
-    }
 }
 
 /// Bytes that the answer to a call may have.

@@ -347,8 +347,6 @@ fn call_in(
                 let done = move |result: Result<Reply>| answer.give(Some(like), result);
                 if is_restricted {
                     super::rights::run(&shared.gate, session, ctx, op, done);
-                } else if super::admit::waits(&op) {
-                    shared.gate.run_waiting(ctx, op, done);
                 } else {
                     shared.gate.run(ctx, op, done);
                 }

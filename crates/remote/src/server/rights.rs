@@ -55,7 +55,7 @@ pub(super) fn run(
 }
 
 fn attempt(gate: &Gate, session: &Session, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-    if ctx.wait == Wait::Never && admit::waits(&op) {
+    if ctx.wait == Wait::Never && op.usually_waits() {
         return Err(Error::WouldBlock);
     }
     if admit::nodes(&op).into_iter().flatten().any(|node| !session.knows(node)) {

@@ -7,18 +7,11 @@
 use crate::format::inode::{Inode, encode_xattr};
 use crate::format::keys;
 use crate::tx::{Tx, TxResult};
+use leeward_fs::rights::tag::{GROUP_OBJ, MASK, OTHER, USER_OBJ};
+pub use leeward_fs::rights::{ACL as ACCESS, DEFAULT_ACL as DEFAULT};
 use leeward_fs::{Error, Kind, NodeId};
 
-/// Name of the attribute that holds the access ACL.
-pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Name of the attribute that holds the default ACL of a directory.
-pub const DEFAULT: &[u8] = b"system.posix_acl_default";
-
 const VERSION: u32 = 2;
-const USER_OBJ: u16 = 0x01;
-const GROUP_OBJ: u16 = 0x04;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
