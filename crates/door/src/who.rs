@@ -30,6 +30,7 @@ impl Principal {
             gid: self.gid,
             gids: self.groups,
             door,
+            client: 0,
             pid: 0,
             flow: Flow { uid: self.uid, job: 0 },
             class: Class::Batch,

@@ -317,6 +317,7 @@ fn the_kernel_is_told_of_what_it_knows() {
             self.0.lock().push((dir, name.to_vec()));
         }
         fn inode_changed(&self, _: NodeId) {}
+        fn attributes_changed(&self, _: NodeId) {}
         fn wait_applied(&self) {}
     }
     let rig = open_to_all();

@@ -235,6 +235,8 @@ pub struct Ctx {
     pub gids: Groups,
     /// The way in which it came.
     pub door: Door,
+    /// The session of the client on another machine that asks, and may keep what it is told; 0: none.
+    pub client: u64,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -257,6 +259,7 @@ impl Ctx {
             gid,
             gids: Groups::default(),
             door: Door::Mount,
+            client: 0,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -285,6 +288,7 @@ impl Ctx {
             gid: 0,
             gids: Groups::default(),
             door: Door::Mount,
+            client: 0,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,

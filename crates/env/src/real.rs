@@ -16,7 +16,8 @@ pub struct Env(Arc<Source>);
 
 enum Source {
     Real {
-        start: std::time::Instant,
+        /// When it began, by the same clock.
+        start: Nanos,
         /// Threads still to be refused, in tests.
         refused: AtomicU64,
     },
@@ -29,11 +30,18 @@ enum Source {
     },
 }
 
+/// Nanoseconds since the machine was started, those included for which it was suspended.
+fn boot_time() -> Nanos {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid structure; the clock exists since Linux 2.6.39.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    now.tv_sec as Nanos * 1_000_000_000 + now.tv_nsec as Nanos
+}
+
 impl Env {
     /// The machine's clock and threads.
-    #[allow(clippy::disallowed_methods)] // the one place
     pub fn real() -> Env {
-        Env(Arc::new(Source::Real { start: std::time::Instant::now(), refused: AtomicU64::new(0) }))
+        Env(Arc::new(Source::Real { start: boot_time(), refused: AtomicU64::new(0) }))
     }
 
     /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from
@@ -46,10 +54,10 @@ impl Env {
         }))
     }
 
-    /// Monotonic time.
+    /// Monotonic time. The machine's goes on while it is suspended: others do not wait for it meanwhile.
     pub fn now(&self) -> Nanos {
         match &*self.0 {
-            Source::Real { start, .. } => start.elapsed().as_nanos() as u64,
+            Source::Real { start, .. } => boot_time() - start,
             Source::Sim { now, .. } => now.load(Ordering::Relaxed),
         }
     }

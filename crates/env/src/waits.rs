@@ -33,11 +33,13 @@ pub enum Cause {
     Read,
     /// Its turn at a store: others' transfers are served first.
     Store,
+    /// Other machines to drop their copies of what it changes.
+    Leases,
 }
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Cause; 10] = [
+    pub const ALL: [Cause; 11] = [
         Cause::Turn,
         Cause::Ceiling,
         Cause::Thread,
@@ -48,6 +50,7 @@ impl Cause {
         Cause::Memory,
         Cause::Read,
         Cause::Store,
+        Cause::Leases,
     ];
 
     /// The name in reports and metrics.
@@ -63,6 +66,7 @@ impl Cause {
             Cause::Memory => "memory",
             Cause::Read => "read",
             Cause::Store => "store",
+            Cause::Leases => "leases",
         }
     }
 }

@@ -220,7 +220,7 @@ macro_rules! listed {
     ($($kind:ty),*) => { $(impl Listed for $kind {})* };
 }
 
-listed!(u32, Entry, Box<[u8]>, (NodeId, UploadRecord), (NodeId, u64), Part);
+listed!(u32, NodeId, Entry, Box<[u8]>, (NodeId, UploadRecord), (NodeId, u64), Part);
 
 impl<'a, T: Wire<'a> + Listed> Wire<'a> for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {

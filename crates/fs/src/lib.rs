@@ -7,6 +7,7 @@
 //! * [`codec`]: requests and replies as bytes, for other machines.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
 //!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
+//! * [`leases`]: what clients on other machines may keep copies of.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
@@ -21,6 +22,7 @@ mod engine;
 mod error;
 pub mod flows;
 pub mod invitation;
+pub mod leases;
 mod node;
 mod op;
 mod reply;
@@ -68,6 +70,8 @@ pub trait Watcher: Send + Sync {
     fn entry_changed(&self, dir: NodeId, name: &[u8]);
     /// Attributes or content of this inode changed.
     fn inode_changed(&self, node: NodeId);
+    /// Attributes of this inode changed: it is dropped when this returns. Waits for nothing.
+    fn attributes_changed(&self, node: NodeId);
     /// Returns when the front end has dropped everything that it was told of before, or after a
     /// second: the front end may be waiting for us.
     fn wait_applied(&self);

@@ -58,7 +58,9 @@ pub(crate) fn entry(a: &Attr, keep: Keep) -> abi::EntryOut {
     abi::EntryOut {
         node: a.node.0,
         entry_valid_secs: keep.name.as_secs(),
+        entry_valid_nanos: keep.name.subsec_nanos(),
         attr_valid_secs: keep.attr.as_secs(),
+        attr_valid_nanos: keep.attr.subsec_nanos(),
         attr: attr(a),
         ..abi::EntryOut::default()
     }

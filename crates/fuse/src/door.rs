@@ -26,9 +26,13 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    /// For a name in this directory, and attributes, where either may be kept for `time`.
-    pub(crate) fn entry(time: Duration, dir: NodeId, name: &[u8]) -> Keep {
-        Keep { name: if dir.announces(name) { time } else { Duration::ZERO }, attr: time }
+    /// For a name in this directory, and attributes of the inode that it leads to.
+    pub(crate) fn entry(backend: &impl Backend, (dir, name): (NodeId, &[u8]), node: NodeId) -> Keep {
+        Keep { name: Keep::name(backend, dir, name), attr: backend.keep_entry(node) }
+    }
+
+    fn name(backend: &impl Backend, dir: NodeId, name: &[u8]) -> Duration {
+        if dir.announces(name) { backend.keep_names() } else { Duration::ZERO }
     }
 }
 
@@ -40,13 +44,12 @@ impl Keep {
 /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
 /// while it was under way: they stay stale).
 pub(crate) fn limits(backend: &impl Backend) -> Limits {
-    // attributes that are not kept are not worth their way
-    let keeps = !backend.keep_for().is_zero();
-    // pages that the kernel keeps in spite of FOPEN_DIRECT_IO go when the file has changed
-    let inval = if keeps { init::EXPLICIT_INVAL_DATA } else { init::AUTO_INVAL_DATA };
-    let listing = if keeps { init::DO_READDIRPLUS | init::READDIRPLUS_AUTO } else { 0 };
+    // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes have
+    // run out and the file has changed
+    let inval = if backend.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
     Limits {
-        flags: listing
+        flags: init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
             | init::PARALLEL_DIROPS
             | init::POSIX_ACL
             | init::DONT_MASK
@@ -62,16 +65,20 @@ pub(crate) fn limits(backend: &impl Backend) -> Limits {
 /// What an answer with a name needs: how long the kernel may keep it, and how a reference goes back
 /// that the kernel does not take.
 struct EntryTo<B> {
-    keep: Keep,
+    name: Duration,
     ctx: Ctx,
-    /// Where it came from, if whoever asked may have given up meanwhile.
-    remote: Option<B>,
+    backend: B,
 }
 
 impl<B: Backend> EntryTo<B> {
+    fn keep(&self, node: NodeId) -> Keep {
+        Keep { name: self.name, attr: self.backend.keep_entry(node) }
+    }
+
     fn give_back(&self, node: NodeId) {
-        if let Some(backend) = &self.remote {
-            backend.forget(self.ctx, node, 1);
+        // whoever asked may have given up only where the answer comes from elsewhere
+        if self.backend.is_remote() {
+            self.backend.forget(self.ctx, node, 1);
         }
     }
 }
@@ -107,15 +114,7 @@ impl<B: Backend> Door<B> {
 
     /// For an answer with a name, and a reference to what it names.
     fn entry(&self, ctx: Ctx, dir: NodeId, name: &[u8]) -> EntryTo<B> {
-        let keep = Keep::entry(self.gate.keep_for(), dir, name);
-        EntryTo { keep, ctx, remote: self.gate.is_remote().then(|| self.nested.clone()) }
-    }
-
-    /// What the kernel does with the content of files: see [`Backend::keep_for`].
-    fn opened(&self, ctx: &Ctx) -> abi::OpenOut {
-        let keeps = !self.gate.keep_for().is_zero();
-        let how = if keeps { abi::OPEN_KEEP_CACHE } else { abi::OPEN_DIRECT_IO };
-        abi::OpenOut { handle: opener(ctx), flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
+        EntryTo { name: Keep::name(&self.gate, dir, name), ctx, backend: self.nested.clone() }
     }
 
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -134,7 +133,7 @@ impl<B: Backend> Door<B> {
         if set == SetAttr::default() {
             return self.take_set_ids(ctx, node, to);
         }
-        self.run(ctx, Op::SetAttr { node, set }, answer_attr(to, self.gate.keep_for()));
+        self.run(ctx, Op::SetAttr { node, set }, answer_attr(to, self.nested.clone()));
     }
 
     /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
@@ -142,14 +141,14 @@ impl<B: Backend> Door<B> {
     /// its cached mode in exec. The writer need not be the owner, so this is done in root's name. A server on another machine
     /// lets a writer take these bits, and may know no root of this one.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
-        let (gate, keep) = (self.nested.clone(), self.gate.keep_for());
+        let gate = self.nested.clone();
         let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
             Ok(Reply::Attr(a)) if convert::without_set_ids(a.mode) != a.mode => {
                 let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
-                gate.run(by, Op::SetAttr { node, set }, answer_attr(to, keep));
+                gate.clone().run(by, Op::SetAttr { node, set }, answer_attr(to, gate));
             }
-            result => answer_attr(to, keep)(result),
+            result => answer_attr(to, gate)(result),
         });
     }
 
@@ -176,8 +175,7 @@ impl<B: Backend> Door<B> {
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        let how = (self.entry(ctx, dir, name), self.opened(&ctx));
-        self.run(ctx, op, answer_create(to, how, args.flags as i32));
+        self.run(ctx, op, answer_create(to, self.entry(ctx, dir, name), args.flags as i32));
     }
 
     /// The kernel does not know where a file ends that other machines append to.
@@ -339,10 +337,10 @@ impl<B: Backend> Handler for Door<B> {
                 self.forget_all(ctx, all);
             }
             Call::GetAttr => {
-                self.run(ctx, Op::GetAttr { node }, answer_attr(to, self.gate.keep_for()));
+                self.run(ctx, Op::GetAttr { node }, answer_attr(to, self.nested.clone()));
             }
             Call::Statx => {
-                self.run(ctx, Op::GetAttr { node }, answer_statx(to, self.gate.keep_for()));
+                self.run(ctx, Op::GetAttr { node }, answer_statx(to, self.nested.clone()));
             }
             Call::SetAttr(args) => self.set_attr(ctx, node, &args, to),
             Call::ReadLink => self.run(ctx, Op::ReadLink { node }, answer_data(to)),
@@ -368,7 +366,7 @@ impl<B: Backend> Handler for Door<B> {
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
                 let entry = self.entry(ctx, node, b"");
-                self.run(ctx, op, answer_create(to, (entry, self.opened(&ctx)), args.flags as i32));
+                self.run(ctx, op, answer_create(to, entry, args.flags as i32));
             }
             Call::Read(args) => {
                 let op = Op::Read { node, offset: args.offset, len: args.size };
@@ -381,9 +379,9 @@ impl<B: Backend> Handler for Door<B> {
             Call::GetXattr { size, name } => self.get_xattr(ctx, node, (name, size), to),
             Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
-            // never asked again where the content of files is kept: a file needs no handle
-            Call::Open if !self.gate.keep_for().is_zero() => to.error(libc::ENOSYS),
-            Call::Open => to.value(&self.opened(&ctx)),
+            // never asked again where the content of files is always kept: a file needs no handle
+            Call::Open if !self.gate.is_remote() => to.error(libc::ENOSYS),
+            Call::Open => to.value(&opened(&ctx, self.gate.keep_attr(node))),
             Call::OpenDir => {
                 to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
             }
@@ -476,6 +474,12 @@ fn place<B: Backend>(
     });
 }
 
+/// What the kernel does with the content of a file: it keeps that where it may keep the attributes.
+fn opened(ctx: &Ctx, keep: Duration) -> abi::OpenOut {
+    let how = if keep.is_zero() { abi::OPEN_DIRECT_IO } else { abi::OPEN_KEEP_CACHE };
+    abi::OpenOut { handle: opener(ctx), flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
+}
+
 /// The handle of an open file: user and group of who opened it.
 fn opener(ctx: &Ctx) -> u64 {
     u64::from(ctx.uid) << 32 | u64::from(ctx.gid)
@@ -494,6 +498,7 @@ fn ctx(head: &abi::InHeader) -> Ctx {
         gid: head.gid,
         gids: Groups::default(),
         door: leeward_env::Door::Mount,
+        client: 0,
         pid: head.pid,
         flow: Flow { uid: head.uid, job: 0 },
         class: Class::Interactive,
@@ -532,27 +537,29 @@ fn failure(result: Result<Reply>) -> i32 {
 fn answer_entry<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
-            to.value_or_else(&convert::entry(&a, entry.keep), || entry.give_back(a.node));
+            to.value_or_else(&convert::entry(&a, entry.keep(a.node)), || entry.give_back(a.node));
         }
         other => to.error(failure(other)),
     }
 }
 
-fn answer_attr(to: Answer, keep: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_attr(to: Answer, backend: impl Backend) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
-            let attr = convert::attr(&a);
-            to.value(&abi::AttrOut { valid_secs: keep.as_secs(), attr, ..abi::AttrOut::default() });
+            let (keep, attr) = (backend.keep_attr(a.node), convert::attr(&a));
+            let (valid_secs, valid_nanos) = (keep.as_secs(), keep.subsec_nanos());
+            to.value(&abi::AttrOut { valid_secs, valid_nanos, attr, ..abi::AttrOut::default() });
         }
         other => to.error(failure(other)),
     }
 }
 
-fn answer_statx(to: Answer, keep: Duration) -> impl FnOnce(Result<Reply>) + Send + 'static {
+fn answer_statx(to: Answer, backend: impl Backend) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
-            let stat = convert::statx(&a);
-            to.value(&abi::StatxOut { valid_secs: keep.as_secs(), stat, ..abi::StatxOut::default() });
+            let (keep, stat) = (backend.keep_attr(a.node), convert::statx(&a));
+            let (valid_secs, valid_nanos) = (keep.as_secs(), keep.subsec_nanos());
+            to.value(&abi::StatxOut { valid_secs, valid_nanos, stat, ..abi::StatxOut::default() });
         }
         other => to.error(failure(other)),
     }
@@ -591,7 +598,7 @@ fn answer_xattr(to: Answer, room: u32, value: &[u8]) {
 /// An absent name is told as an entry without an inode, so that the kernel remembers it.
 fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
-        Err(Error::NotFound) => to.value(&convert::absent(entry.keep.name)),
+        Err(Error::NotFound) => to.value(&convert::absent(entry.name)),
         result => answer_entry(to, entry)(result),
     }
 }
@@ -600,12 +607,13 @@ fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Resul
 /// again and open what is there with the checks that it skips for a file it believes to have created.
 fn answer_create<B: Backend>(
     to: Answer,
-    (entry, open): (EntryTo<B>, abi::OpenOut),
+    entry: EntryTo<B>,
     flags: i32,
 ) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
-            let created = abi::CreateOut { entry: convert::entry(&a, entry.keep), open };
+            let open = opened(&entry.ctx, entry.backend.keep_attr(a.node));
+            let created = abi::CreateOut { entry: convert::entry(&a, entry.keep(a.node)), open };
             to.value_or_else(&created, || entry.give_back(a.node));
         }
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),

@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Entries in one fetch.
@@ -61,13 +60,11 @@ struct Page {
     room: usize,
     /// Whether entries carry attributes and, with them, references.
     plus: bool,
-    /// How long the kernel may keep names and attributes.
-    keep: Duration,
 }
 
 impl Page {
-    fn new(room: usize, plus: bool, keep: Duration) -> Page {
-        Page { bytes: Vec::with_capacity(room), room, plus, keep }
+    fn new(room: usize, plus: bool) -> Page {
+        Page { bytes: Vec::with_capacity(room), room, plus }
     }
 
     /// Bytes of an entry.
@@ -78,7 +75,7 @@ impl Page {
 
     /// Adds an entry of `dir`; false when it does not fit.
     #[must_use]
-    fn add(&mut self, dir: NodeId, entry: &Entry, cookie: u64) -> bool {
+    fn add(&mut self, backend: &impl Backend, dir: NodeId, entry: &Entry, cookie: u64) -> bool {
         let end = self.bytes.len() + self.bytes_of(&entry.name);
         if end > self.room {
             return false;
@@ -86,8 +83,8 @@ impl Page {
         if self.plus {
             // of `.` and `..` the kernel takes no attributes, which an entry without an inode says
             let none = EntryOut::default;
-            let keep = Keep::entry(self.keep, dir, &entry.name);
-            let out = entry.attr.as_ref().map_or_else(none, |attr| convert::entry(attr, keep));
+            let keep = |node| Keep::entry(backend, (dir, &entry.name), node);
+            let out = entry.attr.as_ref().map_or_else(none, |attr| convert::entry(attr, keep(attr.node)));
             self.bytes.extend_from_slice(out.as_bytes());
         }
         let kind = file_type(entry.kind) >> 12;
@@ -121,7 +118,7 @@ impl<B: Backend> Listing<B> {
     pub(crate) fn answer(self, to: Answer) {
         let (gate, ctx, dir) = (self.gate.clone(), self.ctx, self.dir);
         let like = Op::List { dir, after: b"", limit: 0, attrs: self.plus };
-        let page = Page::new(self.room, self.plus, gate.keep_for());
+        let page = Page::new(self.room, self.plus);
         gate.run_all(ctx, (like, 0), (self, page, to), |ctx, (listing, mut page, to)| {
             match listing.fill(ctx, &mut page) {
                 Err(Error::WouldBlock) => Attempt::Wait((listing, page, to)),
@@ -184,7 +181,7 @@ impl<B: Backend> Fill<'_, B> {
         let dir = self.listing.dir;
         let (name, node) = if cookie == 1 { (&b"."[..], dir) } else { (&b".."[..], self.parent()?) };
         let entry = Entry { name: name.into(), node, kind: Kind::Dir, attr: None };
-        let fits = self.page.add(dir, &entry, cookie);
+        let fits = self.page.add(&self.listing.gate, dir, &entry, cookie);
         self.count += usize::from(fits);
         Ok(!fits)
     }
@@ -237,7 +234,7 @@ impl<B: Backend> Fill<'_, B> {
         let mut entries = entries.into_iter();
         while let Some(entry) = entries.next() {
             let cookie = self.stream.cursor.mark(&entry.name);
-            if !self.page.add(self.listing.dir, &entry, cookie) {
+            if !self.page.add(&self.listing.gate, self.listing.dir, &entry, cookie) {
                 self.stream.cursor.unmark();
                 self.give_back(&entry);
                 entries.for_each(|e| self.give_back(&e));

@@ -22,19 +22,23 @@ enum Change {
 }
 
 /// What the file system announces changes to.
-pub(crate) struct Announcer(SyncSender<Change>);
+pub(crate) struct Announcer {
+    queue: SyncSender<Change>,
+    kernel: Arc<Device>,
+}
 
 impl Announcer {
     /// Starts the thread; it ends when the announcer is gone or the kernel's end is.
     pub(crate) fn start(env: &Env, kernel: Arc<Device>) -> Announcer {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        env.spawn("fuse-notify", move || serve(&receiver, &kernel));
-        Announcer(sender)
+        let told = kernel.clone();
+        env.spawn("fuse-notify", move || serve(&receiver, &told));
+        Announcer { queue: sender, kernel }
     }
 
     fn announce(&self, change: Change) {
         // After an unmount nobody listens, and nothing is cached either.
-        let _ = self.0.send(change);
+        let _ = self.queue.send(change);
     }
 }
 
@@ -45,6 +49,11 @@ impl Watcher for Announcer {
 
     fn inode_changed(&self, node: NodeId) {
         self.announce(Change::Inode(node));
+    }
+
+    fn attributes_changed(&self, node: NodeId) {
+        // one that it does not know it has not kept either
+        let _ = self.kernel.forget_attributes(node.0);
     }
 
     fn wait_applied(&self) {

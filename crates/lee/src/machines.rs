@@ -51,7 +51,7 @@ impl Bound {
         let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
         let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
         let hosts = Arc::new(CellHosts(cell.clone()));
-        let server = Server::start(env, gate, &keys, hosts, self.0);
+        let server = Server::start(env, (gate, cell.leases()), &keys, hosts, self.0);
         server.map(|server| Some(Arc::new(Machines(server)))).map_err(|e| refused(&text(&e)))
     }
 }

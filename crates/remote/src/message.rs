@@ -19,8 +19,8 @@ use leeward_fs::codec::{Input, Malformed, Taken, Wire};
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
-/// understood, too, from the second version on.
-pub const VERSION: u16 = 1;
+/// understood, too, from the first release on.
+pub const VERSION: u16 = 2;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -99,9 +99,16 @@ pub enum ToServer<'a> {
     /// A request.
     Call(Slot, Call<'a>),
     /// Asks for [`ToClient::Pong`] with the same number.
-    Ping(u64),
+    Ping {
+        /// The client's time, which means nothing to the server.
+        number: u64,
+        /// How often the client knows that its leases were taken.
+        term: u32,
+    },
     /// The session ends.
     Bye,
+    /// What the recall of this number asked for is not used any more.
+    Recalled(u64),
 }
 
 /// Why somebody is not let in.
@@ -139,15 +146,44 @@ pub enum ToClient {
     },
     /// The client is not let in, or no longer; why, for a person.
     Refused(Refusal, String),
-    /// The answer to the call in a slot.
-    Answer(Slot, Result<Reply>),
+    /// The answer to the call in a slot, and what of it the client may keep.
+    Answer(Slot, Result<Reply>, Leased),
     /// The answer to a ping.
-    Pong(u64),
+    Pong {
+        /// Its number.
+        number: u64,
+        /// The client has lost all leases, and this term has begun.
+        taken: Option<u32>,
+    },
     /// The server ends. If in order, what was answered is durable, and what was not was not done.
     Closing {
         /// Whether it is.
         durable: bool,
     },
+    /// The client is to use nothing that it keeps of these inodes any more, and to say so.
+    Recall {
+        /// Names the recall.
+        number: u64,
+        /// The inodes.
+        nodes: Vec<NodeId>,
+    },
+}
+
+/// Of which inodes an answer tells what the client may keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leased {
+    /// Of none.
+    Nothing,
+    /// Of the inode that was asked about, and those that the answer has attributes of: but not of
+    /// these.
+    AllBut(Vec<NodeId>),
+}
+
+impl Leased {
+    /// Whether the client may keep what the answer says of this inode.
+    pub fn has(&self, node: NodeId) -> bool {
+        matches!(self, Leased::AllBut(others) if !others.contains(&node))
+    }
 }
 
 wire_kinds! {
@@ -196,11 +232,16 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 all.put(out);
             }
-            ToServer::Ping(number) => {
+            ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
+                term.put(out);
             }
             ToServer::Bye => out.push(5),
+            ToServer::Recalled(number) => {
+                out.push(6);
+                number.put(out);
+            }
         }
     }
 
@@ -212,8 +253,9 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 Ok(ToServer::Call(slot, Call::Op(Wire::take(from)?, Wire::take(from)?)))
             }
             3 => Ok(ToServer::Call(Wire::take(from)?, Call::Forget(Wire::take(from)?))),
-            4 => Wire::take(from).map(ToServer::Ping),
+            4 => Ok(ToServer::Ping { number: Wire::take(from)?, term: Wire::take(from)? }),
             5 => Ok(ToServer::Bye),
+            6 => Wire::take(from).map(ToServer::Recalled),
             _ => Err(Malformed::Unknown),
         }
     }
@@ -236,14 +278,20 @@ impl Wire<'_> for ToClient {
                 why.put(out);
                 text.put(out);
             }
-            ToClient::Answer(slot, result) => put_answer(*slot, result, out),
-            ToClient::Pong(number) => {
+            ToClient::Answer(slot, result, leased) => put_answer(*slot, result, leased, out),
+            ToClient::Pong { number, taken } => {
                 out.push(5);
                 number.put(out);
+                taken.put(out);
             }
             ToClient::Closing { durable } => {
                 out.push(6);
                 durable.put(out);
+            }
+            ToClient::Recall { number, nodes } => {
+                out.push(7);
+                number.put(out);
+                nodes.put(out);
             }
         }
     }
@@ -259,18 +307,43 @@ impl Wire<'_> for ToClient {
                 wants_groups: Wire::take(from)?,
             }),
             2 => Ok(ToClient::Refused(Wire::take(from)?, Wire::take(from)?)),
-            3 => Ok(ToClient::Answer(Wire::take(from)?, Ok(Reply::take(from)?))),
-            4 => Ok(ToClient::Answer(Wire::take(from)?, Err(Error::take(from)?))),
-            5 => Wire::take(from).map(ToClient::Pong),
+            kind @ (3 | 4) => {
+                let (slot, leased) = (Wire::take(from)?, Leased::take(from)?);
+                let result = if kind == 3 { Ok(Reply::take(from)?) } else { Err(Error::take(from)?) };
+                Ok(ToClient::Answer(slot, result, leased))
+            }
+            5 => Ok(ToClient::Pong { number: Wire::take(from)?, taken: Wire::take(from)? }),
             6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
+            7 => Ok(ToClient::Recall { number: Wire::take(from)?, nodes: Wire::take(from)? }),
             _ => Err(Malformed::Unknown),
         }
     }
 }
 
-fn put_answer(slot: Slot, result: &Result<Reply>, out: &mut Vec<u8>) {
+impl Wire<'_> for Leased {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Leased::Nothing => out.push(0),
+            Leased::AllBut(others) => {
+                out.push(1);
+                others.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<Leased> {
+        match u8::take(from)? {
+            0 => Ok(Leased::Nothing),
+            1 => Wire::take(from).map(Leased::AllBut),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
+fn put_answer(slot: Slot, result: &Result<Reply>, leased: &Leased, out: &mut Vec<u8>) {
     out.push(if result.is_ok() { 3 } else { 4 });
     slot.put(out);
+    leased.put(out);
     match result {
         Ok(reply) => reply.put(out),
         Err(e) => e.put(out),

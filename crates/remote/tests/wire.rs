@@ -10,7 +10,7 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    Call, Caller, Hello, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
+    Call, Caller, Hello, Leased, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
 };
 use std::fmt::Debug;
 
@@ -95,21 +95,23 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(SLOT, Call::Forget(vec![(B, 2)])),
             "03 0201 06050403 01000000 1100000000000000 0200000000000000".into(),
         ),
-        (ToServer::Ping(0x0102), "04 0201000000000000".into()),
+        (ToServer::Ping { number: 0x0102, term: 3 }, "04 0201000000000000 03000000".into()),
         (ToServer::Bye, "05".into()),
+        (ToServer::Recalled(0x0102), "06 0201000000000000".into()),
     ];
     for (message, hex) in &all {
         let kind = match message {
             ToServer::Hello(_) => 1,
             ToServer::Call(_, Call::Op(..)) => 2,
             ToServer::Call(_, Call::Forget(_)) => 3,
-            ToServer::Ping(_) => 4,
-            ToServer::Bye => 5, // a new kind comes here, above, and in the next line
+            ToServer::Ping { .. } => 4,
+            ToServer::Bye => 5,
+            ToServer::Recalled(_) => 6, // a new kind comes here, above, and in the next line
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..6);
+    only_kinds::<ToServer<'_>>(1..7);
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -128,27 +130,35 @@ fn messages_of_a_server_have_these_bytes() {
     };
     let welcome_hex =
         format!("01 0100 0900000000000000 {} 01 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
+    let all_but = Leased::AllBut(vec![B]);
     let all = [
         (welcome, &welcome_hex[..]),
         (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
-        (ToClient::Answer(SLOT, Ok(Reply::Done)), "03 0201 06050403 00"),
-        (ToClient::Answer(SLOT, Err(Error::NotFound)), "04 0201 06050403 02"),
-        (ToClient::Pong(0x0102), "05 0201000000000000"),
+        (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing), "03 0201 06050403 00 00"),
+        (
+            ToClient::Answer(SLOT, Ok(Reply::Done), all_but),
+            "03 0201 06050403 01 01000000 1100000000000000 00",
+        ),
+        (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing), "04 0201 06050403 00 02"),
+        (ToClient::Pong { number: 0x0102, taken: None }, "05 0201000000000000 00"),
+        (ToClient::Pong { number: 0x0102, taken: Some(3) }, "05 0201000000000000 01 03000000"),
         (ToClient::Closing { durable: true }, "06 01"),
+        (ToClient::Recall { number: 2, nodes: vec![B] }, "07 0200000000000000 01000000 1100000000000000"),
     ];
     for (message, hex) in &all {
         let kind = match message {
             ToClient::Welcome { .. } => 1,
             ToClient::Refused(..) => 2,
-            ToClient::Answer(_, Ok(_)) => 3,
-            ToClient::Answer(_, Err(_)) => 4,
-            ToClient::Pong(_) => 5,
-            ToClient::Closing { .. } => 6, // a new kind comes here, above, and in the next line
+            ToClient::Answer(_, Ok(_), _) => 3,
+            ToClient::Answer(_, Err(_), _) => 4,
+            ToClient::Pong { .. } => 5,
+            ToClient::Closing { .. } => 6,
+            ToClient::Recall { .. } => 7, // a new kind comes here, above, and in the next line
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToClient>(1..7);
+    only_kinds::<ToClient>(1..8);
     pin_all(&[
         (Refusal::Version, "01"),
         (Refusal::UnknownHost, "02"),

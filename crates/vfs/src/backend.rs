@@ -48,9 +48,17 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// From now on tells `watcher` of changes that did not come through its own front end.
     fn watch(&self, watcher: Arc<dyn Watcher>);
 
-    /// How long the front end may keep names and attributes that it has just been told. Zero: it keeps
-    /// nothing, no content of files either.
-    fn keep_for(&self) -> Duration;
+    /// How long the front end may keep names that it is told.
+    fn keep_names(&self) -> Duration;
+
+    /// How long the front end may keep attributes of an inode that it is told now. Zero: it keeps none,
+    /// and no content either.
+    fn keep_attr(&self, node: NodeId) -> Duration;
+
+    /// The same for attributes that come with a name.
+    fn keep_entry(&self, node: NodeId) -> Duration {
+        self.keep_attr(node)
+    }
 
     /// Whether a request may wait for a machine that does not answer, so that whoever asks must be able
     /// to give up.
@@ -108,7 +116,11 @@ impl Backend for Gate {
         self.fs().watch(watcher);
     }
 
-    fn keep_for(&self) -> Duration {
+    fn keep_names(&self) -> Duration {
+        KEEP_IN_PROCESS
+    }
+
+    fn keep_attr(&self, _: NodeId) -> Duration {
         KEEP_IN_PROCESS
     }
 

@@ -2,14 +2,19 @@
 
 use crate::ops::{Copy, NewNode, Placing, Rename};
 use crate::shard::Shard;
+use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, Door};
-use leeward_fs::{Effect, Error, Op, Reply, Result};
+use leeward_fs::leases;
+use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use std::sync::atomic::Ordering;
 
 impl Shard {
     /// Runs one operation. Changes by a door are announced to other front ends: these may have
     /// cached the old state.
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
+        if ctx.client > 0 {
+            leases::take_granted();
+        }
         let reply = self.perform(ctx, op)?;
         // the kernel does not know that flags, which the mount sets, change the time of change
         let sets_flags = matches!(op, Op::SetAttr { set, .. } if set.flags.is_some());
@@ -28,13 +33,15 @@ impl Shard {
         }
         self.admit(ctx, op)?;
         match *op {
-            Op::Lookup { dir, name } => self.transact(ctx, |tx| tx.lookup(dir, name)),
-            Op::GetAttr { node } => self.transact(ctx, |tx| Ok(Reply::Attr(tx.attr(node, &tx.inode(node)?)))),
+            Op::Lookup { dir, name } => self.leasing(ctx, dir, |tx| tx.lookup(dir, name)),
+            Op::GetAttr { node } => {
+                self.leasing(ctx, node, |tx| Ok(Reply::Attr(tx.attr(node, &tx.inode(node)?))))
+            }
             Op::SetAttr { node, ref set } => self.set_attr(ctx, node, set),
             Op::ReadLink { node } => self.transact(ctx, |tx| tx.read_link(node)),
             Op::Make { dir, name, make, mode, umask } => {
                 let new = NewNode { dir, name, make, mode, umask };
-                self.transact(ctx, |tx| tx.make(&new))
+                self.leasing(ctx, dir, |tx| tx.make(&new))
             }
             Op::MakeUnnamed { dir, mode, umask, bytes } => {
                 self.transact(ctx, |tx| tx.make_unnamed(dir, (mode, umask), bytes))
@@ -52,9 +59,9 @@ impl Shard {
                 self.list_uploads(ctx, prefix, (after, after_upload), limit)
             }
             Op::StatUploads { bucket } => self.stat_uploads(ctx, bucket),
-            Op::Link { node, dir, name } => self.transact(ctx, |tx| tx.link(node, dir, name)),
-            Op::Unlink { dir, name, over } => self.transact(ctx, |tx| tx.unlink(dir, name, over)),
-            Op::RmDir { dir, name } => self.transact(ctx, |tx| tx.remove_dir(dir, name)),
+            Op::Link { node, dir, name } => self.leasing(ctx, dir, |tx| tx.link(node, dir, name)),
+            Op::Unlink { dir, name, over } => self.leasing(ctx, dir, |tx| tx.unlink(dir, name, over)),
+            Op::RmDir { dir, name } => self.leasing(ctx, dir, |tx| tx.remove_dir(dir, name)),
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.rename(ctx, &Rename { from_dir, from_name, to_dir, to_name, mode })
             }
@@ -69,7 +76,7 @@ impl Shard {
                 self.copy_range(ctx, &Copy { from, from_offset, to, to_offset, len })
             }
             Op::List { dir, after, limit, attrs } => self.list(ctx, dir, after, limit, attrs),
-            Op::GetXattr { node, name } => self.transact(ctx, |tx| tx.get_xattr(node, name)),
+            Op::GetXattr { node, name } => self.leasing(ctx, node, |tx| tx.get_xattr(node, name)),
             Op::ListXattr { node } => self.transact(ctx, |tx| tx.list_xattr(node)),
             Op::SetXattr { node, name, value, mode } => {
                 self.transact(ctx, |tx| tx.set_xattr(node, name, value, mode))
@@ -78,6 +85,21 @@ impl Shard {
             Op::StatFs { node } => Ok(self.stat_fs(node)),
             Op::Forget { node, count } => self.transact(ctx, |tx| tx.forget(node, count)),
         }
+    }
+
+    /// Runs a step whose answer, with what it says of `node`, a client on another machine may keep.
+    fn leasing(
+        &self,
+        ctx: &Ctx,
+        node: NodeId,
+        mut f: impl FnMut(&mut Tx<'_>) -> TxResult<Reply>,
+    ) -> Result<Reply> {
+        self.transact(ctx, |tx| {
+            tx.lease(node);
+            let reply = f(tx)?;
+            reply.references().for_each(|node| tx.lease(node));
+            Ok(reply)
+        })
     }
 
     /// The checks that every operation must pass.

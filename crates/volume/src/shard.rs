@@ -18,6 +18,7 @@ use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
+use leeward_fs::leases::{Leases, Recalling};
 use leeward_fs::{Error, NodeId, Result, Time, Turns, Watcher};
 use leeward_meta::Kv;
 use leeward_pool::GatedStore;
@@ -99,6 +100,8 @@ pub struct Shard {
     /// Whether the engine holds its space reserve, for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+    /// What clients on other machines keep copies of.
+    pub leases: Leases,
     /// Invalidations after changes by doors.
     pub(crate) invalidations: Invalidations,
     /// Gives background work its turns, where users come through a gate.
@@ -117,6 +120,7 @@ impl Shard {
         (pools, gate): (Pools, Arc<GatedStore>),
         state: State,
     ) -> Arc<Shard> {
+        let leases = Leases::new(&env);
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
         let removing = state.volumes.values().any(|v| v.removing);
         let shard = Arc::new(Shard {
@@ -142,6 +146,7 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
+            leases,
             invalidations: Invalidations::default(),
             turns: Mutex::default(),
             worker: AtomicU64::new(0),
@@ -197,11 +202,25 @@ impl Shard {
         f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
     ) -> Result<std::result::Result<T, NodeId>> {
         let now = self.now();
+        let leases = self.leases.are_used();
+        let mut recalling = Vec::new();
         loop {
             let mut st = self.lock();
             let seq = st.publish_seq;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
-            match f(&mut tx) {
+            let result = f(&mut tx);
+            if leases {
+                let changed = if result.is_ok() { tx.visibly_changed() } else { Vec::new() };
+                if self.leases.conflict(ctx.client, &changed) {
+                    drop(st);
+                    recalling.push(self.recall(ctx, &changed)?);
+                    continue;
+                }
+                if !tx.leased().is_empty() {
+                    self.leases.grant(ctx.client, tx.leased());
+                }
+            }
+            match result {
                 Ok(value) => {
                     let changed = if self.tells_others(ctx) { tx.changed_inodes() } else { Vec::new() };
                     let dead = tx.finish();
@@ -230,6 +249,22 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Takes leases of other clients back, and waits for it.
+    fn recall(&self, ctx: &Ctx, nodes: &[NodeId]) -> Result<Recalling> {
+        let recalling = self.leases.recall(ctx.client, nodes);
+        Self::may_wait(ctx)?;
+        let ((), waited) = self.timed(|| recalling.wait());
+        waits::note(Cause::Leases, None, waited);
+        Ok(recalling)
+    }
+
+    /// For a change that will hold something others wait for: no other client has leases on this inode
+    /// then, and gets none as long as the result lives.
+    pub(crate) fn recall_first(&self, ctx: &Ctx, node: NodeId) -> Result<Option<Recalling>> {
+        let conflicts = self.leases.are_used() && self.leases.conflict(ctx.client, &[node]);
+        if conflicts { self.recall(ctx, &[node]).map(Some) } else { Ok(None) }
     }
 
     /// Loads a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.

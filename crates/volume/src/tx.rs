@@ -104,6 +104,10 @@ pub struct Tx<'a> {
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(NodeId, Stats)>,
     shown: Vec<NodeId>,
+    /// What a client on another machine may keep from now on, see [`Tx::lease`].
+    leased: Vec<NodeId>,
+    /// Whether nobody can see what changes.
+    quiet: bool,
     effects: Vec<Effect>,
     inline_data: Vec<InlineData>,
     /// The epoch of the changes, if it is not the volume's, see [`Tx::set_as_of`].
@@ -139,6 +143,8 @@ impl<'a> Tx<'a> {
             references: Vec::new(),
             charges: Vec::new(),
             shown: Vec::new(),
+            leased: Vec::new(),
+            quiet: false,
             effects: Vec::new(),
             inline_data: Vec::new(),
             as_of: None,
@@ -277,6 +283,28 @@ impl<'a> Tx<'a> {
         if self.ctx.refs {
             self.shown.push(node);
         }
+    }
+
+    /// The caller is told all of `node`, and may keep it if it is a client on another machine.
+    pub(crate) fn lease(&mut self, node: NodeId) {
+        if self.ctx.client > 0 {
+            self.leased.push(node);
+        }
+    }
+
+    /// What a client on another machine gets leases on.
+    pub(crate) fn leased(&self) -> &[NodeId] {
+        &self.leased
+    }
+
+    /// Whatever this changes in records, attributes and content stay what they are.
+    pub(crate) fn quietly(&mut self) {
+        self.quiet = true;
+    }
+
+    /// The inodes that change for those who have copies of them.
+    pub(crate) fn visibly_changed(&self) -> Vec<NodeId> {
+        if self.quiet { Vec::new() } else { self.changed_inodes() }
     }
 
     /// Adds data that must be in the journal with these changes.

@@ -128,6 +128,7 @@ impl Watcher for Heard {
     }
 
     fn inode_changed(&self, _: NodeId) {}
+    fn attributes_changed(&self, _: NodeId) {}
 
     fn wait_applied(&self) {}
 }

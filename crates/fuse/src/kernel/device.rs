@@ -71,6 +71,15 @@ impl Device {
         self.notify(notify::INVAL_INODE, abi::NotifyInvalInode { ino, offset: 0, len: 0 }.as_bytes())
     }
 
+    /// Makes the kernel forget the attributes of an inode, and ask for them before it uses its pages. Takes
+    /// no lock that a request may hold.
+    ///
+    /// # Errors
+    /// What the kernel says; ENOENT: it knew nothing of it.
+    pub(crate) fn forget_attributes(&self, ino: u64) -> io::Result<()> {
+        self.notify(notify::INVAL_INODE, abi::NotifyInvalInode { ino, offset: -1, len: 0 }.as_bytes())
+    }
+
     fn notify(&self, code: i32, payload: &[u8]) -> io::Result<()> {
         let len = (size_of::<abi::OutHeader>() + payload.len()) as u32;
         self.write(&abi::OutHeader { len, error: code, unique: 0 }, payload)

@@ -118,7 +118,11 @@ impl Backend for Remote {
         Backend::watch(&self.0, watcher);
     }
 
-    fn keep_for(&self) -> Duration {
+    fn keep_names(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn keep_attr(&self, _: NodeId) -> Duration {
         Duration::ZERO
     }
 

@@ -2,10 +2,12 @@
 
 use super::slots::Outstanding;
 use super::{Away, Phase, Shared, Unreachable};
-use crate::message::{Call, FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
+use crate::message::{
+    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, ToClient, ToServer, VERSION, frame, message,
+};
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
-use leeward_fs::{Error, Reply};
+use leeward_fs::{Error, NodeId, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustls::pki_types::ServerName;
@@ -160,6 +162,7 @@ impl Shared {
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
     fn serve(&self, mut link: Link) -> String {
+        self.drop_kept(&self.copies.connected(link.resumed));
         if !link.resumed {
             self.begin_again(link.is_same_server);
         }
@@ -169,7 +172,7 @@ impl Shared {
             return "the mount has ended".into();
         }
         let mut events = Events::with_capacity(4);
-        let (mut heard, mut pinged) = (self.env.now(), self.env.now());
+        let (mut heard, mut ping_at) = (self.env.now(), 0);
         loop {
             match self.receive(&mut link) {
                 Ok(true) => heard = self.env.now(),
@@ -181,11 +184,11 @@ impl Shared {
                 link.pipe.close();
                 return "it does not answer".into();
             }
-            if now.saturating_sub(pinged) >= PING_STEP {
-                pinged = now;
-                link.pipe.send(&frame(&ToServer::Ping(now)));
+            if now >= ping_at {
+                ping_at = now + PING_STEP;
+                link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
-            let left = (pinged + PING_STEP).saturating_sub(self.env.now()).max(1);
+            let left = ping_at.saturating_sub(self.env.now()).max(1);
             if let Err(e) = link.poll.poll(&mut events, Some(Duration::from_nanos(left))).or_else(interrupted)
             {
                 return plain(&e);
@@ -210,7 +213,7 @@ impl Shared {
 
     fn hear(&self, pipe: &Pipe, said: ToClient) -> io::Result<()> {
         match said {
-            ToClient::Answer(slot, result) => {
+            ToClient::Answer(slot, result, leased) => {
                 let mut state = self.state.lock();
                 let answered = state.slots.answered(slot);
                 if let Some((_, Some(next))) = answered {
@@ -219,24 +222,62 @@ impl Shared {
                 let unclaimed =
                     answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
                 if !unclaimed.is_empty() {
-                    let call = Outstanding::new(Call::Forget(unclaimed), self.env.now(), Box::new(drop));
+                    let call =
+                        Outstanding::new(Call::Forget(unclaimed), self.env.now(), None, Box::new(drop));
                     if let Some(place) = state.slots.enter(call) {
                         pipe.send(state.slots.sending(place));
                     }
                 }
                 drop(state);
                 if let Some((call, _)) = answered {
-                    call.answer(result);
+                    call.answer(result, &leased);
                 }
                 Ok(())
             }
-            ToClient::Pong(_) => Ok(()),
+            ToClient::Pong { number, taken: None } => {
+                self.copies.renewed(number);
+                Ok(())
+            }
+            ToClient::Pong { taken: Some(term), .. } => {
+                self.drop_kept(&self.copies.taken(term));
+                Ok(())
+            }
+            ToClient::Recall { number, nodes } => {
+                let read = self.copies.void(&nodes);
+                self.drop_attributes(&nodes);
+                pipe.send(&frame(&ToServer::Recalled(number)));
+                self.drop_pages(read);
+                Ok(())
+            }
             ToClient::Closing { durable } => {
                 self.state.lock().closed_in_order = durable;
                 Err(io::Error::other("the server has ended"))
             }
             ToClient::Refused(_, why) => Err(io::Error::other(why)),
             ToClient::Welcome { .. } => Err(io::Error::other("it answers nonsense")),
+        }
+    }
+
+    /// The front end drops what it may have kept of these inodes.
+    fn drop_kept(&self, nodes: &[NodeId]) {
+        self.drop_attributes(nodes);
+        self.drop_pages(nodes.to_vec());
+    }
+
+    /// The front end drops attributes, at once.
+    fn drop_attributes(&self, nodes: &[NodeId]) {
+        let watcher = self.watcher.lock().clone();
+        if let Some(watcher) = watcher {
+            nodes.iter().for_each(|node| watcher.attributes_changed(*node));
+        }
+    }
+
+    /// The front end drops pages. It may have to wait for reads that are under way, and so for this
+    /// thread.
+    fn drop_pages(&self, nodes: Vec<NodeId>) {
+        let watcher = self.watcher.lock().clone();
+        if let Some(watcher) = watcher.filter(|_| !nodes.is_empty()) {
+            self.workers.run(move || nodes.iter().for_each(|node| watcher.inode_changed(*node)));
         }
     }
 
@@ -247,7 +288,7 @@ impl Shared {
         let (lost, returned) = state.slots.restart(in_order);
         drop(state);
         // the server has taken back what the session held
-        returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done)));
+        returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done), &Leased::Nothing));
         let mut files = self.files.lock();
         match (in_order, is_same_server) {
             (true, _) => files.closed(),
@@ -256,7 +297,7 @@ impl Shared {
         }
         drop(files);
         let why = "the server knows the session no more, and whether this was done is not known";
-        lost.into_iter().for_each(|call| call.answer(Err(Error::Io(why.into()))));
+        lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));
     }
 
     /// From now on requests are sent. False: the mount has ended.
@@ -278,6 +319,7 @@ impl Shared {
     }
 
     fn lost(&self, why: &str) {
+        self.drop_attributes(&self.copies.lost());
         let mut state = self.state.lock();
         if let Phase::Up(pipe) = &state.phase {
             pipe.close();

@@ -10,9 +10,12 @@
 //! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,
 //! once.
 //!
-//! Locks: the state, then a pipe; `files`, `groups`, `watcher` alone. None is held while an answer is given.
+//! What it tells may be kept: see [`copies`].
+//!
+//! Locks: the state, then a pipe; `files`, `copies`, `groups`, `watcher` alone. None is held while an answer is given.
 
 mod connect;
+mod copies;
 mod files;
 mod groups;
 mod slots;
@@ -20,6 +23,7 @@ mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
+use copies::{Asked, Copies};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
@@ -84,6 +88,7 @@ struct Shared {
     /// The phase has changed.
     changed: Condvar,
     files: Mutex<ChangedFiles>,
+    copies: Copies,
     groups: GroupsOfPrograms,
     /// The front end, to be told what to drop.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
@@ -149,6 +154,7 @@ impl Client {
             state: Mutex::new(state),
             changed: Condvar::new(),
             files: Mutex::default(),
+            copies: Copies::new(env),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
             workers: Workers::new(env),
@@ -186,22 +192,28 @@ impl Client {
             pipe.send(&frame(&ToServer::Bye));
             pipe.close();
         }
-        left.into_iter().for_each(|call| call.answer(Err(Error::Io("the mount has ended".into()))));
+        left.into_iter().for_each(|call| call.fail(Error::Io("the mount has ended".into())));
+    }
+
+    /// Sends an operation; answered by `answer`.
+    fn ask_op(&self, ctx: &Ctx, op: Op<'_>, answer: Answer) {
+        let (caller, asked) = (self.caller(ctx, &op), self.0.copies.asked(ctx, &op));
+        self.ask(Call::Op(caller, op), Some(asked), answer);
     }
 
     /// Sends a call; answered by `answer`.
-    fn ask(&self, call: Call<'_>, answer: Answer) {
+    fn ask(&self, call: Call<'_>, asked: Option<Asked>, answer: Answer) {
         // references are returned when the session goes on, however late
         let timeout = if matches!(call, Call::Forget(_)) { None } else { self.0.timeout };
-        let call = Outstanding::new(call, self.0.env.now(), answer);
+        let call = Outstanding::new(call, self.0.env.now(), asked, answer);
         if call.byte_count() > FRAME_BYTES_MAX {
             // the server would hang up, again and again
-            return call.answer(Err(Error::Invalid));
+            return call.fail(Error::Invalid);
         }
         let mut state = self.0.state.lock();
         if let Some(why) = state.hopeless(timeout, self.0.env.now()) {
             drop(state);
-            return call.answer(Err(Error::Io(why)));
+            return call.fail(Error::Io(why));
         }
         let Some(place) = state.slots.enter(call) else { return };
         let Phase::Up(pipe) = &state.phase else { return };
@@ -238,7 +250,7 @@ impl Client {
             }
             answer(result);
         };
-        self.ask(Call::Op(self.caller(&ctx, &op), op), Box::new(noted));
+        self.ask_op(&ctx, op, Box::new(noted));
     }
 
     /// Before a file becomes immutable or append-only, the kernel must write the pages that programs
@@ -250,8 +262,7 @@ impl Client {
                 watcher.inode_changed(node);
                 watcher.wait_applied();
             }
-            let op = Op::SetAttr { node, set };
-            client.ask(Call::Op(client.caller(&ctx, &op), op), answer);
+            client.ask_op(&ctx, Op::SetAttr { node, set }, answer);
         });
     }
 }
@@ -294,10 +305,12 @@ impl Backend for Client {
         {
             return self.write_pages_first(ctx, (node, set), Box::new(answer));
         }
+        if let Some(known) = self.0.copies.answer(&ctx, &op) {
+            return answer(known);
+        }
         if let Some(which) = about_root(&op) {
             return self.ask_of_root(ctx, (op, which), Box::new(answer));
         }
-        let caller = self.caller(&ctx, &op);
         let answer: Answer = match op {
             Op::Fsync { node } => {
                 let (client, asked) = (self.clone(), self.0.files.lock().changes());
@@ -326,7 +339,7 @@ impl Backend for Client {
                 None => Box::new(answer),
             },
         };
-        self.ask(Call::Op(caller, op), answer);
+        self.ask_op(&ctx, op, answer);
     }
 
     fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -354,8 +367,8 @@ impl Backend for Client {
     }
 
     fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
-        for some in all.chunks(FORGETS_MAX) {
-            self.ask(Call::Forget(some.to_vec()), Box::new(drop));
+        for some in self.0.copies.forget(all).chunks(FORGETS_MAX) {
+            self.ask(Call::Forget(some.to_vec()), None, Box::new(drop));
         }
     }
 
@@ -363,8 +376,18 @@ impl Backend for Client {
         *self.0.watcher.lock() = Some(watcher);
     }
 
-    fn keep_for(&self) -> Duration {
+    /// The kernel takes the directory's lock to drop a name, and whoever has it may be waiting for a
+    /// change that waits for this: so names are asked for again, and answered from copies.
+    fn keep_names(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn keep_attr(&self, node: NodeId) -> Duration {
+        self.0.copies.attr_time(node)
+    }
+
+    fn keep_entry(&self, node: NodeId) -> Duration {
+        self.0.copies.entry_time(node)
     }
 
     fn is_remote(&self) -> bool {

@@ -1,8 +1,9 @@
 //! Calls that are not answered, in their slots.
 
-use crate::message::{Call, SLOTS_MAX, Slot, ToServer, frame};
+use super::copies::Asked;
+use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame};
 use leeward_env::Nanos;
-use leeward_fs::{NodeId, Op, Reply, Result};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
 
 /// Takes the answer to a call.
@@ -26,19 +27,21 @@ pub(super) struct Outstanding {
     /// Whether it was sent, so that it may have been done.
     sent: bool,
     asked: Nanos,
+    /// What of the answer can be kept.
+    keeps: Option<Asked>,
     /// `None`: whoever asked has had an answer.
     answer: Option<Answer>,
 }
 
 impl Outstanding {
-    pub(super) fn new(call: Call<'_>, asked: Nanos, answer: Answer) -> Outstanding {
+    pub(super) fn new(call: Call<'_>, asked: Nanos, keeps: Option<Asked>, answer: Answer) -> Outstanding {
         let (repeatable, gives_references, returns_references) = match &call {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
             Call::Forget(_) => (true, false, true),
         };
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
-        Outstanding { frame, repeatable, gives_references, returns_references, sent, asked, answer }
+        Outstanding { frame, repeatable, gives_references, returns_references, sent, asked, keeps, answer }
     }
 
     /// Bytes of its message.
@@ -71,10 +74,17 @@ impl Outstanding {
         self.repeatable || !self.sent
     }
 
-    pub(super) fn answer(self, result: Result<Reply>) {
-        if let Some(answer) = self.answer {
-            answer(result);
+    /// Fails, whatever the server may have done.
+    pub(super) fn fail(self, why: Error) {
+        self.answer(Err(why), &Leased::Nothing);
+    }
+
+    pub(super) fn answer(self, result: Result<Reply>, leased: &Leased) {
+        let Some(answer) = self.answer else { return };
+        if let Some(keeps) = self.keeps {
+            keeps.answered(&result, leased);
         }
+        answer(result);
     }
 
     fn put_slot(&mut self, slot: Slot) {
@@ -200,7 +210,7 @@ mod tests {
     use super::*;
     use crate::message::{Caller, message};
     use leeward_env::Class;
-    use leeward_fs::{Error, Op};
+    use leeward_fs::Op;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -211,7 +221,7 @@ mod tests {
         let op = if repeatable { Op::SyncAll } else { once };
         let answers = answers.clone();
         let answer = Box::new(move |_| _ = answers.fetch_add(1, Ordering::Relaxed));
-        Outstanding::new(Call::Op(caller, op), 0, answer)
+        Outstanding::new(Call::Op(caller, op), 0, None, answer)
     }
 
     fn slot_of(frame: &[u8]) -> Slot {
@@ -231,7 +241,7 @@ mod tests {
             assert!(slots.answered(Slot { place: 0, number: number - 1 }).is_none());
             assert!(slots.answered(Slot { place: 7, number }).is_none());
             let (done, next) = slots.answered(slot).expect("the call");
-            done.answer(Ok(Reply::Done));
+            done.answer(Ok(Reply::Done), &Leased::Nothing);
             assert!(next.is_none() && slots.answered(slot).is_none(), "an answer that comes twice");
         }
         assert_eq!(answers.load(Ordering::Relaxed), 3);
@@ -258,11 +268,11 @@ mod tests {
                 slots.sending(place);
             }
         }
-        let forget = Outstanding::new(Call::Forget(vec![]), 0, Box::new(drop));
+        let forget = Outstanding::new(Call::Forget(vec![]), 0, None, Box::new(drop));
         slots.enter(forget).expect("a slot");
         let (lost, returned) = slots.restart(false);
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
-        lost.into_iter().for_each(|call| call.answer(Err(Error::Stale)));
+        lost.into_iter().for_each(|call| call.fail(Error::Stale));
         assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });
         assert_eq!(slots.expired(0).len(), 3);
         let left = slots.sending(2).to_vec();

@@ -101,6 +101,7 @@ pub(super) fn admit(
         gid,
         gids,
         door: Door::Remote,
+        client: 0,
         pid: 0,
         flow: Flow { uid, job: 0 },
         class: caller.class,

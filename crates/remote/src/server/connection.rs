@@ -8,6 +8,7 @@ use crate::message::{
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
+use leeward_fs::leases::Keepalive;
 use leeward_fs::{Reply, Result};
 use mio::net::TcpStream;
 use parking_lot::Mutex;
@@ -193,12 +194,25 @@ impl Conversation {
                 (Phase::In(session), Ok(ToServer::Call(slot, call))) => {
                     call_in(&self.shared, &self.connection, &session, (slot, call))
                 }
-                (Phase::In(_), Ok(ToServer::Ping(number))) => {
-                    self.connection.pipe.send(&crate::message::frame(&ToClient::Pong(number)));
+                (Phase::In(session), Ok(ToServer::Ping { number, term })) => {
+                    let taken = match self.shared.leases.keepalive(session.id.number, term) {
+                        Keepalive::Renewed => Some(None),
+                        Keepalive::Taken(term) => Some(Some(term)),
+                        Keepalive::Silence => None,
+                    };
+                    if let Some(taken) = taken {
+                        let pong = crate::message::frame(&ToClient::Pong { number, taken });
+                        self.connection.pipe.send(&pong);
+                    }
+                    Then::GoOn
+                }
+                (Phase::In(session), Ok(ToServer::Recalled(number))) => {
+                    self.shared.leases.recalled(session.id.number, number);
                     Then::GoOn
                 }
                 (Phase::In(session), Ok(ToServer::Bye)) => {
                     self.shared.forget_session(&session);
+                    self.shared.leases.leave(session.id.number);
                     Then::End
                 }
                 (_, Ok(_)) => {
@@ -302,6 +316,9 @@ fn welcome(
     shared.strangers.lock().remove(&connection.token);
     // it may have been removed since it was asked for
     shared.host_changed(&session);
+    for (number, nodes) in shared.leases.unanswered(session.id.number) {
+        connection.pipe.send(&frame(&ToClient::Recall { number, nodes }));
+    }
     Then::GoOn
 }
 
@@ -358,7 +375,10 @@ fn call_in(
 
 /// Returns references that a session holds.
 fn give_back(shared: &Shared, session: &Session, all: &[(leeward_fs::NodeId, u64)]) {
-    let held = session.give_back(all);
+    let (held, left) = session.give_back(all);
+    if !left.is_empty() {
+        shared.leases.release(session.id.number, left.into_iter());
+    }
     if !held.is_empty() {
         shared.gate.forget_all(super::session::system(), &held);
     }

@@ -21,6 +21,8 @@ use crate::keys::{Keys, PublicKey};
 use crate::message::{Refusal, SessionId, ToClient, frame};
 use connection::{Connection, Conversation, Next};
 use leeward_env::{Env, Nanos};
+use leeward_fs::NodeId;
+use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_vfs::Gate;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
@@ -30,9 +32,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Connections whose client is not let in yet, at most.
@@ -81,6 +83,7 @@ pub struct Server {
 struct Shared {
     env: Env,
     gate: Gate,
+    leases: Leases,
     tls: Arc<rustls::ServerConfig>,
     hosts: Arc<dyn Hosts>,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
@@ -103,7 +106,7 @@ impl Server {
     /// What the system says: of threads, of sockets, of TLS.
     pub fn start(
         env: &Env,
-        gate: &Gate,
+        (gate, leases): (&Gate, &Leases),
         keys: &Keys,
         hosts: Arc<dyn Hosts>,
         listeners: Vec<TcpListener>,
@@ -115,6 +118,7 @@ impl Server {
         let shared = Arc::new(Shared {
             env: env.clone(),
             gate: gate.with_turns_elsewhere(),
+            leases: leases.clone(),
             tls: keys.server().map_err(io::Error::other)?,
             hosts,
             sessions: Mutex::default(),
@@ -135,6 +139,7 @@ impl Server {
             let shared = shared.clone();
             env.try_spawn(&format!("serve-{number}"), move || shared.read(poll))?;
         }
+        leases.serve(Arc::new(Recalls(Arc::downgrade(shared))));
         let (watching, settling) = (Arc::downgrade(shared), gate.clone());
         let clock = env.clone();
         env.try_spawn("serve-watch", move || {
@@ -167,7 +172,7 @@ impl Server {
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.shared.env.now();
-        self.shared.all_sessions().iter().map(|session| session.info(now)).collect()
+        self.shared.all_sessions().iter().map(|session| session.info(&self.shared.leases, now)).collect()
     }
 
     /// How many connections there are, with those of clients that are not let in yet.
@@ -214,6 +219,19 @@ impl Server {
         }
         self.shared.sessions.lock().clear();
         self.shared.wake_all();
+    }
+}
+
+/// Sends recalls to the clients of a server.
+struct Recalls(Weak<Shared>);
+
+impl Recaller for Recalls {
+    fn recall(&self, client: ClientId, number: u64, nodes: &[NodeId]) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let session = shared.sessions.lock().get(&client).cloned();
+        if let Some(connection) = session.and_then(|session| session.connection()) {
+            connection.pipe.send(&frame(&ToClient::Recall { number, nodes: nodes.to_vec() }));
+        }
     }
 }
 
@@ -391,6 +409,7 @@ impl Shared {
                 self.forget_session(&session);
             }
         }
+        self.leases.forget_ended();
         !self.has_ended()
     }
 
@@ -414,6 +433,7 @@ impl Shared {
         let number = u64::from_le_bytes(self.env.secret()) >> 16;
         let id = SessionId { number, secret: self.env.secret() };
         let session = Arc::new(Session::new(id, key, host, self.env.now()));
+        self.leases.join(number);
         all.insert(number, session.clone());
         Ok((session, false))
     }
@@ -441,9 +461,10 @@ impl Shared {
         self.forget_session(session);
     }
 
-    /// Gives back what a session holds.
+    /// Gives back what a session holds. Its client may not hear of it.
     fn forget_session(&self, session: &Arc<Session>) {
         self.sessions.lock().remove(&session.id.number);
+        self.leases.end(session.id.number);
         let held: Vec<_> = session.end();
         if !held.is_empty() {
             self.gate.forget_all(session::system(), &held);

@@ -3,12 +3,13 @@
 use super::admit::{self, Grant};
 use super::connection::Connection;
 use crate::keys::PublicKey;
-use crate::message::{Caller, FRAME_BYTES_MAX, SLOTS_MAX, SessionId, Slot, ToClient, frame};
+use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos};
+use leeward_fs::leases::{self, Leases};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,6 +43,8 @@ pub struct SessionInfo {
     pub inodes: u64,
     /// Calls at work.
     pub calls: u64,
+    /// Inodes that the client may keep copies of.
+    pub leases: u64,
 }
 
 /// See the module's head.
@@ -108,12 +111,43 @@ pub(super) enum Begun {
 pub(super) struct Like {
     changes: bool,
     takes_references: bool,
+    /// What the client is told of, and may keep.
+    tells_of: Option<NodeId>,
 }
 
 impl Like {
     pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
-        Like { changes: op.changes(), takes_references: ctx.refs && op.gives_references() }
+        let takes_references = ctx.refs && op.gives_references();
+        Like { changes: op.changes(), takes_references, tells_of: tells_of(op) }
     }
+}
+
+/// What of an answer the client may keep: of what it tells, that on which the client has got leases.
+fn leased(like: Option<Like>, result: &Result<Reply>) -> Leased {
+    let granted = leases::take_granted();
+    let Some(of) = like.and_then(|like| like.tells_of).filter(|_| !granted.is_empty()) else {
+        return Leased::Nothing;
+    };
+    let granted: FxHashSet<NodeId> = granted.into_iter().collect();
+    let told = std::iter::once(of).chain(result.iter().flat_map(Reply::references));
+    Leased::AllBut(told.filter(|node| !granted.contains(node)).collect())
+}
+
+/// The inode that the answer to an operation tells something lasting of.
+fn tells_of(op: &Op<'_>) -> Option<NodeId> {
+    let tells = matches!(
+        op,
+        Op::Lookup { .. }
+            | Op::GetAttr { .. }
+            | Op::SetAttr { .. }
+            | Op::Make { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::RmDir { .. }
+            | Op::GetXattr { .. }
+            | Op::List { .. }
+    );
+    op.node().filter(|_| tells)
 }
 
 impl Session {
@@ -173,7 +207,7 @@ impl Session {
         state.ended
     }
 
-    pub(super) fn info(&self, now: Nanos) -> SessionInfo {
+    pub(super) fn info(&self, leases: &Leases, now: Nanos) -> SessionInfo {
         let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
         let state = self.state.lock();
         let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
@@ -184,6 +218,7 @@ impl Session {
             age: now.saturating_sub(self.since),
             silent: now.saturating_sub(heard),
             inodes,
+            leases: leases.count(self.id.number) as u64,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
         }
     }
@@ -245,11 +280,11 @@ impl Session {
         }
     }
 
-    fn answered(&self, slot: Slot, result: Result<Reply>, is_kept: bool) {
+    fn answered(&self, slot: Slot, result: Result<Reply>, leased: Leased, is_kept: bool) {
         let is_listed = matches!(result, Ok(Reply::Entries(_)));
         let nodes: Box<[NodeId]> =
             result.iter().filter(|_| is_kept && is_listed).flat_map(Reply::references).collect();
-        let frame = answer_frame(slot, result);
+        let frame = answer_frame(slot, result, leased);
         let mut state = self.state.lock();
         let at = &mut state.slots[usize::from(slot.place)];
         at.call = match is_kept {
@@ -274,6 +309,7 @@ impl Session {
     pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
         let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
+        let ctx = Ctx { client: self.id.number, ..ctx };
         Ok((ctx, host.grant.is_restricted()))
     }
 
@@ -285,21 +321,26 @@ impl Session {
         true
     }
 
-    /// Takes references back: of each inode at most as many as the client has.
-    pub(super) fn give_back(&self, all: &[(NodeId, u64)]) -> Vec<(NodeId, u64)> {
+    /// Takes references back: of each inode at most as many as the client has. Those taken, and the
+    /// inodes that it has none of any more.
+    pub(super) fn give_back(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Vec<NodeId>) {
         let mut refs = self.refs.lock();
-        let Some(refs) = refs.as_mut() else { return Vec::new() };
-        let mut given = Vec::with_capacity(all.len());
+        let Some(refs) = refs.as_mut() else { return Default::default() };
+        let (mut given, mut left) = (Vec::with_capacity(all.len()), Vec::new());
         for (node, count) in all {
-            let Some(held) = refs.get_mut(node) else { continue };
-            let count = (*count).min(*held);
-            *held -= count;
-            if *held == 0 {
-                refs.remove(node);
+            let held = refs.get(node).copied().unwrap_or_default();
+            let count = (*count).min(held);
+            if count > 0 {
+                given.push((*node, count));
             }
-            given.push((*node, count));
+            if count < held {
+                refs.insert(*node, held - count);
+            } else {
+                refs.remove(node);
+                left.push(*node);
+            }
         }
-        given
+        (given, left)
     }
 
     /// It is over: returns all references, and hangs up.
@@ -321,13 +362,13 @@ fn next_number(number: u32) -> u32 {
 }
 
 /// The frame of an answer. A client takes none that is too long, and would ask again and again.
-fn answer_frame(slot: Slot, result: Result<Reply>) -> Vec<u8> {
-    let whole = frame(&ToClient::Answer(slot, result));
+fn answer_frame(slot: Slot, result: Result<Reply>, leased: Leased) -> Vec<u8> {
+    let whole = frame(&ToClient::Answer(slot, result, leased));
     if whole.len() - 4 <= FRAME_BYTES_MAX {
         return whole;
     }
     let text = "the answer is longer than a message may be".into();
-    frame(&ToClient::Answer(slot, Err(Error::Io(text))))
+    frame(&ToClient::Answer(slot, Err(Error::Io(text)), Leased::Nothing))
 }
 
 /// The answer to one call. Dropped without being given (a panic), it says EIO.
@@ -346,6 +387,7 @@ pub(super) struct Answer {
 pub(super) struct Settled {
     session: Arc<Session>,
     slot: Slot,
+    leased: Leased,
     result: Result<Reply>,
 }
 
@@ -353,6 +395,7 @@ impl Answer {
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
+        let leased = leased(like, &result);
         if matches!(result, Err(Error::Io(_))) && self.ended.load(Ordering::Acquire) {
             // probably the cell is closed: it was not done, and is sent again to the next server
             return self.session.undo(slot);
@@ -367,11 +410,11 @@ impl Answer {
         let changes = like.is_some_and(|like| like.changes);
         if changes && result.is_ok() && self.gate.fs().is_invalidating() {
             // the thread ends with the server only
-            let _ = self.settle.send(Settled { session: self.session.clone(), slot, result });
+            let _ = self.settle.send(Settled { session: self.session.clone(), slot, leased, result });
             return;
         }
         let is_kept = like.is_none_or(|like| like.changes || like.takes_references);
-        self.session.answered(slot, result, is_kept);
+        self.session.answered(slot, result, leased, is_kept);
     }
 }
 
@@ -380,7 +423,7 @@ impl Drop for Answer {
         self.session.promised.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(slot) = self.slot.take() {
             let lost = Error::Io("the operation ended in a panic".into());
-            self.session.answered(slot, Err(lost), true);
+            self.session.answered(slot, Err(lost), Leased::Nothing, true);
         }
     }
 }
@@ -390,8 +433,8 @@ pub(super) fn settle(gate: &Gate, settled: &Receiver<Settled>) {
     while let Ok(first) = settled.recv() {
         let all: Vec<Settled> = std::iter::once(first).chain(settled.try_iter()).collect();
         gate.fs().wait_invalidated();
-        for Settled { session, slot, result } in all {
-            session.answered(slot, result, true);
+        for Settled { session, slot, leased, result } in all {
+            session.answered(slot, result, leased, true);
         }
     }
 }

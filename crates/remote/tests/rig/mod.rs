@@ -60,7 +60,7 @@ impl Rig {
         let table = Arc::new(Table::default());
         let listener = listen(&env);
         let at = listener.local_addr().expect("its address");
-        let server = start(&env, &gate, &table, listener);
+        let server = start(&env, (&cell, &gate), &table, listener);
         Rig { env, dir, table, cell, gate, server: Some(server), at }
     }
 
@@ -81,7 +81,7 @@ impl Rig {
     /// Starts a server where the one before has ended.
     pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.at).expect("the port again");
-        self.server = Some(start(&self.env, &self.gate, &self.table, listener));
+        self.server = Some(start(&self.env, (&self.cell, &self.gate), &self.table, listener));
     }
 
     /// Connects as a host that may do this.
@@ -155,8 +155,9 @@ fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
     (cell, gate)
 }
 
-fn start(env: &Env, gate: &Gate, table: &Arc<Table>, listener: TcpListener) -> Server {
-    Server::start(env, gate, &server_keys(), table.clone(), vec![listener]).expect("a server")
+fn start(env: &Env, (cell, gate): (&Cell, &Gate), table: &Arc<Table>, listener: TcpListener) -> Server {
+    Server::start(env, (gate, cell.leases()), &server_keys(), table.clone(), vec![listener])
+        .expect("a server")
 }
 
 impl Drop for Rig {

@@ -35,6 +35,8 @@ struct Shared {
     server: SocketAddr,
     plan: Box<Plan>,
     ended: AtomicBool,
+    /// Nothing passes for now.
+    held: AtomicBool,
     sockets: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
     /// Bytes that passed, to the server and from it.
@@ -54,6 +56,7 @@ impl Proxy {
             server,
             plan: Box::new(plan),
             ended: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             sockets: Mutex::default(),
             connections: AtomicUsize::new(0),
             passed: Default::default(),
@@ -66,6 +69,11 @@ impl Proxy {
     /// Connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Holds all bytes back, or lets them pass.
+    pub fn hold(&self, held: bool) {
+        self.shared.held.store(held, Ordering::SeqCst);
     }
 
     /// Bytes that passed, to the server and from it.
@@ -108,6 +116,9 @@ impl Shared {
             let (mut left, mut piece) = (fate.bytes, vec![0; 64 << 10]);
             while let Ok(len @ 1..) = from.read(&mut piece) {
                 shared.env.sleep(fate.delay);
+                while shared.held.load(Ordering::SeqCst) && !shared.ended.load(Ordering::SeqCst) {
+                    shared.env.sleep(Duration::from_millis(1));
+                }
                 let passing = len.min(left);
                 left -= passing;
                 shared.passed[way].fetch_add(passing, Ordering::SeqCst);

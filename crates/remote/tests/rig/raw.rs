@@ -110,7 +110,7 @@ impl Raw {
     pub fn call(&mut self, slot: Slot, caller: Caller, op: Op<'_>) -> Result<Reply> {
         self.say(&ToServer::Call(slot, Call::Op(caller, op)));
         match self.hear() {
-            Ok(ToClient::Answer(at, result)) if at == slot => result,
+            Ok(ToClient::Answer(at, result, _)) if at == slot => result,
             other => panic!("{other:?} for {op:?}"),
         }
     }

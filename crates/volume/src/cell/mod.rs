@@ -36,6 +36,7 @@ use leeward_env::disk::real::RealDisk;
 use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
+use leeward_fs::leases::Leases;
 use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
@@ -496,6 +497,13 @@ impl Cell {
         let failing = self.shard.log.failing();
         let failing = failing.map(|why| format!("what was written cannot be stored now: {why}"));
         broken.into_iter().chain(failing).collect()
+    }
+}
+
+impl Cell {
+    /// What clients on other machines keep copies of.
+    pub fn leases(&self) -> &Leases {
+        &self.shard.leases
     }
 }
 

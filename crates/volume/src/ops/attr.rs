@@ -208,6 +208,7 @@ impl Tx<'_> {
 
     /// [`Op::Forget`](leeward_fs::Op::Forget).
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> TxResult<Reply> {
+        self.quietly();
         if self.st.refs.get(node) <= count && self.st.orphans.contains(&node) {
             let inode = self.inode(node)?;
             self.free(node, &inode)?;
@@ -224,7 +225,11 @@ impl Shard {
             self.get_mapped_pages(ctx, node)?;
         }
         loop {
-            if let Some(attr) = self.transact(ctx, |tx| tx.set_attr(node, set))? {
+            let set = |tx: &mut Tx<'_>| {
+                tx.lease(node);
+                tx.set_attr(node, set)
+            };
+            if let Some(attr) = self.transact(ctx, set)? {
                 return Ok(Reply::Attr(attr));
             }
         }

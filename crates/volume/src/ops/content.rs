@@ -396,6 +396,7 @@ impl Tx<'_> {
     /// Applies a prefix of the queue of `node`.
     pub(crate) fn apply_queue(&mut self, node: NodeId, ready: &[(u64, Change)]) -> TxResult<()> {
         let Some((last, _)) = ready.last() else { return Ok(()) };
+        self.quietly();
         let mut inode = self.inode(node)?;
         // without a name it is in no later snapshot, and its records may be of a later epoch than
         // its content
@@ -541,6 +542,7 @@ impl Shard {
             self.transact(ctx, |tx| tx.may_write(node, &tx.file(node)?, u64::MAX))?;
             return Ok(Some(Reply::Written(0)));
         }
+        let _recalling = self.recall_first(ctx, node)?;
         let pool = self.pool_of(ctx, node)?;
         self.need_room(ctx, node.volume(), pool, len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };

@@ -27,7 +27,12 @@ impl Shard {
         limit: usize,
         attrs: bool,
     ) -> Result<Reply> {
-        if !self.transact(ctx, |tx| tx.inode(dir))?.is_dir() {
+        // before names are read, so that no change of them is missed
+        let leased = |tx: &mut Tx<'_>| {
+            tx.lease(dir);
+            tx.inode(dir)
+        };
+        if !self.transact(ctx, leased)?.is_dir() {
             return Err(Error::NotDir);
         }
         let (view, shows_snapshots) = {
@@ -127,12 +132,16 @@ impl Shard {
                         let inode = Inode::decode(&value)?;
                         entry.attr = Some(tx.attr(entry.node, &inode));
                         tx.show(entry.node);
+                        tx.lease(entry.node);
                     }
                     Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
                     Err(Fail::Stage(_) | Fail::Quota { .. } | Fail::Bin(_)) => {}
                 }
+            }
+            if !tx.leased().is_empty() {
+                self.leases.grant(ctx.client, tx.leased());
             }
             tx.finish();
             drop(st);

@@ -47,6 +47,7 @@ impl Tx<'_> {
     /// One step, of at most `most` records; `true` when the inode is gone. Everything below a
     /// directory goes first.
     fn free_inode_step(&mut self, node: NodeId, most: usize) -> TxResult<bool> {
+        self.quietly();
         if self.get(&keys::inode(node))?.is_some() && self.inode(node)?.entries() > 0 {
             self.empty_step(node, most)?;
             return Ok(false);

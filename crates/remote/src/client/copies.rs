@@ -1,0 +1,643 @@
+//! Copies of what the server has told, for as long as leases on the inodes last.
+//!
+//! They answer requests without the server: attributes, names (absent ones too), lists of names,
+//! extended attributes. The server takes a lease back by a recall; then the copy goes, and so does
+//! what answers under way say of the inode. All copies count only while the connection is there and
+//! for 5 s after the client last said so and was answered.
+//!
+//! Changes of this client need no recall. What they change is dropped before they are sent, and what
+//! other answers say of it is not kept until they are answered. To know that, each inode and each
+//! name belongs to one of a few **marks**, which note when it was last touched. Two that share one
+//! only keep less.
+//!
+//! The front end counts references to the inodes that it knows, also where a copy answers it. The
+//! server hears only of the last one that is returned.
+//!
+//! One lock, held for a few instructions.
+
+use crate::message::Leased;
+use leeward_env::{Ctx, Env, Nanos};
+use leeward_fs::leases::USED_FOR;
+use leeward_fs::{Attr, Change, Entry, Error, Kind, NodeId, Op, Reply, Result};
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHasher};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Inodes with copies, at most; names in copies, at most. The oldest copies go first.
+const COPIES_MAX: usize = 65_536;
+const NAMES_MAX: usize = 262_144;
+/// Extended attributes that are kept: those that the kernel asks for by itself.
+const XATTRS_KEPT: [&[u8]; 3] =
+    [b"system.posix_acl_access", b"system.posix_acl_default", b"security.capability"];
+const XATTR_BYTES_MAX: usize = 4096;
+/// See the module's head.
+const MARKS: usize = 4096;
+
+/// Copies of what a server has told. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Copies(Arc<Shared>);
+
+struct Shared {
+    env: Env,
+    state: Mutex<State>,
+}
+
+struct State {
+    known: FxHashMap<NodeId, Known>,
+    /// Inodes with copies, oldest first; some have none any more.
+    ages: VecDeque<NodeId>,
+    copies: usize,
+    names: usize,
+    /// Until when copies count.
+    until: Nanos,
+    connected: bool,
+    /// How often the server has taken all leases.
+    term: u32,
+    /// Counts whatever touches a mark.
+    events: u64,
+    marks: Box<[Mark]>,
+}
+
+/// An inode that the front end knows.
+#[derive(Default)]
+struct Known {
+    /// References of the front end, and those that the server counts.
+    front: u64,
+    server: u64,
+    /// The front end may have pages of it.
+    read: bool,
+    copy: Option<Box<Copy>>,
+}
+
+#[derive(Default)]
+struct Copy {
+    attr: Option<Attr>,
+    /// Values, or that there is none.
+    xattrs: Vec<(usize, Result<Box<[u8]>>)>,
+    names: BTreeMap<Box<[u8]>, Option<(NodeId, Kind)>>,
+    /// How far a listing has come that began at the start; all names up to there are known, but those
+    /// that this client has changed since.
+    listed: Listed,
+    changed: BTreeSet<Box<[u8]>>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+enum Listed {
+    #[default]
+    Nothing,
+    UpTo(Box<[u8]>),
+    All,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    /// The last event that touched it.
+    last: u64,
+    /// Changes of this client that are under way.
+    changes: u32,
+}
+
+/// What marks stand for.
+#[derive(Hash)]
+enum Of<'a> {
+    /// Everything of an inode: recalls touch it.
+    Inode(NodeId),
+    /// Its attributes.
+    Attr(NodeId),
+    Name(NodeId, &'a [u8]),
+}
+
+impl Of<'_> {
+    fn mark(&self) -> usize {
+        let mut hasher = FxHasher::default();
+        self.hash(&mut hasher);
+        // the upper bits are the better ones
+        (hasher.finish() >> 40) as usize % MARKS
+    }
+}
+
+/// A request under way. When it is dropped its changes are over.
+pub(super) struct Asked {
+    copies: Copies,
+    /// The last event before it was sent.
+    event: u64,
+    /// Marks that it changes.
+    changes: Vec<usize>,
+    what: What,
+    references: bool,
+}
+
+/// What of an answer can be kept.
+enum What {
+    Nothing,
+    Attr,
+    Name(NodeId, Box<[u8]>),
+    /// It removes a name.
+    Gone(NodeId, Box<[u8]>),
+    Xattr(NodeId, usize),
+    List {
+        dir: NodeId,
+        after: Box<[u8]>,
+        limit: usize,
+    },
+}
+
+impl Copies {
+    pub(super) fn new(env: &Env) -> Copies {
+        let root = Known { front: 1, ..Known::default() };
+        let state = State {
+            known: FxHashMap::from_iter([(NodeId::ROOT, root)]),
+            ages: VecDeque::new(),
+            copies: 0,
+            names: 0,
+            until: 0,
+            connected: false,
+            term: 0,
+            events: 0,
+            marks: vec![Mark::default(); MARKS].into(),
+        };
+        Copies(Arc::new(Shared { env: env.clone(), state: Mutex::new(state) }))
+    }
+
+    /// The answer that the copies have.
+    pub(super) fn answer(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Result<Reply>> {
+        let now = self.0.env.now();
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) {
+            return None;
+        }
+        match *op {
+            Op::GetAttr { node } => state.attr(node).map(|attr| Ok(Reply::Attr(attr))),
+            Op::Lookup { dir, name } => state.look_up(ctx, dir, name),
+            Op::GetXattr { node, name } => {
+                let which = XATTRS_KEPT.iter().position(|kept| *kept == name)?;
+                let copy = state.copy(node)?;
+                let (_, value) = copy.xattrs.iter().find(|(n, _)| *n == which)?;
+                Some(value.clone().map(|value| Reply::Data(value.into())))
+            }
+            Op::List { dir, after, limit, attrs } => {
+                state.list(ctx, dir, after, limit, attrs).map(|entries| Ok(Reply::Entries(entries)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A request is sent. Of what it changes there is no copy from now on.
+    pub(super) fn asked(&self, ctx: &Ctx, op: &Op<'_>) -> Asked {
+        let state = &mut *self.0.state.lock();
+        let mut changes = Vec::new();
+        if op.changes() {
+            let behind = state.behind_names(op);
+            for change in touched(op).into_iter().chain(behind) {
+                state.forget(&change);
+                changes.push(change.mark());
+            }
+            changes.iter().for_each(|mark| state.marks[*mark].changes += 1);
+            state.touch(&changes);
+        }
+        if let Op::Read { node, .. } = *op
+            && let Some(known) = state.known.get_mut(&node)
+        {
+            known.read = true;
+        }
+        let references = ctx.refs && op.gives_references();
+        Asked { copies: self.clone(), event: state.events, changes, what: what(op), references }
+    }
+
+    /// The front end returns references. Those that the server is to have back.
+    pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> Vec<(NodeId, u64)> {
+        let state = &mut *self.0.state.lock();
+        let mut gone = Vec::new();
+        for (node, count) in all {
+            let Some(known) = state.known.get_mut(node) else { continue };
+            known.front = known.front.saturating_sub(*count);
+            if known.front == 0 && *node != NodeId::ROOT {
+                gone.push((*node, known.server));
+                state.drop_copy(*node);
+                state.known.remove(node);
+            }
+        }
+        gone
+    }
+
+    /// How long the front end may keep attributes that it is told now.
+    pub(super) fn attr_time(&self, node: NodeId) -> Duration {
+        let now = self.0.env.now();
+        let state = self.0.state.lock();
+        match state.count(now) && state.attr(node).is_some() {
+            true => Duration::from_nanos(state.until - now),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// The same for attributes with a name. The kernel takes a recall for what came before the answer if
+    /// it knows the inode; of one that it learns of by this answer it would keep what was recalled.
+    pub(super) fn entry_time(&self, node: NodeId) -> Duration {
+        let is_new = self.0.state.lock().known.get(&node).is_none_or(|known| known.front <= 1);
+        if is_new && node != NodeId::ROOT { Duration::ZERO } else { self.attr_time(node) }
+    }
+
+    /// The connection is there again, to a session that goes on or to a new one. All copies are gone in
+    /// that case; the inodes are told, as the front end may have kept them.
+    pub(super) fn connected(&self, resumed: bool) -> Vec<NodeId> {
+        let state = &mut *self.0.state.lock();
+        state.connected = true;
+        if resumed {
+            return Vec::new();
+        }
+        (state.term, state.until) = (0, 0);
+        state.known.values_mut().for_each(|known| known.server = 0);
+        state.clear()
+    }
+
+    /// The connection is lost. The inodes with copies are told.
+    pub(super) fn lost(&self) -> Vec<NodeId> {
+        let state = &mut *self.0.state.lock();
+        state.connected = false;
+        let with_copies = state.known.iter().filter(|(_, known)| known.copy.is_some());
+        with_copies.map(|(node, _)| *node).collect()
+    }
+
+    /// How often the server has taken all leases.
+    pub(super) fn term(&self) -> u32 {
+        self.0.state.lock().term
+    }
+
+    /// The server has answered that the client was there at this time.
+    pub(super) fn renewed(&self, at: Nanos) {
+        let until = &mut self.0.state.lock().until;
+        *until = (*until).max(at + USED_FOR);
+    }
+
+    /// The server has taken all leases. The inodes that the front end may have kept are told.
+    pub(super) fn taken(&self, term: u32) -> Vec<NodeId> {
+        let state = &mut *self.0.state.lock();
+        state.term = term;
+        state.clear()
+    }
+
+    /// A recall: nothing of these inodes counts any more. Those of them that the front end may have pages
+    /// of.
+    pub(super) fn void(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let state = &mut *self.0.state.lock();
+        let marks: Vec<usize> = nodes.iter().map(|node| Of::Inode(*node).mark()).collect();
+        state.touch(&marks);
+        nodes.iter().for_each(|node| state.drop_copy(*node));
+        nodes.iter().copied().filter(|node| state.take_read(*node)).collect()
+    }
+}
+
+/// What a change touches.
+fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
+    let mut all = Vec::new();
+    let mut both = |dir: NodeId, name: &'a [u8]| all.extend([Of::Attr(dir), Of::Name(dir, name)]);
+    match *op {
+        Op::Make { dir, name, .. } | Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => {
+            both(dir, name)
+        }
+        Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+            both(from_dir, from_name);
+            both(to_dir, to_name);
+        }
+        Op::Link { node, dir, name } | Op::Place { node, dir, name, .. } => {
+            both(dir, name);
+            all.push(Of::Attr(node));
+        }
+        Op::CompleteUpload { node, dir, name, .. } => {
+            both(dir, name);
+            all.push(Of::Attr(node));
+        }
+        ref op => op.announce(&mut |change| {
+            if let Change::Inode(node) = change {
+                all.push(Of::Attr(node));
+            }
+        }),
+    }
+    all
+}
+
+fn what(op: &Op<'_>) -> What {
+    match *op {
+        Op::GetAttr { .. } | Op::SetAttr { .. } => What::Attr,
+        Op::Lookup { dir, name } | Op::Make { dir, name, .. } | Op::Link { dir, name, .. } => {
+            // `..` is no name of the directory
+            if name == b".." || !dir.announces(name) { What::Attr } else { What::Name(dir, name.into()) }
+        }
+        Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => What::Gone(dir, name.into()),
+        Op::GetXattr { node, name } => match XATTRS_KEPT.iter().position(|kept| *kept == name) {
+            Some(which) => What::Xattr(node, which),
+            None => What::Nothing,
+        },
+        Op::List { dir, after, limit, .. } => What::List { dir, after: after.into(), limit },
+        _ => What::Nothing,
+    }
+}
+
+impl State {
+    fn count(&self, now: Nanos) -> bool {
+        self.connected && now < self.until
+    }
+
+    fn copy(&self, node: NodeId) -> Option<&Copy> {
+        self.known.get(&node)?.copy.as_deref()
+    }
+
+    fn attr(&self, node: NodeId) -> Option<Attr> {
+        self.copy(node)?.attr
+    }
+
+    fn look_up(&mut self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Option<Result<Reply>> {
+        match *self.copy(dir)?.names.get(name)? {
+            None => Some(Err(Error::NotFound)),
+            Some((node, _)) => {
+                let attr = self.attr(node)?;
+                self.show(ctx, node);
+                Some(Ok(Reply::Attr(attr)))
+            }
+        }
+    }
+
+    fn list(
+        &mut self,
+        ctx: &Ctx,
+        dir: NodeId,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+    ) -> Option<Vec<Entry>> {
+        let is_whole = |copy: &&Copy| copy.listed == Listed::All && copy.changed.is_empty();
+        let copy = self.copy(dir).filter(is_whole)?;
+        let from = if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) };
+        let mut entries = Vec::new();
+        for (name, found) in copy.names.range::<[u8], _>((from, Bound::Unbounded)) {
+            let Some((node, kind)) = *found else { continue };
+            if entries.len() == limit {
+                break;
+            }
+            let attr = if attrs { Some(self.attr(node)?) } else { None };
+            entries.push(Entry { name: name.clone(), node, kind, attr });
+        }
+        if attrs {
+            entries.iter().for_each(|entry| self.show(ctx, entry.node));
+        }
+        Some(entries)
+    }
+
+    /// The front end has one more reference.
+    fn show(&mut self, ctx: &Ctx, node: NodeId) {
+        if ctx.refs
+            && let Some(known) = self.known.get_mut(&node)
+        {
+            known.front += 1;
+        }
+    }
+
+    fn touch(&mut self, marks: &[usize]) {
+        self.events += 1;
+        marks.iter().for_each(|mark| self.marks[*mark].last = self.events);
+    }
+
+    /// Whether nothing has touched these since that event, and nothing changes them.
+    fn is_quiet(&self, since: u64, of: &[Of<'_>]) -> bool {
+        of.iter().map(|of| self.marks[of.mark()]).all(|mark| mark.last <= since && mark.changes == 0)
+    }
+
+    fn forget(&mut self, of: &Of<'_>) {
+        let node = match of {
+            Of::Inode(node) | Of::Attr(node) | Of::Name(node, _) => node,
+        };
+        let Some(copy) = self.known.get_mut(node).and_then(|known| known.copy.as_deref_mut()) else { return };
+        match of {
+            Of::Inode(_) => self.drop_copy(*node),
+            Of::Attr(_) => {
+                copy.attr = None;
+                copy.xattrs.clear();
+            }
+            Of::Name(_, name) => {
+                self.names -= usize::from(copy.names.remove(*name).is_some());
+                if copy.listed != Listed::Nothing {
+                    copy.changed.insert((*name).into());
+                }
+            }
+        }
+    }
+
+    /// The inodes behind the names that a change removes. Where it is not known what is behind one, any
+    /// copy may be of it; an unlink says in the end.
+    fn behind_names(&mut self, op: &Op<'_>) -> Vec<Of<'static>> {
+        let names = match *op {
+            Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => [Some((dir, name)), None],
+            Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+                [Some((from_dir, from_name)), Some((to_dir, to_name))]
+            }
+            Op::Place { dir, name, .. } | Op::CompleteUpload { dir, name, .. } => [Some((dir, name)), None],
+            _ => [None, None],
+        };
+        let names = names.into_iter().flatten();
+        let found: Vec<_> = names.map(|(dir, name)| self.copy(dir)?.names.get(name).copied()).collect();
+        let says_in_the_end = matches!(op, Op::Unlink { .. } | Op::RmDir { .. });
+        if found.contains(&None) && !says_in_the_end {
+            self.clear();
+        }
+        found.into_iter().flatten().flatten().map(|(node, _)| Of::Attr(node)).collect()
+    }
+
+    fn take_read(&mut self, node: NodeId) -> bool {
+        self.known.get_mut(&node).is_some_and(|known| std::mem::take(&mut known.read))
+    }
+
+    fn drop_copy(&mut self, node: NodeId) {
+        if let Some(copy) = self.known.get_mut(&node).and_then(|known| known.copy.take()) {
+            self.copies -= 1;
+            self.names -= copy.names.len();
+        }
+    }
+
+    /// Drops all copies; the inodes that had some, or that the front end may have pages of.
+    fn clear(&mut self) -> Vec<NodeId> {
+        self.events += 1;
+        self.marks.iter_mut().for_each(|mark| mark.last = self.events);
+        let mut dropped = Vec::new();
+        for (node, known) in &mut self.known {
+            if known.copy.take().is_some() || known.read {
+                known.read = false;
+                dropped.push(*node);
+            }
+        }
+        self.ages.clear();
+        (self.copies, self.names) = (0, 0);
+        dropped
+    }
+
+    /// The copy of an inode that the front end knows, a new one if there is none.
+    fn copy_of(&mut self, node: NodeId) -> Option<&mut Copy> {
+        let known = self.known.get_mut(&node)?;
+        if known.copy.is_none() {
+            self.copies += 1;
+            self.ages.push_back(node);
+        }
+        Some(known.copy.get_or_insert_default())
+    }
+
+    fn make_room(&mut self) {
+        while (self.copies > COPIES_MAX || self.names > NAMES_MAX || self.ages.len() > 4 * COPIES_MAX)
+            && let Some(oldest) = self.ages.pop_front()
+        {
+            self.drop_copy(oldest);
+        }
+    }
+
+    fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
+        let of = [Of::Inode(attr.node), Of::Attr(attr.node)];
+        if leased.has(attr.node)
+            && !attr.node.is_view()
+            && self.is_quiet(since, &of)
+            && let Some(copy) = self.copy_of(attr.node)
+        {
+            copy.attr = Some(*attr);
+        }
+    }
+
+    fn learn_name(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (dir, name): (NodeId, &[u8]),
+        found: Option<(NodeId, Kind)>,
+    ) {
+        let of = [Of::Inode(dir), Of::Name(dir, name)];
+        let is_kept = leased.has(dir) && !found.is_some_and(|(node, _)| node.is_view());
+        if is_kept
+            && self.is_quiet(since, &of)
+            && let Some(copy) = self.copy_of(dir)
+        {
+            copy.changed.remove(name);
+            let is_new = copy.names.insert(name.into(), found).is_none();
+            self.names += usize::from(is_new);
+        }
+    }
+
+    fn learn_list(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (dir, after, limit): (NodeId, &[u8], usize),
+        entries: &[Entry],
+    ) {
+        let of = [Of::Inode(dir), Of::Attr(dir)];
+        let is_kept = leased.has(dir) && !entries.iter().any(|entry| entry.node.is_view());
+        if !is_kept || !self.is_quiet(since, &of) {
+            return;
+        }
+        let Some(copy) = self.copy_of(dir) else { return };
+        let follows = match &copy.listed {
+            Listed::All if copy.changed.is_empty() => return,
+            Listed::All => after.is_empty(),
+            Listed::UpTo(last) => **last == *after || after.is_empty(),
+            Listed::Nothing => after.is_empty(),
+        };
+        if !follows {
+            return;
+        }
+        let before = copy.names.len();
+        if after.is_empty() {
+            // names of a listing before may be gone
+            copy.changed.clear();
+            copy.names.clear();
+        }
+        for entry in entries {
+            copy.names.insert(entry.name.clone(), Some((entry.node, entry.kind)));
+        }
+        copy.listed = match entries.last() {
+            Some(last) if entries.len() >= limit => Listed::UpTo(last.name.clone()),
+            _ => Listed::All,
+        };
+        let after = copy.names.len();
+        self.names = self.names + after - before;
+    }
+}
+
+impl Asked {
+    /// The answer has come, and goes to the front end.
+    pub(super) fn answered(mut self, result: &Result<Reply>, leased: &Leased) {
+        let copies = self.copies.clone();
+        let state = &mut *copies.0.state.lock();
+        // its own changes are over, and part of the answer
+        self.changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
+        if let (true, Ok(reply)) = (self.references, result) {
+            for node in reply.references() {
+                let known = state.known.entry(node).or_default();
+                known.front += 1;
+                known.server += 1;
+            }
+        }
+        let since = self.event;
+        match (&self.what, result) {
+            (What::Attr, Ok(Reply::Attr(attr))) => state.learn_attr(since, leased, attr),
+            (What::Name(dir, name), Ok(Reply::Attr(attr))) => {
+                state.learn_attr(since, leased, attr);
+                state.learn_name(since, leased, (*dir, name), Some((attr.node, attr.kind)));
+            }
+            (What::Name(dir, name), Err(Error::NotFound)) if self.changes.is_empty() => {
+                state.learn_name(since, leased, (*dir, name), None);
+            }
+            (What::Gone(dir, name), Ok(Reply::Removed { node, .. })) => {
+                let of = Of::Attr(*node);
+                state.forget(&of);
+                state.touch(&[of.mark()]);
+                state.learn_name(since, leased, (*dir, name), None);
+            }
+            (What::Xattr(node, which), Ok(Reply::Data(value))) if value.len() <= XATTR_BYTES_MAX => {
+                let value = Ok(value[..].into());
+                state.learn_xattr(since, leased, (*node, *which), value);
+            }
+            (What::Xattr(node, which), Err(Error::NoData)) => {
+                state.learn_xattr(since, leased, (*node, *which), Err(Error::NoData));
+            }
+            (What::List { dir, after, limit }, Ok(Reply::Entries(entries))) => {
+                for attr in entries.iter().filter_map(|entry| entry.attr.as_ref()) {
+                    state.learn_attr(since, leased, attr);
+                }
+                state.learn_list(since, leased, (*dir, after, *limit), entries);
+            }
+            _ => (),
+        }
+        state.touch(&std::mem::take(&mut self.changes));
+        state.make_room();
+    }
+}
+
+impl State {
+    fn learn_xattr(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (node, which): (NodeId, usize),
+        value: Result<Box<[u8]>>,
+    ) {
+        let of = [Of::Inode(node), Of::Attr(node)];
+        if leased.has(node)
+            && self.is_quiet(since, &of)
+            && let Some(copy) = self.copy_of(node)
+        {
+            copy.xattrs.retain(|(n, _)| *n != which);
+            copy.xattrs.push((which, value));
+        }
+    }
+}
+
+impl Drop for Asked {
+    /// Also of one that was never answered.
+    fn drop(&mut self) {
+        let changes = std::mem::take(&mut self.changes);
+        if !changes.is_empty() {
+            let mut state = self.copies.0.state.lock();
+            changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
+            state.touch(&changes);
+        }
+    }
+}

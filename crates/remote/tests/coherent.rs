@@ -1,0 +1,334 @@
+//! Copies of clients are never old: whatever one client, the server's machine or nobody in particular
+//! changes, all others see when the change is answered. And who keeps copies and cannot be reached
+//! holds others up for a few seconds only.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_env::Ctx;
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr, SetTime, Time};
+use leeward_fs::{XattrMode, leases::USED_FOR};
+use leeward_remote::message::{Call, Caller, Slot, ToClient, ToServer};
+use leeward_remote::{Client, Grant};
+use leeward_vfs::{Backend, Gate};
+use rig::proxy::{Proxy, WHOLE};
+use rig::raw::Raw;
+use rig::{INVITATION, Rig, lookup, make, seed, user};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const ROOT: NodeId = NodeId::ROOT;
+const ACL: &[u8] = b"system.posix_acl_access";
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
+}
+
+/// Who asks.
+enum Actor {
+    Client(Client),
+    /// A mount on the server's machine, or a door.
+    Here(Gate),
+}
+
+impl Actor {
+    fn call(&self, op: Op<'_>) -> Result<Reply> {
+        match self {
+            Actor::Client(client) => client.call(&user(0), op),
+            Actor::Here(gate) => gate.call(&Ctx::user(0, 0), op),
+        }
+    }
+}
+
+const NAMES: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+
+/// A random change of one of the inodes.
+fn change(random: &mut Random, dirs: &[NodeId], files: &[NodeId], actor: &Actor) -> Result<Reply> {
+    let (dir, to_dir) = (*random.one(dirs), *random.one(dirs));
+    let (name, to_name) = (*random.one(&NAMES), *random.one(&NAMES));
+    let node = *random.one(files);
+    let mode = 0o600 + random.below(0o177) as u32;
+    let byte = [mode as u8];
+    actor.call(match random.below(14) {
+        0..3 => Op::Make { dir, name, make: Make::File, mode, umask: 0 },
+        3 => Op::Make { dir, name, make: Make::Dir, mode: mode | 0o700, umask: 0 },
+        4 | 5 => Op::Unlink { dir, name, over: Precondition::Any },
+        6 => Op::RmDir { dir, name },
+        7 => Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode: RenameMode::Replace },
+        8 => Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode: RenameMode::Exchange },
+        9 => Op::Link { node, dir, name },
+        10 => Op::Write { node, offset: random.below(9000) as u64, data: &[7; 100] },
+        11 => Op::SetAttr { node, set: SetAttr { mode: Some(mode), ..SetAttr::default() } },
+        12 => {
+            let time = Time { secs: random.below(1 << 30) as i64, nanos: 5 };
+            Op::SetAttr { node, set: SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() } }
+        }
+        _ => Op::SetXattr { node, name: b"user.x", value: &byte, mode: XattrMode::Set },
+    })
+}
+
+/// All that the actor sees of what the cell has, compared with the cell itself.
+fn compare(rig: &Rig, actor: &Actor, nodes: &BTreeSet<NodeId>, what: &str) {
+    let ask = |op: Op<'_>| (actor.call(op), rig.gate.call(&Ctx::user(0, 0), op));
+    for node in nodes {
+        let (seen, is) = ask(Op::GetAttr { node: *node });
+        assert_eq!(seen, is, "{what}: attributes of {node:?}");
+        let Ok(Reply::Attr(attr)) = is else { continue };
+        let (seen, is) = ask(Op::GetXattr { node: *node, name: ACL });
+        assert_eq!(seen, is, "{what}: ACL of {node:?}");
+        if attr.nlink == 0 || attr.kind != leeward_fs::Kind::Dir {
+            continue;
+        }
+        for attrs in [false, true] {
+            let (seen, is) = ask(Op::List { dir: *node, after: b"", limit: 100, attrs });
+            assert_eq!(seen, is, "{what}: the list of {node:?}");
+        }
+        for name in NAMES {
+            let (seen, is) = ask(Op::Lookup { dir: *node, name });
+            assert_eq!(seen, is, "{what}: {:?} in {node:?}", String::from_utf8_lossy(name));
+        }
+    }
+}
+
+/// In turn somebody changes something, and everybody looks.
+fn everybody_sees_all_changes(first: u64, steps: usize) {
+    let rig = Rig::new();
+    let actors = [
+        Actor::Client(rig.host("a", Grant::default())),
+        Actor::Client(rig.host("bb", Grant::default())),
+        Actor::Client(rig.host("ccc", Grant::default())),
+        Actor::Here(rig.gate.clone()),
+    ];
+    let mut random = Random(first);
+    let mut nodes = BTreeSet::from([ROOT]);
+    let (mut dirs, mut files) = (vec![ROOT], vec![ROOT]);
+    for step in 0..steps {
+        let by = random.below(actors.len());
+        let done = change(&mut random, &dirs, &files, &actors[by]);
+        if let Ok(Reply::Attr(attr)) = &done {
+            nodes.insert(attr.node);
+            let list = if attr.kind == leeward_fs::Kind::Dir { &mut dirs } else { &mut files };
+            if !list.contains(&attr.node) {
+                list.push(attr.node);
+            }
+        }
+        let mut some = BTreeSet::from([*random.one(&files)]);
+        (0..4).for_each(|_| _ = some.insert(*random.one(&dirs)));
+        let what = format!("seed {first}, step {step}, {done:?} by {by}");
+        for (number, actor) in actors.iter().enumerate() {
+            if step % 25 == 0 {
+                compare(&rig, actor, &nodes, &format!("{what}, seen by {number}"));
+            } else if random.below(2) == 0 {
+                compare(&rig, actor, &some, &format!("{what}, seen by {number}"));
+            }
+        }
+        if random.below(10) == 0
+            && let Actor::Client(client) = random.one(&actors)
+        {
+            let (node, count) = (*random.one(&files), 1 + random.below(50) as u64);
+            client.forget(user(0), node, count);
+        }
+    }
+    let (leases, recalls, taken) = rig.cell.leases().figures();
+    assert!(leases > 0 && recalls > 0, "{leases} leases, {recalls} recalls: nothing was kept");
+    assert_eq!(taken, 0, "nobody was silent");
+}
+
+#[test]
+fn what_is_answered_everybody_sees() {
+    (1..=6).for_each(|seed| everybody_sees_all_changes(seed, 400));
+}
+
+#[test]
+#[ignore = "longer"]
+fn what_is_answered_everybody_sees_for_long() {
+    (100..300).for_each(|seed| everybody_sees_all_changes(seed, 1000));
+}
+
+/// Values only grow, and whoever begins to read after another has read sees as much.
+#[test]
+fn values_never_go_back_whoever_reads() {
+    let rig = Rig::new();
+    let clients: Vec<Client> =
+        ["a", "bb", "ccc"].iter().map(|name| rig.host(name, Grant::default())).collect();
+    let file = make(&clients[0], ROOT, b"file").expect("made").node;
+    let (seen, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let set = |client: &Client, value: u64| {
+        let time = Time { secs: value as i64, nanos: 0 };
+        let set = SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() };
+        client.call(&user(0), Op::SetAttr { node: file, set }).expect("set");
+    };
+    set(&clients[0], 0);
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let (seen, ended, reads) = (seen.clone(), ended.clone(), &reads);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Acquire) {
+                    let before = seen.load(Ordering::Acquire);
+                    let attr = client.call(&user(0), Op::GetAttr { node: file }).and_then(Reply::attr);
+                    let value = attr.expect("attributes").mtime.secs as u64;
+                    assert!(value >= before, "{value} was read after {before}");
+                    seen.fetch_max(value, Ordering::AcqRel);
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for value in 1..1500 {
+            set(&clients[value as usize % 2], value);
+            seen.fetch_max(value, Ordering::AcqRel);
+        }
+        ended.store(true, Ordering::Release);
+    });
+    assert!(reads.load(Ordering::Relaxed) > 1500, "copies are of use");
+}
+
+/// What is known is not asked for.
+#[test]
+fn what_is_known_takes_no_message() {
+    let rig = Rig::new();
+    let here = Actor::Here(rig.gate.clone());
+    let make = |dir, name, make| here.call(Op::Make { dir, name, make, mode: 0o755, umask: 0 });
+    let dir = make(ROOT, b"dir", Make::Dir).and_then(Reply::attr).expect("made").node;
+    let names: Vec<String> = (0..2000).map(|n| format!("file {n}")).collect();
+    names.iter().for_each(|name| drop(make(dir, name.as_bytes(), Make::File).expect("made")));
+    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    rig.table.invites.lock().expect("invites").push(("a".into(), Grant::default()));
+    let a = rig.connect(proxy.at, seed("a"), Some(INVITATION)).expect("connected");
+    rig.env.sleep(Duration::from_millis(100)); // the first keepalive is answered
+    let look = || {
+        let mut after: Box<[u8]> = Box::default();
+        let mut count = 0;
+        loop {
+            let op = Op::List { dir, after: &after, limit: 300, attrs: true };
+            let entries = a.call(&user(0), op).and_then(Reply::entries).expect("listed");
+            count += entries.len();
+            match entries.last() {
+                Some(last) if entries.len() == 300 => after = last.name.clone(),
+                _ => break,
+            }
+        }
+        assert_eq!(count, 2000);
+        assert_eq!(lookup(&a, dir, b"none"), Err(Error::NotFound));
+        for name in &names {
+            let found = lookup(&a, dir, name.as_bytes()).expect("found");
+            assert_eq!(a.call(&user(0), Op::GetAttr { node: found.node }), Ok(Reply::Attr(found)));
+        }
+    };
+    let _ = lookup(&a, ROOT, b"dir");
+    look();
+    let before = proxy.passed();
+    let begun = Instant::now();
+    look();
+    let sent = proxy.passed()[0] - before[0];
+    // keepalives
+    let most = 200 * (2 + begun.elapsed().as_secs() as usize);
+    assert!(sent < most, "{sent} bytes were sent");
+}
+
+/// A client that cannot be reached holds up only those who change what it keeps, and only until it
+/// cannot use that any more. When it is back it sees what has changed.
+#[test]
+fn a_client_that_is_cut_off_is_waited_for_six_seconds() {
+    let rig = Rig::new();
+    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    rig.table.invites.lock().expect("invites").push(("a".into(), Grant::default()));
+    let a = rig.connect(proxy.at, seed("a"), Some(INVITATION)).expect("connected");
+    let b = rig.host("bb", Grant::default());
+    let (file, other) =
+        (make(&b, ROOT, b"file").expect("made").node, make(&b, ROOT, b"other").expect("made"));
+    rig.env.sleep(Duration::from_millis(100));
+    assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o644);
+    proxy.hold(true);
+    let chmod = |node, mode| {
+        let begun = Instant::now();
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        b.call(&user(0), Op::SetAttr { node, set }).expect("set");
+        begun.elapsed()
+    };
+    assert!(chmod(other.node, 0o600) < Duration::from_millis(500), "a keeps nothing of it");
+    let waited = chmod(file, 0o600);
+    let most = Duration::from_millis(6500);
+    assert!(waited > Duration::from_secs(3) && waited < most, "{waited:?}");
+    assert!(chmod(file, 0o640) < Duration::from_millis(500), "nothing is kept any more");
+    proxy.hold(false);
+    assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o640, "old attributes");
+}
+
+/// A client that says that it is there and answers no recall loses its leases as well.
+#[test]
+fn a_client_that_keeps_what_it_is_asked_for_loses_it() {
+    const BAD: u8 = 77;
+    let rig = Rig::new();
+    rig.know(BAD, "bad", Grant::default());
+    let b = rig.host("bb", Grant::default());
+    let file = make(&b, ROOT, b"file").expect("made").node;
+    let (mut raw, _) = Raw::welcomed(&rig, BAD, None);
+    let caller = Caller { uid: 0, gid: 0, gids: vec![], class: leeward_env::Class::Interactive, refs: true };
+    let slot = Slot { place: 0, number: 1 };
+    raw.call(slot, caller, Op::Lookup { dir: ROOT, name: b"file" }).expect("found");
+    let ended = AtomicBool::new(false);
+    let begun = Instant::now();
+    let waited = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                raw.say(&ToServer::Ping { number: 1, term: 0 });
+                rig.env.sleep(Duration::from_millis(300));
+            }
+        });
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let done = b.call(&user(0), Op::SetAttr { node: file, set });
+        ended.store(true, Ordering::Release);
+        done.expect("set");
+        begun.elapsed()
+    });
+    assert!(waited < Duration::from_secs(11), "{waited:?}");
+    assert!(waited > Duration::from_nanos(USED_FOR), "{waited:?}: it may have used them");
+    // told so when it says again that it is there
+    raw.say(&ToServer::Ping { number: 9, term: 0 });
+    let taken = (0..100).find_map(|_| match raw.hear() {
+        Ok(ToClient::Pong { number: 9, taken }) => Some(taken),
+        Ok(_) => None,
+        Err(_) => panic!("hung up on"),
+    });
+    assert_eq!(taken, Some(Some(1)));
+    let call = ToServer::Call(Slot { place: 0, number: 2 }, Call::Forget(vec![(file, 9)]));
+    raw.say(&call);
+    assert!(matches!(raw.hear(), Ok(ToClient::Answer(..))));
+}
+
+/// Many clients that keep one directory do not make a change of it slow.
+#[test]
+fn a_change_of_what_many_keep_is_quick() {
+    let rig = Rig::new();
+    let clients: Vec<Client> = (0..60)
+        .map(|n| {
+            rig.know(100 + n, &format!("host {n}"), Grant::default());
+            rig::client(&rig.env, rig.at, [100 + n; 32], None).expect("connected")
+        })
+        .collect();
+    let file = make(&clients[0], ROOT, b"file").expect("made").node;
+    for round in 0..5 {
+        clients.iter().for_each(|client| {
+            lookup(client, ROOT, b"file").expect("found");
+        });
+        let begun = Instant::now();
+        let set = SetAttr { mode: Some(0o600 + round), ..SetAttr::default() };
+        clients[0].call(&user(0), Op::SetAttr { node: file, set }).expect("set");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        let seen = clients.iter().map(|client| lookup(client, ROOT, b"file").map(|attr| attr.mode));
+        assert!(seen.into_iter().all(|mode| mode == Ok(0o600 + round)));
+    }
+}
