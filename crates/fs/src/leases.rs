@@ -47,15 +47,30 @@ pub trait Recaller: Send + Sync {
     fn recall(&self, client: ClientId, number: u64, nodes: &[NodeId]);
 }
 
-thread_local! {
-    /// What was granted by operations on this thread.
-    static GRANTED: RefCell<Vec<NodeId>> = const { RefCell::new(Vec::new()) };
+/// What a client gets leases on with the answer to an operation.
+#[derive(Default)]
+pub struct Granted {
+    /// The inodes.
+    pub nodes: Vec<NodeId>,
+    /// Where the answer tells all names of a directory: the name of its directory of snapshots, which
+    /// may not be among them.
+    pub snapshot_dir: Option<Box<[u8]>>,
 }
 
-/// The inodes on which the client of an operation that this thread has just run has leases. To be
-/// called before the operation as well, for those of others.
-pub fn take_granted() -> Vec<NodeId> {
+thread_local! {
+    /// What operations on this thread have granted.
+    static GRANTED: RefCell<Granted> = RefCell::default();
+}
+
+/// What the client of the operation that this thread has just run gets leases on. To be called before
+/// the operation as well, for those of others.
+pub fn take_granted() -> Granted {
     GRANTED.take()
+}
+
+/// The answer tells all names of a directory, see [`Granted::snapshot_dir`].
+pub fn tells_all_names(snapshot_dir: &[u8]) {
+    GRANTED.with_borrow_mut(|granted| granted.snapshot_dir = Some(snapshot_dir.into()));
 }
 
 /// What a client is told when it says that it is there.
@@ -323,7 +338,7 @@ impl Leases {
             }
             granted.push(*node);
         }
-        GRANTED.with_borrow_mut(|all| all.extend(granted));
+        GRANTED.with_borrow_mut(|all| all.nodes.extend(granted));
     }
 
     /// A client does not know these inodes any more.
@@ -386,6 +401,14 @@ impl Leases {
             asked.iter().for_each(|(holder, number, nodes)| recaller.recall(*holder, *number, nodes));
         }
         Recalling { shared: self.0.clone(), client, nodes: nodes.into() }
+    }
+
+    /// Asks all clients for all leases in a volume, as [`Leases::recall`] does.
+    pub fn recall_volume(&self, volume: u32) -> Recalling {
+        let table = self.0.table.lock();
+        let nodes: Vec<_> = table.holders.keys().filter(|node| node.volume() == volume).copied().collect();
+        drop(table);
+        self.recall(0, &nodes)
     }
 
     /// Leases of a client.

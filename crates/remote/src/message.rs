@@ -174,15 +174,20 @@ pub enum ToClient {
 pub enum Leased {
     /// Of none.
     Nothing,
-    /// Of the inode that was asked about, and those that the answer has attributes of: but not of
-    /// these.
-    AllBut(Vec<NodeId>),
+    /// Of the inode that was asked about, and those that the answer has attributes of.
+    AllBut {
+        /// But not of these.
+        others: Vec<NodeId>,
+        /// The answer tells all names of a directory (one that was made has none) but this one, of its
+        /// directory of snapshots.
+        snapshot_dir: Option<Box<[u8]>>,
+    },
 }
 
 impl Leased {
     /// Whether the client may keep what the answer says of this inode.
     pub fn has(&self, node: NodeId) -> bool {
-        matches!(self, Leased::AllBut(others) if !others.contains(&node))
+        matches!(self, Leased::AllBut { others, .. } if !others.contains(&node))
     }
 }
 
@@ -324,9 +329,10 @@ impl Wire<'_> for Leased {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Leased::Nothing => out.push(0),
-            Leased::AllBut(others) => {
+            Leased::AllBut { others, snapshot_dir } => {
                 out.push(1);
                 others.put(out);
+                snapshot_dir.put(out);
             }
         }
     }
@@ -334,7 +340,7 @@ impl Wire<'_> for Leased {
     fn take(from: &mut Input<'_>) -> Taken<Leased> {
         match u8::take(from)? {
             0 => Ok(Leased::Nothing),
-            1 => Wire::take(from).map(Leased::AllBut),
+            1 => Ok(Leased::AllBut { others: Wire::take(from)?, snapshot_dir: Wire::take(from)? }),
             _ => Err(Malformed::Unknown),
         }
     }

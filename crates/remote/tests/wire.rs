@@ -130,14 +130,14 @@ fn messages_of_a_server_have_these_bytes() {
     };
     let welcome_hex =
         format!("01 0100 0900000000000000 {} 01 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
-    let all_but = Leased::AllBut(vec![B]);
+    let all_but = Leased::AllBut { others: vec![B], snapshot_dir: Some((*b".snap").into()) };
     let all = [
         (welcome, &welcome_hex[..]),
         (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
         (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing), "03 0201 06050403 00 00"),
         (
             ToClient::Answer(SLOT, Ok(Reply::Done), all_but),
-            "03 0201 06050403 01 01000000 1100000000000000 00",
+            "03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 00",
         ),
         (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing), "04 0201 06050403 00 02"),
         (ToClient::Pong { number: 0x0102, taken: None }, "05 0201000000000000 00"),

@@ -41,7 +41,7 @@ impl Shard {
             Op::ReadLink { node } => self.transact(ctx, |tx| tx.read_link(node)),
             Op::Make { dir, name, make, mode, umask } => {
                 let new = NewNode { dir, name, make, mode, umask };
-                self.leasing(ctx, dir, |tx| tx.make(&new))
+                self.leasing(ctx, dir, |tx| tx.make(&new).inspect(|_| tx.tell_snapshot_dir(&new)))
             }
             Op::MakeUnnamed { dir, mode, umask, bytes } => {
                 self.transact(ctx, |tx| tx.make_unnamed(dir, (mode, umask), bytes))

@@ -267,6 +267,13 @@ impl Shard {
         if conflicts { self.recall(ctx, &[node]).map(Some) } else { Ok(None) }
     }
 
+    /// Takes all leases in a volume back, and waits for it. None are granted as long as the result lives.
+    pub(crate) fn recall_volume(&self, volume: u32) -> Recalling {
+        let recalling = self.leases.recall_volume(volume);
+        recalling.wait();
+        recalling
+    }
+
     /// Loads a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
     fn load(&self, key: Key, mut seq: u64) -> Result<()> {
         if let Some(view) = keys::view_of(&key) {

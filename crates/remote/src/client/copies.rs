@@ -18,7 +18,7 @@
 use crate::message::Leased;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_fs::leases::USED_FOR;
-use leeward_fs::{Attr, Change, Entry, Error, Kind, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -83,6 +83,8 @@ struct Copy {
     /// that this client has changed since.
     listed: Listed,
     changed: BTreeSet<Box<[u8]>>,
+    /// The name of its directory of snapshots, which is not listed.
+    snapshot_dir: Option<Box<[u8]>>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -111,6 +113,14 @@ enum Of<'a> {
     Name(NodeId, &'a [u8]),
 }
 
+impl Copy {
+    /// Whether there is no such name, as all are known.
+    fn has_none(&self, name: &[u8]) -> bool {
+        let is_hidden = self.snapshot_dir.as_deref().is_none_or(|hidden| hidden == name);
+        self.listed == Listed::All && !is_hidden && name != b".." && !self.changed.contains(name)
+    }
+}
+
 impl Of<'_> {
     fn mark(&self) -> usize {
         let mut hasher = FxHasher::default();
@@ -136,6 +146,8 @@ enum What {
     Nothing,
     Attr,
     Name(NodeId, Box<[u8]>),
+    /// It makes a directory of this name.
+    Dir(NodeId, Box<[u8]>),
     /// It removes a name.
     Gone(NodeId, Box<[u8]>),
     Xattr(NodeId, usize),
@@ -323,6 +335,7 @@ fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
 fn what(op: &Op<'_>) -> What {
     match *op {
         Op::GetAttr { .. } | Op::SetAttr { .. } => What::Attr,
+        Op::Make { dir, name, make: Make::Dir, .. } => What::Dir(dir, name.into()),
         Op::Lookup { dir, name } | Op::Make { dir, name, .. } | Op::Link { dir, name, .. } => {
             // `..` is no name of the directory
             if name == b".." || !dir.announces(name) { What::Attr } else { What::Name(dir, name.into()) }
@@ -351,9 +364,11 @@ impl State {
     }
 
     fn look_up(&mut self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Option<Result<Reply>> {
-        match *self.copy(dir)?.names.get(name)? {
-            None => Some(Err(Error::NotFound)),
-            Some((node, _)) => {
+        let copy = self.copy(dir)?;
+        match copy.names.get(name) {
+            None => copy.has_none(name).then_some(Err(Error::NotFound)),
+            Some(None) => Some(Err(Error::NotFound)),
+            Some(&Some((node, _))) => {
                 let attr = self.attr(node)?;
                 self.show(ctx, node);
                 Some(Ok(Reply::Attr(attr)))
@@ -521,6 +536,16 @@ impl State {
         }
     }
 
+    fn learn_new_dir(&mut self, since: u64, leased: &Leased, dir: NodeId) {
+        if let Leased::AllBut { snapshot_dir: Some(hidden), .. } = leased
+            && leased.has(dir)
+            && self.is_quiet(since, &[Of::Inode(dir), Of::Attr(dir)])
+            && let Some(copy) = self.copy_of(dir)
+        {
+            (copy.listed, copy.snapshot_dir) = (Listed::All, Some(hidden.clone()));
+        }
+    }
+
     fn learn_list(
         &mut self,
         since: u64,
@@ -552,6 +577,9 @@ impl State {
         for entry in entries {
             copy.names.insert(entry.name.clone(), Some((entry.node, entry.kind)));
         }
+        if let Leased::AllBut { snapshot_dir, .. } = leased {
+            copy.snapshot_dir.clone_from(snapshot_dir);
+        }
         copy.listed = match entries.last() {
             Some(last) if entries.len() >= limit => Listed::UpTo(last.name.clone()),
             _ => Listed::All,
@@ -578,8 +606,11 @@ impl Asked {
         let since = self.event;
         match (&self.what, result) {
             (What::Attr, Ok(Reply::Attr(attr))) => state.learn_attr(since, leased, attr),
-            (What::Name(dir, name), Ok(Reply::Attr(attr))) => {
+            (What::Name(dir, name) | What::Dir(dir, name), Ok(Reply::Attr(attr))) => {
                 state.learn_attr(since, leased, attr);
+                if let What::Dir(..) = self.what {
+                    state.learn_new_dir(since, leased, attr.node);
+                }
                 state.learn_name(since, leased, (*dir, name), Some((attr.node, attr.kind)));
             }
             (What::Name(dir, name), Err(Error::NotFound)) if self.changes.is_empty() => {

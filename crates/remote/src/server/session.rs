@@ -5,7 +5,7 @@ use super::connection::Connection;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos};
-use leeward_fs::leases::{self, Leases};
+use leeward_fs::leases::{self, Granted, Leases};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
@@ -124,13 +124,13 @@ impl Like {
 
 /// What of an answer the client may keep: of what it tells, that on which the client has got leases.
 fn leased(like: Option<Like>, result: &Result<Reply>) -> Leased {
-    let granted = leases::take_granted();
-    let Some(of) = like.and_then(|like| like.tells_of).filter(|_| !granted.is_empty()) else {
+    let Granted { nodes, snapshot_dir } = leases::take_granted();
+    let Some(of) = like.and_then(|like| like.tells_of).filter(|_| !nodes.is_empty()) else {
         return Leased::Nothing;
     };
-    let granted: FxHashSet<NodeId> = granted.into_iter().collect();
+    let granted: FxHashSet<NodeId> = nodes.into_iter().collect();
     let told = std::iter::once(of).chain(result.iter().flat_map(Reply::references));
-    Leased::AllBut(told.filter(|node| !granted.contains(node)).collect())
+    Leased::AllBut { others: told.filter(|node| !granted.contains(node)).collect(), snapshot_dir }
 }
 
 /// The inode that the answer to an operation tells something lasting of.

@@ -7,6 +7,7 @@ use crate::shard::Shard;
 use crate::snapshots::versions::seen_in;
 use crate::tx::{Fail, Tx};
 use leeward_env::Ctx;
+use leeward_fs::leases;
 use leeward_fs::{Entry, Error, NodeId, Reply, Result};
 use leeward_meta::Value;
 use std::collections::BTreeMap;
@@ -37,6 +38,11 @@ impl Shard {
         }
         let (view, shows_snapshots) = {
             let st = self.lock();
+            if ctx.client > 0
+                && let Some(volume) = st.volumes.get(&dir.volume())
+            {
+                leases::tells_all_names(&volume.properties.snapshot_dir);
+            }
             let shows = st.volumes.get(&dir.volume()).is_some_and(|v| v.properties.snapshot_dir_visible);
             (st.snapshots.view(dir.volume()), shows)
         };

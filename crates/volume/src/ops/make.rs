@@ -9,6 +9,7 @@ use crate::format::plain_orphan;
 use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::SYMLINK_BYTES_MAX;
+use leeward_fs::leases;
 use leeward_fs::{Error, Kind, Make, NodeId, Reply};
 
 /// Arguments of [`Op::Make`](leeward_fs::Op::Make).
@@ -67,6 +68,16 @@ impl Tx<'_> {
         self.then(Effect::Orphan(node));
         self.show(node);
         Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// A client on another machine that has made a directory knows all names in it.
+    pub(crate) fn tell_snapshot_dir(&self, new: &NewNode<'_>) {
+        if self.ctx.client > 0
+            && new.make == Make::Dir
+            && let Some(volume) = self.st.volumes.get(&new.dir.volume())
+        {
+            leases::tells_all_names(&volume.properties.snapshot_dir);
+        }
     }
 
     /// Whether a file of this size fits in the quotas of a directory now.

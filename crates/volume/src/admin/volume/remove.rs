@@ -38,6 +38,7 @@ impl Request for VolumeRemove {
         let path = shard.path_of(NodeId::new(id, 1));
         let clock = shard.lock_clock();
         shard.check_every_operation();
+        let _recalling = shard.recall_volume(id);
         let removed = shard.transact(&Ctx::system(), |tx| detach(tx, id, &v, path.as_deref(), clock));
         if let Err(locked) = removed.map_err(about(name))? {
             return Err(Failure::new(
