@@ -96,6 +96,7 @@ fn shown(info: SessionInfo) -> MachineSession {
         age_secs: info.age / 1_000_000_000,
         silent_ms: info.silent / 1_000_000,
         inodes: info.inodes,
+        leases: info.leases,
         requests: info.calls,
     }
 }

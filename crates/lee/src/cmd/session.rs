@@ -71,13 +71,14 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
             ("SINCE", Side::Right),
             ("HEARD", Side::Right),
             ("INODES", Side::Right),
+            ("LEASES", Side::Right),
             ("REQUESTS", Side::Right),
         ];
         Table::new(&columns).rows(&sessions, row).to_string()
     })
 }
 
-fn row(session: &MachineSession) -> [String; 7] {
+fn row(session: &MachineSession) -> [String; 8] {
     [
         session.session.to_string(),
         output::printable(&session.host),
@@ -85,6 +86,7 @@ fn row(session: &MachineSession) -> [String; 7] {
         when::ago(session.age_secs as i64),
         format!("{} ms ago", size::count(session.silent_ms)),
         size::count(session.inodes),
+        size::count(session.leases),
         size::count(session.requests),
     ]
 }
@@ -104,6 +106,7 @@ fn show(invocation: &Invocation, number: u64) -> Result<(), Fail> {
             ("since", when::ago(session.age_secs as i64)),
             ("heard", format!("{} ms ago", size::count(session.silent_ms))),
             ("inodes", format!("{} referred to", size::count(session.inodes))),
+            ("leases", format!("on {} inodes", size::count(session.leases))),
             ("requests", format!("{} at work", size::count(session.requests))),
         ]
         .map(|(name, value)| format!("{name:<9} {value}\n"))

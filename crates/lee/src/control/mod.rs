@@ -106,6 +106,9 @@ pub struct MachineSession {
     pub silent_ms: u64,
     /// Inodes to which the machine has references.
     pub inodes: u64,
+    /// Inodes that the machine may keep copies of.
+    #[serde(default)]
+    pub leases: u64,
     /// Requests at work.
     pub requests: u64,
 }

@@ -16,7 +16,7 @@
 //! One lock, held for a few instructions.
 
 use crate::message::Leased;
-use leeward_env::{Ctx, Env, Nanos};
+use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
 use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
@@ -117,7 +117,8 @@ impl Copy {
     /// Whether there is no such name, as all are known.
     fn has_none(&self, name: &[u8]) -> bool {
         let is_hidden = self.snapshot_dir.as_deref().is_none_or(|hidden| hidden == name);
-        self.listed == Listed::All && !is_hidden && name != b".." && !self.changed.contains(name)
+        let can_be_one = name != b".." && name.len() <= limits::NAME_BYTES_MAX;
+        self.listed == Listed::All && can_be_one && !is_hidden && !self.changed.contains(name)
     }
 }
 
