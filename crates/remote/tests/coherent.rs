@@ -1,7 +1,7 @@
 //! Copies of clients are never old: whatever one client, the server's machine or nobody in particular
 //! changes, all others see when the change is answered. And who keeps copies and cannot be reached
 //! holds others up for a few seconds only.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
 
@@ -281,6 +281,22 @@ fn what_is_not_in_a_new_directory_is_known() {
     rig.cell.admin(&request, &mut |_| ()).expect("set");
     assert!(asks(b"z").0.is_ok());
     assert_eq!(asks(b".snap").0, Err(Error::NotFound));
+}
+
+/// Where the server checks what each user may do, copies of one are not another's.
+#[test]
+fn hosts_whose_users_are_checked_keep_nothing() {
+    let rig = Rig::new();
+    let few = rig.host("few", Grant { uids: vec![(0, 2000)], ..Grant::default() });
+    let op = Op::Make { dir: ROOT, name: b"dir", make: Make::Dir, mode: 0o700, umask: 0 };
+    let dir = few.call(&user(0), op).and_then(Reply::attr).expect("made").node;
+    make(&few, dir, b"secret").expect("made");
+    rig.env.sleep(Duration::from_millis(100));
+    for _ in 0..2 {
+        assert!(lookup(&few, dir, b"secret").is_ok());
+        assert_eq!(few.call(&user(1000), Op::Lookup { dir, name: b"secret" }), Err(Error::Access));
+    }
+    assert_eq!(rig.cell.leases().figures().0, 0);
 }
 
 /// A client that cannot be reached holds up only those who change what it keeps, and only until it

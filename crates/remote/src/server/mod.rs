@@ -443,11 +443,13 @@ impl Shared {
         match self.hosts.host_of(&session.key) {
             Some((name, grant)) if name == session.host().name => {
                 let before = session.host();
-                if before.grant.volumes == grant.volumes {
+                let is_checked = grant.is_restricted() && !before.grant.is_restricted();
+                if before.grant.volumes == grant.volumes && !is_checked {
                     return session.set_host(Host { name, grant });
                 }
-                // it may know inodes of snapshots, which do not say of which volume they are
-                self.end_session(session, "the volumes that the host may use were changed");
+                // it may know inodes of snapshots, which do not say of which volume they are, and keep
+                // copies of what its users may not see
+                self.end_session(session, "what the host may use was changed");
             }
             _ => self.end_session(session, "the host was removed"),
         }

@@ -309,8 +309,10 @@ impl Session {
     pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
         let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
-        let ctx = Ctx { client: self.id.number, ..ctx };
-        Ok((ctx, host.grant.is_restricted()))
+        let is_restricted = host.grant.is_restricted();
+        // of such a host each user's rights are checked here, each time
+        let client = if is_restricted { 0 } else { self.id.number };
+        Ok((Ctx { client, ..ctx }, is_restricted))
     }
 
     /// Notes the references that a reply has; false: the session has ended.
