@@ -7,6 +7,7 @@
 //! * [`codec`]: requests and replies as bytes, for other machines.
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
 //!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
+//! * [`locks`]: locks that programs take on files.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
@@ -21,6 +22,7 @@ mod engine;
 mod error;
 pub mod flows;
 pub mod invitation;
+pub mod locks;
 mod node;
 mod op;
 mod reply;

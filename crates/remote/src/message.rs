@@ -16,6 +16,7 @@
 
 use leeward_env::Class;
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
+use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
@@ -89,6 +90,8 @@ pub enum Call<'a> {
     Op(Caller, Op<'a>),
     /// References are returned.
     Forget(Vec<(NodeId, u64)>),
+    /// About locks of programs.
+    Lock(Caller, LockCall),
 }
 
 /// A message of a client.
@@ -148,6 +151,13 @@ pub enum ToClient {
         /// Whether it is.
         durable: bool,
     },
+    /// How a request for a lock went that was in line.
+    Granted {
+        /// The client's number for it.
+        ticket: u64,
+        /// How.
+        result: Result<()>,
+    },
 }
 
 wire_kinds! {
@@ -196,6 +206,12 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 all.put(out);
             }
+            ToServer::Call(slot, Call::Lock(caller, call)) => {
+                out.push(6);
+                slot.put(out);
+                caller.put(out);
+                call.put(out);
+            }
             ToServer::Ping(number) => {
                 out.push(4);
                 number.put(out);
@@ -214,6 +230,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
             3 => Ok(ToServer::Call(Wire::take(from)?, Call::Forget(Wire::take(from)?))),
             4 => Wire::take(from).map(ToServer::Ping),
             5 => Ok(ToServer::Bye),
+            6 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Lock(Wire::take(from)?, Wire::take(from)?)))
+            }
             _ => Err(Malformed::Unknown),
         }
     }
@@ -245,6 +265,11 @@ impl Wire<'_> for ToClient {
                 out.push(6);
                 durable.put(out);
             }
+            ToClient::Granted { ticket, result } => {
+                out.push(7);
+                ticket.put(out);
+                result.as_ref().err().cloned().put(out);
+            }
         }
     }
 
@@ -263,6 +288,10 @@ impl Wire<'_> for ToClient {
             4 => Ok(ToClient::Answer(Wire::take(from)?, Err(Error::take(from)?))),
             5 => Wire::take(from).map(ToClient::Pong),
             6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
+            7 => {
+                let (ticket, failure): (u64, Option<Error>) = Wire::take(from)?;
+                Ok(ToClient::Granted { ticket, result: failure.map_or(Ok(()), Err) })
+            }
             _ => Err(Malformed::Unknown),
         }
     }

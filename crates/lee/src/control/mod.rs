@@ -108,6 +108,9 @@ pub struct MachineSession {
     pub inodes: u64,
     /// Requests at work.
     pub requests: u64,
+    /// Ranges of files that its programs have locked.
+    #[serde(default)]
+    pub locks: u64,
 }
 
 /// What `lee status` shows of a serving process.

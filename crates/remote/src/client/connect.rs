@@ -1,7 +1,7 @@
 //! The thread that connects, receives and gives answers.
 
 use super::slots::Outstanding;
-use super::{Away, Phase, Shared, Unreachable};
+use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{Call, FRAME_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message};
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::Nanos;
@@ -11,6 +11,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -159,7 +160,7 @@ impl Shared {
     }
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
-    fn serve(&self, mut link: Link) -> String {
+    fn serve(self: &Arc<Self>, mut link: Link) -> String {
         if !link.resumed {
             self.begin_again(link.is_same_server);
         }
@@ -168,11 +169,15 @@ impl Shared {
             link.pipe.close();
             return "the mount has ended".into();
         }
+        Client(self.clone()).take_up_locks();
         let mut events = Events::with_capacity(4);
         let (mut heard, mut pinged) = (self.env.now(), self.env.now());
         loop {
             match self.receive(&mut link) {
-                Ok(true) => heard = self.env.now(),
+                Ok(true) => {
+                    heard = self.env.now();
+                    self.heard.store(heard, Ordering::Relaxed);
+                }
                 Ok(false) => (),
                 Err(e) => return plain(&e),
             }
@@ -197,7 +202,7 @@ impl Shared {
     }
 
     /// Gives all answers that have come; whether anything came.
-    fn receive(&self, link: &mut Link) -> io::Result<bool> {
+    fn receive(self: &Arc<Self>, link: &mut Link) -> io::Result<bool> {
         let mut any = false;
         while link.pipe.receive(&mut link.inbox)? == Received::Some {
             any = true;
@@ -208,7 +213,7 @@ impl Shared {
         Ok(any)
     }
 
-    fn hear(&self, pipe: &Pipe, said: ToClient) -> io::Result<()> {
+    fn hear(self: &Arc<Self>, pipe: &Pipe, said: ToClient) -> io::Result<()> {
         match said {
             ToClient::Answer(slot, result) => {
                 let mut state = self.state.lock();
@@ -231,6 +236,10 @@ impl Shared {
                 Ok(())
             }
             ToClient::Pong(_) => Ok(()),
+            ToClient::Granted { ticket, result } => {
+                Client(self.clone()).decided(ticket, result);
+                Ok(())
+            }
             ToClient::Closing { durable } => {
                 self.state.lock().closed_in_order = durable;
                 Err(io::Error::other("the server has ended"))
@@ -241,10 +250,14 @@ impl Shared {
     }
 
     /// The server knows nothing of the session before.
-    fn begin_again(&self, is_same_server: bool) {
+    fn begin_again(self: &Arc<Self>, is_same_server: bool) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        let are_kept = !is_same_server && locks::may_be_kept(heard, self.env.now());
+        let tell = Client(self.clone()).tell_locks(are_kept);
+        let tell = tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let (lost, returned) = state.slots.restart(in_order);
+        let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held
         returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done)));
@@ -277,18 +290,20 @@ impl Shared {
         true
     }
 
-    fn lost(&self, why: &str) {
+    fn lost(self: &Arc<Self>, why: &str) {
         let mut state = self.state.lock();
         if let Phase::Up(pipe) = &state.phase {
             pipe.close();
             tracing::warn!("{}: the server does not answer: {why}", self.server);
             state.phase = Phase::Away(Away { since: self.env.now(), why: why.into(), refused: false });
         }
+        drop(state);
+        Client(self.clone()).end_closing();
     }
 
     /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the server
     /// does not let this host in.
-    fn still_away(&self, unreachable: &Unreachable) {
+    fn still_away(self: &Arc<Self>, unreachable: &Unreachable) {
         let now = self.env.now();
         let mut state = self.state.lock();
         let Phase::Away(away) = &mut state.phase else { return };
@@ -300,8 +315,13 @@ impl Shared {
         let (text, refused) = (away.text(), away.refused);
         let before = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
         let expired = before.filter(|_| !refused).or(refused.then_some(now));
-        let expired = expired.map(|then| state.slots.expired(then)).unwrap_or_default();
+        let since = away.since;
+        let then = expired;
+        let expired = then.map(|then| state.slots.expired(then)).unwrap_or_default();
         drop(state);
+        if let Some(then) = then {
+            Client(self.clone()).expire_locks((then, since), &text);
+        }
         expired.into_iter().for_each(|answer| answer(Err(Error::Io(text.clone()))));
     }
 

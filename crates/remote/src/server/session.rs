@@ -42,6 +42,8 @@ pub struct SessionInfo {
     pub inodes: u64,
     /// Calls at work.
     pub calls: u64,
+    /// Ranges of files that its programs have locked.
+    pub locks: u64,
 }
 
 /// See the module's head.
@@ -173,7 +175,7 @@ impl Session {
         state.ended
     }
 
-    pub(super) fn info(&self, now: Nanos) -> SessionInfo {
+    pub(super) fn info(&self, now: Nanos, locks: u64) -> SessionInfo {
         let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
         let state = self.state.lock();
         let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
@@ -185,6 +187,7 @@ impl Session {
             silent: now.saturating_sub(heard),
             inodes,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
+            locks,
         }
     }
 
