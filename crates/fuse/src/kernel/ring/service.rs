@@ -1,10 +1,9 @@
 //! The thread of one ring: hands requests to the handler and answers to the kernel.
 
-use super::super::abi::opcode::SETLKW;
 use super::super::abi::{RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand};
 use super::super::device::Device;
 use super::super::reply::Reply;
-use super::super::request::Request;
+use super::super::request::{Call, Request};
 use super::super::{Handler, handle};
 use super::layout::RingLayout;
 use super::memory::Memory;
@@ -278,10 +277,12 @@ impl Service {
         let slot = &mut self.entries[index as usize];
         (slot.commit_id, slot.used) = (commit_id, true);
         let reply = Reply::to_ring(Entry { shared: shared.clone(), index, unique: head.unique });
-        if head.opcode == SETLKW && !self.may_wait(index) {
-            return reply.error(libc::ENOLCK);
-        }
         match Request::from_parts(head, fixed, payload) {
+            Ok(Request { call: Call::SetLock { args, .. }, .. })
+                if args.lock.kind != libc::F_UNLCK as u32 && !self.may_wait(index) =>
+            {
+                reply.error(libc::ENOLCK);
+            }
             Ok(request) => handle(handler, request, reply),
             Err(_) => {
                 tracing::error!("a request of the kernel cannot be read: number {}", head.opcode);
