@@ -126,6 +126,11 @@ impl Drop for Program {
 
 /// A cell that is mounted where it is served, and by two more machines.
 fn three() -> Option<(Served, Machine, Machine)> {
+    let is_there = |program| Command::new(program).arg("--version").output().is_ok();
+    if !["python3", "flock"].into_iter().all(is_there) {
+        eprintln!("skipped: python3 or flock (util-linux) is missing");
+        return None;
+    }
     if !can_mount() {
         return None;
     }
